@@ -124,6 +124,8 @@ from idgraph.ir.ops import (
     relu,
     remainder,
     rsqrt,
+    shift_left,
+    shift_right,
     sigmoid,
     sign,
     sin,
@@ -209,7 +211,8 @@ __all__ = [
     "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logcumsumexp", "logical_and",
     "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg",
     "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",
-    "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select", "sigmoid", "sign",
+    "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select", "shift_left", "shift_right", "sigmoid",
+    "sign",
     "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub",
     "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip

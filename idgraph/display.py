@@ -7,6 +7,7 @@ A class that derives from `Shown` displays itself in notebooks; its text form is
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -68,7 +69,8 @@ def show(text: str, language: str = "python") -> None:
 def write_whole(place: Path, text: str) -> None:
     """Write a file as a whole: where that fails (a full disk, an interrupt) what stood there still does.
 
-    What is not a plain file (a pipe, /dev/stdout) is written as it is. Raises OSError.
+    What is not a plain file (a pipe, /dev/stdout) is written as it is; a pipe that nobody reads is an error. Raises
+    OSError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -76,9 +78,13 @@ def write_whole(place: Path, text: str) -> None:
     ...     [(p.name, p.read_text()) for p in Path(folder).iterdir()]
     [('a.svg', '<svg/>')]
     """
-    data, real = text.encode("utf-8", "replace"), place.resolve()
+    data, real = text.encode("utf-8", "replace"), Path(os.path.realpath(place))
+    if real.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place))
     if real.exists() and not real.is_file():
-        real.write_bytes(data)
+        with open(real, "wb", opener=_at_once) as stream:
+            os.set_blocking(stream.fileno(), True)
+            stream.write(data)
         return
     beside = real.with_name(f".{real.name[:40]}.{os.urandom(6).hex()}")
     try:
@@ -92,6 +98,11 @@ def write_whole(place: Path, text: str) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _at_once(place: str, flags: int) -> int:
+    """Open without waiting for the reader of a pipe."""
+    return os.open(place, flags | os.O_NONBLOCK)
 
 
 class Shown:

@@ -1,6 +1,7 @@
 """The one family of errors: what went wrong, where the user wrote it, because of which facts, and a way out.
 
 `arguments` makes one of them of a wrong argument, wherever inside it is noticed.
+Long: the errors and the decorator that makes them, with what annotations allow, are read together.
 """
 
 from __future__ import annotations
@@ -557,8 +558,9 @@ def _allowed(value: object, hint: object, depth: int) -> bool:
         return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
     if isinstance(value, str | bytes) and kind in (Sequence, Iterable, Collection):
         return False
-    if held and isinstance(value, list | tuple | set | frozenset) and parts and kind is not tuple:
-        return all(_allowed(v, parts[0], depth - 1) for v in cast("Iterable[object]", value))
+    if held and isinstance(value, list | tuple | set | frozenset | range) and parts and kind is not tuple:
+        some = cast("Iterable[object]", value[:1] if isinstance(value, range) else value)
+        return all(_allowed(v, parts[0], depth - 1) for v in some)
     if held and isinstance(value, Mapping) and len(parts) == 2:
         pairs = cast("Mapping[object, object]", value).items()
         return all(_allowed(k, parts[0], depth - 1) and _allowed(v, parts[1], depth - 1) for k, v in pairs)

@@ -11,7 +11,7 @@ import torch
 
 import idgraph as ig
 from idgraph.check.capture import Capture
-from idgraph.check.decide import decide
+from idgraph.check.nest_decisions import decide
 
 # %% [markdown]
 # ## What TorchInductor makes of a rotation

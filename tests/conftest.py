@@ -4,6 +4,7 @@ skipping GPU tests where there is no GPU."""
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -43,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.issue_config_time_warning(pytest.PytestConfigWarning(f"no kernels are kept: {error}"), 2)
         return
     keep_in(KERNELS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """The cases of a function go to one worker; a file of its own, since a run without workers may lack xdist."""
+    from tests.spread import Spread
+
+    return Spread(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_collection_finish() -> None:

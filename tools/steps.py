@@ -20,12 +20,13 @@ PYTHON = (sys.executable, "-m")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step; `live` steps print as they go, the others only when they fail."""
+    """One step; `live` steps print as they go, the others only when they fail; `--fast` leaves `long` ones out."""
 
     name: str
     what: str
     command: tuple[str, ...]
     live: bool = False
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def _rule(name: str, what: str) -> Check:
 CHECKS = (
     Check("format", "ruff format", (*PYTHON, "ruff", "format", "--check", ".")),
     Check("lint", "ruff check", (*PYTHON, "ruff", "check", ".")),
-    Check("types", "pyright, strict", (*PYTHON, "pyright", "--pythonpath", sys.executable, "--warnings")),
+    Check("types", "pyright, strict", (*PYTHON, "pyright", "--pythonpath", sys.executable, "--warnings"), long=True),
     Check("layers", "import contracts", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     _rule("circles", "no two modules need each other"),
     _rule("room-names", "no two files of one name that hold different things"),
@@ -68,11 +69,12 @@ CHECKS = (
             "idgraph",
             "tools/docs/pages",
         ),
+        long=True,
     ),
-    Check("docs", "guides and reference build without a warning", (*PYTHON, "tools.docs")),
+    Check("docs", "guides and reference build without a warning", (*PYTHON, "tools.docs"), long=True),
     Check("notebooks", "notebooks run and show what is stored", (*PYTHON, "tools.notebooks")),
-    Check("package", "wheel and sdist install and run in clean environments", (*PYTHON, "tools.package")),
-    Check("tests", "the test suite", (*PYTHON, "pytest", "-n", CORES), live=True),
+    Check("package", "wheel and sdist install and run in clean environments", (*PYTHON, "tools.package"), long=True),
+    Check("tests", "the test suite", (*PYTHON, "pytest", "-n", CORES), live=True, long=True),
 )
 
 
@@ -112,7 +114,12 @@ def summary(outcomes: Sequence[Outcome]) -> Table:
 
 
 def chosen(names: Sequence[str], checks: Sequence[Check] = CHECKS) -> tuple[Check, ...]:
-    """The steps named, in their own order; all of them when none is named. Raises ValueError for an unknown name."""
+    """The steps named, in their own order; all of them when none is named, and those that are not long for `--fast`.
+
+    Raises ValueError for an unknown name.
+    """
+    if list(names) == ["--fast"]:
+        return tuple(check for check in checks if not check.long)
     known = {check.name for check in checks}
     unknown = [name for name in names if name not in known]
     if unknown:

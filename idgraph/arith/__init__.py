@@ -1,10 +1,10 @@
 """Exact integer index expressions: nodes, ranges, named rewrite rules, proofs, and the only door to sympy."""
 
-from idgraph.arith.assume import strongest
-from idgraph.arith.cost import cost, divmods
+from idgraph.arith.assumptions import strongest
 from idgraph.arith.dialects import affine_map, affine_set, tvm_index_map
 from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.enumerate import closure
+from idgraph.arith.expr_cost import cost, divmods
 from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, IndexSet, MapProof, MapVerdict, Missed, NotInvertible, Undecided
 from idgraph.arith.modular import divisible
@@ -31,7 +31,7 @@ from idgraph.arith.nodes import (
     where,
     xor,
 )
-from idgraph.arith.prove import (
+from idgraph.arith.proofs import (
     CounterExample,
     Proof,
     Unknown,
@@ -43,7 +43,7 @@ from idgraph.arith.prove import (
     prove_equal,
 )
 from idgraph.arith.ranges import congruence, interval, multiple_of
-from idgraph.arith.simplify import simplify, trace
+from idgraph.arith.simplifier import simplify, trace
 from idgraph.arith.source import C_PRELUDE, to_source
 from idgraph.arith.sympy_bridge import from_sympy, to_sympy
 from idgraph.arith.tape import Tape

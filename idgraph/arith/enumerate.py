@@ -7,7 +7,7 @@ from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from idgraph.arith.evaluate import evaluate_array
+from idgraph.arith.evaluation import evaluate_array
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr, postorder
 from idgraph.arith.ranges import interval
 

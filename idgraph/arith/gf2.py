@@ -13,7 +13,7 @@ from idgraph.arith.bits import Diagonals, diagonals, from_diagonals
 from idgraph.arith.linear import terms
 from idgraph.arith.nodes import Expr, const, xor
 from idgraph.arith.ranges import interval
-from idgraph.arith.simplify import simplify
+from idgraph.arith.simplifier import simplify
 
 _MAX_BITS = 256
 Row = tuple[int, int]  # the bits of which a bit is the xor, and the constant that flips it

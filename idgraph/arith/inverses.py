@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith.assume import Fact, facts_of, narrowed, replace
+from idgraph.arith.assumptions import Fact, facts_of, narrowed, replace
 from idgraph.arith.engine import normal
+from idgraph.arith.equations import solve
 from idgraph.arith.linear import terms
 from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, postorder, where
-from idgraph.arith.prove import CounterExample, Proof, drop_redundant, prove, prove_equal
+from idgraph.arith.proofs import CounterExample, Proof, drop_redundant, prove, prove_equal
 from idgraph.arith.ranges import interval
-from idgraph.arith.simplify import simplify
-from idgraph.arith.solve import solve
+from idgraph.arith.simplifier import simplify
 from idgraph.arith.witness import Collision, MapProof, collide
 
 _MAX_PIECES = 64

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from idgraph.arith.assume import Fact, facts_of, implied
+from idgraph.arith.assumptions import Fact, facts_of, implied
 from idgraph.arith.bounds import nonneg
 from idgraph.arith.linear import combine, terms
 from idgraph.arith.nodes import TRUE, ArithError, Expr, add, from_terms, mul, not_, postorder, rebuild, where
 from idgraph.arith.ranges import interval
-from idgraph.arith.simplify import simplify
+from idgraph.arith.simplifier import simplify
 from idgraph.arith.source import Dialect, node_source, source_name
 
 IntType = Literal["int32", "uint32", "int64"]

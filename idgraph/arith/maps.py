@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 from idgraph.arith.inverses import Found, invert
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
-from idgraph.arith.prove import Proof, prove
-from idgraph.arith.simplify import simplify
+from idgraph.arith.proofs import Proof, prove
+from idgraph.arith.simplifier import simplify
 from idgraph.arith.witness import (
     MAX_POINTS,
     Collision,

@@ -2,7 +2,7 @@
 
 A node is built once per structure and shared.  ``+`` and ``*`` are canonical (flattened, sorted by a structural
 order, like terms collected, constants folded); nothing here looks at ranges, that is the simplifier's work.
-Equality is structural; the table of shared nodes is only a cache and may be emptied at any time.
+Equality is structural; the table of shared nodes is a cache of two generations. A symbol is one node while it lives.
 
 Long: nodes, their operators and the canonical constructors that the operators call are one recursive definition.
 """
@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
+from weakref import WeakValueDictionary
 
 from idgraph.arith.work import meter, spend
 from idgraph.display import Printed, Sheet
@@ -32,7 +33,7 @@ _OP_NUMBER: Final[dict[str, int]] = {
     "le": 11, "lt": 12, "eq": 13, "ne": 14, "and": 15, "or": 16, "not": 17,
 }  # fmt: skip
 CONDITION_OPS: Final = frozenset({"lt", "le", "eq", "ne", "and", "or", "not"})
-_TABLE_LIMIT: Final = 400_000
+_TABLE_LIMIT: Final = 200_000
 
 
 class _Verbs:
@@ -118,9 +119,9 @@ class Expr(Printed):
     """
 
     __slots__ = (
-        "args", "base", "cached_cost", "cached_divmods", "cached_symbols", "coef", "cond", "cong", "digest", "iv",
-        "key", "least", "lin", "name", "normal_form", "op", "quotients", "set_bits", "simplest", "symbol_bounds",
-        "value", "why",
+        "__weakref__", "args", "base", "cached_cost", "cached_divmods", "cached_symbols", "coef", "cond", "cong",
+        "digest", "iv", "key", "least", "lin", "name", "normal_form", "op", "quotients", "set_bits", "simplest",
+        "symbol_bounds", "value", "why",
     )  # fmt: skip
 
     op: Op
@@ -425,7 +426,9 @@ def _same(a: Expr, b: Expr) -> bool:
     return True
 
 
-_TABLE: dict[Any, Expr] = {}
+_young: dict[Any, Expr] = {}  # shared nodes, the young generation
+_older: dict[Any, Expr] = {}  # the one before it: a node that is asked for again comes back from here
+_SYMBOLS: WeakValueDictionary[Any, Expr] = WeakValueDictionary()  # a symbol is one node as long as anybody has it
 _CONSTS: dict[int, Expr] = {}
 
 
@@ -446,7 +449,9 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
 def make(op: Op, args: tuple[Expr, ...]) -> Expr:
     """The shared node ``op(args)`` exactly as given; callers hand canonical operands."""
     table_key = (op, args)
-    node = _TABLE.get(table_key)
+    node = _young.get(table_key)
+    if node is None:
+        node = _again(table_key)
     if node is not None:
         return node
     first = "~"
@@ -463,9 +468,20 @@ def make(op: Op, args: tuple[Expr, ...]) -> Expr:
     elif op == "mul" and args[0].op == "const":
         node.coef = args[0].value
         node.base = args[1] if len(args) == 2 else make("mul", args[1:])
-    if len(_TABLE) > _TABLE_LIMIT:
-        _TABLE.clear()
-    return _TABLE.setdefault(table_key, node)  # another thread may have made it meanwhile
+    return _share(table_key, node)
+
+
+def _again(table_key: Any) -> Expr | None:
+    """The node from the older generation, which is young again by being asked for."""
+    node = _older.get(table_key)
+    return None if node is None else _young.setdefault(table_key, node)
+
+
+def _share(table_key: Any, node: Expr) -> Expr:
+    global _young, _older
+    if len(_young) > _TABLE_LIMIT:
+        _older, _young = _young, {}
+    return _young.setdefault(table_key, node)  # another thread may have made it meanwhile
 
 
 MOST_BITS = 1 << 13  # of a constant: far beyond any address, and still a number that Python prints
@@ -530,7 +546,11 @@ def symbol(
     lo, hi = _bound(lo), _bound(hi)
     bounds = (lo, hi, multiple_of, remainder % multiple_of)
     table_key = ("sym", name, bounds)
-    node = _TABLE.get(table_key)
+    node = _young.get(table_key)
+    if node is None:
+        node = _SYMBOLS.get(table_key)
+        if node is not None:
+            return _share(table_key, node)
     if node is not None:
         return node
     marks = [0x7FFFFFFF if b is None else b.digest if isinstance(b, Expr) else hash(b) for b in bounds]
@@ -538,7 +558,8 @@ def symbol(
     node = _new("sym", (), hashed, (name, 1, 2, hashed))
     node.name = name
     node.symbol_bounds = bounds
-    return _TABLE.setdefault(table_key, node)
+    node = _SYMBOLS[table_key] = _share(table_key, node)
+    return node
 
 
 def _bound(b: IntLike | None) -> int | Expr | None:
@@ -677,6 +698,8 @@ def mul(args: Iterable[Expr]) -> Expr:
             _need_int((a,), "*")
         if a.op == "const":
             coef *= a.value
+            if coef.bit_length() > MOST_BITS:
+                return const(coef)  # refuses it
         elif a.op == "mul":
             coef *= a.coef
             base = a.base if a.base is not None else a

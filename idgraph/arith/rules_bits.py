@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from idgraph.arith.bits import diagonals, from_diagonals, power_of_two
-from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import terms
 from idgraph.arith.nodes import Expr
 

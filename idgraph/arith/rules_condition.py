@@ -6,10 +6,10 @@ written back in the form with fewest operations.
 
 from __future__ import annotations
 
-from idgraph.arith.assume import Fact, assume, decide, facts_of
+from idgraph.arith.assumptions import Fact, assume, decide, facts_of
 from idgraph.arith.bounds import nonneg, positive
-from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import Terms, combine, content, minus, sum_interval, terms
 from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, compare, const, from_terms, mod, mul, not_, or_
 from idgraph.arith.ranges import congruence, interval

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from idgraph.arith.cost import cost
 from idgraph.arith.digits import as_digits, quotients, shortest
 from idgraph.arith.engine import rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import terms
 from idgraph.arith.nodes import Expr, from_terms
 

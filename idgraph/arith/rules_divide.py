@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import gcd
 
 from idgraph.arith.bounds import positive
-from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import Terms, add_to, content, sum_interval, terms
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where, xor
 from idgraph.arith.ranges import congruence, interval

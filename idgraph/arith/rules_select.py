@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import gcd
 
-from idgraph.arith.assume import assume
+from idgraph.arith.assumptions import assume
 from idgraph.arith.bounds import nonneg
-from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import content, minus, terms
 from idgraph.arith.nodes import (
     Expr,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import Poly, Terms, add_to, combine, divide_base, factors, product_of, terms, times
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import combinations
 
 from idgraph.arith.bits import diagonals, disjoint, from_diagonals, may_be_set, power_of_two
-from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import minus, terms
 from idgraph.arith.nodes import ZERO, Expr, add, compare, const, floordiv, from_terms, mod, mul, xor
 from idgraph.arith.ranges import interval

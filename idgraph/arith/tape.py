@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-from idgraph.arith.evaluate import evaluate
+from idgraph.arith.evaluation import evaluate
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr
 
 Value = int | bool | None

@@ -2,6 +2,8 @@
 
 ``//`` and ``%`` floor, ``^`` is xor, ``min max where(c, a, b)`` are functions, ``&`` and ``|`` join conditions.
 A symbol whose name is not a plain identifier is written between backquotes.
+
+Long: the printer and the reader share one table of functions and signs, and each is the other's test.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from idgraph.arith.nodes import (
     maximum,
     minimum,
     mod,
+    mul,
     mul2,
     not_,
     or_,
@@ -258,6 +261,16 @@ def parse(text: str, ranges: Mapping[str, RangeLike] | None = None) -> Expr:
     return _Reader(text, ranged_symbols(ranges)).read()
 
 
+def written_terms(text: str) -> int:
+    """How many operators and names an expression has as it is written; no expression is made.
+
+    >>> written_terms("n*(n + 2) + 1")
+    5
+    """
+    found = (m for m in _TOKEN.finditer(text) if m.lastindex != _NUMBER)
+    return sum(m[m.lastindex or 0] not in _BRACKETS for m in found)
+
+
 def parse_in(text: str, scope: dict[str, Expr]) -> Expr:
     """As :func:`parse`, with the symbols given as nodes (new names are added to ``scope``)."""
     return _Reader(text, scope).read()
@@ -267,6 +280,9 @@ _POWER: Final = {
     "|": 1, "&": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "^": 4, "+": 5, "-": 5,
     "*": 6, "//": 6, "%": 6, "neg": 7, "~": 7, "pos": 7, "not": 2.5,
 }  # fmt: skip
+_BRACKETS: Final = ("(", ")", ",")
+_SUMS: Final = ("+", "-")
+_PREFIXES: Final = {"neg", "pos", "~", "not"}
 _COMPARES: Final = {"<", "<=", ">", ">=", "==", "!="}
 
 
@@ -358,7 +374,8 @@ class _Reader:
         """A sign where an operand is expected."""
         if token in ("-", "+", "~", "not"):
             self.operators.append({"-": "neg", "+": "pos"}.get(token, token))
-            if len(self.operators) > 4 * MAX_NESTING:
+            last = self.operators[-4 * MAX_NESTING :]
+            if len(last) == 4 * MAX_NESTING and all(o in _PREFIXES for o in reversed(last)):
                 raise self.fail(f"nested more than {MAX_NESTING} deep", at)
         elif token == ")" and self.operators and self.operators[-1] == "(" and self.calls[-1][0]:
             raise self.fail(f"{self.calls[-1][0]!r} needs arguments", at)
@@ -370,6 +387,10 @@ class _Reader:
         power = _POWER.get(token)
         if power is not None and token != "~" and token != "not":
             operators = self.operators
+            if token in _SUMS:
+                power += 0.5  # a sum of many terms is made at its end, in one step
+            elif token == "*" and operators and operators[-1] == "*":
+                power += 0.5  # and a product of many factors
             if operators and operators[-1] != "(" and _POWER[operators[-1]] >= power:
                 self.reduce(power)
             operators.append(token)
@@ -414,6 +435,25 @@ class _Reader:
                 out = ceildiv(*args)
         self.operands.append(out)
 
+    def sum(self, last: str) -> Expr:
+        """The terms that wait, of which the last one follows the sign ``last``."""
+        terms, signs = [self.pop()], [last]
+        while self.operators and self.operators[-1] in _SUMS:
+            signs.append(self.operators.pop())
+            terms.append(self.pop())
+        terms = [mul2(const(-1), t) if sign == "-" else t for t, sign in zip(terms, signs, strict=True)]
+        first = self.pop()
+        return add2(first, terms[0]) if len(terms) == 1 else add((first, *reversed(terms)))
+
+    def product(self) -> Expr:
+        """The factors that wait."""
+        factors = [self.pop()]
+        while self.operators and self.operators[-1] == "*":
+            self.operators.pop()
+            factors.append(self.pop())
+        first = self.pop()
+        return mul2(first, factors[0]) if len(factors) == 1 else mul((first, *reversed(factors)))
+
     def pop(self) -> Expr:
         top = self.operands.pop()
         return top if isinstance(top, Expr) else top[0]
@@ -431,8 +471,14 @@ class _Reader:
                     done, left = left
                 self.operands.append((and_(done, _compare(op, left, right)), right))
                 continue
+            if op in _SUMS:
+                self.operands.append(self.sum(op))
+                continue
+            if op == "*":
+                self.operands.append(self.product())
+                continue
             b = self.pop()
-            if op in ("neg", "pos", "~", "not"):
+            if op in _PREFIXES:
                 self.operands.append(_unary(op, b))
                 continue
             self.operands.append(_binary(op, self.pop(), b))
@@ -468,12 +514,6 @@ def _unary(op: str, b: Expr) -> Expr:
 
 def _binary(op: str, a: Expr, b: Expr) -> Expr:
     match op:
-        case "+":
-            return add2(a, b)
-        case "-":
-            return add2(a, mul2(const(-1), b))
-        case "*":
-            return mul2(a, b)
         case "//":
             return floordiv(a, b)
         case "%":

@@ -20,13 +20,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.ir import Fusion, Tensor, parse_fusion
+from idgraph.ir.limits import read_within
 
 LARGEST = 32 << 20  # characters of JSON
 MOST = 100_000  # entries of one list
@@ -41,10 +41,10 @@ def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
     text = os.fspath(data)
     if not text.lstrip().startswith(("{", "[")):
         try:
-            path = Path(text)
-            if path.stat().st_size > LARGEST:
+            content = read_within(text, LARGEST)
+            if len(content) > LARGEST:
                 raise CheckError(f"{text!r} has more than {LARGEST} bytes")
-            text = path.read_text(encoding="utf-8")
+            text = content.decode("utf-8")
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text"
             raise CheckError(f"{text[:200]!r} cannot be read: {why}") from None

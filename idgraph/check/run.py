@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
 from idgraph.check.capture import Capture
-from idgraph.check.decide import decide
 from idgraph.check.form import CheckError, Program
 from idgraph.check.generated import of_source
+from idgraph.check.nest_decisions import decide
 from idgraph.check.reading import read_any
 from idgraph.check.report import Report, Row
 from idgraph.errors import IdGraphError

@@ -27,7 +27,7 @@ from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
 from idgraph.runtime.program import stages
 from idgraph.schedule import auto
-from idgraph.sweeps.examine import Options
+from idgraph.sweeps.examination import Options
 from idgraph.validate import validate
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion

@@ -17,11 +17,11 @@ from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.reports.metric_tables import metrics
 from idgraph.reports.program_report import IndexReport, Part, report_parts
-from idgraph.reports.tables import tables
+from idgraph.reports.rich_tables import tables
 from idgraph.runtime import Target
 from idgraph.sweeps import cluster
 from idgraph.sweeps import sweep as sweep_graphs
-from idgraph.sweeps.examine import Options
+from idgraph.sweeps.examination import Options
 from idgraph.sweeps.result_lines import Row, Status
 
 

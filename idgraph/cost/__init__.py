@@ -75,13 +75,15 @@ def cost(
     symbols: Mapping[str, int] | None = None,
     inputs: Mapping[str, Any] | None = None,
     assemble: bool = False,
+    warm: bool = True,
 ) -> Cost:
     """The cost of the kernels of ``program`` on ``device``, counted from their statements and not from operations.
 
     ``device`` is a `Device` or a name in ``ig.cost.devices`` (default: "H200" for CUDA programs, else "cpu").
     ``symbols`` gives numbers to symbolic extents. ``inputs`` may hold arrays of indices, by input name: then gathers
     and atomics are counted where they really go; without them loaded indices count as all different. ``assemble``
-    asks ``ptxas`` for registers and spills now, and not when they are first read.
+    asks ``ptxas`` for registers and spills now, and not when they are first read. ``warm``: the caches hold what the
+    program's last run left in them, as where it runs again and again; False: they are empty. Time alone depends on it.
 
     Kernels count one by one: a tensor that two kernels read is read twice. Values in registers and private arrays are
     not memory. Raises `IdGraphError` for a device that is not known or a symbol without a number.
@@ -107,7 +109,7 @@ def cost(
     if device is not None and not isinstance(device, Device | str):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
         raise IdGraphError(f"cost: device is {short_repr(device)}", hint="a name, or a Device")
     chosen = device_of(device if device is not None else "H200" if program.target == "cuda" else "cpu")
-    return program_cost(program, chosen, _mapping("symbols", symbols), _mapping("inputs", inputs), assemble)
+    return program_cost(program, chosen, _mapping("symbols", symbols), _mapping("inputs", inputs), assemble, warm)
 
 
 def _mapping(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:

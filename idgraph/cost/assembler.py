@@ -60,14 +60,14 @@ def assemble(program: Program, device: Device) -> Mapping[str, Assembled]:
 
 def assembled(ptxas: str, ptx: str, cc: tuple[int, int]) -> Assembled | None:
     """The assembler's answer for one PTX text; None where it refuses the text."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(ptx, "utf-8")
-        command = [ptxas, "-v", f"-arch=sm_{cc[0]}{cc[1]}", "-o", str(Path(folder) / "kernel.cubin"), str(source)]
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "kernel.ptx"
+            source.write_text(ptx, "utf-8")
+            command = [ptxas, "-v", f"-arch=sm_{cc[0]}{cc[1]}", "-o", str(Path(folder) / "kernel.cubin"), str(source)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
+    except (OSError, subprocess.TimeoutExpired):  # also where temporary files find no room
+        return None
     used, spilled = _REGISTERS.search(done.stderr), _SPILLS.search(done.stderr)
     if done.returncode or used is None:
         return None

@@ -11,10 +11,12 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.cost.assembler import assemble
+from idgraph.cost.cores import core_times
 from idgraph.cost.kernel_costs import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
 from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
+from idgraph.cost.residency import bandwidth_at, distances
 from idgraph.cost.reuse import Reuse, room_of
-from idgraph.cost.sites import KernelSites, Site, Work, sites_of
+from idgraph.cost.sites import KernelSites, Site, sites_of
 from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
@@ -28,20 +30,27 @@ from idgraph.runtime.program import Program
 
 
 def program_cost(
-    program: Program, device: Device, symbols: Mapping[str, int], inputs: Mapping[str, Any], assembled: bool
+    program: Program,
+    device: Device,
+    symbols: Mapping[str, int],
+    inputs: Mapping[str, Any],
+    assembled: bool,
+    warm: bool = True,
 ) -> Cost:
     """The cost of every kernel; see `idgraph.cost`."""
     given = {name: given_array(name, array) for name, array in inputs.items()}
     sizes = _sizes(program, symbols, given)
     arrays = _flat(program, given, sizes)
     assembly = Assembly(lambda: assemble(program, device))
-    made: list[KernelCost] = []
+    owns: list[_Kernel] = []
     for k in program.kernels:
         own = _Kernel(program, k, device, sizes, arrays, assembly)
-        made.append(own.cost())
+        owns.append(own)
         rewritten = {s.buffer.title for s in own.found.sites if s.kind != "read"}
         kept = {title: a for title, a in arrays.items() if title not in rewritten}
         arrays = {**kept, **stored_integers(own.found, arrays, own.size)}
+    since = distances([own.footprint for own in owns], warm)
+    made = [own.cost(before) for own, before in zip(owns, since, strict=True)]
     if assembled:
         for k in made:
             assembly.of(k.name)
@@ -110,6 +119,11 @@ class _Kernel:
         self.block = Block(x, y, z, on_gpu)
         self.blocks = self._blocks(kernel, sizes)
         self.size = {s.buffer.name: _elements(s.buffer, sizes) for s in self.found.sites}
+        self.accesses = [self._access(s) for s in self.found.sites]
+        pairs = list(zip(self.found.sites, self.accesses, strict=True))
+        self.footprint: dict[str, int] = {}
+        self.tensors, again = self._tensors(pairs)
+        self.accesses = [replace(a, again=again.get(k, 1)) for k, a in enumerate(self.accesses)]
 
     @staticmethod
     def _blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:
@@ -117,11 +131,9 @@ class _Kernel:
             max(int(e.evaluate(sizes)) for e in es) for d, es in kernel.launch.items() if d.startswith("blockIdx")
         )
 
-    def cost(self) -> KernelCost:
-        accesses = [self._access(s) for s in self.found.sites]
-        pairs = list(zip(self.found.sites, accesses, strict=True))
-        tensors, again = self._tensors(pairs)
-        accesses = [replace(a, again=again.get(k, 1)) for k, a in enumerate(accesses)]
+    def cost(self, since: Mapping[str, int | None]) -> KernelCost:
+        """The cost, where each tensor was last used so many bytes ago."""
+        accesses, tensors = self.accesses, self.tensors
         outside = [a for a in accesses if a.place not in ("shared", "private")]
         flops, special, by_type, busy = self._arithmetic()
         read, written = sum(t.bytes_read for t in tensors), sum(t.bytes_written for t in tensors)
@@ -129,15 +141,15 @@ class _Kernel:
         moved, sectors = sum(t.bytes_moved for t in tensors), sum(a.sectors for a in outside)
         atomics = sum(a.points * a.width for a in outside if a.kind == "atomic")
         limits: dict[Bound, float] = {
-            "memory": moved / self._bandwidth(), "cache": sectors * SECTOR / self.device.cache_bandwidth,
-            "arithmetic": busy[0], "special functions": busy[1], "atomics": atomics / self.device.atomics,
-            "loads": sum(a.points for a in accesses) / self._share() / self.device.loads,
-            "launch": 0.0,
+            "memory": self._moving(since), "atomics": atomics / self.device.atomics, "launch": 0.0,
         }  # fmt: skip
-        if not self.block.warps:
-            limits["cache"] = 0.0
+        if self.block.warps:
+            limits |= {"arithmetic": busy[0], "special functions": busy[1]}
+            limits["cache"] = sectors * SECTOR / self.device.cache_bandwidth
         else:
-            limits["loads"] = 0.0
+            loops = core_times(self.found, self.arrays, self.size, self.device)
+            most = cast("Bound", max(loops, key=lambda n: loops[n], default="loads"))
+            limits[most] = sum(loops.values()) / self._share()
         time_us = max(limits.values()) * 1e6
         bound: Bound = "launch" if time_us < self.device.launch_us else max(limits, key=lambda n: limits[n])
         return KernelCost(
@@ -184,14 +196,14 @@ class _Kernel:
             for _, s, a in own
         }
         times = {s: again[k] for k, s, _ in own}
-        read, read_sectors, passes, exact = 0, 0, 1, True
+        read, read_sectors, passes, exact, once = 0, 0, 1, True, 0
         reads = [s for _, s, _ in own if s.kind in ("read", "atomic")]
         groups = reuse.passes(reads) if reads else []
         for together in groups:
             d = self._distinct(together, fill)
             often = max(times[s] for s in together)
             read, read_sectors, exact = read + d.elements * often, read_sectors + d.sectors * often, exact and d.exact
-            passes = max(passes, often)
+            passes, once = max(passes, often), max(once, d.sectors)
         if len(groups) > 1:
             passes = max(1, round(read / max(1, self._distinct(reads, fill).elements)))
         writes = [s for _, s, _ in own if s.kind in ("write", "atomic")]
@@ -200,6 +212,8 @@ class _Kernel:
             d = self._distinct(writes, fill)
             often = max(times[s] for s in writes)
             written, written_sectors, exact = d.elements * often, d.sectors * often, exact and d.exact
+            once = max(once, d.sectors)
+        self.footprint[buffer.title] = once * SECTOR
         place = cast("Any", buffer.place)
         return TensorCost(
             self.kernel.name, buffer.title, place, read * item, written * item, sum(a.bytes_asked for _, _, a in own),
@@ -229,23 +243,19 @@ class _Kernel:
                 by_type[w.dtype] = by_type.get(w.dtype, 0) + many
                 special += counts[key] * w.count if special_op else 0
             if special_op:
-                special_time += counts[key] * w.count / self._special(w)
+                special_time += counts[key] * w.count / self.device.function(w.op, w.dtype, row.cycles == "library")
             plain_time += many / self.device.rate(w.dtype, special=False)
         share = self._share()
         return flops, special, by_type, (plain_time / share, special_time / share)
-
-    def _special(self, w: Work) -> float:
-        """Special operations a second; a function of the library has a rate of its own where the device has one."""
-        rate = self.device.rate(w.dtype, special=True)
-        return min(rate, self.device.special.get("libm", rate)) if OPERATIONS[w.op].cycles == "library" else rate
 
     def _share(self) -> float:
         """The part of the device that the kernel's blocks keep busy."""
         return min(1.0, max(1, self.blocks) / self.device.processors)
 
-    def _bandwidth(self) -> float:
-        """The bandwidth that the kernel's blocks can use: each processor at most twice its share."""
-        return self.device.bandwidth * min(1.0, 2 * self._share())
+    def _moving(self, since: Mapping[str, int | None]) -> float:
+        """Seconds to move the tensors from where they lie; blocks can use a processor's share of a bandwidth twice."""
+        moved = sum(t.bytes_moved / bandwidth_at(self.device, since[t.tensor]) for t in self.tensors)
+        return moved / min(1.0, 2 * self._share())
 
     def _collisions(self) -> int | None:
         """Atomics that meet an element already updated, where every index is known."""

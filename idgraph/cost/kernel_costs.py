@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from idgraph.display import Printed, Sheet, write_whole
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, arguments
 from idgraph.ir.device import Device
 
-Bound = Literal["memory", "cache", "arithmetic", "special functions", "loads", "atomics", "launch"]
+Bound = Literal[
+    "memory", "cache", "arithmetic", "special functions", "running values", "loads", "steps", "atomics", "launch"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ class Cost(Printed):
         }  # fmt: skip
         return json.dumps(made, indent=1)
 
+    @arguments(IdGraphError)
     def to_csv(self, folder: str | Path) -> tuple[Path, ...]:
         """Write ``kernels.csv``, ``accesses.csv`` and ``tensors.csv`` into ``folder``; returns their paths.
 

@@ -5,25 +5,36 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from idgraph.cost.cores import scalar_steps
+from idgraph.cost.sites import sites_of
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import DType, Fusion, Tensor
+from idgraph.ir.composite import amax
 from idgraph.ir.device import Device, devices
 from idgraph.ir.indexed import scatter_add
+from idgraph.ir.movement import roll
 from idgraph.ir.ops import add, copy, div, exp, mul, remainder
+from idgraph.ir.registry import apply
 from idgraph.runtime import emit
+from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cuda.numba_cuda import available, load_cuda, microseconds
 from idgraph.runtime.held import prepared
+from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 
 _CHAIN: Final = 32
 _ROUNDS: Final = 7
+_LEAST: Final = 1e-9  # seconds
+_FLOATS: Final[tuple[DType, ...]] = ("float32", "float64")
+_TIMED: Final = 1 << 18  # bytes of a cache that can be timed beside a launch; a smaller one counts as fast as the next
+_FUNCTIONS: Final = ("exp", "sigmoid", "tanh", "erf")  # which idgraph computes for float32 in vectors on a CPU
 
 
 def measured(kind: Literal["cpu", "cuda"], name: str | None, size: int) -> Device:
@@ -34,22 +45,51 @@ def measured(kind: Literal["cpu", "cuda"], name: str | None, size: int) -> Devic
         raise IdGraphError(f"measure_device: size is {size}", hint="from 16384 to 1073741824 elements")
     if kind == "cuda" and not available():
         raise IdGraphError("measure_device: this machine has no CUDA device", hint='measure_device("cpu")')
-    own = _Bench(kind)
-    base = _limits(kind)
+    own, base = _Bench(kind), _limits(kind)
     launch = own.seconds(_copy(1))
-    work: Callable[[float], float] = lambda seconds: max(seconds - launch, 1e-9)  # noqa: E731
-    bandwidth = 8 * size / work(own.seconds(_copy(size)))
+    bandwidth = 8 * size / max(own.seconds(_copy(size)) - launch, _LEAST)
     inside = min(size, max(1024, base.cache // 32))
-    cached = 8 * inside / work(own.seconds(_copy(inside)))
+    own.alone(base.processors)
+    cached = 8 * inside / own.work(_copy(inside))
     few = max(1024, size // 16)
-    flops = {d: few * _CHAIN * 2 / work(own.seconds(_chain(few, d))) for d in ("float32", "float64", "int64")}
-    special = {d: few * 4 / work(own.seconds(_divisions(few, d))) for d in ("float32", "float64", "int64")}
-    special["libm"] = few * 4 / work(own.seconds(_exponentials(few)))
+    rates: dict[str, Any] = {
+        "flops": {d: few * _CHAIN * 2 / own.work(_chain(few, d)) for d in ("float32", "float64", "int64")},
+        "special": {d: few * 4 / own.work(_divisions(few, d)) for d in ("float32", "float64", "int64")},
+        "loads": few * 9 / own.work(_shifts(few)), "atomics": few / own.work(_scatter(few)),
+    }  # fmt: skip
+    if kind == "cuda":
+        rates["special"]["libm"] = few * 4 / own.work(_exponentials(few))
+    else:
+        rates["special"] |= _functions(own, max(1024, size // 256))
+        rates |= _of_cores(own, few, base, cached)
     return replace(
         base, name=name or own.name(), bandwidth=bandwidth, cache_bandwidth=max(bandwidth, cached),
-        launch_us=launch * 1e6, flops=flops, special=special, loads=few * 9 / work(own.seconds(_shifts(few))),
-        atomics=few / work(own.seconds(_scatter(few))),
+        launch_us=launch * 1e6, **rates,
     )  # fmt: skip
+
+
+def _functions(own: _Bench, n: int) -> dict[str, float]:
+    """Functions of a CPU by name and type, two in one loop, and those of a library."""
+    made = {f"{op} {d}": 2 * n / own.work(_twice(op, n, d)) for op in _FUNCTIONS for d in _FLOATS}
+    more = {"exp32 float32": made["exp float32"], "libm float64": made["exp float64"]}
+    return {**made, **more, "libm": 2 * n / own.work(_twice("log", n, "float32"))}
+
+
+def _of_cores(own: _Bench, n: int, base: Device, cached: float) -> dict[str, Any]:
+    """The rates that only a CPU has, and its caches."""
+    levels = list[tuple[int, float]]()
+    for size, _ in reversed(base.levels):
+        near, count = levels[0][1] if levels else cached, max(1024, size // base.processors // 16)
+        copied = 8 * count / own.work(_copy(count)) if size >= _TIMED else 0.0
+        levels.insert(0, (size, max(near, copied)))
+    f = _roll(max(1024, n // 16))
+    steps = sum(scalar_steps(sites_of(k, {}), devices["cpu"]) for k in _emitted(f).kernels)
+    return {"running": n / own.work(_maxima(n)), "scalar": steps / own.work(f), "levels": tuple(levels)}
+
+
+def _emitted(f: Fusion) -> Program:
+    auto(f)
+    return emit(f, "cpu")
 
 
 class _Bench:
@@ -57,6 +97,17 @@ class _Bench:
 
     def __init__(self, kind: Literal["cpu", "cuda"]) -> None:
         self.kind: Literal["cpu", "cuda"] = kind
+        self.cores, self.launch = 0, 0.0
+
+    def alone(self, processors: int) -> None:
+        """From now on a CPU's programs run on one core, in processor time, which other work does not add to, and count
+        as if on all: neither arithmetic nor caches are shared but for the last one, which has room for all."""
+        self.cores = processors if self.kind == "cpu" else 0
+        self.launch = self.seconds(_copy(1))
+
+    def work(self, f: Fusion) -> float:
+        """Seconds of one run without its launch."""
+        return max(self.seconds(f) - self.launch, _LEAST)
 
     def name(self) -> str:
         if self.kind == "cpu":
@@ -72,12 +123,17 @@ class _Bench:
         if self.kind == "cuda":
             load_cuda().synchronize()
             return min(microseconds(ready.launch, 20) for _ in range(_ROUNDS)) / 1e6
-        best = float("inf")
-        for _ in range(_ROUNDS):
-            began = time.perf_counter()
-            ready.launch()
-            best = min(best, time.perf_counter() - began)
-        return best
+        numba, clock = load_numba(), time.thread_time if self.cores else time.perf_counter
+        threads, best = int(numba.get_num_threads()), float("inf")
+        try:
+            numba.set_num_threads(1 if self.cores else threads)
+            for _ in range(_ROUNDS):
+                began = clock()
+                ready.launch()
+                best = min(best, clock() - began)
+        finally:
+            numba.set_num_threads(threads)
+        return best / max(1, self.cores)
 
 
 def _inputs(f: Fusion) -> Mapping[str, Any]:
@@ -116,6 +172,20 @@ def _exponentials(n: int) -> Fusion:
     return f
 
 
+def _twice(op: str, n: int, dtype: DType) -> Fusion:
+    f = Fusion(op)
+    x = apply(f, op, (f.input("x", (n,), dtype),))
+    f.output(apply(f, op, (add(x, 1.0),)))
+    return f
+
+
+def _roll(n: int) -> Fusion:
+    """Each element's place is a quotient and a rest, so no vector unit helps."""
+    f = Fusion("roll")
+    f.output(roll(f.input("x", (n // 253, 253)), 3, 1))
+    return f
+
+
 def _divisions(n: int, dtype: DType) -> Fusion:
     f = Fusion("division")
     x, m = f.input("x", (n,), dtype), f.input("m", (n,), dtype)
@@ -137,6 +207,12 @@ def _shifts(n: int) -> Fusion:
     return f
 
 
+def _maxima(n: int) -> Fusion:
+    f = Fusion("maxima")
+    f.output(amax(f.input("x", (n // 1024, 1024), "float64"), 1))
+    return f
+
+
 def _scatter(n: int) -> Fusion:
     f = Fusion("scatter")
     shape = (n // 1024, 1024)
@@ -148,7 +224,11 @@ def _scatter(n: int) -> Fusion:
 def _limits(kind: Literal["cpu", "cuda"]) -> Device:
     """The limits that the system reports: processors, cache, threads, registers, shared memory."""
     if kind == "cpu":
-        return replace(devices["cpu"], processors=len(os.sched_getaffinity(0)), cache=_last_cache())
+        own, last = caches()
+        count = min(len(os.sched_getaffinity(0)), int(load_numba().get_num_threads()))
+        return replace(
+            devices["cpu"], processors=count, cache=last, levels=tuple((n * count, 1.0) for n in own if n < last)
+        )
     device: Any = load_cuda().get_current_device()
 
     def told(name: str, otherwise: int) -> int:
@@ -164,15 +244,17 @@ def _limits(kind: Literal["cpu", "cuda"]) -> Device:
     )  # fmt: skip
 
 
-def _last_cache() -> int:
-    """Bytes of the largest cache that the system reports, the known device's where it reports none."""
-    sizes: list[int] = []
+def caches() -> tuple[list[int], int]:
+    """Bytes of a processor's own caches of data, the smallest first, and of the largest cache, as the system reports
+    them; the known device's where it reports none."""
+    sizes: set[int] = set()
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:
-            text = path.read_text("utf-8").strip()
+            text, kind = path.read_text("utf-8").strip(), path.with_name("type").read_text("utf-8").strip()
         except OSError:
             continue
         scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-        if text.rstrip("KMG").isdigit():
-            sizes.append(int(text.rstrip("KMG")) * scale)
-    return max(sizes, default=devices["cpu"].cache)
+        if text.rstrip("KMG").isdigit() and kind != "Instruction":
+            sizes.add(int(text.rstrip("KMG")) * scale)
+    last = max(sizes, default=devices["cpu"].cache)
+    return sorted(sizes - {last}), last

@@ -60,7 +60,7 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
     Where a target has no threads, 32 neighbouring steps of the innermost loops stand for a warp.
     """
     lanes, rest = _lanes(s, block)
-    width = prod(n for _, n in lanes)
+    width = prod(n for _, n, _ in lanes)
     warps = -(-width // WARP)
     needed = set(relevant([s.address, *s.conditions], s.around, data))
     steps = [x for x in rest if x in needed]
@@ -74,8 +74,10 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
     wide: Env = {n: np.repeat(v, WARP) for n, v in env.items()}
     left = wide.pop("") * WARP + np.tile(np.arange(WARP, dtype=np.int64), many)
     inside = left < width
-    for x, n in lanes:
+    for x, n, alone in lanes:
         left, at = np.divmod(left, n)
+        if alone:
+            inside &= at == 0
         if x is not None:
             wide[x.var] = np.minimum(at, x.extent - 1)  # threads beyond a loop's end: any value does
             inside &= at < x.extent
@@ -88,18 +90,19 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
     return Count(round(found * (1 if full else total / many)) * again, full and known and sure)
 
 
-def _lanes(s: Site, block: Block) -> tuple[list[tuple[Around | None, int]], list[Around]]:
-    """(loops whose steps are the lanes of a warp, with the number of lanes, fastest first; the other loops)."""
+def _lanes(s: Site, block: Block) -> tuple[list[tuple[Around | None, int, bool]], list[Around]]:
+    """(loops whose steps are the lanes of a warp, with the number of lanes and whether the first alone acts, fastest
+    first; the other loops)."""
     if not block.warps:
         taken: list[Around] = []
         for x in reversed(s.around):
             if prod(y.extent for y in taken) >= WARP:
                 break
             taken.append(x)
-        return [(x, x.extent) for x in taken], [x for x in s.around if x not in taken]
+        return [(x, x.extent, False) for x in taken], [x for x in s.around if x not in taken]
     sizes = dict(zip(DIMS, (block.x, block.y, block.z), strict=True))
     own = {x.parallel: x for x in s.around if x.is_thread}
-    lanes = [(own.get(d), 1 if d in s.dims else n) for d, n in sizes.items()]
+    lanes = [(own.get(d), n, d in s.dims) for d, n in sizes.items()]
     return lanes, [x for x in s.around if not x.is_thread]
 
 
@@ -112,8 +115,23 @@ def _different(warp: Ints, address: Ints, span: int, item: int) -> int:
     made = [np.where(first + k <= last, first + k, last) for k in range(most)]
     low = int(first.min())
     reach = int(last.max()) - low + 1
-    keys = np.concatenate([warp * reach + (m - low) for m in made])
-    return len(np.unique(keys))
+    return len(_unique(np.concatenate([warp * reach + (m - low) for m in made])))
+
+
+def _unique(values: Ints) -> Ints:
+    """The different integers, ascending: marked in a table where they lie close together, which takes no sorting.
+
+    >>> _unique(np.array([7, 3, 7, 4])), _unique(np.array([1 << 60, 5, 5]))
+    (array([3, 4, 7]), array([                  5, 1152921504606846976]))
+    """
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    if high - low > 8 * len(values):
+        return np.unique(values)
+    there = np.zeros(high - low + 1, np.bool_)
+    there[values - low] = True
+    return np.flatnonzero(there) + low
 
 
 # distinct elements ----------------------------------------------------------------------------------------------------
@@ -143,8 +161,8 @@ def distinct(
     if sum(t * s.width for t, s in zip(totals, sites, strict=True)) <= limit():
         found = [touched(s, *grid(own), data, arrays) for s, own in zip(sites, loops, strict=True)]
         if all(known for _, known in found):
-            there = np.unique(np.concatenate([a for a, _ in found]))
-            return Distinct(len(there), len(np.unique(there * item // SECTOR)), exact=True)
+            there = _unique(np.concatenate([a for a, _ in found]))
+            return Distinct(len(there), len(_unique(there * item // SECTOR)), exact=True)
     return _sampled(sites, loops, data, arrays, size, own_fill)
 
 
@@ -165,6 +183,9 @@ def touched(s: Site, env: Env, count: int, data: Mapping[str, Data], arrays: Arr
 
 
 # sets too large to write down -----------------------------------------------------------------------------------------
+
+
+_SURE = 32  # pairs from which on their number tells how many elements are shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +215,17 @@ def _sampled(
     """
     item = item_size(sites[0].buffer.dtype)
     sets = [_set_of(s, own, k, data, arrays, fill[s]) for k, (s, own) in enumerate(zip(sites, loops, strict=True))]
-    union, pool, rough = 0.0, np.empty(0, np.int64), False
+    union, rough = 0.0, False
     unit = min(s.width for s in sets)
-    for s in sets:
+    for k, s in enumerate(sets):
         own = min(s.elements, float(size))
-        shared, guessed = (0.0, False) if s.loaded or not len(pool) else _shared(s, own, union, pool, unit)
-        union = min(float(size), union + own - shared)
-        rough |= s.rough or guessed
-        pool = np.concatenate([pool, s.firsts])
+        alone = 1.0  # the part of its elements that no site before it touches
+        for t in sets[:k]:
+            if not (s.loaded or t.loaded):  # loaded indices fall anywhere: what they meet says nothing
+                part = _shared(s, t, float(size), unit)
+                alone, rough = alone * (1.0 - part), rough or part > 0
+        union = min(float(size), union + own * alone)
+        rough |= s.rough
     whole = rough and union > 0.97 * size and not any(s.loaded for s in sets)
     elements = size if whole else round(union)
     sectors, most = 0.0, -(-size * item // SECTOR)
@@ -232,17 +256,20 @@ def _set_of(s: Site, own: Sequence[Around], number: int, data: Mapping[str, Data
     return _Set(s.width, places * s.width, firsts, False, pairs > 0 or not points.exact, dense)
 
 
-def _shared(s: _Set, own: float, union: float, pool: Ints, unit: int) -> tuple[float, bool]:
-    """How many of a site's elements the sites before it touch as well, and whether that is a guess."""
+def _shared(s: _Set, t: _Set, size: float, unit: int) -> float:
+    """The part of a site's elements that another one touches as well, from the pairs of equal ones in their samples."""
     a, n = np.unique(s.firsts // unit, return_counts=True)
-    b, m = np.unique(pool // unit, return_counts=True)
+    b, m = np.unique(t.firsts // unit, return_counts=True)
     _, at, to = np.intersect1d(a, b, assume_unique=True, return_indices=True)
     pairs = float((n[at] * m[to]).sum())
     if pairs == 0:
-        return 0.0, False
-    places = pairs * own * union / (len(s.firsts) * len(pool)) / unit
-    least = min(own, union)
-    return (least if places > least * (1 - 4 / np.sqrt(pairs)) else places), True
+        return 0.0
+    own, other = min(s.elements, size), min(t.elements, size)
+    places = pairs * own * other / (len(s.firsts) * len(t.firsts)) / unit
+    least = min(own, other)
+    if pairs > _SURE and places > least * (1 - 4 / np.sqrt(pairs)):  # all of the smaller one, but for chance
+        places = least
+    return min(1.0, places / own) if own else 0.0
 
 
 def _density(firsts: Ints, width: int, item: int) -> float:

@@ -8,13 +8,16 @@ from typing import cast
 from idgraph.cost.estimate import program_cost
 from idgraph.cost.kernel_costs import Cost
 from idgraph.cost.points import visiting
+from idgraph.errors import one_line
 from idgraph.ir import Fusion
 from idgraph.ir.device import Device
 from idgraph.ir.estimates import Estimate, estimate_with
 from idgraph.rewrite.gathers import Force
 from idgraph.runtime.program import Program, emit
-from idgraph.schedule import auto
+from idgraph.schedule.automatic import auto, give_loops, take_ways
 
+_KEPT = 1024  # estimates
+_KNOWN: dict[tuple[str, str, tuple[tuple[str, int], ...]], Estimate] = {}  # by operations, device and symbols
 VISITED = 1 << 18  # points of a statement that are visited one by one to compare ways
 
 
@@ -43,8 +46,18 @@ def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: M
     >>> estimate(f, {t.name: "recompute"}, ig.cost.devices["H200"], {}).kernels
     1
     """
-    with visiting(VISITED):
-        return estimate_of(as_emitted(fusion, ways, device, symbols)[1])
+    with visiting(VISITED), one_line():
+        take_ways(fusion, cast("Force", ways), device)
+        key = (str(fusion), device.to_json(), tuple(sorted(symbols.items())))
+        known = _KNOWN.get(key)
+        if known is None:  # ways often leave the same operations: a gather of a gather takes the inner one with it
+            give_loops(fusion)
+            program = emit(fusion, target=device.kind)
+            known = estimate_of(program_cost(program, device, symbols, {}, False))
+            if len(_KNOWN) >= _KEPT:
+                _KNOWN.clear()
+            _KNOWN[key] = known
+        return known
 
 
 estimate_with(estimate)

@@ -14,7 +14,7 @@ from idgraph.arith import Expr
 from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, same_size
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Tensor
-from idgraph.layout.alias import Alias, view_of
+from idgraph.layout.aliasing import Alias, view_of
 
 # Their results lie in the memory of their first operand.
 VIEWS = frozenset(

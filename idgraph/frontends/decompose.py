@@ -5,8 +5,11 @@ An operation that has a handler of its own here is kept: a window of strided sli
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any
+from collections import abc
+from collections.abc import Generator
+from typing import Any, Callable  # noqa: UP035 - the one that keeps its aliases
 
 from idgraph.frontends.gradients import OWN
 from idgraph.frontends.torch_arrays import load_torch
@@ -164,3 +167,48 @@ def table(base: Any) -> dict[Any, Any]:
         if packet is not None:
             found[getattr(packet, overload)] = f
     return found
+
+
+def to_core(exported: Any) -> Any:
+    """An exported program with torch's decompositions to core ATen and those of ours."""
+    torch: Any = load_torch("which decompositions are read from")
+    with _listed_once(torch), _aliases_kept(torch):
+        return exported.run_decompositions(table(torch.export.default_decompositions()))
+
+
+@contextlib.contextmanager
+def _listed_once(torch: Any) -> Generator[None]:
+    """Let torch ask for its operations once. It asks again for each namespace, for both of the tables that it needs:
+    half of the time of a small program's capture."""
+    utils: Any = torch._export.utils
+    ask = getattr(utils, "_materialize_cpp_cia_ops", None)
+    if ask is None:  # another release of torch: it asks as it does
+        yield
+        return
+    asked: list[None] = []
+
+    def once() -> None:
+        if not asked:
+            asked.append(ask())
+
+    utils._materialize_cpp_cia_ops = once
+    try:
+        yield
+    finally:
+        utils._materialize_cpp_cia_ops = ask
+
+
+@contextlib.contextmanager
+def _aliases_kept(torch: Any) -> Generator[None]:
+    """Let torch make the type in an annotation once. Each of the 11 000 kernels that it registers for a capture
+    has a function with `Callable[_P, _T]` in it, which `collections.abc` makes anew and `typing` keeps."""
+    ops: Any = torch._ops
+    anew: Any = vars(abc)["Callable"]
+    if getattr(ops, "Callable", None) is not anew:  # another release of torch, or a capture in another thread
+        yield
+        return
+    ops.Callable = Callable
+    try:
+        yield
+    finally:
+        ops.Callable = anew

@@ -19,7 +19,7 @@ from idgraph.errors import FrontendError, SourceLine, user_line
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.callables import arguments_of, as_module
 from idgraph.frontends.captured import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
-from idgraph.frontends.decompose import table
+from idgraph.frontends.decompose import table, to_core
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
 from idgraph.frontends.literals import as_number
@@ -210,7 +210,7 @@ def _raised_at(error: Exception) -> SourceLine | None:
 def _exported(exported: Any, title: str) -> Captured:
     """An exported program, decomposed to core ATen."""
     torch: Any = load_torch("which from_torch reads programs of")
-    core: Any = exported.run_decompositions(table(torch.export.default_decompositions()))
+    core: Any = to_core(exported)
     signature, graph = core.graph_signature, core.graph_module.graph
     values: dict[str, object] = {**core.state_dict, **core.constants}
     found = Captured(core.graph_module, title)

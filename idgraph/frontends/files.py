@@ -11,8 +11,10 @@ import traceback
 from pathlib import Path
 
 from idgraph.errors import IdGraphError, ParseError
-from idgraph.frontends.fx import Import, from_json
+from idgraph.frontends.fx import Import, import_program
+from idgraph.frontends.reading import program_of
 from idgraph.ir import Fusion, parse_fusion
+from idgraph.ir.limits import read_within
 
 MAX_BYTES = 64_000_000
 
@@ -30,18 +32,19 @@ def read_file(path: str) -> Fusion | Import:
     `IdGraphError`; only a ``.py`` file is ever executed, and what it prints goes to stderr.
     """
     file = Path(path)
-    _check_name(file)
-    if file.suffix == ".json":
-        return from_json(file)
     try:
-        with file.open("rb") as stream:  # a pipe or a device may have no end
-            data = stream.read(MAX_BYTES + 1)
+        data = read_within(file, MAX_BYTES)  # once: what is read from a pipe is gone
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "no file name"
         raise ParseError(f"cannot read {path!r}: {reason}") from error
     if len(data) > MAX_BYTES:
         raise ParseError(f"{path!r} is longer than {MAX_BYTES} bytes")
+    _check_name(file, data)
+    if file.suffix == ".json":
+        return import_program(program_of(data, file.name))
     if file.suffix == ".py":
+        if not file.is_file():
+            raise ParseError(f"{path!r} is not a plain file, and a program is run from one")
         return _run(file)
     try:
         text = data.decode("utf-8-sig")
@@ -60,13 +63,9 @@ _FORMATS = {
 }
 
 
-def _check_name(file: Path) -> None:
+def _check_name(file: Path, data: bytes) -> None:
     """Raise `ParseError` where the beginning of a file is of another format than its name says."""
-    try:
-        with file.open("rb") as stream:
-            begin = stream.read(4096).decode("utf-8-sig", "ignore").lstrip()
-    except (OSError, ValueError):
-        return  # the reader of that format reports it
+    begin = data[:4096].decode("utf-8-sig", "ignore").lstrip()
     said = file.suffix if file.suffix in _FORMATS else ""
     found = next((s for s, (pattern, _) in _FORMATS.items() if pattern.match(begin)), said)
     if found == said:

@@ -13,7 +13,7 @@ from idgraph.frontends.imported import Imported, Kernels
 from idgraph.frontends.segments import Segment, last_reads
 from idgraph.frontends.torch_arrays import is_torch
 from idgraph.ir import Fusion
-from idgraph.ir.rebuild import rebuild
+from idgraph.ir.changed_copy import rebuild
 from idgraph.runtime import Target
 from idgraph.runtime.fusion_call import is_scheduled, scheduled, told
 

@@ -12,7 +12,7 @@ from typing import NoReturn, cast
 
 from idgraph.errors import FrontendError, ParseError, SourceLine
 from idgraph.frontends.captured import MAX_ELEMENTS, Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
-from idgraph.ir.limits import LIMITS, Limits
+from idgraph.ir.limits import LIMITS, Limits, read_within
 
 MAX_NESTING = 8
 MAX_ITEMS = 100_000
@@ -36,18 +36,28 @@ def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Progr
     file = Path(path)
     shown = short(file.name)
     try:
-        with file.open("rb") as stream:
-            data = stream.read(limits.bytes + 1)
+        data = read_within(file, limits.bytes)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a file name"
         raise FrontendError(f"{shown} cannot be read: {reason}") from None
+    return program_of(data, file.name, limits)
+
+
+def program_of(data: bytes, name: str, limits: Limits = LIMITS) -> Program:
+    """The program in the content of a file called ``name``; see `read_program`.
+
+    >>> program_of(b"", "a.json")
+    Traceback (most recent call last):
+    idgraph.errors.ParseError: 'a.json': not JSON: Expecting value at line 1 column 1
+    """
+    shown = short(name)
     if len(data) > limits.bytes:
         raise ParseError(
             f"{shown} is longer than {limits.bytes} bytes",
             hint="a captured graph stores no tensor values; or say limits=Limits(bytes=...)",
         )
     try:
-        return parse_program(data, file.name, limits)
+        return parse_program(data, name, limits)
     except RecursionError:
         raise ParseError(f"{shown}: nested too deep") from None
     except ParseError as error:

@@ -12,6 +12,7 @@ from idgraph.frontends.aliases import Shared, shared_results
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
 from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, refs_of, where_of
 from idgraph.frontends.complex_pairs import PARTS, Pair
+from idgraph.frontends.delayed import Delays
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
 from idgraph.ir import DTYPES, Fusion, Tensor
 
@@ -231,6 +232,10 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
     views = _views(plan, calls)
     outside = [n for n in calls if n.name in plan.reasons or is_projection(plan, n)]
     mapped = [n for n in calls if n.name not in plan.reasons and not is_projection(plan, n)]
+    fixed = views | {n.name for n in outside}
+    metas = {n.name: n.meta for n in plan.program.nodes}
+    waits = Delays(calls, {n.name for n in mapped}, plan.stage, fixed, frozenset(plan.stored), metas)
+    plan.stage |= waits.found(plan.fusion)
     last = max(plan.stage[n.name] for n in calls) if calls else 0
     inner: list[list[Node]] = [[] for _ in range(last + 1)]
     outer: list[list[Node]] = [[] for _ in range(last + 1)]

@@ -4,10 +4,10 @@ touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) ->
 """
 
 from idgraph.fuse.causes import CAUSES, Cause
-from idgraph.fuse.explain import explain, obstacles
+from idgraph.fuse.explanations import explain, obstacles
+from idgraph.fuse.fusion_plan import Plan, plan
 from idgraph.fuse.gather_ways import GatherWays, Way, gathers
 from idgraph.fuse.obstacle import Obstacle, Obstacles
-from idgraph.fuse.plan import Plan, plan
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.fuse.touch import Touch
 

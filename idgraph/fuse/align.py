@@ -7,25 +7,28 @@ only where its kernels put both operations together and pass the checks against 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from idgraph.errors import IdGraphError
-from idgraph.fuse.access_digits import Digit, Form, refined
+from idgraph.arith import Expr, simplify, symbol
+from idgraph.errors import IdGraphError, IndexingError
+from idgraph.fuse.access_digits import Form
+from idgraph.fuse.shared_order import common_loops, reorder, turned, widen
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
 from idgraph.ir.parsing import copy_fusion, declare_input
 from idgraph.ir.printing import input_arguments
 from idgraph.ir.registry import apply
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
-from idgraph.rewrite.gathers import GATHERS
+from idgraph.rewrite.read_at import GATHERS
 from idgraph.runtime import emit
 from idgraph.schedule import auto, inline_most, like, recompute
-from idgraph.validate import validate
+from idgraph.validate import Report, validate
 from idgraph.validate.addresses import check_addresses
+from idgraph.validate.inputs import random_inputs
 
 BLOCK = 128
 RUN = 1 << 18  # loop points up to which values are compared too, and every address
@@ -137,7 +140,11 @@ def _answer(q: Question) -> Answer:
         if q.buffer != q.a and not _same_place(made, q):
             tried.append(f"{name}: they touch other elements of {q.buffer} at the same point")
             continue
-        points, wrong = _checked(made)
+        try:
+            points, wrong = _checked(made)
+        except IdGraphError as error:  # an index that is computed of the trial's numbers is nowhere in range
+            tried.append(f"{name}: {error.what}")
+            continue
         if wrong:
             tried.append(f"{name}: {wrong}")
             continue
@@ -150,13 +157,24 @@ def _checked(f: Fusion) -> tuple[int, str]:
     points = [prod(int(d.extent) if d.extent.is_const else 64 for d in e.output.loop) for e in f.exprs]
     sizes = {name: _size(s.symbol_bounds) for name, s in f.symbols.items()}
     if sum(points) <= RUN:
-        report = validate(f, target="numpy", symbols=sizes or None)
+        report = _compared(f, sizes)
         return report.points, "" if report.ok else str(report.counterexample)
     if sum(points) > LISTED:
         IdModel(f).verify()
         return 0, ""
     found = check_addresses(f, symbols=sizes or None, exhaustive=False)
     return found.points, "" if found.ok else "an address is wrong"
+
+
+def _compared(f: Fusion, sizes: Mapping[str, int]) -> Report:
+    """Values and addresses: on random numbers, else where an index that is computed of these lies nowhere in range, on
+    zeros and true conditions."""
+    try:
+        return validate(f, target="numpy", symbols=sizes or None)
+    except IndexingError:
+        given = random_inputs(f, 0, sizes or None)
+        zeros = {name: x | True if x.dtype == bool else x * 0 for name, x in given.items()}
+        return validate(f, target="numpy", symbols=sizes or None, inputs=zeros)
 
 
 def _size(bounds: tuple[object, object, int, int]) -> int:
@@ -188,17 +206,24 @@ def _together(kernels: Sequence[Kernel], q: Question, twins: set[str]) -> bool:
 
 
 def _same_place(made: Fusion, q: Question) -> bool:
-    """Whether an operation of each side reads one element of the buffer at each point of the loops."""
+    """Whether an operation of each side reads one element of the buffer at each point of the loops, or one of them at
+    each point of loops around those of the other."""
     m = IdModel(made)
-    sides: list[set[tuple[str, ...]]] = []
+    sides: list[list[tuple[list[str], list[str]]]] = []
     for root in (q.a, q.b):
-        mine: set[tuple[str, ...]] = set()
+        mine: list[tuple[list[str], list[str]]] = []
         for e in _toward(made, root):
-            loops = tuple(str(x.extent) for x in m.loops(e))
+            loops = [x for x in m.loops(e) if simplify(x.extent) != 1]
+            names: dict[Expr, Expr] = {
+                x.symbol: symbol(f"i{n}", 0, simplify(x.extent - 1)) for n, x in enumerate(loops)
+            }
             for k in e.operands_of(made[q.buffer]):
-                mine.add((*loops, *map(str, m.read(e, k).coordinates)))
+                at = [str(x.substitute(names)) for x in m.read(e, k).coordinates]
+                mine.append(([str(x.extent) for x in loops], at))
         sides.append(mine)
-    return bool(sides[0] & sides[1])
+    return any(
+        u == v and (x[: len(y)] == y or y[: len(x)] == x) for x, u in sides[0] for y, v in sides[1]
+    )  # what reads at fewer loops reads what the other does at each step of the rest
 
 
 def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
@@ -236,7 +261,7 @@ Way = Callable[[Fusion, Question], Sequence[Step]]
 
 
 def _ways(q: Question) -> list[tuple[str, Way]]:
-    gathers = [x for x in q.fusion.exprs if x.op in GATHERS and x.inputs[0].definition is not None]
+    gathers = _gathers(q.fusion)
     found: list[tuple[str, Way]] = []
     if q.buffer == q.a and q.fusion[q.a].definition is not None and q.rows and not gathers:
         found.append(("rows of one kernel", _auto))
@@ -247,12 +272,29 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
     else:
         found.append(("one flat loop in one order", _flat))
         found += [(f"the loop carries a shift of {n}", partial(_shifted, k, n)) for k, n in q.shifts]
+        found.append(("the loops of both in front", _in_front))
         found.append(("the same loops in the same order", _same_loops))
     if not gathers and not q.rows:
         found.append(("the automatic schedule of both", _auto))
+        if q.buffer == q.a and q.shared:
+            found.append(("a private copy, and the automatic schedule", _private_auto))
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
         found.append((f"the gather by {way}", partial(_gather, way)))
     return found
+
+
+def _gathers(f: Fusion) -> list[TensorExpr]:
+    """The gathers of what the trial computes."""
+    found = [e for e in f.exprs if e.op in GATHERS]
+    return [e for e in found if any(x.definition is not None and _is_looked_up(row) for x, row in _operands(e))]
+
+
+def _is_looked_up(row: Sequence[object]) -> bool:
+    return any(isinstance(r, Loaded) for r in row)
+
+
+def _operands(e: TensorExpr) -> zip[tuple[Tensor, Sequence[object]]]:
+    return zip(e.inputs, e.reads, strict=True)
 
 
 def _follow(f: Fusion, q: Question) -> Sequence[Step]:
@@ -270,12 +312,26 @@ def _follow(f: Fusion, q: Question) -> Sequence[Step]:
 
 def _private(f: Fusion, q: Question) -> Sequence[Step]:
     """Each operation on the way from ``a`` to ``b`` gets copies of what others read too."""
-    for name in (*q.shared, q.a):
+    _copied(f, q)
+    return _follow(f, q)
+
+
+def _private_auto(f: Fusion, q: Question) -> Sequence[Step]:
+    made = _copied(f, q)
+    auto(f)
+    return (*made, Step("", "auto"))
+
+
+def _copied(f: Fusion, q: Question) -> list[Step]:
+    made: list[Step] = []
+    for name in dict.fromkeys((*q.shared, q.a)):
         t = f[name]
         for use in list(t.uses):
             if t.definition is not None and use in _toward(f, q.b):
-                recompute(t, use, name=f"{name}_for_{use.output.name}")
-    return _follow(f, q)
+                copy = f"{name}_for_{use.output.name}"
+                recompute(t, use, name=copy)
+                made.append(Step(name, "recompute", (use.output.name,), copy=copy))
+    return made
 
 
 def _toward(f: Fusion, root: str) -> set[TensorExpr]:
@@ -296,7 +352,7 @@ def _auto(f: Fusion, _: Question) -> Sequence[Step]:
 
 
 def _gather(way: str, f: Fusion, _: Question) -> Sequence[Step]:
-    names = [e.output.name for e in f.exprs if e.op in GATHERS and e.inputs[0].definition is not None]
+    names = [e.output.name for e in _gathers(f)]
     auto(f, gathers=dict.fromkeys(names, way))  # type: ignore[arg-type]
     return (Step("", "auto", tuple((name, way) for name in names)),)
 
@@ -306,9 +362,9 @@ def _flat(f: Fusion, q: Question) -> Sequence[Step]:
     a, b = f[q.a], f[q.b]
     fa, fb = q.forms
     if fa is not None and fb is not None and not fa.merged and not fb.merged:
-        _widen(a, b, fa, fb)
-        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and not _reversed(a, fa, fb):
-            _reorder(a, fa, fb)
+        widen(a, b, fa, fb)
+        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and not turned(a, fa, fb):
+            reorder(a, fa, fb)
     for t in (a, b):
         for _ in range(len(t.loop) - 1):
             t.merge(0)
@@ -324,88 +380,44 @@ def _flat(f: Fusion, q: Question) -> Sequence[Step]:
     return ()
 
 
+def _in_front(f: Fusion, q: Question) -> Sequence[Step]:
+    """The loops in which both go through the buffer in front of all others, on blocks and threads."""
+    count = _in_common(f, q)
+    if not count:
+        raise IdGraphError("no loop that both keep goes through the buffer alike", hint="another way")
+    for t in (f[q.a], f[q.b]):
+        for _ in range(count - 1):
+            t.merge(0)
+        t.split(0, BLOCK)
+        t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    _inlined(f, q)
+    return ()
+
+
 def _same_loops(f: Fusion, q: Question) -> Sequence[Step]:
     """Loops of both cut where either jumps, in the order of ``b``; reduced ones stay what they are."""
-    a, b = f[q.a], f[q.b]
+    _in_common(f, q)
+    _inlined(f, q)
+    return ()
+
+
+def _in_common(f: Fusion, q: Question) -> int:
     fa, fb = q.forms
     if fa is None or fb is None or fa.merged or fb.merged:
         raise IdGraphError("an access goes through the buffer in no regular steps", hint="another way")
-    for t in (a, b):  # as the forms count loops: kept ones, then reduced ones
-        t.reorder({n: k for k, n in enumerate(sorted(range(len(t.loop)), key=lambda n: t.loop[n].kind == "reduction"))})
-    _widen(a, b, fa, fb)
-    if not _reversed(a, fa, fb):
-        units = {d.stride for d in (*fa.digits, *fb.digits)}
-        mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
-        rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
-        a.reorder({n: k for k, n in enumerate(sorted(rank, key=lambda n: (rank[n], n)))})
+    return common_loops(f[q.a], f[q.b], fa, fb)
+
+
+def _inlined(f: Fusion, q: Question) -> None:
+    """Let the operations between follow ``a`` or ``b``, and inline them."""
     inside = [t for t in f.tensors if t.definition is not None and t.uses and t not in f.outputs]
     if inside:
-        for root in (a, b):
-            like(f, root)
+        for root in (q.a, q.b):
+            like(f, f[root])
         inline_most(f, inside)
-    return ()
 
 
 def _shifted(loop: int, by: int, f: Fusion, q: Question) -> Sequence[Step]:
     """The loop of ``a`` begins where ``b`` does, and wraps around."""
     f[q.a].roll(loop, by)
     return _flat(f, q)
-
-
-def _widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
-    """Loops of both over all coordinates that either touches, where each loop runs along one axis."""
-    if len(fa.loops) != len(fb.loops) or any(len(x) > 1 for x in (*fa.loops, *fb.loops)):
-        return
-    plan: list[tuple[int, int, int, int]] = []
-    for n, (x, y) in enumerate(zip(fa.loops, fb.loops)):
-        if not x or not y:
-            if [d.extent for d in x] != [d.extent for d in y]:
-                return
-            continue
-        if x[0].stride != y[0].stride or sum(map(abs, x[0].stride)) != 1 or min(x[0].stride) < 0:
-            return
-        axis = x[0].stride.index(1)
-        low, high = fa.first[axis], fa.first[axis] + x[0].extent
-        other, end = fb.first[axis], fb.first[axis] + y[0].extent
-        start, stop = min(low, other), max(high, end)
-        plan.append((n, low - start, stop - high, n))
-        plan.append((n, other - start, stop - end, -1))
-    for n, left, right, whose in plan:
-        if left or right:
-            (b if whose < 0 else a).resize(n, left, right)
-
-
-def _reversed(a: Tensor, fa: Form, fb: Form) -> bool:
-    """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed."""
-    back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
-    same = [[d.stride for d in loop] for loop in fa.loops]
-    theirs = [[d.stride for d in loop] for loop in fb.loops]
-    if len(same) != len(theirs) or any(len(x) > 1 or y not in (x, z) for x, y, z in zip(same, theirs, back)):
-        return False
-    for k, loop in enumerate(fa.loops):
-        if loop and theirs[k] != same[k]:
-            a.stride(k, loop[0].extent - 1, -1, loop[0].extent)
-    return True
-
-
-def _reorder(a: Tensor, fa: Form, fb: Form) -> None:
-    """Loops of ``a`` cut into digits and put into the order in which ``b`` has them."""
-    units = {d.stride for d in (*fa.digits, *fb.digits)}
-    mine = _cut(a, fa, units)
-    theirs = [x for d in fb.digits for x in refined(d, units)]
-    rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
-    order = sorted(rank, key=lambda n: (rank[n], n))
-    a.reorder({n: k for k, n in enumerate(order)})
-
-
-def _cut(t: Tensor, form: Form, units: Collection[tuple[int, ...]]) -> list[Digit]:
-    """Loops of ``t`` split into digits, and the digits of each loop."""
-    found: list[Digit] = []
-    at = 0
-    for loop in form.loops:
-        parts = [x for d in loop for x in refined(d, units)] or [Digit(1, ())]
-        for k in range(1, len(parts)):
-            t.split(at + k - 1, prod(x.extent for x in parts[k:]))
-        found += parts
-        at += len(parts)
-    return found

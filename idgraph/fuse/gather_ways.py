@@ -17,8 +17,9 @@ from idgraph.ir.device import device_of
 from idgraph.ir.estimates import Estimate
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.gather_times import Strategy, cheapest, source_of, source_operand
+from idgraph.rewrite.gather_times import cheapest
 from idgraph.rewrite.read_at import GATHERS
+from idgraph.rewrite.take_gather import Strategy, source_of, source_operand
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 

@@ -23,7 +23,7 @@ from idgraph.graphs.carry import translation
 from idgraph.graphs.counterexamples import Points
 from idgraph.graphs.domain_graph import ExactBuilder
 from idgraph.graphs.effects import Effects
-from idgraph.graphs.entangled import entangled
+from idgraph.graphs.entanglement import entangled
 from idgraph.graphs.net import frame_of
 from idgraph.graphs.numbering import axis_of
 from idgraph.graphs.simple_cycles import Reached, follow, gives_back

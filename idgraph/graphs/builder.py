@@ -171,6 +171,8 @@ class GraphBuilder(Generic[K]):
 
     def settle(self) -> None:
         """Close the graph under congruence."""
+        if not self._pending and self._signed == len(self.nodes):
+            return
         sides, find, parent, last, ring = self.nodes.sides, self.sets.find, self.sets.parent, self._last, self._ring
         first, self._signed = self._signed, len(self.nodes)
         ring.extend(range(SIDES * first, SIDES * self._signed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idgraph.arith import FALSE, TRUE, Expr, is_true, not_, prove, simplify
-from idgraph.arith.prove import Proof
+from idgraph.arith.proofs import Proof
 from idgraph.ir import DomainExpr, Resize, Stride
 
 _POINTS = 1 << 16  # points looked at to see whether a condition holds anywhere

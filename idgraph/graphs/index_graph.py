@@ -433,12 +433,13 @@ def build_index_graph(
     return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
 
 
-def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Nests:
-    """The loop nests of a scheduled fusion; raises `ScheduleError` where `build_index_graph` of ``exprs`` does.
+def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Promotion:
+    """The loop nests of a scheduled fusion, and what their loops run over.
 
+    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does.
     Of nests that differ in names only one is judged.
     """
     builder = _Builder(fusion, exprs, Plans())
     builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)
     builder.build()
-    return builder.nests
+    return builder.promotion

@@ -21,6 +21,7 @@ class Promotion:
 
     def __init__(self, fusion: Fusion, nests: Nests) -> None:
         self._fusion = fusion
+        self.nests = nests
         # Only of loops that are shared or widened: most are neither, and run over their own axis in its own way.
         self._of: dict[IterDomain, IterDomain] = {}
         self._way: dict[IterDomain, Parallel] = {}

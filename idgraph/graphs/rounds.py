@@ -29,7 +29,7 @@ from idgraph.arith import (
     simplify,
     where,
 )  # fmt: skip
-from idgraph.arith.assume import replace
+from idgraph.arith.assumptions import replace
 from idgraph.arith.enumerate import values_met
 from idgraph.arith.nodes import postorder
 from idgraph.graphs.carry import Carrier, Formula, Place, Span

@@ -2,15 +2,15 @@
 
 from idgraph.index.access import Access
 from idgraph.index.access_table import IndexMap
-from idgraph.index.bank_suggestions import BankConflicts, BankSuggestion
+from idgraph.index.bank_layouts import BankConflicts, BankSuggestion
 from idgraph.index.layout import address_of, buffer_size, strides
 from idgraph.index.loop import Loop
 from idgraph.index.model import IdModel
 from idgraph.index.predicates import Conjunct, Predicate
 from idgraph.index.storage import Buffer, Storage
-from idgraph.index.suggestions import Suggestion, VectorWidth
 from idgraph.index.touched_elements import AccessPicture, Touch, WarpCount
 from idgraph.index.vector_width import Contiguity
+from idgraph.index.wider_vectors import Suggestion, VectorWidth
 
 __all__ = [
     "Access", "AccessPicture", "BankConflicts", "BankSuggestion", "Buffer", "Conjunct", "Contiguity", "IdModel",

@@ -20,13 +20,13 @@ from idgraph.arith import (
 )
 from idgraph.errors import IndexingError, arguments
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.bank_suggestions import BankConflicts, BankSuggestion, bank_suggestions
+from idgraph.index.bank_layouts import BankConflicts, BankSuggestion, bank_suggestions
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
 from idgraph.index.predicates import Predicate, explain_predicate
-from idgraph.index.suggestions import Suggestion, VectorWidth, suggestions
 from idgraph.index.touched_elements import AccessPicture, access_picture
 from idgraph.index.vector_width import Contiguity, Width, explain_contiguous
+from idgraph.index.wider_vectors import Suggestion, VectorWidth, suggestions
 
 Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 

@@ -51,7 +51,7 @@ def with_loads(x: Expr, loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]]) ->
         return x
     made = Coordinate.__new__(Coordinate)
     for slot in Expr.__slots__:
-        if hasattr(x, slot):
+        if slot != "__weakref__" and hasattr(x, slot):
             setattr(made, slot, getattr(x, slot))
     made.sources = used
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from idgraph.arith import Expr, IntType, fits, reduce_strength
 from idgraph.errors import IndexingError
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.lanes import bounded_loads
+from idgraph.index.lane_runs import bounded_loads
 
 _KINDS: tuple[IntType, ...] = ("uint32", "int32", "int64")
 

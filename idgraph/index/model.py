@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TypeVar, cast
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
@@ -28,6 +29,7 @@ from idgraph.graphs import (
     key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key, SharedLoop
+from idgraph.graphs.promotion import Promotion
 from idgraph.index.access import Access
 from idgraph.index.access_function import with_loads
 from idgraph.index.access_table import IndexMap, model_sheet
@@ -264,12 +266,7 @@ class IdModel(Printed):
         self._check(e)
         if e in self._loops:
             return self._loops[e]
-        made: list[Loop] = []
-        promotion = self.index.promotion
-        for j, d in enumerate(e.output.loop):
-            by = promotion.of(d)
-            made.append(Loop(f"i{j}", by.extent, promotion.way(d), by, symbol(f"i{j}", 0, simplify(by.extent - 1))))
-        return self._loops.setdefault(e, tuple(made))
+        return self._loops.setdefault(e, loops_of(e, self.index.promotion))
 
     @arguments(IndexingError)
     def lengths(self, t: Tensor) -> Mapping[int, Resize]:
@@ -552,6 +549,21 @@ class IdModel(Printed):
 
 
 Loads = dict[str, tuple[Tensor, tuple[Expr, ...]]]
+
+
+def loops_of(e: TensorExpr, promotion: Promotion) -> tuple[Loop, ...]:
+    """Loops of an operation, outermost first, over the axes that give them their extents."""
+    made: list[Loop] = []
+    for j, d in enumerate(e.output.loop):
+        by = promotion.of(d)
+        made.append(Loop(f"i{j}", by.extent, promotion.way(d), by, _counter(j, by.extent)))
+    return tuple(made)
+
+
+@lru_cache(maxsize=1024)
+def _counter(j: int, extent: Expr) -> Expr:
+    """The symbol of loop ``j``, which counts to ``extent``: many operations have the same."""
+    return symbol(f"i{j}", 0, simplify(extent - 1))
 
 
 def _without_known(

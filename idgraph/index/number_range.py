@@ -1,4 +1,5 @@
-"""Whether every number that kernels compute for a fusion fits 64 bits: extents, loops, memory, conditions, addresses.
+"""Whether every number that kernels compute for a fusion fits 64 bits: extents, loops, memory, conditions, addresses,
+and the numbers that `iota` counts.
 
 Most are proved by the ranges of symbols when kernels are made. The rest is looked at again when a program is run, with
 numbers for the symbols; a number beyond 64 bits is an error that names the tensor, never an address that wraps.
@@ -22,7 +23,7 @@ from idgraph.arith import (
     symbol,
 )
 from idgraph.errors import EmitError, SourceLine
-from idgraph.index.lanes import Loading, bounded_loads
+from idgraph.index.lane_runs import Loading, bounded_loads
 from idgraph.index.layout import buffer_size
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
@@ -40,6 +41,8 @@ class _Access(Loading, Protocol):
     def tensor_address(self) -> Expr: ...
     @property
     def conditions(self) -> tuple[Expr, ...]: ...
+    @property
+    def coordinates(self) -> tuple[Expr, ...]: ...
 
 
 class Accesses(Protocol):
@@ -190,3 +193,7 @@ def _numbers(fusion: Fusion, maps: Accesses) -> Iterator[Size]:
             held = bounded_loads(a)
             address = a.tensor_address.substitute(held) if held else a.tensor_address
             yield Size(t, "an address", reduce_strength(address), e.source_line)
+            if t.definition is not None and t.definition.op == "iota":
+                start, step = (t.definition.attrs[key] for key in ("start", "step"))
+                if isinstance(start, int) and isinstance(step, int):
+                    yield Size(t, "a number", reduce_strength(a.coordinates[0] * step + start), e.source_line)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from idgraph.arith import as_expr, congruence, simplify
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.lanes import address_along
+from idgraph.index.lane_runs import address_along
 from idgraph.index.loop import Loop
 from idgraph.ir import item_size
 

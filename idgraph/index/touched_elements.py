@@ -15,7 +15,7 @@ from idgraph.arith import Expr
 from idgraph.display import Shown, render
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.bank_suggestions import BankConflicts
+from idgraph.index.bank_layouts import BankConflicts
 from idgraph.index.banks import Count
 from idgraph.index.loop import Loop
 from idgraph.index.warps import WARP, block_dims, lane_bytes, number_of, thread_loops, vector_loop

@@ -27,7 +27,7 @@ from idgraph.arith import (
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, short_repr, user_line
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.lanes import (
+from idgraph.index.lane_runs import (
     MAX_POINTS,
     Fault,
     Lanes,

@@ -11,7 +11,7 @@ from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
 from idgraph.index.maps_protocol import IndexMaps, LoopVar, scanned
 from idgraph.index.storage import flatten, is_block, is_thread
-from idgraph.ir import SCANS, SCATTERS, TensorExpr, adds
+from idgraph.ir import SCANS, SCATTERS, TensorExpr, adds, entry_axes
 
 _HINT = "split the scanned axis only, keep its parts in order and serial, and inline its result left of it"
 
@@ -30,7 +30,22 @@ def entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
         for p, (d, c) in enumerate(zip(t.axes, found, strict=True)):
             if not d.is_broadcast:
                 coordinates[p + rank - t.ndim], extents[p + rank - t.ndim] = c, d.extent
+    if e.attrs.get("aligned") is True:  # beside the entries stands one element for each axis that is not indexed
+        own = [p for p, d in enumerate(e.output.root) if d not in e.output.logical]
+        return [coordinates[p] for p in own], [extents[p] for p in own]
     return coordinates, extents
+
+
+def meeting_entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
+    """Those of `entries` along which two points may write one element: not where an index counts."""
+    coordinates, extents = entries(e, maps)
+    if e.op != "index_put":
+        return coordinates, extents
+    own, meeting = [d for d in e.output.root if d not in e.output.logical], entry_axes(e)
+    kept = [d in meeting for d in own]
+    return [c for c, k in zip(coordinates, kept, strict=True) if k], [
+        n for n, k in zip(extents, kept, strict=True) if k
+    ]
 
 
 def meeting_loops(e: TensorExpr, maps: IndexMaps, inside: frozenset[str]) -> frozenset[str]:
@@ -49,7 +64,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
     if e.op not in SCATTERS or adds(e):
         return
     loops = maps.loops(e)
-    coordinates, extents = entries(e, maps)
+    coordinates, extents = meeting_entries(e, maps)
     number = flatten(extents, coordinates)
     meeting = meeting_loops(e, maps, number.names & {v.name for v in loops})
     inside = [(v, way) for v, way in zip(loops, ways[e], strict=True) if v.name in meeting]

@@ -1,13 +1,13 @@
 """Axes, tensors, operations and fusions, with a text form that prints and parses back."""
 
 from idgraph.ir import create, gather, pointwise, reduce, reshape, scan, scatter, shape
+from idgraph.ir.changed_copy import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, rebuild
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, TensorDomain
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.exprs import SCANS, SCATTERS, AxisRead, Fixed, Loaded, Mapped
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion, current_fusion, tensor_of
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
-from idgraph.ir.rebuild import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, rebuild
 from idgraph.ir.scatter import adds, combines, entry_axes, written_at
 
 # Importing these modules registers the primitive operations.

@@ -47,5 +47,10 @@ def build_iota(
             raise OperationError(f"{key} {value!r} is not an integer, and dtype is {attrs.get('dtype')}")
     if args:
         raise OperationError("takes no operand")
+    start, step, last = attrs["start"], attrs["step"], 0
+    if n.is_const and isinstance(start, int) and isinstance(step, int):
+        last = start + step * max(int(n) - 1, 0)
+    if not -LARGEST - 1 <= last <= LARGEST:
+        raise OperationError(f"its last number, {last}, does not fit an int64")
     axes = [fusion.new_domain(fusion.extent("iota", 0, int(n) if n.is_const else n))]
     return fusion.emit("iota", (), dict(attrs), [], check_dtype(attrs.get("dtype")), flat_domain(axes), name)

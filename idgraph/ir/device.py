@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal, cast
 
 from idgraph.display import Printed
-from idgraph.errors import IdGraphError, short_repr
+from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.ir.verify import check_name
 
 SECTOR = 32  # bytes: the least that memory of a GPU moves
@@ -24,8 +24,12 @@ class Device(Printed):
     ``bandwidth``: bytes that a copy moves, read and written together. ``cache_bandwidth``: bytes between the last cache
     and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: the
     overhead of a launch. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
-    like, by dtype ("libm": those of a library that no vector unit does, on a CPU); ``loads``: accesses that cores
-    start; ``atomics``: elements updated. The last five are limits of a multiprocessor (0: none), and its capability.
+    like, by dtype; on a CPU also functions, as "exp float32", and those of a library that no vector unit does, as
+    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``running``: steps of
+    a running maximum of floats, each of which waits for the one before (0: no limit, threads hide it); ``scalar``:
+    steps of loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the
+    nearest first, with the bytes and the bandwidth of all processors' together. The other five are limits of a
+    multiprocessor (0: none), and its capability.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -51,11 +55,27 @@ class Device(Printed):
     registers: int = 0
     shared: int = 0
     cc: tuple[int, int] = (0, 0)
+    running: float = 0.0
+    scalar: float = 0.0
+    levels: tuple[tuple[int, float], ...] = ()
 
+    @arguments(IdGraphError)
     def rate(self, dtype: str, special: bool) -> float:
         """Operations a second of ``dtype``; a type without a rate is as fast as int64 or float32."""
         table = self.special if special else self.flops
         return table.get(dtype) or table["float32"]
+
+    def function(self, op: str, dtype: str, library: bool) -> float:
+        """Values a second of a function: its own rate, else that of a library's of ``dtype``, or of special operations.
+
+        >>> import idgraph as ig
+        >>> c = ig.cost.devices["cpu"]
+        >>> c.function("tan", "float32", library=True), c.function("div", "float32", library=False)
+        (450000000.0, 19000000000.0)
+        """
+        rate = self.rate(dtype, special=True)
+        names = (f"{op} {dtype}", *((f"libm {dtype}", "libm") if library else ()))
+        return min(rate, next((self.special[n] for n in names if n in self.special), rate))
 
     @property
     def cooperative(self) -> bool:
@@ -107,6 +127,8 @@ def _device(given: object) -> Device:
         like: object = getattr(base, name)
         if isinstance(like, Mapping):
             made[name] = _rates(name, value)
+        elif name == "levels":
+            made[name] = _levels(value)
         elif isinstance(like, tuple):
             pair = list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else []
             if len(pair) != 2 or not all(type(x) is int and 0 <= x < 1000 for x in pair):
@@ -122,6 +144,20 @@ def _device(given: object) -> Device:
     if missing:
         raise IdGraphError(f"not a device: {missing[0]} is missing")
     return replace(base, **made)  # pyright: ignore[reportArgumentType]
+
+
+def _levels(value: object) -> tuple[tuple[int, float], ...]:
+    """Caches: pairs of bytes and bytes a second."""
+    made: list[tuple[int, float]] = []
+    told: object = value
+    for x in cast("list[object]", value) if isinstance(value, (list, tuple)) else [value]:
+        pair: list[object] = list(cast("list[object]", x)) if isinstance(x, (list, tuple)) else []
+        if len(pair) != 2 or len(made) >= 8:
+            raise IdGraphError(
+                f"not a device: levels is {short_repr(told)}", hint="at most 8 pairs of bytes and bytes a second"
+            )
+        made.append((int(_positive("levels", pair[0], 1, whole=True)), _positive("levels", pair[1], 1)))
+    return tuple(made)
 
 
 def _positive(name: str, value: object, least: float, whole: bool = False) -> float:
@@ -161,11 +197,13 @@ devices: dict[str, Device] = {
     "H200": _cuda("H200", 4.26e12, 60 << 20, 1.75e9, 132, 227 << 10, (9, 0)),
     "H100": _cuda("H100", 2.95e12, 50 << 20, 1.75e9, 132, 227 << 10, (9, 0)),
     "A100": _cuda("A100", 1.75e12, 40 << 20, 1.41e9, 108, 163 << 10, (8, 0)),
-    "cpu": Device(  # two cores of a Xeon at 2.8 GHz: a sum's bandwidth, and what scalar loops of numba reach
-        "cpu", "cpu", 1.75e10, 4e10, 32 << 20, 2, 15.0,
-        {"float32": 2.2e10, "float64": 6e9, "int64": 1e10},
-        {"float32": 2.2e9, "float64": 8e8, "int64": 2.2e9, "libm": 4e8},
-        6e9, 9e8,
+    "cpu": Device(  # two cores of an EPYC: as measured, but for the bandwidth, which is a sum's of the CPU table
+        "cpu", "cpu", 1.83e10, 1.7e11, 32 << 20, 2, 15.0,
+        {"float32": 1.05e11, "float64": 5.2e10, "int64": 6e10},
+        {"float32": 1.9e10, "float64": 6.4e9, "int64": 8e8, "exp float32": 3.1e9, "exp float64": 4.6e8,
+         "sigmoid float32": 3.2e9, "sigmoid float64": 4.2e8, "tanh float32": 1.6e9, "tanh float64": 1.6e8,
+         "erf float32": 8.4e8, "erf float64": 1.5e8, "exp32 float32": 3.1e9, "libm float64": 4.6e8, "libm": 4.5e8},
+        7.5e10, 2.3e9, running=1.2e9, scalar=1.15e10, levels=((64 << 10, 2.1e11), (2 << 20, 2.1e11)),
     ),
 }  # fmt: skip
 """The devices known by name; add your own: ``ig.cost.devices["mine"] = ig.cost.measure_device("cpu")``."""

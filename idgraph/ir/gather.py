@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
@@ -126,7 +126,10 @@ def build_embedding(
 def build_index(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
-    """``index(x, i0, i1, ...; dims)``: x indexed along adjacent ``dims`` by broadcasting index tensors."""
+    """``index(x, i0, i1, ...; dims)``: x indexed along adjacent ``dims`` by broadcasting index tensors.
+
+    With ``aligned`` the index tensors have the rank of the result: one element along what is not indexed.
+    """
     if len(args) < 2:
         raise OperationError("takes a tensor and at least one index tensor")
     x, *indices = one_tensor(args, len(args))
@@ -136,14 +139,32 @@ def build_index(
         raise OperationError(f"dims {value!r} must be adjacent, increasing, one for each index tensor")
     for t in indices:
         check_index(t)
-    middle = broadcast_axes(fusion, indices)
     before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
     after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]
+    middle = index_axes(fusion, indices, attrs, len(before), len(after))
     mine: list[AxisRead] = [
         *(Mapped(d) for d in before),
         *(Loaded(k + 1) for k in range(len(indices))),
         *(Mapped(d) for d in after),
     ]
     logical = [*before, *middle, *after]
-    reads = [mine, *(aligned_reads(t, middle) for t in indices)]
+    along = logical if attrs.get("aligned") is True else middle
+    reads = [mine, *(aligned_reads(t, along) for t in indices)]
     return fusion.emit("index", args, dict(attrs), reads, x.dtype, moved_domain(logical, logical), name)
+
+
+def index_axes(
+    fusion: Fusion, indices: Sequence[Tensor], attrs: Mapping[str, Attr], before: int, after: int
+) -> Sequence[IterDomain]:
+    """Fresh axes of what index tensors broadcast to; ``aligned`` ones have this many more axes of one element."""
+    if attrs.get("aligned") is not True:
+        return broadcast_axes(fusion, indices)
+    for t in indices:
+        beside = (*t.axes[:before], *t.axes[t.ndim - after :])
+        if t.ndim <= before + after or t.ndim != indices[0].ndim or not all(d.is_broadcast for d in beside):
+            raise OperationError(
+                f"index {t.name} of shape {shape_text(t)} is not aligned: one element along the {before} axes before "
+                f"and the {after} after what is indexed",
+                hint="leave aligned out: index tensors without those axes",
+            )
+    return broadcast_axes(fusion, indices)[before : indices[0].ndim - after]

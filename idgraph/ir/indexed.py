@@ -18,56 +18,7 @@ from idgraph.ir.indexing import attr, listed
 from idgraph.ir.movement import at_user_line, pad, permute, resolve_dim
 from idgraph.ir.ops import add, cast, checked, lt, where
 from idgraph.ir.scatter import ADDED
-
-# Operations that make no negative number of numbers that are not negative.
-_KEEP_SIGN = frozenset(
-    {"copy", "cast", "reshape", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "flip", "roll", "add",
-     "mul", "cat", "where", "maximum", "fmod", "floor_divide", "gather", "index_select", "index", "sum", "amax"}
-)  # fmt: skip
-
-
-def never_negative(t: Tensor, depth: int = 32) -> bool:
-    """True where the values are provably not negative, from how they are made.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> never_negative(f.iota(4) + 1), never_negative(f.input("i", shape=(4,), dtype="int64"))
-    (True, False)
-    """
-    made = t.definition
-    if t.dtype in ("bool", "uint8"):
-        return True
-    if made is None or depth == 0:
-        return False
-    if made.op == "iota":
-        numbers = [v for v in (made.attrs["start"], made.attrs["step"]) if isinstance(v, int)]
-        return len(numbers) == 2 and min(numbers) >= 0
-    if made.op == "full":
-        value = made.attrs["value"]
-        return isinstance(value, (int, float)) and value >= 0
-    if made.op == "remainder":
-        return isinstance(made.args[1], int) and made.args[1] > 0
-    if made.op == "where" and _is_wrapped(made.args):
-        return True  # whatever is left of it is refused by the bounds
-    if made.op not in _KEEP_SIGN:
-        return False
-    operands = made.args[1:] if made.op == "where" else made.args
-    return all(
-        never_negative(a, depth - 1) if isinstance(a, Tensor) else isinstance(a, (int, float)) and a >= 0
-        for a in operands
-    )
-
-
-def _is_wrapped(args: Sequence[Tensor | Scalar | Expr]) -> bool:
-    """``where(i < 0, i + n, i)``: made by `counted_from_front`."""
-    condition, moved, index = args
-    if not isinstance(condition, Tensor) or not isinstance(moved, Tensor):
-        return False
-    test, shift = condition.definition, moved.definition
-    return (
-        test is not None and shift is not None and test.op == "lt" and shift.op == "add"
-        and test.args[0] is index and shift.args[0] is index and test.args[1] == 0
-    )  # fmt: skip
+from idgraph.ir.value_limits import value_bounds
 
 
 def counted_from_front(index: Tensor, extent: int | Expr) -> Tensor:
@@ -78,7 +29,7 @@ def counted_from_front(index: Tensor, extent: int | Expr) -> Tensor:
     >>> counted_from_front(i, 10).definition.op
     'where'
     """
-    if never_negative(index):
+    if value_bounds(index)[0] >= 0:
         return index
     return where(lt(index, 0), add(index, extent), index)
 

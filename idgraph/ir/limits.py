@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import BinaryIO, cast
 
 from idgraph.errors import ParseError
 
@@ -12,8 +17,8 @@ class Limits:
     """The limits of `parse` and `from_json`; the defaults hold every graph that was captured so far, tenfold.
 
     ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, ``terms``: operators and names of one
-    index expression written in it, ``rank``: axes of one tensor. Raises `ParseError` for a limit that is not a
-    positive number.
+    index expression as it is written, entries of one tuple, arguments of one call, ``rank``: axes of one tensor.
+    Each is counted before what it limits is made. Raises `ParseError` for a limit that is not a positive number.
 
     >>> import idgraph as ig
     >>> ig.parse("fusion f { }", limits=ig.Limits(bytes=8))
@@ -51,3 +56,37 @@ class Limits:
 
 
 LIMITS = Limits()
+
+
+def read_within(place: str | Path, most: int) -> bytes:
+    """The bytes of a file; ``most`` + 1 of one that has more than ``most``.
+
+    A pipe that nobody writes to is empty: it is not waited for. Raises OSError, and ValueError for a path that no
+    system has.
+
+    >>> len(read_within("/dev/zero", 1000))
+    1001
+    """
+    with cast("BinaryIO", open(place, "rb", opener=_at_once)) as stream:
+        os.set_blocking(stream.fileno(), True)
+        return stream.read(most + 1)
+
+
+def open_plain(place: Path, mode: str) -> BinaryIO:
+    """The file, open without a buffer; raises OSError at once for anything but a plain file, such as a pipe.
+
+    >>> open_plain(Path("/dev/zero"), "rb")
+    Traceback (most recent call last):
+        ...
+    OSError: [Errno 22] it is not a plain file: '/dev/zero'
+    """
+    stream = open(place, mode, buffering=0, opener=_at_once)  # noqa: SIM115 - it is the caller's
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is not a plain file", str(place))
+    return cast("BinaryIO", stream)
+
+
+def _at_once(place: str, flags: int) -> int:
+    """Open without waiting for the other end of a pipe."""
+    return os.open(place, flags | os.O_NONBLOCK, 0o666)

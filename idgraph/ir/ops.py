@@ -111,6 +111,8 @@ logical_xor = _binary("logical_xor")
 bitwise_and = _binary("bitwise_and")
 bitwise_or = _binary("bitwise_or")
 bitwise_xor = _binary("bitwise_xor")
+shift_left = _binary("shift_left")
+shift_right = _binary("shift_right")
 
 
 @arguments(OperationError)

@@ -20,6 +20,7 @@ Result = Literal["number", "same", "difference", "bits", "float", "bool"]
 "difference": not one is); of integers and bool ("bits"); floats ("float"); or bool. None: the builder says it."""
 Kind = Literal["pointwise", "compare", "logic", "test", "key", "reduction", "running"]
 Sign = bool | Literal["operands"]
+Errors = Literal["sum", "twice", "largest"]
 Cycles = Literal["free", "plain", "special", "library"]
 """A move; an addition or the like; many cycles; a function of a mathematics library, which no vector unit has."""
 
@@ -30,7 +31,9 @@ class Operation:
 
     ``floats`` and ``integers`` are its texts in those types, ``truth`` that of one whose result is a truth value; None:
     it has no meaning there. ``steps`` are the float operations of one value. ``pairs``: the GPU does two 16-bit floats
-    at a time. ``above_zero``: never negative (True), or where no operand is ("operands").
+    at a time. ``above_zero``: never negative (True), or where no operand is ("operands"). ``errors``: small relative
+    errors of the operands make one of the result that is not above their sum, twice it, or the largest of them; None:
+    it may be any. ``errors_above_zero``: only where no operand is negative.
 
     Of a reduction, ``combine`` is the operation on two values; ``identity`` changes nothing: "low" and "high" are the
     ends of the type's range. All reductions are associative and commutative but for rounding.
@@ -49,6 +52,8 @@ class Operation:
     aten: tuple[str, ...] = ()
     pairs: bool = False
     above_zero: Sign = False
+    errors: Errors | None = None
+    errors_above_zero: bool = False
     combine: str = ""
     identity: Literal[0, 1, "low", "high"] | bool = 0
 
@@ -60,21 +65,23 @@ _SAFE: Final[Sign] = "operands"
 def _both(
     name: str, operands: int, meaning: str, result: Result, text: str, integers: str = "", *, cycles: Cycles = "plain",
     steps: int = 1, aten: tuple[str, ...] = (), pairs: bool = False, above_zero: Sign = False,
+    errors: Errors | None = None, errors_above_zero: bool = False,
 ) -> Operation:  # fmt: skip
     """One with a text for floats and one for integers, by default the same."""
     return Operation(
         name, operands, meaning, result, text, integers or text, cycles=cycles, steps=steps, aten=aten, pairs=pairs,
-        above_zero=above_zero,
+        above_zero=above_zero, errors=errors, errors_above_zero=errors_above_zero,
     )  # fmt: skip
 
 
 def _float(
-    name: str, meaning: str, text: str = "", cycles: Cycles = "library", steps: int = 1, above_zero: Sign = False
-) -> Operation:
+    name: str, meaning: str, text: str = "", cycles: Cycles = "library", steps: int = 1, above_zero: Sign = False,
+    errors: Errors | None = None, errors_above_zero: bool = False,
+) -> Operation:  # fmt: skip
     """A function of one float."""
     return Operation(
         name, 1, meaning, "float", text or f"{name}({{0}})", cycles=cycles, steps=steps, aten=_ONE,
-        above_zero=above_zero,
+        above_zero=above_zero, errors=errors, errors_above_zero=errors_above_zero,
     )  # fmt: skip
 
 
@@ -99,21 +106,31 @@ def _reduction(name: str, meaning: str, combine: str, identity: Literal[0, 1, "l
 
 _ROWS: Final = (
     # arithmetic
-    _both("add", 2, "a + b", "same", "{0} + {1}", pairs=True, above_zero=_SAFE),
+    _both(
+        "add", 2, "a + b", "same", "{0} + {1}", pairs=True, above_zero=_SAFE, errors="largest", errors_above_zero=True,
+    ),
     _both("sub", 2, "a - b", "difference", "{0} - {1}", pairs=True),
-    _both("mul", 2, "a * b", "same", "{0} * {1}", pairs=True, above_zero=_SAFE),
-    Operation("div", 2, "a / b as floating point", "float", "div({0}, {1})", cycles="special", above_zero=_SAFE),
-    _both("neg", 1, "-x", "number", "-{0}", pairs=True, aten=_ONE),
-    _both("abs", 1, "``|x|``", "number", "abs({0})", pairs=True, aten=_ONE, above_zero=True),
-    _both("relu", 1, "max(x, 0)", "number", "maximum({0}, {zero})", "maximum({0}, 0)", aten=_ONE, above_zero=True),
+    _both("mul", 2, "a * b", "same", "{0} * {1}", pairs=True, above_zero=_SAFE, errors="sum"),
+    Operation(
+        "div", 2, "a / b as floating point", "float", "div({0}, {1})", cycles="special", above_zero=_SAFE, errors="sum"
+    ),
+    _both("neg", 1, "-x", "number", "-{0}", pairs=True, aten=_ONE, errors="sum"),
+    _both("abs", 1, "``|x|``", "number", "abs({0})", pairs=True, aten=_ONE, above_zero=True, errors="sum"),
+    _both(
+        "relu", 1, "max(x, 0)", "number", "maximum({0}, {zero})", "maximum({0}, 0)", aten=_ONE, above_zero=True,
+        errors="sum",
+    ),
     _both("sign", 1, "-1, 0 or 1", "same", "sign({0})", aten=_ONE),
-    _both("square", 1, "x * x", "number", "{0} * {0}", above_zero=True),
+    _both("square", 1, "x * x", "number", "{0} * {0}", above_zero=True, errors="twice"),
     _both("floor", 1, "Largest integer not above x", "number", "floor({0})", "{0}", aten=_ONE),
     _both("ceil", 1, "Smallest integer not below x", "number", "ceil({0})", "{0}", aten=_ONE),
     _both("round", 1, "Nearest integer, halves to even", "number", "rint({0})", "{0}", aten=_ONE),
     _both("trunc", 1, "Integer part toward zero", "number", "trunc({0})", "{0}", aten=_ONE),
-    _both("maximum", 2, "The larger (NaN wins)", "same", "maximum({0}, {1})", aten=_ONE, above_zero=_SAFE),
-    _both("minimum", 2, "The smaller (NaN wins)", "same", "minimum({0}, {1})", aten=_ONE),
+    _both(
+        "maximum", 2, "The larger (NaN wins)", "same", "maximum({0}, {1})", aten=_ONE, above_zero=_SAFE,
+        errors="largest",
+    ),
+    _both("minimum", 2, "The smaller (NaN wins)", "same", "minimum({0}, {1})", aten=_ONE, errors="largest"),
     _both(
         "remainder", 2, "a mod b with the sign of b", "number", "remainder({0}, {1})", "int_remainder({0}, {1})",
         cycles="special", aten=_ALL,
@@ -134,22 +151,24 @@ _ROWS: Final = (
     Operation("bitwise_and", 2, "Common bits", "bits", integers="{0} & {1}", aten=_ALL),
     Operation("bitwise_or", 2, "Bits of either", "bits", integers="{0} | {1}", aten=_ALL),
     Operation("bitwise_xor", 2, "Bits of one only", "bits", integers="{0} ^ {1}", aten=_ALL),
+    Operation("shift_left", 2, "a * 2 ** (b modulo 64), wrapped", "bits", integers="{0} << ({1} & 63)"),
+    Operation("shift_right", 2, "a / 2 ** (b modulo 64) rounded down", "bits", integers="{0} >> ({1} & 63)"),
     # functions
     _float("exp", "e ** x", above_zero=True),
     _float("exp2", "2 ** x", above_zero=True),
     _float("expm1", "e ** x - 1"),
     _float("log", "Natural logarithm"),
     _float("log2", "Logarithm to base 2"),
-    _float("log1p", "log(1 + x)"),
-    _float("sqrt", "Square root", cycles="special", above_zero=True),
-    _float("rsqrt", "1 / sqrt(x)", "div({one}, sqrt({0}))", cycles="special", steps=2),
+    _float("log1p", "log(1 + x)", errors="sum", errors_above_zero=True),
+    _float("sqrt", "Square root", cycles="special", above_zero=True, errors="sum"),
+    _float("rsqrt", "1 / sqrt(x)", "div({one}, sqrt({0}))", cycles="special", steps=2, errors="sum"),
     _float("sin", "Sine"),
     _float("cos", "Cosine"),
     _float("tan", "Tangent"),
-    _float("tanh", "Hyperbolic tangent"),
-    _float("sigmoid", "1 / (1 + exp(-x))", "inverse({one} + exp_inside(-{0}))", steps=3, above_zero=True),
-    _float("erf", "Error function"),
-    _float("reciprocal", "1 / x", "div({one}, {0})", cycles="special"),
+    _float("tanh", "Hyperbolic tangent", errors="sum"),
+    _float("sigmoid", "1 / (1 + exp(-x))", "logistic_of(exp_inside(-{0}))", steps=3, above_zero=True),
+    _float("erf", "Error function", errors="sum"),
+    _float("reciprocal", "1 / x", "div({one}, {0})", cycles="special", errors="sum"),
     # truth
     *(_compare(n, s) for n, s in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))),
     Operation(
@@ -161,14 +180,36 @@ _ROWS: Final = (
     Operation("isnan", 1, "True where x is not a number", "bool", truth="({0} != {0})", kind="test", aten=_ONE),
     Operation("isinf", 1, "True where x is infinite", "bool", truth="(abs({0}) == inf)", kind="test", aten=_ONE),
     # moves
-    _both("copy", 1, "The same values", "same", "{0}", cycles="free"),
-    Operation("cast", 1, "torch's conversion", cycles="free", above_zero=_SAFE),
-    Operation("where", 3, "a where the condition holds, else b", cycles="free"),
+    _both("copy", 1, "The same values", "same", "{0}", cycles="free", errors="sum"),
+    Operation("cast", 1, "torch's conversion", cycles="free", above_zero=_SAFE, errors="sum"),
+    Operation("where", 3, "a where the condition holds, else b", cycles="free", errors="largest"),
     # made by passes
     _fast("exp32", 1, "e ** x of a float32, in vectors", "exp32({0})"),
     _fast("fast_exp", 1, "e ** x in one instruction", "fast_exp({0})"),
     _fast("short_exp", 1, "e ** x, rounded to 16 bits", "short_exp({0})"),
-    _fast("short_sigmoid", 1, "1 / (1 + exp(-x)), rounded to 16 bits", "inverse({one} + fast_exp(-{0}))", steps=3),
+    _fast("short_sigmoid", 1, "1 / (1 + exp(-x)), rounded to 16 bits", "logistic_of(fast_exp(-{0}))", steps=3),
+    _fast(
+        "short_one_plus_tanh", 1, "1 + tanh(x), rounded to 16 bits",
+        "({one} + {one}) * logistic_of(fast_exp(-({0} + {0})))", steps=5,
+    ),
+    _fast(
+        "short_one_minus_tanh", 1, "1 - tanh(x), rounded to 16 bits",
+        "({one} + {one}) * logistic_of(fast_exp({0} + {0}))", steps=5,
+    ),
+    _fast("short_one_minus_sigmoid", 1, "1 - sigmoid(x), rounded to 16 bits", "logistic_of(fast_exp({0}))", steps=3),
+    _fast("short_one_plus_erf", 1, "1 + erf(x), rounded to 16 bits", "one_plus_erf({0})", steps=11),
+    _fast("short_one_minus_erf", 1, "1 - erf(x), rounded to 16 bits", "one_plus_erf(-{0})", steps=11),
+    _fast("one_plus_erf", 1, "1 + erf(x)", "one_plus_erf({0})", steps=11),
+    _fast("one_minus_erf", 1, "1 - erf(x)", "one_minus_erf({0})", steps=11),
+    _fast("log1p_exp", 1, "log(1 + e ** x)", "log1p_exp({0})", steps=11),
+    Operation(
+        "short_tanh_log1p", 1, "tanh(log(1 + x)) of x at least 0, rounded to 16 bits", None, "tanh_log1p({0})",
+        cycles="special", steps=6, above_zero=_SAFE,
+    ),
+    Operation("short_div", 2, "a / b, rounded to 16 bits", None, "short_div({0}, {1})", cycles="special"),
+    Operation("short_reciprocal", 1, "1 / x, rounded to 16 bits", None, "inverse({0})", cycles="special"),
+    _fast("short_sqrt", 1, "Square root, rounded to 16 bits", "short_sqrt({0})"),
+    _fast("short_rsqrt", 1, "1 / sqrt(x), rounded to 16 bits", "short_rsqrt({0})"),
     _fast("fast_exp_sub", 2, "e ** (a - b) in one instruction", "fast_exp_sub({0}, {1})", steps=2),
     Operation("div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5),
     Operation(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from idgraph.arith import Expr
-from idgraph.arith.text import parse_in
+from idgraph.arith.text import parse_in, written_terms
 from idgraph.errors import IdGraphError, ParseError, arguments, did_you_mean
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
@@ -23,11 +24,14 @@ from idgraph.ir.scheduling import choose
 
 MAX_NESTING = 8
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<expr>`[^`\n]*`)
-    |(?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))
+    r"""(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n(?:[ \t\r]*(?:\#[^\n]*)?\n)*+)
+    |(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<expr>`[^`\n]*`)|(?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))
     |(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<mark>[{}(),=])""",
     re.VERBOSE,
 )
+_MAKES = re.compile(
+    r"""^[ \t\r]*(?:[A-Za-z_][A-Za-z_0-9]*|"(?:[^"\\\n]|\\.)*")[ \t\r]*=""", re.MULTILINE
+)  # a node, on its line
 _STEPS = frozenset(
     {
         "split",
@@ -70,9 +74,11 @@ def _tokens(text: str) -> Iterator[_Token]:
         if found is None:
             raise ParseError(f"line {line}: unexpected character {text[at]!r}", hint=_excerpt(text, line))
         kind = found.lastgroup or ""
-        if kind != "space":
+        if kind == "newline":  # with the empty lines behind it
+            yield _Token(kind, "\n", line)
+            line += text.count("\n", at, found.end())
+        elif kind != "space":
             yield _Token(kind, found.group(), line)
-        line += kind == "newline"
         at = found.end()
     yield _Token("end", "", line)
 
@@ -152,8 +158,10 @@ class _Reader:
                 return self.string()
             case "expr":
                 self.take()
-                found = parse_in(token.text[1:-1], scope)
-                self.limits.check(f"the expression in line {token.line}", found.key[1], "terms")
+                what, text = f"the expression in line {token.line}", token.text[1:-1]
+                self.limits.check(what, written_terms(text), "terms")
+                found = parse_in(text, scope)
+                self.limits.check(what, found.key[1], "terms")
                 return found
             case "word" if token.text in ("true", "false", "none", "inf", "nan"):
                 self.take()
@@ -171,6 +179,7 @@ class _Reader:
         found: list[Attr] = []
         while self.now.text != ")":
             found.append(self.value(scope, depth + 1))
+            self.limits.check("a tuple", len(found), "terms", "entries")
             if self.now.text != ",":
                 break
             self.take()
@@ -186,6 +195,7 @@ def _call(reader: _Reader, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr]
     plain: list[Attr] = []
     reader.mark("(")
     while reader.now.text != ")" or reader.now.kind != "mark":
+        reader.limits.check("a call", len(plain) + len(attrs) + 1, "terms", "arguments")
         if reader.now.kind in ("word", "string") and reader.now.text not in ("true", "false", "none", "inf", "nan"):
             token = reader.now
             word = reader.name()
@@ -385,6 +395,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
         raise ParseError(f"{type(text).__name__} is not text")
     limits.check("the text", len(text), "bytes")
     limits.check("the text", len(text.encode("utf-8", "surrogatepass")), "bytes")
+    limits.check("the text", sum(1 for _ in _MAKES.finditer(text)), "nodes")
     reader = _Reader(text, limits)
     reader.skip_lines()
     if reader.take_word("fusion") is None:
@@ -417,9 +428,12 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     return fusion
 
 
+_OWN = Limits(*[sys.maxsize] * 4)  # a fusion that exists has been read or built already
+
+
 def copy_fusion(fusion: Fusion) -> Fusion:
     """An independent fusion with the same operations, names, schedule and source lines."""
-    made = parse_fusion(str(fusion))
+    made = parse_fusion(str(fusion), limits=_OWN)
     for mine, theirs in zip(fusion.exprs, made.exprs, strict=True):
         theirs.source_line = mine.source_line
     return made

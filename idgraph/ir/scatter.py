@@ -17,9 +17,9 @@ from idgraph.ir.domains import DomainExpr, IterDomain, Resize, TensorDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import SCATTERS, Attr, AxisRead, Loaded, Mapped
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
-from idgraph.ir.gather import check_index
+from idgraph.ir.gather import check_index, index_axes
 from idgraph.ir.indexing import shape_text
-from idgraph.ir.pointwise import aligned_reads, broadcast_axes, same_extent
+from idgraph.ir.pointwise import aligned_reads, same_extent
 from idgraph.ir.reduce import check_axis
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import define
@@ -44,11 +44,32 @@ def written_at(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
 
 
 def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
-    """Root axes of a scatter whose points may write one element: those that the written axes do not follow."""
+    """Root axes of a scatter whose points may write one element: those that the written axes do not follow, but for
+    those along which an index counts (``x[arange(n), i]``): no two of its entries are equal.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i, y = f.input("x", shape=(4, 9)), f.input("i", shape=(4,), dtype="int64"), f.input("y", shape=(4,))
+    >>> [len(entry_axes(ig.index_put(x, at, y[: n]).definition)) for at, n in (([None, i], 1), ([f.iota(4), i], 4))]
+    [1, 0]
+    """
     if e.op not in SCATTERS:
         return ()
     kept = {d for x in e.output.domain.exprs for d in x.inputs} | set(e.output.logical)
+    if e.op == "index_put":
+        kept |= {d for _, k in written_at(e) if (d := _counted(e, k)) is not None}
     return tuple(d for d in e.output.root if d not in kept)
+
+
+def _counted(e: TensorExpr, k: int) -> IterDomain | None:
+    """The axis along which index ``k`` counts, alone: it is an iota, perhaps with axes of one element."""
+    along = [(p, r.domain) for p, r in enumerate(e.reads[k]) if isinstance(r, Mapped)]
+    t = e.inputs[k]
+    wide = [d for p, d in along if not t.axes[p].is_broadcast]
+    while (made := t.definition) is not None and made.op in ("unsqueeze", "squeeze", "copy"):
+        t = made.inputs[0]
+    counts = made is not None and made.op == "iota" and isinstance(step := made.attrs["step"], int) and step != 0
+    return wide[0] if counts and len(wide) == 1 else None
 
 
 def combines(e: TensorExpr) -> Literal["sum", "amax"] | None:
@@ -172,7 +193,8 @@ def build_index_put(
     """``index_put(x, i0, i1, ..., values; dims, accumulate)``: x[..., i0, i1, ...] = (or +=) values.
 
     ``dims`` are adjacent; the index tensors broadcast against each other, the values against what is written.
-    ``accumulate`` is False, True, or "amax" for the larger of the two (integers only).
+    ``accumulate`` is False, True, or "amax" for the larger of the two (integers only). With ``aligned`` the index
+    tensors have the rank of what is written: one element along what is not indexed.
     """
     x, indices, values = _operands(args)
     value = attrs.get("dims")
@@ -186,9 +208,9 @@ def build_index_put(
         _check_added(x)
     if accumulate == "amax" and x.dtype not in ("int32", "int64"):
         raise OperationError(f"{x.name} is {x.dtype}: only integers keep the larger one", hint="int32 or int64")
-    middle = broadcast_axes(fusion, indices)
     before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
     after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]
+    middle = index_axes(fusion, indices, attrs, len(before), len(after))
     targets = [_target(fusion, x.axes[p].extent) for p in dims]
     root = [*before, *middle, *after]
     kept: list[AxisRead] = [
@@ -196,7 +218,8 @@ def build_index_put(
         *(Loaded(k + 1) for k in range(len(indices))),
         *(Mapped(d) for d in after),
     ]
-    reads = [kept, *(aligned_reads(t, middle) for t in indices)]
+    along = root if attrs.get("aligned") is True else middle
+    reads = [kept, *(aligned_reads(t, along) for t in indices)]
     if values is not None:
         _broadcasts_to(values, root, x)
         reads.append(aligned_reads(values, root))

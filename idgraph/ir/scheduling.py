@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
-from idgraph.ir import loop_steps
-from idgraph.ir import row_loops as rows_of
+from idgraph.ir import loop_steps, row_steps
 from idgraph.ir.choices import Choices
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.guards import stepping
@@ -147,7 +146,7 @@ class Steps:
         >>> [(str(d.extent), d.parallel) for d in t.row_loops((0,), (1,), threads=32, rows=4, lanes=4).loop]
         [('16', 'blockIdx.x'), ('4', 'threadIdx.y'), ('4', 'serial'), ('32', 'threadIdx.x'), ('4', 'vectorize')]
         """
-        rows_of.row_loops(self, axes, columns, threads=threads, rows=rows, lanes=lanes, side=side, across=across)
+        row_steps.row_loops(self, axes, columns, threads=threads, rows=rows, lanes=lanes, side=side, across=across)
         return self
 
     @arguments(ScheduleError, keep=stepping)

@@ -15,7 +15,7 @@ from idgraph.ir.guards import Args, Restore, fusions_among
 
 def rewriting(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
     """For schedulers: everything in the fusions, in time proportional to their size."""
-    states = [whole(cast("Fusion", fusion)) for fusion in fusions_among(args, kwargs)]
+    states = [whole_state(cast("Fusion", fusion)) for fusion in fusions_among(args, kwargs)]
     if not states:
         return None
 
@@ -26,7 +26,7 @@ def rewriting(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
     return restore
 
 
-def whole(fusion: Fusion) -> Restore:
+def whole_state(fusion: Fusion) -> Restore:
     """The function that puts the present state of ``fusion`` back."""
     mine = {name: _copied(value) for name, value in vars(fusion).items()}
     tensors = [(t, t.saved()) for t in fusion.tensors]

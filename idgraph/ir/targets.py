@@ -48,7 +48,8 @@ GPU: Final = Target(
     f"numba.cuda; {_COMPILED}",
     "numba",
     (
-        "fuse_launches", "rename_columns", "hoist_loads", "owner", "rows", "jam", "scan", "select_loads", "peel",
+        "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "owner", "rows", "jam", "scan",
+        "select_loads", "peel",
         "unroll", "join_checks", "short_ints", "short_functions", "merge_tests",
         "vectorize_loads", "realign", "cse", "reciprocals", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
         "roll", "fuse_lanes", "scalar_replacement",
@@ -80,8 +81,9 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         ),
         Target(
             "cpu", f"numba for the CPU; {_COMPILED}", "numba",
-            ("serial", "collapse", "own_rows", "columns", "rename_columns", "hoist_loads", "rows_of_core",
-             "interchange", "keys", "unswitch", "round_once", "keep_rolled"), cores=True, typed=True,
+            ("serial", "collapse", "own_rows", "columns", "rename_columns", "hoist_loads", "prove_checks",
+             "rows_of_core", "interchange", "keys", "unswitch", "round_once", "composed", "keep_rolled"),
+            cores=True, typed=True,
         ),
         GPU,
     )

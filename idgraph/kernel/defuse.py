@@ -22,6 +22,7 @@ from idgraph.kernel.statements import (
     Buffer,
     Checked,
     Choose,
+    Column,
     Combine,
     Compute,
     Declare,
@@ -55,7 +56,7 @@ ToExpr = Callable[[Expr], Expr]
 Body = tuple[Stmt, ...]
 S = TypeVar("S", bound=Stmt)
 T = TypeVar("T")
-D = TypeVar("D", bound=Stmt | Serves | Buffer)
+D = TypeVar("D", bound=Stmt | Serves | Buffer | Column)
 
 
 def same_local(x: Local) -> Local:
@@ -151,8 +152,9 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             return _with(s, operands=_each(operand, operands), local=made(local))
         case Store(_, address, value):
             return _with(s, address=index(address), value=operand(value))
-        case Loop(extent=extent, first=first):
-            return _with(s, extent=index(extent), first=index(first))
+        case Loop(extent=extent, first=first, column=column):
+            axis = None if column is None else _with(column, extent=index(column.extent))
+            return _with(s, extent=index(extent), first=index(first), column=axis)
         case If(condition):
             return _with(s, condition=index(condition))
         case Checked(condition, point=point):

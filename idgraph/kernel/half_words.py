@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import made_by, operands_of
+from idgraph.kernel.malformed import broken
 from idgraph.kernel.statements import (
     Choose,
     Compute,

@@ -21,6 +21,7 @@ from idgraph.kernel.statements import (
     Buffer,
     Checked,
     Choose,
+    Column,
     Combine,
     Compute,
     Declare,
@@ -55,9 +56,9 @@ from idgraph.kernel.text import kernel_text
 from idgraph.kernel.verify import Verified, verify_kernel
 
 __all__ = [
-    "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "Checked", "Choose", "Combine",
-    "Compute", "Declare", "Half", "If", "Index", "Kernel", "Lanes", "Let", "Load", "Local", "Loop", "Note", "Number",
-    "Operand",
+    "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "Checked", "Choose", "Column",
+    "Combine", "Compute", "Declare", "Half", "If", "Index", "Kernel", "Lanes", "Let", "Load", "Local", "Loop", "Note",
+    "Number", "Operand",
     "PairCompute", "Place", "Plan", "Purpose", "Registers", "Serves", "Single", "Site", "Stmt", "Store", "VectorAdd",
     "VectorLoad", "VectorStore", "bodies", "quote", "walk",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import TRUE, Expr
-from idgraph.kernel.broken import broken
+from idgraph.kernel.malformed import broken
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
@@ -31,6 +31,7 @@ from idgraph.kernel.statements import (
     Stmt,
     VectorAdd,
     VectorLoad,
+    axis_loops,
     bodies,
     elements_of,
     walk,
@@ -46,6 +47,7 @@ class _At:
     """The steps at a statement: values of variables, whether it runs, and the threads that run it (-1: all).
 
     ``unknown`` says why the steps are not known: a loaded index, a symbol without a number, too many of them.
+    ``axis`` are the loops of one axis that are still to come inside; its index and its end are variables of ``env``.
     """
 
     env: Mapping[str, Array]
@@ -54,6 +56,10 @@ class _At:
     block: Array
     thread: Array
     unknown: str = ""
+    axis: int = 0
+
+
+AXIS, END = "axis'", "end'"
 
 
 @dataclass(slots=True)
@@ -94,6 +100,10 @@ class Steps:
                     at = replace(at, env=env)
                 case _ if isinstance(s, Access) and s.buffer is not None and (not self.only or id(s) in self.only):
                     self.access(s, here)
+                    if not isinstance(s, (Load, VectorLoad)):
+                        self.inside(s, here)
+                case Accumulate():
+                    self.inside(s, here)
                 case _:
                     pass
             passed += self.barriers(s, at)
@@ -130,8 +140,22 @@ class Steps:
             block = block + (var + 1 << (0, 32, 49)["xyz".index(s.parallel[-1])])
         else:
             epoch = epoch + var * inner
-        env = {n: a[again] for n, a in at.env.items()} | {s.var: var}
-        self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread))
+        env, axis = {n: a[again] for n, a in at.env.items()} | {s.var: var}, 0
+        if at.axis:
+            env[AXIS], axis = env[AXIS] * most + var, at.axis - 1
+        elif s.column is not None and not isinstance(end := self.value(s.column.extent, at), str):
+            env |= {AXIS: var, END: end[again]}
+            axis = len(axis_loops(s)) - 1
+            if axis + 1 < s.column.loops:
+                env.pop(END)
+        self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread, axis=axis))
+
+    def inside(self, s: Stmt, at: _At) -> None:
+        """Nothing is written or added up behind the end of an axis."""
+        if not at.unknown and END in at.env and (late := at.runs & (at.env[AXIS] >= at.env[END])).any():
+            n = int(np.flatnonzero(late)[0])
+            index, end = int(at.env[AXIS][n]), int(at.env[END][n])
+            raise broken(self.name, f"it runs at {index}, behind the {end} of its column", s)
 
     def conditional(self, s: If | Checked, condition: Expr, at: _At) -> None:
         found = self.value(condition, at) if not at.unknown else at.unknown

@@ -40,6 +40,7 @@ from idgraph.kernel.statements import (
     Buffer,
     Checked,
     Choose,
+    Column,
     Combine,
     Compute,
     Declare,
@@ -264,10 +265,13 @@ class _Reader(Parts):
         parts = parted(head[4:], ",")
         var, extent = cut(parts[0], " < ")
         made = Loop(name_of(var), self.expr(extent), "serial", (), note)
-        how, first = "serial", ZERO
+        how, first, column = "serial", ZERO, None
         for part in parts[1:]:
             if part.startswith("from "):
                 first = self.expr(part[5:])
+            elif part.startswith("column "):
+                axis, loops = cut(part[7:], " of ")
+                column = Column(self.expr(axis), integer_of(loops))
             else:
                 how = way_of(part)
         scope, self.scope = self.scope, {**self.scope, made.var: implied(made)}
@@ -278,7 +282,7 @@ class _Reader(Parts):
         else:
             body = self.inside(depth)
         self.scope = scope
-        return Loop(made.var, made.extent, how, body, note, first)
+        return Loop(made.var, made.extent, how, body, note, first, column)
 
     def check(self, parts: list[str], depth: int) -> Checked:
         """``check CONDITION, of NAME, site "..", axis N, extent E, index "..", in "..", at "..", ...``"""

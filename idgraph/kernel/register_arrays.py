@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from idgraph.arith.ranges import interval
 from idgraph.errors import EmitError
-from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import loaded_in, made_by, operands_of, stored_in, updated_by
+from idgraph.kernel.malformed import broken
 from idgraph.kernel.statements import Buffer, Local, Registers, Stmt, bodies
 
 

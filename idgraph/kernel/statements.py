@@ -110,11 +110,21 @@ Purpose = tuple[Serves, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """One axis of the schedule that ``loops`` loops, each directly inside the one before, go over: their variables are
+    the digits of its index, the outermost one first. Nothing needs the steps from index ``extent`` on."""
+
+    extent: Expr
+    loops: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``; "rolled" is serially, in
     a loop whose number of steps the compiler of the source does not know).
 
-    On blocks, block number ``first`` runs ``var`` = 0: nests may share a launch.
+    On blocks, block number ``first`` runs ``var`` = 0: nests may share a launch. ``column``: the axis whose loops begin
+    here, where the schedule split it.
     """
 
     var: str
@@ -123,6 +133,25 @@ class Loop:
     body: tuple[Stmt, ...]
     note: str = ""
     first: Expr = ZERO
+    column: Column | None = None
+
+
+def axis_loops(s: Loop) -> list[Loop]:
+    """The loops of the axis that begins at ``s``; that loop alone where the schedule did not split its axis, or
+    something stands between the loops now.
+
+    >>> from idgraph.arith import as_expr
+    >>> inner = Loop("t", as_expr(4), "serial", ())
+    >>> [v.var for v in axis_loops(Loop("o", as_expr(2), "serial", (inner,), column=Column(as_expr(7), 2)))]
+    ['o', 't']
+    """
+    chain = [s]
+    while s.column is not None and len(chain) < s.column.loops:
+        body = chain[-1].body
+        if len(body) != 1 or not isinstance(body[0], Loop):
+            return [s]
+        chain.append(body[0])
+    return chain
 
 
 @dataclass(frozen=True, slots=True)

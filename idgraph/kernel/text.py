@@ -185,7 +185,7 @@ class _Names:
 
     def _learn(self, e: Expr) -> None:
         for s in sorted(e.symbols, key=lambda s: s.key):
-            if self.scope.get(s.name) is not s and s not in self.open:
+            if self.scope.get(s.name) != s and s not in self.open:
                 for bound in s.symbol_bounds[:2]:
                     if isinstance(bound, Expr):
                         scope, self.scope = self.scope, {}
@@ -195,7 +195,7 @@ class _Names:
 
     def expr(self, e: Expr) -> str:
         """An expression under the names of this kernel."""
-        found = {s: self.aliases[s] for s in e.symbols if s in self.aliases and self.scope.get(s.name) is not s}
+        found = {s: self.aliases[s] for s in e.symbols if s in self.aliases and self.scope.get(s.name) != s}
         return str(e.substitute(found) if found else e)
 
     def lines(self) -> Iterator[str]:
@@ -363,10 +363,11 @@ class _Lines:
         """The head of one statement, without its body."""
         expr = self.names.expr
         match s:
-            case Loop(var, extent, parallel, _, note, first):
+            case Loop(var, extent, parallel, _, note, first, column):
                 how = "" if parallel == "serial" else f", {parallel}"
                 start = "" if first == ZERO else f", from {expr(first)}"
-                return f"for {var} < {expr(extent)}{how}{start}:{'  # ' + note if note else ''}"
+                axis = "" if column is None else f", column {expr(column.extent)} of {column.loops}"
+                return f"for {var} < {expr(extent)}{how}{start}{axis}:{'  # ' + note if note else ''}"
             case If(condition):
                 return f"if {expr(condition)}:"
             case Lanes():

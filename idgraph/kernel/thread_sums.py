@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, is_true
-from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import made_by, operands_of, updated_by
+from idgraph.kernel.malformed import broken
 from idgraph.kernel.statements import (
     Accumulate,
     Combine,

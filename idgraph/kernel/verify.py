@@ -13,9 +13,9 @@ from idgraph.arith import TRUE, Expr, is_true, not_, simplify
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.targets import GPU
-from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
 from idgraph.kernel.half_words import check_words
+from idgraph.kernel.malformed import broken
 from idgraph.kernel.register_arrays import check_arrays
 from idgraph.kernel.statements import (
     Access,

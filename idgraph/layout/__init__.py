@@ -3,9 +3,9 @@
 orders (carried over along the mapping) -> infer (decisions) -> apply; eager (torch's own strides)
 """
 
-from idgraph.layout.alias import Alias, NoAlias, alias
+from idgraph.layout.aliasing import Alias, NoAlias, alias
 from idgraph.layout.decision import Candidate, Decisions, LayoutDecision, dense_strides
-from idgraph.layout.infer import apply, infer
+from idgraph.layout.inference import apply, infer
 from idgraph.layout.padding import PaddedStrides, StridePadding, pad_strides
 
 __all__ = [

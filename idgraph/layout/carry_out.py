@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from idgraph.ir import SCANS, SCATTERS, Fusion, Tensor
 from idgraph.ir.decisions import Format
-from idgraph.layout.infer import Formats, demanded
+from idgraph.layout.inference import Formats, demanded
 
 
 def take_back(fusion: Fusion) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.display import Printed, Sheet
@@ -71,6 +71,10 @@ class LayoutDecision(Printed):
         return self.explain()
 
 
+class NoDecision(OperationError, KeyError):
+    """The error of `Decisions` for a tensor without a decision: a KeyError, as of any mapping."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
     """Tensor -> `LayoutDecision`, for each output and each tensor that is stored between kernels; prints as a table."""
@@ -78,7 +82,12 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
     by_tensor: Mapping[Tensor, LayoutDecision]
 
     def __getitem__(self, tensor: Tensor) -> LayoutDecision:
-        return self.by_tensor[tensor]
+        given = cast("object", tensor)
+        found = self.by_tensor.get(given) if isinstance(given, Tensor) else None
+        if found is None:
+            named = given.name if isinstance(given, Tensor) else short_repr(given)
+            raise NoDecision(f"{named} has no memory format here", hint="outputs have one, and tensors between kernels")
+        return found
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.by_tensor)
@@ -97,14 +106,10 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
         >>> print(ig.layout.infer(f).explain(t).splitlines()[0])
         t1 (2, 3): strides (1, 2), a hint from x
         """
-        if tensor not in self.by_tensor:
-            named = tensor.name if isinstance(tensor, Tensor) else short_repr(tensor)  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OperationError(
-                f"{named} has no memory format here", hint="outputs have one, and tensors between kernels"
-            )
+        found = self[tensor]
         made = tensor.definition
         line = f"\n  made by {made.op} at {made.source_line}" if made is not None and made.source_line else ""
-        return f"{self.by_tensor[tensor].explain()}{line}"
+        return f"{found.explain()}{line}"
 
     def sheet(self) -> Sheet:
         """One row a tensor."""
@@ -118,6 +123,7 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
         return "\n".join(d.explain() for d in self.values())
 
 
+@arguments(OperationError, first=True)
 def dense_strides(t: Tensor, order: tuple[int, ...]) -> tuple[int | Expr, ...]:
     """Elements between neighbours of each axis where the axes lie densely in that order.
 
@@ -125,6 +131,8 @@ def dense_strides(t: Tensor, order: tuple[int, ...]) -> tuple[int | Expr, ...]:
     >>> dense_strides(ig.Fusion("f").input("t", shape=(8, 256, 1024)), (0, 2, 1))
     (262144, 1, 256)
     """
+    if sorted(order) != [*range(len(t.axes))]:
+        raise OperationError(f"{t.name}: {order} is not an order of its {len(t.axes)} axes", hint="each axis once")
     made: dict[int, int | Expr] = {}
     inner = as_expr(1)
     for axis in reversed(order):

@@ -89,7 +89,7 @@ class StridePadding(Printed):
         return "\n".join([found.title, *("  ".join(r) for r in found.rows), *found.notes])
 
 
-@arguments(OperationError)
+@arguments(OperationError, first=True)
 def pad_strides(fusion: Fusion, *, alignment: int = 128, threshold: int = 1024) -> StridePadding:
     """Strides whose rows begin at multiples of ``alignment`` bytes, where rows have over ``threshold`` elements.
 

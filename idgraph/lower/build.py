@@ -57,7 +57,7 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.shared import check_shared_total
 from idgraph.kernel.ssa import single
 from idgraph.kernel.statements import Access
-from idgraph.lower.barriers import barriers, check_barriers
+from idgraph.lower.barrier_placement import barriers, check_barriers
 from idgraph.lower.choices import kernel_choices
 from idgraph.lower.compute import (
     Value,
@@ -72,6 +72,7 @@ from idgraph.lower.merge_guards import joined
 from idgraph.lower.purpose import read_for, written_for
 from idgraph.lower.scan import scan_steps
 from idgraph.lower.scatter import compared, copied, update
+from idgraph.lower.split_axes import split_axis
 from idgraph.lower.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.lower.titles import index_title
 
@@ -188,13 +189,9 @@ class _Builder:
         return copied(e, source, to, self.stored[e.output].value.name)
 
     def ruled(self, nodes: Sequence[Node], rule: str) -> Ruled:
-        """Decisions of the target's rule for the rows of each reduction, by the name of its running value.
-
-        Several nests of one kernel may pass over their rows together, for which the rule did not decide.
-        """
-        found = [[e.output for e in exprs_of((n,)) if rule in e.output.ruled] for n in nodes]
-        some = [g for g in found if g]
-        return tuple((f"acc{self.stored[t].value.name[1:]}", t.ruled[rule]) for g in some for t in g if len(some) == 1)
+        """Decisions of the target's rule for the rows of each reduction, by the name of its running value."""
+        found = [e.output for e in exprs_of(nodes) if rule in e.output.ruled]
+        return tuple((f"acc{self.stored[t].value.name[1:]}", t.ruled[rule]) for t in found)
 
     # loops --------------------------------------------------------------------------------------------------------
 
@@ -239,7 +236,8 @@ class _Builder:
         for e in begun:
             out += self.begin(e)
         body = self.level(node.children, depth + 1, (*around, node))
-        out.append(Loop(node.var, node.extent, node.parallel, body, quote(_whose(node, depth))[1:-1]))
+        note, column = quote(_whose(node, depth))[1:-1], split_axis(node, depth, self.maps)
+        out.append(Loop(node.var, node.extent, node.parallel, body, note, column=column))
         for e in begun:
             out += () if e.op in SCANS else self.end(e)
         return out

@@ -9,7 +9,7 @@ from idgraph.errors import ScheduleError
 from idgraph.index import address_of
 from idgraph.index.maps_protocol import IndexMaps
 from idgraph.index.storage import is_thread, product, row_major
-from idgraph.index.visit_order import entries, meeting_loops
+from idgraph.index.visit_order import meeting_entries, meeting_loops
 from idgraph.ir import Tensor, TensorExpr, combines, item_size
 from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Serves, Site, Stmt, Store, quote
@@ -100,5 +100,5 @@ def compared(e: TensorExpr, maps: IndexMaps) -> tuple[Site, list[Expr]] | None:
 
 def is_shared(e: TensorExpr, maps: IndexMaps, ways: Sequence[str]) -> bool:
     """True where several blocks or threads may update one element."""
-    names = meeting_loops(e, maps, frozenset(n for c in entries(e, maps)[0] for n in c.names))
+    names = meeting_loops(e, maps, frozenset(n for c in meeting_entries(e, maps)[0] for n in c.names))
     return any(is_thread(way) and v.name in names for way, v in zip(ways, maps.loops(e), strict=True))

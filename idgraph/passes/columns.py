@@ -87,6 +87,8 @@ def _row(s: Loop) -> Loop | None:
     (tidy, *more) = tidied((s,))
     if more or not isinstance(tidy, Loop):
         return None
+    if sweep_of(tidy) is not None:
+        return s
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
     while len(inner := [x for x in body if not isinstance(x, Note)]) == 1 and isinstance(inner[0], (If, Loop)):
@@ -102,7 +104,7 @@ def _row(s: Loop) -> Loop | None:
     on_threads = any(v.parallel.startswith("threadIdx") for v in chain)
     if on_threads and any(isinstance(x, Load) and x.buffer.place == "shared" for x in walk(body)):
         return None  # each thread reads what it wrote itself; no barrier says that others may
-    row = row_of(chain, body) if sweep_of(tidy) is None else None
+    row = row_of(chain, body)
     if row is None:
         return None
     count, first, last = row.total // row.length, chain[0], chain[-1]

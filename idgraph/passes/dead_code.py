@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.kernel.defuse import all_reads, in_lanes, made_by, reads
-from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Note, Stmt, bodies
+from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Loop, Note, Stmt, bodies
 
 
 def live(kernel: Kernel) -> Kernel:
@@ -61,3 +61,21 @@ def without_dead(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:
         needed.update(all_reads((s,)) if bodies(s) else reads(s))
         kept.append(s)
     return kept[::-1]
+
+
+def without_empty(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """``body`` without loops and tests inside of which nothing stands but notes.
+
+    >>> from idgraph.arith import symbol
+    >>> without_empty([If(symbol("i") < 4, (Note("a"),)), Note("b")])
+    (Note(text='b'),)
+    """
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop | If):
+            inner = without_empty(s.body)
+            if all(isinstance(x, Note) for x in inner):
+                continue
+            s = s if inner == s.body else replace(s, body=inner)
+        made.append(s)
+    return tuple(made)

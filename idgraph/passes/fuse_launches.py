@@ -214,9 +214,7 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
     buffers = {b.name: b for k in kernels for b in k.buffers}
     scalars = tuple(dict.fromkeys(s for k in kernels for s in k.scalars))
     launch = {d: e for k in kernels for d, e in k.launch.items()} | {"blockIdx.x": (first,)}
-    # Rows of several kernels in one nest are other rows than those that the rule decided for.
-    alone = [[k for k in g if k.ruled] for g in merged]
-    ruled = tuple(x for g in alone if len(g) == 1 for x in g[0].ruled)
+    ruled = tuple(x for k in kernels for x in k.ruled)
     return replace(
         kernels[0], buffers=tuple(buffers.values()), scalars=scalars, body=tuple(body), launch=launch, ruled=ruled
     )
@@ -238,7 +236,8 @@ def _one_nest(bodies: Sequence[Body]) -> Body:
         for h in heads
     ):
         note = "; ".join(dict.fromkeys(h.note for h in heads if h.note))
-        return (replace(heads[0], body=_one_nest([h.body for h in heads]), note=note),)
+        column = heads[0].column if len({h.column for h in heads}) == 1 else None  # nobody else has its end
+        return (replace(heads[0], body=_one_nest([h.body for h in heads]), note=note, column=column),)
     return tuple(s for b in bodies for s in b)
 
 

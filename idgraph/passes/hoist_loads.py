@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from idgraph.arith import TRUE, Expr, is_true, symbol
 from idgraph.index.storage import is_block
@@ -37,6 +36,7 @@ from idgraph.kernel.ir import (
     Serves,
     Site,
     Stmt,
+    walk,
 )
 from idgraph.passes.purpose import where
 
@@ -76,16 +76,19 @@ def hoisted_loads(kernel: Kernel) -> Kernel:
             y[c + r*64] = t1
     """
     written = stored_in(kernel.body)
-    made = _Hoist(frozenset(b.name for b in kernel.buffers if b.name not in written))
+    sometimes = frozenset[str]().union(*(all_sets(s.body) for s in walk(kernel.body) if isinstance(s, If)))
+    made = _Hoist(frozenset(b.name for b in kernel.buffers if b.name not in written), sometimes)
     body, loads = made.level(kernel.body)
     return replace(kernel, body=_inside(loads, body)) if made.known else kernel
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedIndex:
-    """An index on its way out: its load, its name, and its check; ``steps`` compute it from the loaded value."""
+    """An index on its way out: its load, its name, and its check; ``steps`` compute it from the loaded value.
 
-    load: Load
+    Without a ``load`` it is made of a variable that stands outside already."""
+
+    load: Load | None
     let: Let
     check: Checked
     steps: tuple[Compute, ...] = ()
@@ -93,17 +96,27 @@ class LoadedIndex:
     @property
     def locals(self) -> tuple[Local, ...]:
         """The variables that are set."""
-        return (self.load.local, *(c.local for c in self.steps))
+        return (*(() if self.load is None else (self.load.local,)), *(c.local for c in self.steps))
 
     @property
     def names(self) -> frozenset[str]:
         """Variables of loops, and other indices, that it depends on."""
-        return self.load.address.names.union(*(e.names for c in self.steps for e in index_exprs(c)))
+        own = self.load.address.names if self.load is not None else frozenset[str]()
+        return own.union(*(e.names for c in self.steps for e in index_exprs(c)))
+
+    @property
+    def outer(self) -> frozenset[str]:
+        """The variable that it is made of without a load."""
+        value = self.let.value
+        return frozenset((value.name,)) if self.load is None and isinstance(value, Local) else frozenset()
 
 
 @dataclass(slots=True)
 class _Hoist:
+    """``sometimes`` are the variables that are set under a test: what is made of them stays under tests."""
+
     read_only: frozenset[str]
+    sometimes: frozenset[str]
     known: dict[str, int] = field(default_factory=dict[str, int])
 
     def level(self, body: Sequence[Stmt]) -> tuple[Body, list[LoadedIndex]]:
@@ -116,7 +129,7 @@ class _Hoist:
                 out += _named(inner, found, loads)
             elif isinstance(s, If):
                 inside, loads = self.level(s.body)
-                if any(s.condition.names & x.names for x in loads):
+                if any(s.condition.names & x.names or x.outer & self.sometimes for x in loads):
                     out.append(replace(s, body=_inside(loads, inside)))
                 else:
                     out += _named(replace(s, body=inside), found, loads)
@@ -134,8 +147,10 @@ class _Hoist:
         stay: list[LoadedIndex] = []
         go: list[LoadedIndex] = []
         held: set[str] = {s.var}
+        sets = all_sets(body)
         for x in every:
-            if x.names & held:
+            once = x.load is None and s.extent == 1  # nothing is won, and its load stays in front of the columns
+            if x.names & held or x.outer & sets or once:
                 stay.append(x)
                 held.add(x.let.name)
             else:
@@ -152,11 +167,11 @@ class _Hoist:
             if at is None and out and isinstance(test := out[head], If):
                 inner, inside = self.first(test.body)
                 before = {y.name.removesuffix(f"_{x.let.name}") for x in inside for y in x.locals}
-                decided = any(test.condition.names & x.names for x in inside)
+                decided = any(test.condition.names & x.names or x.outer & self.sometimes for x in inside)
                 if inside and not decided and not before & all_reads(out[head + 1 :]):
                     found += [under(x, test.condition) for x in inside]
                     return (*out[:head], replace(test, body=inner), *out[head + 1 :]), found
-            if at is None or at < 2:
+            if at is None or at < 1:
                 return tuple(out), found
             check, let = out[at], out[at - 1]
             if not isinstance(check, Checked) or check.always or not isinstance(let, Let):
@@ -164,7 +179,7 @@ class _Hoist:
             if check.value != let.name or check.condition.names - {let.name}:
                 return tuple(out), found
             made = self.made_of(let.value, out[: at - 1], (*check.body, *out[at + 1 :]))
-            if not made:
+            if made is None:
                 return tuple(out), found
             number = self.known.setdefault(let.name, 0)
             self.known[let.name] += 1
@@ -178,8 +193,13 @@ class _Hoist:
             found.append(_called(made, Let(name, let.value, let.serves), new))
             out = [*kept, *rest]
 
-    def made_of(self, value: Operand, before: Sequence[Stmt], after: Sequence[Stmt]) -> tuple[Load | Compute, ...]:
-        """The load of an index and the steps that compute it from what is loaded, empty where it is made otherwise."""
+    def made_of(
+        self, value: Operand, before: Sequence[Stmt], after: Sequence[Stmt]
+    ) -> tuple[Load | Compute, ...] | None:
+        """The load of an index and the steps that compute it from what is loaded, None where it is made otherwise; none
+        of them where it is a variable that no statement here sets."""
+        if isinstance(value, Local) and value.name not in all_sets((*before, *after)):
+            return ()
         wanted = {value.name} if isinstance(value, Local) else set[str]()
         made: list[Load | Compute] = []
         for s in reversed(before):
@@ -191,9 +211,9 @@ class _Hoist:
         others = all_sets((*(x for x in before if not any(x is y for y in made)), *after))
         held = {x.local.name for x in made}.union(*(e.names for x in made for e in index_exprs(x)))
         if wanted or len(loads) != 1 or held & others:
-            return ()
+            return None
         if loads[0].buffer.name not in self.read_only or loads[0].guard is not TRUE:
-            return ()
+            return None
         return (loads[0], *(x for x in made if x is not loads[0]))
 
 
@@ -204,15 +224,16 @@ def _called(made: Sequence[Load | Compute], let: Let, check: Checked) -> LoadedI
     def read(o: Operand) -> Operand:
         return own.get(o.name, o) if isinstance(o, Local) else o
 
-    load, *steps = (rewritten(x, made=lambda x: own[x.name], read=read) for x in made)
-    steps = tuple(x for x in steps if isinstance(x, Compute))
-    return LoadedIndex(cast("Load", load), replace(let, value=read(let.value)), check, steps)
+    renamed = [rewritten(x, made=lambda x: own[x.name], read=read) for x in made]
+    load = next((x for x in renamed if isinstance(x, Load)), None)
+    steps = tuple(x for x in renamed if isinstance(x, Compute))
+    return LoadedIndex(load, replace(let, value=read(let.value)), check, steps)
 
 
 def under(x: LoadedIndex, condition: Expr) -> LoadedIndex:
     """An index that serves what it did, where the condition holds."""
-    load, let = (replace(s, serves=where(s.serves, condition)) for s in (x.load, x.let))
-    return replace(x, load=load, let=let)  # pyright: ignore[reportArgumentType]  # each of its own kind
+    load = x.load and replace(x.load, serves=where(x.load.serves, condition))
+    return replace(x, load=load, let=replace(x.let, serves=where(x.let.serves, condition)))
 
 
 def _as(e: Expr, old: str, new: str) -> Expr:
@@ -246,13 +267,15 @@ def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> l
         for a, b in zip(x.locals, same.locals, strict=True):
             (s,) = _read_as((s,), a.name, b)
         at = found.index(same)
-        more = replace(same.load, serves=(*same.load.serves, *x.load.serves))
+        more = same.load and x.load and replace(same.load, serves=(*same.load.serves, *x.load.serves))
         found[at] = replace(same, load=more, let=replace(same.let, serves=(*same.let.serves, *x.let.serves)))
     return [s]
 
 
 def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
     """Whether two indices are computed alike from one element."""
+    if x.load is None or y.load is None:
+        return x.load is y.load and x.let.value == y.let.value
     if (x.load.buffer, x.load.address, len(x.steps)) != (y.load.buffer, y.load.address, len(y.steps)):
         return False
     names = {a.name: b for a, b in zip(x.locals, y.locals, strict=True)}
@@ -265,10 +288,27 @@ def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
 
 
 def _inside(loads: Sequence[LoadedIndex], body: Body) -> Body:
-    """The statements inside the checks of these indices."""
+    """The statements inside the checks of these indices.
+
+    Of an index without a load only those from the first that reads it to the last that needs what they make: passes
+    over a row before and behind a gather stay side by side.
+    """
     for x in reversed(loads):
-        body = (x.load, *x.steps, x.let, replace(x.check, body=body))
+        at, end = 0, len(body)
+        if x.load is None:
+            at = max((n + 1 for n, s in enumerate(body) if all_sets((s,)) & x.outer), default=0)
+            readers = [n for n, s in enumerate(body) if x.let.name in all_reads((s,))]
+            at, end = max(at, min(readers, default=at)), max(readers, default=end - 1) + 1
+            while end < len(body) and _made(body[at:end]) & all_reads(body[end:]):
+                end += 1
+        first = () if x.load is None else (x.load,)
+        body = (*body[:at], *first, *x.steps, x.let, replace(x.check, body=body[at:end]), *body[end:])
     return body
+
+
+def _made(body: Body) -> frozenset[str]:
+    """The values that statements set, loops' variables left out."""
+    return all_sets(body) - {s.var for s in walk(body) if isinstance(s, Loop)}
 
 
 def outside(x: LoadedIndex, s: Loop) -> LoadedIndex:
@@ -278,7 +318,7 @@ def outside(x: LoadedIndex, s: Loop) -> LoadedIndex:
     kept = [(v, e) for v, e in zip(site.loops, point, strict=True) if s.var not in e.names]
     site = replace(site, loops=tuple(v for v, _ in kept))
     check = replace(x.check, site=site, point=tuple(e for _, e in kept) if x.check.point else ())
-    load = replace(x.load, serves=for_all(x.load.serves, s))
+    load = x.load and replace(x.load, serves=for_all(x.load.serves, s))
     return LoadedIndex(load, replace(x.let, serves=for_all(x.let.serves, s)), check, x.steps)
 
 

@@ -246,7 +246,9 @@ class _Owner:
         out = under(out, and_(*under_all))
         for v in around:
             out = outside(out, v)
-        return _Index(name, inside, (load, here[0], tests[0]), (out.load, out.let, out.check))
+        return _Index(
+            name, inside, (load, here[0], tests[0]), (load if out.load is None else out.load, out.let, out.check)
+        )
 
     def after(self, body: Sequence[Stmt], acc: str, loop: Loop) -> tuple[Body, list[Stmt]] | None:
         """(what the reduction's value is used for, the other statements), where its owner can do that alone."""

@@ -68,7 +68,7 @@ def _level(body: Sequence[Stmt], taken: set[str]) -> tuple[Stmt, ...]:
             continue
         if isinstance(s, Compute) and _is_division(s):
             a, by = s.operands
-            if isinstance(by, Number) and counts[by] >= FEWEST and (inverse := _inverse(by)) is not None:
+            if isinstance(by, Number) and counts[by] >= FEWEST and (inverse := inverse_of(by)) is not None:
                 small = _is_small(a, known) and all_right(float(by.value))
                 s = replace(s, op="small_quotient" if small else "div_by", operands=(a, by, inverse))
             elif isinstance(by, Local) and counts[by] >= FEWEST:
@@ -89,7 +89,7 @@ def _is_division(s: Stmt) -> bool:
     return isinstance(by, Number) or (isinstance(by, Local) and by.dtype == "float32" and by.at is None)
 
 
-def _inverse(by: Number) -> Number | None:
+def inverse_of(by: Number) -> Number | None:
     """The reciprocal of a number, as float32; None of zeros, of powers of two, whose products are quotients, and of
     what is not usual."""
     value = single(float(by.value))

@@ -1,27 +1,50 @@
-"""short_functions: exp and the logistic function in few instructions where the result is rounded to 16 bits.
+"""short_functions: functions and quotients in few instructions where the result is rounded to 16 bits.
 
 A float32 exp that is right to its last place takes eight instructions of a GPU, which kernels of 16-bit activations
-wait for: at 16 bytes a thread they have as many instructions as memory has time for. Where a value is rounded to
-float16 or bfloat16 at once, e ** x as 2 ** (x * log2(e)) is off by 2**-17 of the value at most (by |x| * 2**-24 in
-general), which is less than 0.01 units in the last place of the result.
+wait for: at 16 bytes a thread they have as many instructions as memory has time for. A value of which every use leads
+to a rounding to float16 or bfloat16, by operations that keep relative errors (`idgraph.kernel.tolerance`), may be off
+by 1/64 of a unit in the last place of what is rounded. e ** x as 2 ** (x * log2(e)) is off by 2**-17 of it at most.
+
+A function of a function may have a form of its own. 1 + tanh(x) = 2 / (1 + e ** -2x) has no difference in it and is
+right to its last places where tanh is near -1; so have 1 - tanh(x), 1 - sigmoid(x), and 1 + erf(x) = erfc(-x). With
+1 + x as y, tanh(log(y)) = (y ** 2 - 1) / (y ** 2 + 1).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from idgraph.ir.dtypes import DType
-from idgraph.kernel.defuse import everywhere
-from idgraph.kernel.ir import Compute, Kernel, Stmt
+from idgraph.ir.optable import OPERATIONS
+from idgraph.kernel.defuse import all_sets, everywhere, locals_read, operands_of
+from idgraph.kernel.ir import Compute, Kernel, Local, Number, Operand, Stmt, bodies, walk
+from idgraph.kernel.tolerance import SINGLE, tolerances
+from idgraph.passes.reciprocals import inverse_of
 
-SHORT: Final[frozenset[DType]] = frozenset({"float16", "bfloat16"})
-SINGLE: Final[frozenset[DType]] = frozenset({"float16", "bfloat16", "float32"})  # computed in float32
-FORMS: Final = {"exp": "short_exp", "sigmoid": "short_sigmoid"}
+LARGEST: Final = 88.73  # arguments of exp, up to a sign, whose results are normal numbers
+EXP: Final = LARGEST * (2.0**-24 + 2.0**-26) + 2.0**-22  # the product with log2(e), log2(e) itself, the instruction
+LOGISTIC: Final = EXP + 2.0**-23 + 2.0**-24  # the reciprocal, the sum
+QUOTIENT: Final = 2.0**-22
+FORMS: Final[Mapping[str, tuple[str, float]]] = {
+    "exp": ("short_exp", EXP), "sigmoid": ("short_sigmoid", LOGISTIC), "div": ("short_div", QUOTIENT),
+    "reciprocal": ("short_reciprocal", QUOTIENT), "rsqrt": ("short_rsqrt", QUOTIENT),
+    "sqrt": ("short_sqrt", QUOTIENT),
+}  # fmt: skip
+"""The short form of an operation and the largest relative error that it adds."""
+ERFC: Final = 5.5e-6
+COMPOSED: Final[Mapping[tuple[str, str], tuple[str, float]]] = {
+    ("add", "tanh"): ("short_one_plus_tanh", LOGISTIC), ("sub", "tanh"): ("short_one_minus_tanh", LOGISTIC),
+    ("sub", "sigmoid"): ("short_one_minus_sigmoid", LOGISTIC),
+    ("add", "erf"): ("short_one_plus_erf", ERFC), ("sub", "erf"): ("short_one_minus_erf", ERFC),
+    ("tanh", "log1p"): ("short_tanh_log1p", 2 * QUOTIENT),
+}  # fmt: skip
+"""An operation and the one inside: 1 and a function, 1 less it, a function of it. Their form, as in `FORMS`."""
 
 
 def shortened(kernel: Kernel) -> Kernel:
-    """short_functions: exp and the logistic function in few instructions where the result is rounded to 16 bits.
+    """short_functions: functions and quotients in few instructions where the result is rounded to 16 bits.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -30,7 +53,10 @@ def shortened(kernel: Kernel) -> Kernel:
     ...   buffer y: bfloat16[64] output "y"
     ...   for i < 64:
     ...     a: bfloat16 = x[i]
-    ...     t: bfloat16 = sigmoid(a)
+    ...     b: float32 = cast(a)
+    ...     s: float32 = sigmoid(b)
+    ...     p: float32 = mul(b, s)
+    ...     t: bfloat16 = cast(p)
     ...     y[i] = t
     ... ''')
     >>> print(shortened(k))
@@ -39,13 +65,102 @@ def shortened(kernel: Kernel) -> Kernel:
       buffer y: bfloat16[64] output "y"
       for i < 64:
         a: bfloat16 = x[i]
-        t: bfloat16 = short_sigmoid(a)
+        b: float32 = cast(a)
+        s: float32 = short_sigmoid(b)
+        p: float32 = mul(b, s)
+        t: bfloat16 = cast(p)
         y[i] = t
     """
-    return replace(kernel, body=everywhere(kernel.body, _short))
+    if not any(isinstance(s, Compute) and (s.op in FORMS or s.op in _INNER) for s in walk(kernel.body)):
+        return kernel
+    known = _Forms()
+    known.find(kernel.body)
+    found = tolerances(kernel.body, known.error)
+
+    def short(s: Stmt) -> Stmt:
+        if not isinstance(s, Compute):
+            return s
+        error = known.error(s)
+        return known.form(s) if 0.0 < error <= found.result(s) else s
+
+    return replace(kernel, body=everywhere(kernel.body, short))
 
 
-def _short(s: Stmt) -> Stmt:
-    if isinstance(s, Compute) and s.op in FORMS and s.local.dtype in SHORT and s.compute in SINGLE:
-        return replace(s, op=FORMS[s.op])
-    return s
+_INNER: Final = frozenset(inner for _, inner in COMPOSED)
+
+
+def _inside(s: Stmt) -> Local | None:
+    """The operand of ``s`` whose function it may have a form with: the other one of a sum with 1, or of 1 less it."""
+    match s:
+        case Compute(op="add" | "sub", operands=(Number(1), Local(dtype="float32") as x)):
+            pass
+        case Compute(op="add", operands=(Local(dtype="float32") as x, Number(1))):
+            pass
+        case Compute(op="tanh", operands=(Local(dtype="float32") as x,)):
+            pass
+        case _:
+            return None
+    return x if s.compute in SINGLE and s.local.dtype in SINGLE else None
+
+
+@dataclass(slots=True)
+class _Forms:
+    """The short forms of a kernel's computations; ``composed`` are those with functions that nothing else reads."""
+
+    composed: dict[int, tuple[Compute, float]] = field(default_factory=dict[int, tuple[Compute, float]])
+
+    def find(self, body: Sequence[Stmt]) -> None:
+        """Find ``composed``."""
+        reads = Counter(o.name for s in walk(tuple(body)) for o in operands_of(s) if isinstance(o, Local))
+        found = {id(s): (x, form) for s, x, form in _composed(body, {})}
+        alone = Counter(x.name for x, _ in found.values())
+        self.composed = {at: form for at, (x, form) in found.items() if reads[x.name] == alone[x.name]}
+
+    def form(self, s: Compute) -> Compute:
+        """The short form of ``s``."""
+        if id(s) in self.composed:
+            return self.composed[id(s)][0]
+        if s.op == "div" and isinstance(s.operands[1], Number) and (by := inverse_of(s.operands[1])) is not None:
+            return replace(s, op="mul", operands=(s.operands[0], by))  # the compiler has this for a power of two
+        return replace(s, op=FORMS[s.op][0])
+
+    def error(self, s: Compute) -> float:
+        """The relative error of the short form, zero where ``s`` has none."""
+        if s.compute not in SINGLE or s.local.dtype not in SINGLE:
+            return 0.0
+        if id(s) in self.composed:
+            return self.composed[id(s)][1]
+        if s.op not in FORMS or (s.op == "div" and isinstance(s.operands[1], Number) and not inverse_of(s.operands[1])):
+            return 0.0
+        return FORMS[s.op][1]
+
+
+Found = tuple[Compute, Local, tuple[Compute, float]]
+
+
+def _composed(body: Sequence[Stmt], known: Mapping[str, Compute]) -> Iterator[Found]:
+    """Functions of functions: the outer one, the variable between them, and what they are together with its error.
+
+    ``known`` are the definitions that hold before ``body``.
+    """
+    made, read = dict(known), {n for f in known.values() for n in locals_read(f)}
+    for s in body:
+        x = _inside(s)
+        f = None if x is None else made.get(x.name)
+        if isinstance(s, Compute) and x is not None and f is not None and (s.op, f.op) in COMPOSED:
+            op, error = COMPOSED[s.op, f.op]
+            if f.op != "log1p" or _is_above_zero(f.operands[0], made):
+                yield s, x, (replace(s, op=op, operands=f.operands), error)
+        yield from _composed(bodies(s), made)
+        lost = all_sets((s,))
+        if not lost.isdisjoint(made) or not lost.isdisjoint(read):
+            made = {n: f for n, f in made.items() if n not in lost and lost.isdisjoint(locals_read(f))}
+        if isinstance(s, Compute) and s.compute in SINGLE and s.local.at is None and s.local.dtype == "float32":
+            of_use = s.op in _INNER or OPERATIONS[s.op].above_zero is True
+            made |= {s.local.name: s} if of_use and s.local.name not in locals_read(s) else {}
+            read |= locals_read(s)
+
+
+def _is_above_zero(o: Operand, made: Mapping[str, Compute]) -> bool:
+    f = made.get(o.name) if isinstance(o, Local) else None
+    return f is not None and OPERATIONS[f.op].above_zero is True

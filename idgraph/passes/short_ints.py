@@ -8,22 +8,16 @@ integer of 32 bits first. NaN becomes 0 either way. Integers of 64 bits that nob
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from idgraph.arith.ranges import interval
 from idgraph.ir.dtypes import is_float, is_integer
 from idgraph.kernel.defuse import all_sets, sets
-from idgraph.kernel.ir import Checked, Compute, If, Index, Kernel, Lanes, Local, Loop, Number, Operand, Single, Stmt
+from idgraph.kernel.ir import Checked, Compute, If, Kernel, Lanes, Let, Local, Loop, Operand, Single, Stmt
+from idgraph.passes.value_ranges import Range, Ranges
 
 LIMIT = 1 << 31
-EXACT = 256  # every integer up to this one is a number of every float type
-FLOAT16_MAX = 65504  # what is larger becomes infinite
 COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-WIDE = (-math.inf, math.inf)
-ROUNDED = 0.01  # of a value: more than any rounding
-Span = tuple[int | float, int | float]
 
 
 def with_short_ints(kernel: Kernel) -> Kernel:
@@ -72,58 +66,64 @@ def with_short_ints(kernel: Kernel) -> Kernel:
         t: int8 = cast(t_int)
         y[i] = t
     """
-    return replace(kernel, body=tuple(_level(kernel.body, {}, {})))
+    return replace(kernel, body=tuple(_level(kernel.body, Ranges(), {})))
 
 
-def _level(body: Sequence[Stmt], known: dict[str, Span], short: dict[str, Local]) -> list[Stmt]:
-    """``known``: the range of a variable; ``short``: the variable of 32 bits that has the value of one of 64."""
+def _level(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) -> list[Stmt]:
+    """``short``: the variable of 32 bits that has the value of one of 64."""
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, (Loop, If, Single, Lanes, Checked)):
             inside = all_sets((s,))
-            known = {n: span for n, span in known.items() if n not in inside}
+            ranges = ranges.without(inside)
             short = {n: x for n, x in short.items() if n not in inside}
-            made.append(replace(s, body=tuple(_level(s.body, dict(known), dict(short)))))
+            made.append(replace(s, body=tuple(_level(s.body, ranges.without(()), dict(short)))))
             continue
-        span = _span(s, known) if isinstance(s, Compute) else None
-        beside: Compute | None = None
-        if isinstance(s, Compute):
-            s, before = _in_short(s, known, short)
+        beside: Local | None = None
+        if isinstance(s, Let) and isinstance(s.value, Local) and s.value.name in short:
+            s = replace(s, value=short[s.value.name])
+        elif isinstance(s, Compute):
+            s, before = _in_short(s, ranges, short)
             made += before
-            beside = _beside(s, span, short)
-        made.append(s)
+            for b in before:
+                ranges.learn(b)
+            near = before[0].local if before and s.local.dtype == "int64" else None
+            more = None if near is not None else _beside(s, ranges.of_compute(s), short)
+            beside = more.local if more is not None else near
+            made += [s] if more is None else [s, more]
+        if not isinstance(s, Compute):
+            made.append(s)
         for name in sets(s):
-            known.pop(name, None)
             short.pop(name, None)
-        if isinstance(s, Compute) and span is not None and s.local.at is None:
-            known[s.local.name] = span
+        ranges.learn(s)
         if isinstance(s, Compute) and beside is not None:
-            made.append(beside)
-            short[s.local.name] = beside.local
+            short[s.local.name] = beside
     return made
 
 
-def _in_short(s: Compute, known: Mapping[str, Span], short: Mapping[str, Local]) -> tuple[Compute, list[Stmt]]:
+def _in_short(s: Compute, ranges: Ranges, short: Mapping[str, Local]) -> tuple[Compute, list[Compute]]:
     """A conversion or a comparison in 32 bits where it may be, and what it needs in front."""
     if s.op in COMPARED and s.compute == "int64":
         operands = _in_32(s, short)
         return (s, []) if operands is None else (replace(s, operands=operands, compute="int32"), [])
-    if s.op != "cast" or s.local.dtype == "bool":
+    if is_float(s.compute) and is_float(s.local.dtype):  # integers among the operands become floats
+        operands = tuple(short.get(o.name, o) if isinstance(o, Local) and o.at is None else o for o in s.operands)
+        return (replace(s, operands=operands) if operands != s.operands else s), []
+    if s.op != "cast" or not is_integer(s.local.dtype):
         return s, []
     (x,) = s.operands
-    if not isinstance(x, Local) or x.at is not None or x.name not in known:
+    if not isinstance(x, Local) or x.at is not None or not is_float(x.dtype):
         return s, []
-    if x.dtype == "int64" and is_float(s.local.dtype):
-        return (replace(s, operands=(short[x.name],)) if x.name in short else s), []
-    if _fits(known[x.name]) and is_float(x.dtype) and is_integer(s.local.dtype):
-        near = Compute(Local(f"{s.local.name}_int", "int32"), "near_int", (x,), x.dtype)
-        return replace(s, operands=(near.local,)), [near]
-    return s, []
+    known = ranges.known.get(x.name)
+    if known is None or not _fits(known) or (known.nan and s.local.dtype == "int64"):
+        return s, []
+    near = Compute(Local(f"{s.local.name}_int", "int32"), "near_int", (x,), x.dtype)
+    return replace(s, operands=(near.local,)), [near]
 
 
-def _beside(s: Compute, span: Span | None, short: Mapping[str, Local]) -> Compute | None:
+def _beside(s: Compute, known: Range | None, short: Mapping[str, Local]) -> Compute | None:
     """The same value in 32 bits, of operands that have as many."""
-    if not s.local.dtype == s.compute == "int64" or s.local.at is not None or span is None or not _fits(span):
+    if not s.local.dtype == s.compute == "int64" or s.local.at is not None or known is None or not _fits(known):
         return None
     operands = _in_32(s, short)
     return None if operands is None else Compute(Local(f"{s.local.name}_int", "int32"), s.op, operands, "int32")
@@ -137,76 +137,12 @@ def _in_32(s: Compute, short: Mapping[str, Local]) -> tuple[Operand, ...] | None
             if o.at is not None or o.name not in short:
                 return None
             found.append(short[o.name])
-        elif _fits(_of(o, {}, floats=False) or WIDE):
+        elif (known := Ranges().of(o, "int64")) is not None and _fits(known):
             found.append(o)
         else:
             return None
     return tuple(found)
 
 
-def _fits(span: Span) -> bool:
-    return span[0] >= -LIMIT and span[1] < LIMIT
-
-
-def _span(s: Compute, known: Mapping[str, Span]) -> Span | None:
-    """The least and the greatest value of ``s``, as `_reached` has it; what a float16 cannot hold is infinite."""
-    found = _reached(s, known)
-    if found is None or s.local.dtype != "float16":
-        return found
-    lo, hi = found
-    return lo if lo >= -FLOAT16_MAX else -math.inf, hi if hi <= FLOAT16_MAX else math.inf
-
-
-def _reached(s: Compute, known: Mapping[str, Span]) -> Span | None:
-    """The least and the greatest value; None where they are not known, or an int64 may wrap.
-
-    A float may be NaN beside; it is rounded, so the ends of what is computed from others are a little wider.
-    """
-    floats = is_float(s.local.dtype) and is_float(s.compute)
-    if not floats and not s.local.dtype == s.compute == "int64":
-        return None
-    spans = [_of(o, known, floats) for o in s.operands]
-    if floats and s.op in ("maximum", "minimum"):
-        spans = [x or (-math.inf, math.inf) for x in spans]
-    given = [x for x in spans if x is not None]
-    if len(given) < len(spans):
-        return None
-    match s.op, given:
-        case "cast" | "copy", [found]:
-            pass
-        case "round" | "trunc" | "floor" | "ceil", [(lo, hi)] if floats and math.isfinite(lo) and math.isfinite(hi):
-            return math.floor(lo), math.ceil(hi)
-        case "neg", [(lo, hi)]:
-            found = (-hi, -lo)
-        case "minimum", [(a, b), (c, d)]:
-            return min(a, c), min(b, d)
-        case "maximum", [(a, b), (c, d)]:
-            return max(a, c), max(b, d)
-        case "add", [(a, b), (c, d)]:
-            found = (a + c, b + d)
-        case "sub", [(a, b), (c, d)]:
-            found = (a - d, b - c)
-        case "mul", [(a, b), (c, d)] if not floats:
-            ends = (a * c, a * d, b * c, b * d)
-            found = (min(ends), max(ends))
-        case _:
-            return None
-    if floats:
-        room = ROUNDED * (1 + max(map(abs, found)))
-        return found[0] - room, found[1] + room
-    return found if found[0] >= -(1 << 63) and found[1] < 1 << 63 else None
-
-
-def _of(o: Operand, known: Mapping[str, Span], floats: bool) -> Span | None:
-    match o:
-        case Number(value) if floats and math.isfinite(value) and abs(value) > EXACT:  # it is rounded first
-            return value - ROUNDED * abs(value), value + ROUNDED * abs(value)
-        case Index(value):
-            lo, hi = interval(value)
-            return None if lo is None or hi is None else (lo, hi)
-        case Number(value) if math.isfinite(value):
-            return value, value
-        case Local(name, _, None):
-            return known.get(name)
-        case _:
-            return None
+def _fits(known: Range) -> bool:
+    return known.lo >= -LIMIT and known.hi < LIMIT

@@ -14,6 +14,7 @@ from idgraph.kernel.ir import Kernel, Plan
 from idgraph.passes import (
     collapse,
     columns,
+    composed,
     cse,
     dead_code,
     fuse_lanes,
@@ -28,6 +29,7 @@ from idgraph.passes import (
     owner,
     pack_half2,
     peel,
+    prove_checks,
     realign,
     reciprocals,
     roll,
@@ -67,6 +69,7 @@ PASSES: Mapping[str, Pass] = {
     for p in (
         Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
         Pass("fuse_launches", "independent kernels in one launch", fuse_launches.together),
+        Pass("prove_checks", "checks of indices that cannot leave their axis", _each(prove_checks.with_proved_checks)),
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
         Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.with_own_rows)),
         Pass("columns", "reduced rows of several axes without divisions", _each(columns.by_columns)),
@@ -95,6 +98,7 @@ PASSES: Mapping[str, Pass] = {
         ),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
         Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.with_lanes)),
+        Pass("composed", "functions of functions as one", _each(composed.composed)),
         Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.with_joined_checks)),
         Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.with_short_ints)),
         Pass(

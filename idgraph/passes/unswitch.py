@@ -13,6 +13,7 @@ from idgraph.kernel.defuse import all_sets, unwritten
 from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Loop, Single, Stmt, bodies
 from idgraph.kernel.ssa import single
 from idgraph.kernel.value_numbers import Values
+from idgraph.passes.dead_code import without_dead, without_empty
 from idgraph.passes.unroll import Expansion, Lane, conditions_of
 
 MAX_SIDES = 2  # nested conditions by which a loop is written again
@@ -50,7 +51,7 @@ def unswitched(kernel: Kernel) -> Kernel:
             v_s2: float32 = choose(0.0)
             y[c + r*64] = v_s2
     """
-    return replace(kernel, body=single(_level(kernel.body, unwritten(kernel.buffers, kernel.body))))
+    return replace(kernel, body=single(without_empty(_level(kernel.body, unwritten(kernel.buffers, kernel.body)))))
 
 
 def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
@@ -84,6 +85,6 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
     made: list[Stmt] = []
     for c in (fixed[0], simplify(not_(fixed[0]))):
         known = (*facts, c)
-        body = Expansion(Values(read_only)).expand(s.body, [Lane((), {}, facts=known)], {})
+        body = without_dead(Expansion(Values(read_only)).expand(s.body, [Lane((), {}, facts=known)], {}), set())
         made.append(If(c, tuple(_sides(replace(s, body=tuple(body)), read_only, known))))
     return made

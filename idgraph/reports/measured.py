@@ -10,7 +10,7 @@ from typing import Any, Literal
 from idgraph.errors import IdGraphError
 from idgraph.fuse import Obstacle
 from idgraph.ir import Fusion
-from idgraph.ir.rebuild import rebuild
+from idgraph.ir.changed_copy import rebuild
 from idgraph.runtime import emit
 from idgraph.runtime.held import prepared
 from idgraph.runtime.program import Program

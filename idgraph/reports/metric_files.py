@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import os
 from collections.abc import Generator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Final
 from idgraph.cost.kernel_costs import csv_text, csv_value
 from idgraph.display import write_whole
 from idgraph.errors import IdGraphError
+from idgraph.ir.limits import open_plain
 
 LOCK = ".lock"
+MOST_BYTES = 2**30  # of a table that is read again
 Value = str | int | float | bool | None
 MetricRow = Mapping[str, Value]
 TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
@@ -66,9 +69,14 @@ def add_rows(folder: Path, models: Mapping[str, Tables]) -> tuple[Path, ...]:
 
 def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """The rows of a table as they stand; none where there is no file."""
-    if not path.exists():
+    try:
+        with open_plain(path, "rb") as stream:
+            if os.fstat(stream.fileno()).st_size > MOST_BYTES:
+                raise IdGraphError(f"{str(path)!r} has more than {MOST_BYTES} bytes", hint="write to another folder")
+            text = stream.read().decode("utf-8")
+    except FileNotFoundError:
         return []
-    reader = csv.DictReader(StringIO(path.read_text("utf-8"), newline=""))
+    reader = csv.DictReader(StringIO(text, newline=""))
     if tuple(reader.fieldnames or ()) != tuple(columns):
         raise IdGraphError(
             f"{str(path)!r} has other columns than a table of this version", hint="write to another folder"
@@ -81,7 +89,7 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Generator[None]:
-    with (folder / LOCK).open("ab") as stream:
+    with open_plain(folder / LOCK, "ab") as stream:
         with contextlib.suppress(ImportError):
             import fcntl  # noqa: PLC0415 - not on every system; where there is none, nothing is locked
 

@@ -18,8 +18,8 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.changed_copy import rebuild
 from idgraph.ir.device import device_of
-from idgraph.ir.rebuild import rebuild
 from idgraph.reports.emitted import same_kernel
 from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
 from idgraph.reports.metric_files import TABLES, MetricRow, Value, add_rows
@@ -123,6 +123,7 @@ def metrics(
     )  # fmt: skip
 
 
+@arguments(IdGraphError, first=True)
 def metric_parts(
     model: str,
     parts: Sequence[Part],

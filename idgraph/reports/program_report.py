@@ -11,7 +11,7 @@ from idgraph.display import Printed, Sheet, render, write_whole
 from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.ir.rebuild import rebuild
+from idgraph.ir.changed_copy import rebuild
 from idgraph.loading import LOADING
 from idgraph.reports.collect import Advance, segment_facts
 from idgraph.reports.emitted import Emission
@@ -99,7 +99,7 @@ class IndexReport(ProgramFacts, Printed):
         half, scheduled as given
         """
         with LOADING:
-            from idgraph.reports.tables import as_text  # noqa: PLC0415 - loads rich
+            from idgraph.reports.rich_tables import as_text  # noqa: PLC0415 - loads rich
 
         return as_text(self, width, rows)
 
@@ -136,7 +136,7 @@ class IndexReport(ProgramFacts, Printed):
 
     def __rich__(self) -> object:
         with LOADING:
-            from idgraph.reports.tables import tables  # noqa: PLC0415 - loads rich
+            from idgraph.reports.rich_tables import tables  # noqa: PLC0415 - loads rich
 
         return tables(self)
 
@@ -152,6 +152,7 @@ class Part:
     calls: tuple[OpaqueFacts, ...] = ()
 
 
+@arguments(IdGraphError, first=True)
 def report_parts(
     name: str,
     parts: Sequence[Part],

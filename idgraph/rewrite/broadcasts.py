@@ -13,9 +13,10 @@ from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
 from idgraph.ir.optable import POINTWISE
 from idgraph.ir.pointwise import aligned_reads
 from idgraph.ir.registry import apply
-from idgraph.rewrite.gathers import rewrite
+from idgraph.rewrite.replacing import rewrite
 
 CHEAP: Final = frozenset({"cast", "copy", "neg", "add", "sub", "mul"})  # with numbers: cheaper than a load
+SCALARS: Final = 8  # operations on one element that each reader may do again
 
 
 def broadcasts_first(fusion: Fusion) -> None:
@@ -29,20 +30,58 @@ def broadcasts_first(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs]
     ['unsqueeze', 'cast', 'mul']
     """
+    changed = True
+    while changed:
+        changed = False
+        for t in fusion.tensors:
+            if _is_cheap(t):
+                wide_views(t)
+        for e in fusion.exprs:
+            if e.op == "unsqueeze" and e.output.definition is e and _is_cheap(e.inputs[0]):
+                rewrite(e, partial(_exchanged, e))
+                changed = True
+
+
+def numbers_into_readers(fusion: Fusion) -> None:
+    """Compute what a few operations make of single elements in the loops of its readers: a tensor without axes has no
+    loop that a reader's nest could hold it by.
+
+    That of reductions is left: their kernel ends with it.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, s = f.input("x", shape=(8, 16)), f.input("s", shape=())
+    >>> t = f.output(x * ig.exp(s))
+    >>> numbers_into_readers(f)
+    >>> [e.op for e in f.exprs]
+    ['unsqueeze', 'exp', 'mul']
+    """
     for t in fusion.tensors:
-        if _is_cheap(t):
-            wide_views(t)
-    while True:
-        found = next((e for e in fusion.exprs if _leads(e) and _is_cheap(e.inputs[0])), None)
-        if found is None:
-            return
-        rewrite(found, partial(_exchanged, found))
+        if t.definition is None or t.ndim or not _is_of_numbers(t):
+            continue
+        work = wide_views(t)
+        while work:
+            view = work.pop()
+            e = view.definition
+            if e is not None and e.inputs[0].definition is not None:
+                rewrite(e, partial(_exchanged, e))
+                work += view.definition.inputs if view.definition is not None else ()
 
 
-def _leads(e: TensorExpr) -> bool:
-    """True where the new axes come first: tensors with columns only are broadcast over rows."""
-    dims = e.attrs.get("dims")
-    return e.op == "unsqueeze" and isinstance(dims, tuple) and dims == tuple(range(len(dims)))
+def _is_of_numbers(t: Tensor) -> bool:
+    """True of what at most `SCALARS` operations, each on one element, compute of inputs of one element."""
+    seen: set[Tensor] = set()
+    work = [t]
+    while work:
+        u = work.pop()
+        e = u.definition
+        if e is None or u in seen:
+            continue
+        seen.add(u)
+        if e.op not in POINTWISE or len(seen) > SCALARS:
+            return False
+        work += e.inputs
+    return all(not x.ndim for u in seen if u.definition is not None for x in u.definition.inputs)
 
 
 def wide_views(t: Tensor) -> list[Tensor]:
@@ -79,7 +118,7 @@ def _exchanged(e: TensorExpr) -> Tensor:
     before = e.inputs[0].definition
     if before is None:
         raise AssertionError("a computed tensor has a definition")
-    (source,) = before.inputs
-    moved = apply(source.fusion, e.op, (source,), dict(e.attrs), None)
-    args = tuple(moved if isinstance(a, Tensor) else a for a in before.args)
-    return apply(source.fusion, before.op, args, dict(before.attrs), None)
+    fusion = e.output.fusion
+    moved = {x: apply(fusion, e.op, (x,), dict(e.attrs), None) for x in dict.fromkeys(before.inputs)}
+    args = tuple(moved[a] if isinstance(a, Tensor) else a for a in before.args)
+    return apply(fusion, before.op, args, dict(before.attrs), None)

@@ -24,7 +24,7 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.optable import POINTWISE
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.gathers import rewrite
+from idgraph.rewrite.replacing import rewrite
 
 VIEWS = frozenset(("copy", "expand", "unsqueeze", "squeeze", "permute", "reshape", "slice", "select", "flip", "roll"))
 BITS: Mapping[DType, tuple[int, bool]] = {

@@ -9,52 +9,37 @@ the blocks of a model, are estimated once in a process.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
 
 from idgraph.arith import Expr
 from idgraph.errors import EmitError, ScheduleError
-from idgraph.ir import Loaded, Tensor, TensorExpr, parse_fusion
+from idgraph.ir import Tensor, TensorExpr, parse_fusion
+from idgraph.ir.changed_copy import part
 from idgraph.ir.device import Device
 from idgraph.ir.estimates import Estimate, estimated
-from idgraph.ir.rebuild import part
-from idgraph.rewrite.read_at import GATHERS
+from idgraph.rewrite.read_at import GATHERS, Stuck
+from idgraph.rewrite.take_gather import Strategy, Taken, computed_gathers, source_of
 
-Strategy = Literal["recompute", "predicate", "one-hot", "global"]
 MOST = 16  # operations near a gather that its estimate is of
+DEEP = 2  # other gathers between the gather and the farthest of them: a chain of gathers costs each of them the same
 CLOSE = 1.25  # times that an estimate cannot tell apart (`ig.cost` is held to 0.8 to 1.25): bytes and operations decide
 PREFERRED: Sequence[Strategy] = ("recompute", "global", "predicate", "one-hot")
 _SAMPLE = 1024  # the size that a symbol without a smaller maximum is taken for
 
 
-def source_of(e: TensorExpr) -> Tensor:
-    """The tensor from which a gather reads."""
-    return e.inputs[source_operand(e)]
+def ways_of(e: TensorExpr, possible: Sequence[Strategy], ways: Taken, device: Device) -> dict[Strategy, Estimate | str]:
+    """The cost of the operations near a gather by each way of ``possible``, or why one cannot be scheduled or emitted.
 
-
-def source_operand(e: TensorExpr) -> int:
-    """The operand that is read at loaded coordinates."""
-    return next(k for k, row in enumerate(e.reads) if any(isinstance(r, Loaded) for r in row))
-
-
-def ways_of(
-    e: TensorExpr,
-    possible: Mapping[Tensor, Sequence[Strategy]],
-    taken: Mapping[Tensor, Strategy],
-    device: Device,
-) -> dict[Strategy, Estimate | str]:
-    """The cost of the operations near a gather by each way, or why a way cannot be scheduled or emitted there.
-
-    ``possible`` are the ways of every gather, by its output, ``taken`` those of the gathers that are decided. Others
-    from the same source go the same way as this one, since alone none may save the store; the rest recomputes where it
-    can. "one-hot" does what "predicate" does and adds: it is told with the estimate of that.
+    The gathers before it go their ``ways``. Of those after it, one from the same source goes the same way, since alone
+    none may save the store; the rest recomputes where it can, or is a gather still, whichever takes less with the
+    first of the ways. "one-hot" does what "predicate" does and adds: it is told with the estimate of that.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 4096)), f.input("i", shape=(64, 1), dtype="int64")
     >>> t = f.output(ig.gather(ig.exp(x), 1, i))
-    >>> found = ways_of(t.definition, {t: ("recompute", "global")}, {}, ig.cost.devices["H200"])
+    >>> found = ways_of(t.definition, ("recompute", "global"), Taken(), ig.cost.devices["H200"])
     >>> [(name, c.kernels, c.bytes) for name, c in found.items()]
     [('recompute', 1, 1024), ('global', 2, 2098176)]
     """
@@ -68,44 +53,52 @@ def ways_of(
         return t.fusion.is_output(t) or not t.uses or bool(outside)
 
     made, of = part(exprs, [t for x in exprs for t in x.outputs if leaves(t)])
-    beside = [x for x in exprs if x is not e and x.op in GATHERS and source_of(x).definition in inside]
-
-    def other(x: TensorExpr, way: Strategy) -> Strategy:
-        if x.output in taken:
-            return taken[x.output]
-        ways = possible.get(x.output, ())
-        same = source_of(x) is source and way in ways
-        return way if same else "recompute" if "recompute" in ways else "global"
-
-    text, on, named = str(made), device.to_json(), of[e.output].name
+    before: dict[str, Strategy] = {}
+    after: list[str] = []
+    same: set[str] = set()
+    for x in computed_gathers(exprs):
+        name = of[x.output].name
+        if x.output in ways.again or x.output in ways.kept:
+            before[name] = "recompute" if x.output in ways.again else "global"
+        elif x is not e and source_of(x).definition in inside:
+            after.append(name)
+            same |= {name} if source_of(x) is source else set()
+    text, on = str(made), device.to_json()
+    usual: tuple[Strategy, ...] = ("recompute", "global") if set(after) - same else ("recompute",)
     found: dict[Strategy, Estimate | str] = {}
-    for way in possible[e.output]:
+    for way in possible:
         if way == "one-hot" and "predicate" in found:
             found[way] = found["predicate"]
             continue
-        found[way] = _estimate(text, (*((of[x.output].name, other(x, way)) for x in beside), (named, way)), on)
-        if isinstance(found[way], str) and beside:  # it may be another's way that is impossible here
-            plain = ((of[x.output].name, taken.get(x.output, "global")) for x in beside)
-            found[way] = _estimate(text, (*plain, (named, way)), on)
+        costs: dict[Strategy, Estimate | str] = {}
+        for most in usual:
+            others = before | {n: way if n in same else most for n in after}
+            costs[most] = _estimate(text, of[e.output].name, way, tuple(others.items()), on)
+        known: dict[Strategy, Estimate] = {most: c for most, c in costs.items() if isinstance(c, Estimate)}
+        order: list[Strategy] = sorted(known, key=lambda most: known[most].time_us)
+        found[way], usual = costs[order[0] if order else usual[0]], tuple(order[:1]) or usual
     return found
 
 
 def near(e: TensorExpr) -> list[TensorExpr]:
-    """The operations nearest to ``e``, by reads in either direction, in order."""
-    found, ring = {e: None}, [e]
+    """The operations nearest to ``e``, by reads in either direction and behind few other gathers, in order."""
+    found, ring = {e: 0}, [e]
     while ring and len(found) < MOST:
         after: list[TensorExpr] = []
         for x in ring:
             made = [t.definition for t in x.inputs]
             for y in (*made, *(u for t in x.outputs for u in t.uses[:MOST])):
-                if y is not None and y not in found and len(found) < MOST:
-                    found[y] = None
+                if y is None or y in found or len(found) >= MOST:
+                    continue
+                gathers = found[x] + (y.op in GATHERS and source_of(y).definition is not None)
+                if gathers <= DEEP:
+                    found[y] = gathers
                     after.append(y)
         ring = after
     return _in_order(found)
 
 
-def _in_order(found: Mapping[TensorExpr, None]) -> list[TensorExpr]:
+def _in_order(found: Collection[TensorExpr]) -> list[TensorExpr]:
     """Producers before readers, by what the operations read of each other: the order of no other part matters."""
     done: dict[TensorExpr, None] = {}
     for start in found:
@@ -123,11 +116,28 @@ def _in_order(found: Mapping[TensorExpr, None]) -> list[TensorExpr]:
 
 
 @lru_cache(maxsize=1024)
-def _estimate(text: str, ways: tuple[tuple[str, Strategy], ...], device: str) -> Estimate | str:
+def _estimate(
+    text: str, asked: str, way: Strategy, others: Sequence[tuple[str, Strategy]], device: str
+) -> Estimate | str:
+    """The estimate of a part with the gather that is ``asked`` about taken one way and ``others`` theirs.
+
+    One of the others whose way is impossible then stays a gather."""
     fusion = parse_fusion(text)
     symbols = {name: sample_size(s) for name, s in fusion.symbols.items()}
+    ways: dict[str, Strategy] = {**dict(others), asked: way}
+    taken = Taken()
+    failed: dict[str, str] = {}
     try:
-        return estimated(fusion, dict(ways), Device.from_json(device), symbols)
+        for e in computed_gathers(fusion.exprs):
+            try:
+                taken.take(e, ways.get(e.output.name, "global"))
+            except Stuck as error:
+                failed[e.output.name] = str(error)
+        failed |= taken.finish()
+        if asked in failed:
+            return failed[asked]
+        left = {e.output.name: "global" for e in computed_gathers(fusion.exprs)}
+        return estimated(fusion, left, Device.from_json(device), symbols)
     except (ScheduleError, EmitError) as error:
         return "; ".join(map(str, error.because)) or error.what
 

@@ -23,7 +23,8 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.gathers import place_of, rewrite
+from idgraph.rewrite.gathers import place_of
+from idgraph.rewrite.replacing import rewrite
 
 VIEWS = frozenset({"reshape", "unsqueeze", "squeeze", "expand", "permute", "copy"})
 Row = tuple[Expr, ...]

@@ -11,7 +11,7 @@ gather refuses, and never an element that the original would not have read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from idgraph.ir.registry import apply
 
 GATHERS = frozenset({"gather", "take_along_dim", "index_select", "embedding", "index"})
 MAX_READS = 256  # reads of one gather's operand after which it is not worth while
+AGAIN = 16  # reads of one element after which computing it again is code without end: gathers of gathers double it
 
 
 class Stuck(Exception):
@@ -56,10 +57,13 @@ Coordinate: TypeAlias = Along | Expr | Picked
 
 @dataclass(slots=True)
 class Reader:
-    """Builds what a tensor of ``shape`` would be, read at coordinates; results have the rank of ``shape``."""
+    """Builds what a tensor of ``shape`` would be, read at coordinates; results have the rank of ``shape``.
+
+    Gathers that are ``kept`` are not read through: their source is stored, and is read at their index and the other."""
 
     fusion: Fusion
     shape: tuple[Expr, ...]
+    kept: Collection[Tensor] = ()
     counted: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     known: dict[tuple[Tensor, tuple[Coordinate, ...]], Tensor] = field(
         default_factory=dict[tuple[Tensor, tuple[Coordinate, ...]], Tensor]
@@ -154,7 +158,7 @@ class Reader:
         dims = [p for p, r in enumerate(e.reads[0]) if isinstance(r, Mapped) and r.domain.kind == "reduction"]
         if _fewer(self.shape, [d.extent for d in e.output.axes]):
             extents = tuple(x.axes[p].extent for p in dims)
-            inner = Reader(self.fusion, (*self.shape, *extents))
+            inner = Reader(self.fusion, (*self.shape, *extents), self.kept)
             place = {r.domain: k for k, r in enumerate(e.reads[0]) if isinstance(r, Mapped)}
             kept: dict[int, Coordinate] = {}
             for d, c in zip(e.output.axes, at, strict=True):
@@ -163,6 +167,7 @@ class Reader:
             coordinates = [Along(self.rank + dims.index(p)) if p in dims else kept[p] for p in range(x.ndim)]
             value = inner.read(x, coordinates)
             self.reads += inner.reads
+            self._few()
             self.tests_index |= inner.tests_index
             wanted = [*(value.axes[p].extent for p in range(self.rank)), *extents]
             if not all(same_extent(d.extent, n) for d, n in zip(value.axes, wanted, strict=True)):
@@ -203,7 +208,8 @@ class Reader:
                     coordinates.append(as_expr(0) if d.is_broadcast else own[domain])
                 case _:
                     coordinates.append(as_expr(0))
-        return self.read(e.inputs[source], coordinates)
+        x = e.inputs[source]
+        return self.leaf(x, coordinates) if e.output in self.kept else self.read(x, coordinates)
 
     def moved(self, e: TensorExpr, at: tuple[Coordinate, ...]) -> Tensor:
         """Movement: other coordinates of its operand."""
@@ -345,15 +351,18 @@ class Reader:
     def plain(self, t: Tensor, at: tuple[Coordinate, ...]) -> Tensor:
         """``t`` where nothing is loaded: selected, permuted, cut to the result's extents and given its rank."""
         axes: list[int] = []
+        kept: list[Coordinate] = []  # of the axes that are not selected away
         for p, (d, c) in reversed(list(enumerate(zip(t.axes, at, strict=True)))):
             if isinstance(c, Along):
                 axes.insert(0, c.axis)
+                kept.insert(0, c)
             elif d.is_broadcast and isinstance(c, Expr) and len(at) == self.rank:
                 axes.insert(0, p)
+                kept.insert(0, as_expr(0))
             elif isinstance(c, Expr):
                 t = movement.select(t, p, attr(c)) if not d.is_broadcast else movement.squeeze(t, p)
         if len(set(axes)) != len(axes):
-            return self.leaf(t, [c if isinstance(c, Along) else as_expr(0) for c in at])
+            return self.leaf(t, kept)
         if axes != sorted(axes):
             t = movement.permute(t, [axes.index(a) for a in sorted(axes)])
         for p, a in enumerate(sorted(axes)):
@@ -365,6 +374,7 @@ class Reader:
     def leaf(self, t: Tensor, at: Sequence[Coordinate]) -> Tensor:
         """A gather of ``t`` itself."""
         self.reads.append(t)
+        self._few()
         self.tests_index |= any(isinstance(c, Picked) and c.given for c in at)
         varying = {p for c in at if isinstance(c, Picked) for p, d in enumerate(c.tensor.axes) if not d.is_broadcast}
         loaded = [p for p, c in enumerate(at) if isinstance(c, Picked)]
@@ -389,6 +399,10 @@ class Reader:
         drop = tuple(p for p in range(self.rank) if p < before or p >= self.rank - after)
         narrow = [_squeezed(i, drop) for i in indices]
         return apply(self.fusion, "index", (t, *narrow), {"dims": dims})
+
+    def _few(self) -> None:
+        if len(self.reads) > AGAIN:
+            raise Stuck(f"it reads more than {AGAIN} places for each element")
 
     def index(self, c: Picked) -> Tensor:
         """The tensor to index with: -1 where a moved index was out of range before."""

@@ -15,8 +15,8 @@ from idgraph.ir import Fusion, Tensor, TensorExpr, movement
 from idgraph.ir.indexing import attr
 from idgraph.ir.reduce import REDUCTIONS, int_tuple
 from idgraph.ir.registry import apply
-from idgraph.rewrite.gathers import rewrite
 from idgraph.rewrite.read_at import POINTWISE
+from idgraph.rewrite.replacing import rewrite
 
 NEAR: Final = 64  # tensors looked at above a reshape
 

@@ -18,7 +18,7 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.reduce import REDUCTIONS, ROUNDED_TO, int_tuple
 from idgraph.ir.registry import apply
-from idgraph.rewrite.gathers import rewrite
+from idgraph.rewrite.replacing import rewrite
 
 FEW: Final = 32  # results that leave most of a device idle
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch

@@ -16,7 +16,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size, move
 from idgraph.ir.composite import index_select
 from idgraph.ir.reduce import int_tuple
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.gathers import rewrite
+from idgraph.rewrite.replacing import rewrite
 
 WORDS = 8  # bytes: what pieces along the last axis are multiples of, to be read in vectors
 Piece = tuple[int, int | None]  # elements, and the first of them in the other tensor; None: not of that tensor

@@ -244,12 +244,24 @@ def flat_input(t: Tensor, g: Given, env: Env) -> Array:
         return flat
     view = np.lib.stride_tricks.as_strided(flat[offset:], shape, tuple(s * data.itemsize for s in want))
     view[...] = data
+    if apart(shape, want):
+        return flat
     same = view == data
     if data.dtype.kind == "f":
         same |= (view != view) & (data != data)
     if not bool(np.all(same)):
         raise repeats_told(t, want)
     return flat
+
+
+def apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each element is known to have a place of its own."""
+    end = 0
+    for step, n in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if step <= end:
+            return False
+        end += step * (n - 1)
+    return True
 
 
 def repeats_told(t: Tensor, want: Sequence[int]) -> EmitError:

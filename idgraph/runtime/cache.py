@@ -28,6 +28,11 @@ from idgraph.errors import EmitError
 FORMAT = "idgraph kernel 1"
 BESIDE = ".making-"  # the prefix of the names of files being written
 _LINKS = 40  # as many as Linux follows
+MOST_BYTES = 2**28  # of an entry; a larger one is not of this library
+# They keep, name and start what is compiled: no kernel is another one when their text changes.
+BESIDE_COMPILING = frozenset(
+    {"cache.py", "cache_keys.py", "call_steps.py", "caller.py", "cpu_jump.py", "cpu_launch.py"}
+)
 STALE = 24 * 3600  # seconds after which nobody is still writing it
 
 
@@ -85,7 +90,7 @@ class KernelCache:
                     hint=f"a folder of your own that only you can write: chmod go-w {shlex.quote(str(weak))}",
                 )
             return tempfile.mkstemp(dir=self.folder, prefix=BESIDE)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path with a NUL is a wrong value
             raise EmitError(
                 f"the kernel cache {self.folder} cannot be written",
                 because=[str(error)],
@@ -133,8 +138,9 @@ def _digest(text: str) -> str:
 def _read(place: Path, name: str) -> str | None:
     """The stored text, or None where there is none that is whole and of this format."""
     try:
-        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
-            if not _owned(os.fstat(stream.fileno()), stat.S_ISREG):
+        with open(place, "rb", opener=_not_followed) as stream:
+            found = os.fstat(stream.fileno())
+            if not _owned(found, stat.S_ISREG) or found.st_size > MOST_BYTES:
                 return None
             head, own, digest, text = stream.read().decode().split("\n", 3)
     except (OSError, ValueError):
@@ -142,11 +148,15 @@ def _read(place: Path, name: str) -> str | None:
     return text if (head, own, digest) == (FORMAT, name, _digest(text)) else None
 
 
+def _not_followed(place: str, flags: int) -> int:
+    return os.open(place, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
 def _is_ours(folder: Path) -> bool:
     """Whether only this user, or root, can change what the folder holds, or put another in its place."""
     try:
         return _weak(folder) is None
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 
@@ -200,7 +210,7 @@ def versions() -> str:
     ops = here.parent / "codegen" / "ops"
     compiling = [
         *sorted(here.glob("c*/*.py")),
-        *sorted(here.glob("c*.py")),
+        *(f for f in sorted(here.glob("c*.py")) if f.name not in BESIDE_COMPILING),
         here / "functions.py",
         *sorted(ops.glob("*.py")),
     ]

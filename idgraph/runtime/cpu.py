@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from idgraph.codegen.ops.compiled import rebound
 from idgraph.errors import EmitError
 from idgraph.loading import load
-from idgraph.runtime.cpu_math import by_width, hidden, row_functions
+from idgraph.runtime.cpu_math import by_width, half_words, hidden, row_functions
 
 
 def load_numba() -> Any:
@@ -26,18 +27,32 @@ def load_numba() -> Any:
 def namespace() -> dict[str, Any]:
     """The names that kernels use, compiled for the CPU."""
     numba = load_numba()
-    jit = numba.njit(error_model="numpy", inline="never")
-    short = row_functions(jit)
+    jit = numba.njit(error_model="numpy", inline="never", no_cfunc_wrapper=True)  # no C code calls them
+    # Sums in any order, which kernels of rows have, are not for a function's own steps; loops with a call in them are
+    # not made vectors.
+    inlined = numba.njit(error_model="numpy", inline="never", no_cfunc_wrapper=True, fastmath=False, forceinline=True)
+    short = row_functions(inlined)
     base: dict[str, Any] = {
         "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf, "nan": math.nan,
-        "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "fmod": np.fmod, "power": math.pow,
-        "atan2": math.atan2, "exp": by_width(short["exp_near"], math.exp), "fast_exp": math.exp, "short_exp": math.exp,
-        "exp_inside": by_width(short["exp_half"], math.exp), "exp2": np.exp2, "expm1": math.expm1, "log": math.log,
-        "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan,
-        "tanh": by_width(short["tanh32"], math.tanh), "erf": by_width(short["erf32"], math.erf),
-        "count": hidden(), "float_bits": jit(_float_bits), "bits_float": jit(_bits_float),
+        "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "sqrt": math.sqrt,
+        "fast_exp": math.exp, "short_exp": math.exp, "count": hidden(), "float_bits": jit(_float_bits),
+        "bits_float": jit(_bits_float), **half_words(inlined),
+        **{name: by_width(short[form], short.get(wide, wide)) for name, (form, wide) in _FORMS.items()},
     }  # fmt: skip
-    return {**rebound(base, jit), **short}
+    made = rebound(base, jit)
+    for name in ("sign", "remainder", "floor_divide", "one_plus_erf", "one_minus_erf", "log1p_exp"):
+        made[name] = by_width(short[f"{name}_32"], made[name])
+    return {**made, **short}
+
+
+_FORMS: Final[Mapping[str, tuple[str, Any]]] = {
+    "exp": ("exp_near", "exp_double"), "exp_inside": ("exp_half", "exp_double"), "exp2": ("exp2_32", np.exp2),
+    "expm1": ("expm1_32", "expm1_double"), "log": ("log_32", "log_double"), "log2": ("log2_32", math.log2),
+    "log1p": ("log1p_32", "log1p_double"), "power": ("power_32", math.pow), "sin": ("sin_32", math.sin),
+    "cos": ("cos_32", math.cos), "tan": ("tan_32", math.tan), "atan2": ("atan2_32", math.atan2),
+    "fmod": ("fmod_32", np.fmod), "tanh": ("tanh32", math.tanh), "erf": ("erf32", math.erf),
+}  # fmt: skip
+"""Functions by the names of kernels: the form for float32, and the one for float64, or a library's function for it."""
 
 
 def _float_bits(x: Any) -> Any:

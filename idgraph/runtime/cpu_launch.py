@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from operator import itemgetter
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idgraph.runtime.cpu_entry import Compiling, no_memory
 from idgraph.runtime.failed_checks import raise_fault
 from idgraph.runtime.frozen import Part
+from idgraph.runtime.functions import function_of
 
 if TYPE_CHECKING:
     from idgraph.arith import Expr
+    from idgraph.kernel.ir import Kernel
     from idgraph.runtime.binding import Env
     from idgraph.runtime.cpu_jump import Entry
-    from idgraph.runtime.frozen import Addresses
     from idgraph.runtime.loaded import Loaded
     from idgraph.runtime.mold import KernelMold, Sizes
+
+
+class _Jump(NamedTuple):
+    """A kernel's jump for certain sizes. The words are those that ``pick`` takes from a list of the addresses, the
+    address of the memory of failures, and ``fixed``; ``pack`` writes them as bytes, which each call has of its own."""
+
+    start: _Start
+    entry: Entry
+    pack: Callable[..., bytes]
+    pick: Callable[[Sequence[int]], Sequence[int]]
+    fixed: Sequence[int]
+
+
+def _fail(kernel: Kernel) -> None:
+    raise no_memory(kernel)
+
+
+@lru_cache(maxsize=512)
+def _bound(places: tuple[int, ...]) -> Callable[..., Callable[[Sequence[int], bool], None]]:
+    """A jump written out: the words are addresses by their numbers, or fixed, counted from the last one."""
+    words = [f"addresses[{n}]" if n >= 0 else f"f{-n}" for n in places]
+    kept = [f"f{n}" for n in range(len(places), 0, -1)]
+    lines = (
+        "def bound(entry, pack, fail, fixed):", f"    {', '.join(kept)} = fixed", "    def one(addresses, wait):",
+        f"        if entry(pack({', '.join(words)})):", "            fail()", "    return one", "",
+    )  # fmt: skip
+    return function_of("\n".join(lines), "bound", {}, "call")
 
 
 class CpuMachine:
@@ -36,7 +67,7 @@ class CpuLaunches:
 
     __slots__ = ("_env", "_jumps", "_starts")
 
-    def __init__(self, starts: Sequence[_Start], env: Env, jumps: Sequence[tuple[_Start, Entry, bytes]]) -> None:
+    def __init__(self, starts: Sequence[_Start], env: Env, jumps: Sequence[_Jump]) -> None:
         self._starts, self._env, self._jumps = tuple(starts), env, jumps
 
     def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
@@ -48,26 +79,43 @@ class CpuLaunches:
         jumps = [s.jump(points, words) for s, ((points,), words) in zip(self._starts, parts, strict=True)]
         return CpuLaunches(self._starts, env, jumps)
 
-    def __call__(self, addresses: Addresses, wait: bool = True) -> None:
-        for start, entry, template in self._jumps:
-            start(entry, template, addresses, self._env)
+    def direct(self) -> Callable[[Sequence[int], bool], None]:
+        """See `idgraph.runtime.frozen.Launches`."""
+        if len(self._jumps) != 1 or self._jumps[0].start.fault is not None:
+            return self.__call__
+        start, entry, pack, _, fixed = self._jumps[0]
+        return _bound(start.places)(entry, pack, partial(_fail, start.mold.kernel), fixed)
+
+    def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
+        for start, entry, pack, pick, fixed in self._jumps:
+            fault = None if start.fault is None else start.fault()
+            at = 0 if fault is None else ctypes.addressof(fault)
+            if entry(pack(*pick((*addresses, at, *fixed)))):
+                raise no_memory(start.mold.kernel)
+            if fault is not None and fault[0]:
+                raise_fault(start.mold.kernel, fault, self._env)
 
     def check(self, wait: bool = False) -> None:
         """Nothing is left to check: each call has raised its own failures."""
 
 
 class _Start:
-    """One kernel, for calls of all sizes. A call has words of its own, so that several threads may call."""
+    """One kernel, for calls of all sizes. A call has words of its own, so that several threads may call. ``fault``
+    makes the memory of failures, where accesses are checked; ``places`` of its words are those of `_Jump.pick`."""
 
-    __slots__ = ("_checked", "_compiling", "_fault", "_places", "_words", "mold")
+    __slots__ = ("_checked", "_compiling", "_pack", "_pick", "fault", "mold", "places")
 
     def __init__(self, mold: KernelMold, compiling: Compiling, checked: bool) -> None:
         self.mold, self._compiling, self._checked = mold, compiling, checked
-        self._places = tuple([(2 * n, number) for n, number in enumerate(mold.buffers)])
         count = 2 * len(mold.buffers) + mold.scalars.stop - mold.scalars.start
         count += 2 * (mold.blocks is not None) + 2 * checked
-        self._words: Any = ctypes.c_int64 * count
-        self._fault: Any = ctypes.c_int64 * mold.fault_size if checked and mold.sites else None
+        self.fault: Any = ctypes.c_int64 * mold.fault_size if checked and mold.sites else None
+        places = list(range(-count, 0))  # from the end: programs differ in the number of addresses
+        places[: 2 * len(mold.buffers) : 2] = mold.buffers
+        if self.fault is not None:
+            places[count - 2] = -count - 1
+        self.places = tuple(places)
+        self._pack, self._pick = Struct(f"{count}q").pack, itemgetter(*places)
 
     def words(self, elements: Mapping[int, Any], numbers: Sequence[Any]) -> list[Any]:
         """Addresses, of which a call writes those of buffers, and elements; integers; blocks; the memory of failures.
@@ -82,19 +130,6 @@ class _Start:
             found += 0, mold.fault_size
         return found
 
-    def jump(self, points: int | None, words: Sequence[int]) -> tuple[_Start, Entry, bytes]:
+    def jump(self, points: int | None, words: Sequence[int]) -> _Jump:
         """The kernel for sizes with so many points of its loops, and these words."""
-        return self, self._compiling.entry(points or 1), bytes(self._words(*words))
-
-    def __call__(self, entry: Entry, template: bytes, addresses: Addresses, env: Env) -> None:
-        words = self._words.from_buffer_copy(template)
-        for at, number in self._places:
-            words[at] = addresses[number]
-        fault = None
-        if self._fault is not None:
-            fault = self._fault()
-            words[len(words) - 2] = ctypes.addressof(fault)
-        if entry(words):
-            raise no_memory(self.mold.kernel)
-        if fault is not None and fault[0]:
-            raise_fault(self.mold.kernel, fault, env)
+        return _Jump(self, self._compiling.entry(points or 1), self._pack, self._pick, tuple(words))

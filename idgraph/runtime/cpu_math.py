@@ -14,12 +14,15 @@ last place. ``exp_half``, half of that work, is within 0.69 units: for formulas 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FunctionType
 from typing import Any
 
 import numpy as np
+
+from idgraph.runtime import cpu_doubles
+from idgraph.runtime.cpu_functions import FORMS, HELPERS, POLYNOMIALS
 
 # Globals that `row_functions` gives its copies of the functions below.
 int_float: Any = None
@@ -27,6 +30,8 @@ float_int: Any = None
 multiply_add: Any = None
 multiply_add64: Any = None
 long_double: Any = None
+expm1_part: Any = None
+erf_part: Any = None
 double_long: Any = None
 
 
@@ -49,8 +54,11 @@ def exp32(x):
 
 
 def exp_half(x):
-    """e ** x of a float32 as a part of a formula: in float32, the sum's last bits carried along."""
-    y = np.float32(-104.0) if x < np.float32(-104.0) else x
+    """e ** x of a float32 as a part of a formula: in float32, the sum's last bits carried along.
+
+    Below -86.9, where a number beside it hides it, it may be any number of 0 to 2**-125.
+    """
+    y = np.float32(-87.0) if x < np.float32(-87.0) else x
     y = np.float32(89.0) if y > np.float32(89.0) else y
     t = multiply_add(y, np.float32(1.44269504), np.float32(12582912.0))
     n = t - np.float32(12582912.0)
@@ -64,7 +72,10 @@ def exp_half(x):
     p = multiply_add(p, r, np.float32(5.0000001201e-1))
     whole = np.float32(1.0) + r
     lost = lost + (r - (whole - np.float32(1.0)))
-    return scaled_exp(x, whole + multiply_add(p, r * r, lost), t)
+    p = whole + multiply_add(p, r * r, lost)
+    # Half the power of two, whose exponent the last bits of t are: it is finite where the result is.
+    half = int_float(np.int32(np.int32(float_int(t) << np.int32(23)) + np.int32(0x3F000000)))
+    return (p + p) * half
 
 
 def scaled_exp(x, p, t):
@@ -78,13 +89,8 @@ def scaled_exp(x, p, t):
 
 
 def little_expm1(r):
-    """e ** r - 1 of a float64 in [-ln 2 / 2, ln 2 / 2], to 2**-31 of itself: a polynomial."""
-    p = multiply_add64(0.0001989927395864936, r, 0.0013941108433972674)
-    p = multiply_add64(p, r, 0.008333298483754886)
-    p = multiply_add64(p, r, 0.04166635289677516)
-    p = multiply_add64(p, r, 0.16666666718997508)
-    p = multiply_add64(p, r, 0.5000000047117757)
-    return multiply_add64(p, r, 1.0) * r
+    """e ** r - 1 of a float64 in [-ln 2 / 2, ln 2 / 2], to 2**-31 of itself."""
+    return expm1_part(r) * r
 
 
 def expm1_64(x):
@@ -96,15 +102,20 @@ def expm1_64(x):
     return multiply_add64(scale, p, scale - 1.0)
 
 
+def exp_64(x):
+    """e ** x of a float64 of -700 to 700, to 2**-31 of itself."""
+    t = multiply_add64(x, 1.4426950408889634, 6755399441055744.0)
+    r = multiply_add64(t - 6755399441055744.0, -0.6931471805599453, x)
+    scale = long_double(np.int64(np.int64(double_long(t) + np.int64(1023)) << np.int64(52)))
+    return multiply_add64(scale, little_expm1(r), scale)
+
+
 def exp_near(x):
     """e ** x of a float32, computed in float64: rounded once, in loops of any kind."""
     a = np.float64(x)
     a = -104.0 if a < -104.0 else a  # where it rounds to 0
     a = 89.0 if a > 89.0 else a  # where it is infinite
-    t = multiply_add64(a, 1.4426950408889634, 6755399441055744.0)
-    r = multiply_add64(t - 6755399441055744.0, -0.6931471805599453, a)
-    scale = long_double(np.int64(np.int64(double_long(t) + np.int64(1023)) << np.int64(52)))
-    out = np.float32(multiply_add64(scale, little_expm1(r), scale))
+    out = np.float32(exp_64(a))
     return out if x == x else x
 
 
@@ -124,21 +135,7 @@ def erf32(x):
     a = np.float64(x)
     a = -a if a < 0.0 else a
     a = 4.0 if a > 4.0 else a  # where it rounds to 1
-    q = multiply_add64(4.1004172059591293e-10, a, -1.2811166902292478e-08)
-    q = multiply_add64(q, a, 1.8003055300482052e-07)
-    q = multiply_add64(q, a, -1.4909247677963502e-06)
-    q = multiply_add64(q, a, 7.925879264335316e-06)
-    q = multiply_add64(q, a, -2.6738276977972493e-05)
-    q = multiply_add64(q, a, 4.467989534449496e-05)
-    q = multiply_add64(q, a, 6.277332115147595e-05)
-    q = multiply_add64(q, a, -0.0006306503475312804)
-    q = multiply_add64(q, a, 0.0017247165325076192)
-    q = multiply_add64(q, a, -0.00022188218110528183)
-    q = multiply_add64(q, a, -0.019125100125835556)
-    q = multiply_add64(q, a, 0.10277214483397616)
-    q = multiply_add64(q, a, 0.636619797033992)
-    q = multiply_add64(q, a, 1.1283791668760728)
-    size = np.int32(float_int(np.float32(-expm1_64(-a * q))) & np.int32(0x7FFFFFFF))
+    size = np.int32(float_int(np.float32(-expm1_64(-a * erf_part(a)))) & np.int32(0x7FFFFFFF))
     out = int_float(np.int32(size | np.int32(float_int(x) & np.int32(-2147483648))))
     return out if x == x else x
 
@@ -189,8 +186,8 @@ def _double_long(x):
     return np.float64(x).view(np.int64)
 
 
-def _multiply_add(bits: int) -> Any:
-    """a * b + c of float32 or float64, rounded once where the machine has an instruction for it."""
+def _multiply_add(bits: int, name: str = "llvm.fmuladd") -> Any:
+    """a * b + c of float32 or float64, rounded once where the machine has an instruction for it (fma: everywhere)."""
     intrinsic: Any = import_module("numba.extending").intrinsic
     types: Any = import_module("numba.types")
     ir: Any = import_module("llvmlite.ir")
@@ -199,12 +196,64 @@ def _multiply_add(bits: int) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             number = ir.FloatType() if bits == 32 else ir.DoubleType()
             kind = ir.FunctionType(number, [number] * 3)
-            return builder.call(builder.module.declare_intrinsic("llvm.fmuladd", [number], kind), args)
+            return builder.call(builder.module.declare_intrinsic(name, [number], kind), args)
 
         number = types.float32 if bits == 32 else types.float64
         return number(number, number, number), codegen
 
     return intrinsic(multiply_add)
+
+
+def _polynomial(coefficients: Sequence[float]) -> Any:
+    """The polynomial of a float64 with these coefficients, that of the highest power first."""
+    intrinsic: Any = import_module("numba.extending").intrinsic
+    types: Any = import_module("numba.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def polynomial(typingctx: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            number = ir.DoubleType()
+            add = builder.module.declare_intrinsic("llvm.fmuladd", [number], ir.FunctionType(number, [number] * 3))
+            found, *rest = (ir.Constant(number, c) for c in coefficients)
+            for c in rest:
+                found = builder.call(add, (found, args[0], c))
+            return found
+
+        return types.float64(types.float64), codegen
+
+    return intrinsic(polynomial)
+
+
+def half_words(jit: Callable[[Any], Any]) -> dict[str, Any]:
+    """float32 to the 16 bits of the nearest float16 and back, by the processor's instructions where it has them."""
+    features = import_module("llvmlite.binding").get_host_cpu_features()
+    if not features.get("f16c", False):
+        return {}
+    intrinsic: Any = import_module("numba.extending").intrinsic
+    types: Any = import_module("numba.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def word_of(typingctx: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
+
+        return types.uint16(types.float32), codegen
+
+    def value_of(typingctx: Any, word: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+        return types.float32(types.uint16), codegen
+
+    encode, decode = intrinsic(word_of), intrinsic(value_of)
+
+    def f16_word(x: Any) -> Any:
+        return encode(x)
+
+    def f16_load(word: Any) -> Any:
+        return decode(word)
+
+    return {"f16_word": jit(f16_word), "f16_load": jit(f16_load)}
 
 
 def hidden() -> Any:
@@ -229,10 +278,11 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
     names: dict[str, Any] = {
         "np": np, "int_float": jit(_int_float), "float_int": jit(_float_int), "multiply_add": _multiply_add(32),
         "long_double": jit(_long_double), "double_long": jit(_double_long), "multiply_add64": _multiply_add(64),
+        "fused64": _multiply_add(64, "llvm.fma"), **{n: _polynomial(c) for n, c in POLYNOMIALS.items()},
+        **{n: _polynomial(c) for n, c in cpu_doubles.POLYNOMIALS.items()},
     }  # fmt: skip
-    names["scaled_exp"] = jit(FunctionType(scaled_exp.__code__, names, "scaled_exp"))
-    names["little_expm1"] = jit(FunctionType(little_expm1.__code__, names, "little_expm1"))
-    names["expm1_64"] = jit(FunctionType(expm1_64.__code__, names, "expm1_64"))
+    for f in (scaled_exp, little_expm1, expm1_64, exp_64, *HELPERS, *cpu_doubles.HELPERS):
+        names[f.__name__] = jit(FunctionType(f.__code__, names, f.__name__))
     forms = (
         exp32,
         exp_near,
@@ -243,26 +293,38 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
         order_value,
         bf16_word,
         bf16,
+        *FORMS,
+        *cpu_doubles.FORMS,
     )
-    return {f.__name__: jit(FunctionType(f.__code__, names, f.__name__)) for f in forms}
+    made = {f.__name__: jit(FunctionType(f.__code__, names, f.__name__)) for f in forms}
+    names.update(made)
+    return made
 
 
 def by_width(narrow: Any, wide: Any) -> Any:
-    """A function for kernels: ``narrow`` of a float32, ``wide`` of any other number."""
+    """A function for kernels: ``narrow`` of a float32 or two, ``wide`` of any other numbers."""
     overload: Any = import_module("numba.extending").overload
     single: Any = import_module("numba.types").float32
 
-    def chosen(x: Any) -> Any:
+    def chosen(*numbers: Any) -> Any:
         raise NotImplementedError  # compiled kernels have one of the two in its place
 
-    def of_single(x: Any) -> Any:
+    def of_one(x: Any) -> Any:
         return narrow(x)
 
-    def of_others(x: Any) -> Any:
+    def of_two(x: Any, y: Any) -> Any:
+        return narrow(x, y)
+
+    def one_of_others(x: Any) -> Any:
         return wide(x)
 
-    def by_type(x: Any) -> Any:
-        return of_single if x == single else of_others
+    def two_of_others(x: Any, y: Any) -> Any:
+        return wide(x, y)
 
-    overload(chosen)(by_type)
+    def by_type(x: Any, y: Any = None) -> Any:
+        if y is None:
+            return of_one if x == single else one_of_others
+        return of_two if x == single and y == single else two_of_others
+
+    overload(chosen, strict=False, jit_options={"forceinline": True})(by_type)
     return chosen

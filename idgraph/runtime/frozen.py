@@ -18,6 +18,7 @@ from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
 from idgraph.runtime.binding import Array, Env, Given, element_strides, extents, fits, places
+from idgraph.runtime.call_steps import Steps, Whole, short_call
 from idgraph.runtime.kinds import HOST, UNMAPPED, Kind, check_writable
 from idgraph.runtime.mold import InputMold, Layout, MadeMold, Number, Sizes, Slot
 
@@ -34,8 +35,12 @@ TARGETS_KEPT = 64  # sorts of arrays given as ``out`` that are remembered
 class Launches(Protocol):
     """The kernels of a program, laid out; starts them with these addresses, one for each buffer."""
 
-    def __call__(self, addresses: Addresses, wait: bool = True) -> None:
+    def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
         """``wait``: what a check found on a device is raised now, and not by a later call or by `check`."""
+        ...
+
+    def direct(self) -> Callable[[Sequence[int], bool], None]:
+        """The launches themselves, as a function, in as few steps as there are."""
         ...
 
     def check(self, wait: bool = False) -> None:
@@ -116,6 +121,7 @@ class Frozen:
         "made",
         "order",
         "program",
+        "whole",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +147,11 @@ class Frozen:
         places = {m.number: n for n, m in enumerate(mold.made)}
         self.order = tuple(places[o] if o >= 0 else -1 for o in mold.outputs)
         self.launches = machine.launches(program, checked, self._laid_out(numbers))
+        self.whole: Whole = self._whole
+        if self.gives_whole and not any(i.why for i in self.inputs):
+            inputs = tuple([(i.position, i.number, i.before, i.alignment) for i in self.inputs])
+            steps = Steps(inputs, tuple([m.number for m in self.made]), self.count, self.order)
+            self.whole = short_call(steps, kind.pointer, self.launches.direct(), self._whole, self._makers)
 
     def _laid_out(self, numbers: Sequence[Number]) -> Sizes:
         """Find the memory that calls make; return the numbers of the launches."""
@@ -227,8 +238,8 @@ class Frozen:
         """How the outputs at these places lie in memory, as `whole` gives them."""
         return [self.made[self.order[n]].strides for n in places]
 
-    def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
-        """A call whose outputs are all new arrays; fewer steps than those of any call."""
+    def _whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
+        """``whole``, a call whose outputs are all new arrays, where inputs may have to be copied (`short_call`)."""
         kind, addresses = self.kind, [0] * self.count
         kept = self.take(values, addresses, tell)
         try:

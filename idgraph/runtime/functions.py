@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import linecache
+import threading
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from idgraph.errors import EmitError
 
+TRIES = 16
+_TREES = threading.Lock()
 CONVERSIONS = frozenset(("f32", "f64", "i64", "u32", "u64"))
 
 
@@ -44,6 +48,26 @@ class _Typed(ast.NodeTransformer):
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
+def _code(source: str, file: str, names: dict[str, Any]) -> CodeType:
+    """The compiled source; ``names`` gets the numbers that stand in it.
+
+    CPython before 3.13 counts the depth of all threads' syntax trees in one number and raises `SystemError` where two
+    are made at once: one thread makes a tree here at a time, and it is made again where another did.
+    """
+    for tries in range(TRIES):
+        typed = _Typed(names)
+        try:
+            with _TREES:
+                code = compile(typed.visit(ast.parse(source, file)), file, "exec")
+        except SystemError as e:
+            if "recursion depth" not in str(e) or tries == TRIES - 1:
+                raise
+            continue
+        names.update(typed.values)
+        return code
+    raise AssertionError("the last try returns or raises")
+
+
 def function_of(source: str, name: str, names: dict[str, Any], target: str) -> Callable[..., Any]:
     """Run generated source, made of this package's own tokens only, and return its function.
 
@@ -56,10 +80,8 @@ def function_of(source: str, name: str, names: dict[str, Any], target: str) -> C
     """
     file = f"<idgraph {target} {name} {abs(hash(source)):x}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    typed = _Typed(names)
-    tree = typed.visit(ast.parse(source, file))
-    names.update(typed.values)
-    exec(compile(tree, file, "exec"), names)  # noqa: S102  # no user text: names are numbered, comments are quoted
+    code = _code(source, file, names)
+    exec(code, names)  # noqa: S102  # no user text: names are numbered, comments are quoted
     found = names[name]
     if not callable(found):
         raise EmitError(f"{name} is not a function")

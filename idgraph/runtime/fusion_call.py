@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
+from idgraph.ir.changed_copy import rebuild
 from idgraph.ir.choices import NAMES
-from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.devices import device_text
 from idgraph.runtime.program import Program, Target, emit
 from idgraph.schedule import auto

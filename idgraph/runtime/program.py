@@ -15,7 +15,7 @@ from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target
 from idgraph.kernel.ir import Kernel, Plan, quote
-from idgraph.layout.alias import Alias
+from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
 from idgraph.lower.build import build_plan
 from idgraph.lower.refused import check_schedule

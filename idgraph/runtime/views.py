@@ -11,8 +11,8 @@ import numpy.typing as npt
 from idgraph.errors import EmitError
 from idgraph.index.layout import strides
 from idgraph.ir import Fusion, Tensor
-from idgraph.ir.rebuild import rebuild
-from idgraph.layout.alias import Alias, alias
+from idgraph.ir.changed_copy import rebuild
+from idgraph.layout.aliasing import Alias, alias
 
 
 def views_of(fusion: Fusion) -> dict[str, Alias]:

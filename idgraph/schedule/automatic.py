@@ -7,11 +7,12 @@ tensor that is read in several parts or places gets a private copy for each, whe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from idgraph.errors import ScheduleError, arguments, one_line
+from idgraph.graphs.promotion import Promotion
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -31,31 +32,29 @@ from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
-from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
+from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
+from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers, wide_views
 from idgraph.rewrite.constants import fold_constants
-from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
+from idgraph.rewrite.gathers import Force, take_gathers
 from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
 from idgraph.rewrite.two_stage import two_stages
 from idgraph.rewrite.wrapped import wrap_pieces
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
-from idgraph.schedule.pad import pad, paying
-from idgraph.schedule.readers import Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.readers import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.recipes import Recipe
 from idgraph.schedule.references import reference_loops, sources_of
 from idgraph.schedule.replay import like_consumer
+from idgraph.schedule.row_gaps import pad, paying
 from idgraph.schedule.row_rule import decide
 from idgraph.schedule.row_spaces import reduces
 from idgraph.schedule.rows import Scheduled, schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transpose import Nest, tile_transposes
 
-CHEAP = 8  # operations on an element that are computed again rather than stored
 AGAIN = 4 * CHEAP  # operations on an element that its private copies compute in all; differences of differences double
 ROUNDS = 3  # of private copies, each making way for the next tensor upstream
-MOVES = frozenset(
-    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
-)
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -73,9 +72,8 @@ def auto(
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); what is not in
     the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. What a user chose
     so stays. Whether a row is held, and how often it is read, the target's rule decides where neither does
-    (`Tensor.by_rule`); where several nests become one kernel, or a row's columns are digits of other axes, the kernel
-    decides, and ``report`` of an emitted program tells. Returns what was decided and why: the ways of gathers and
-    scatters, memory formats, the loops over rows, the rules.
+    (`Tensor.by_rule`), nest by nest. Returns what was decided and why: the ways of gathers and scatters, memory
+    formats, the loops over rows, the rules.
 
     First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
     Then every gather of a computed tensor is taken the way of the least estimated time on ``device`` and every scatter
@@ -101,18 +99,27 @@ def auto(
     """
     check_fusion(fusion, "auto", ScheduleError)
     with one_line():
-        _decide(fusion, gathers, device_of(device))
-        chosen = config.but(block=block) if block else config
-        rows = _schedule(fusion, config, chosen, layout)
-        padded = paying(fusion) if layout else ()
-        if padded:
-            rows = _schedule(fusion, config, chosen, layout, padded)
+        machine = device_of(device)
+        take_ways(fusion, gathers, machine)
+        rows = give_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))
 
 
-def _schedule(
-    fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, padded: tuple[PaddedStrides, ...] = ()
+def give_loops(
+    fusion: Fusion, block: int | None = None, config: KernelConfig = RULE, layout: bool = True, *, shared: bool = True
 ) -> Scheduled:
+    """The second half of `auto`: formats and loops for operations whose ways are taken. ``shared``: threads of a block
+    have memory of their own, through which transposes go; the CPU's pass `tiles` has blocks of loops for them."""
+    chosen = config.but(block=block) if block else config
+    rows = _schedule(fusion, config, chosen, layout, shared)
+    padded = paying(fusion) if layout else ()
+    return _schedule(fusion, config, chosen, layout, shared, padded) if padded else rows
+
+
+def _schedule(
+    fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, shared: bool,
+    padded: tuple[PaddedStrides, ...] = (),
+) -> Scheduled:  # fmt: skip
     """Loops for the whole fusion; rows of the ``padded`` tensors have gaps."""
     for t in fusion.tensors:
         if t.definition is not None:
@@ -120,12 +127,14 @@ def _schedule(
             t.forget("set_memory")
             reset(t)
     _join_reshapes(fusion)
+    numbers_into_readers(fusion)
     if any(e.is_reduction for e in fusion.exprs):
         drop_single_axes(fusion)
         sink_reshapes(fusion)
         _join_reshapes(fusion)
         broadcasts_first(fusion)
         two_stages(fusion)
+    align_indices(fusion)
     _join_views(fusion)
     take_back(fusion)
     if layout:
@@ -136,14 +145,16 @@ def _schedule(
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
-    agreed, later = False, dict(rows.inlined)
+    proved, later = None, dict(rows.inlined)
     for n in range(ROUNDS + 1):
-        agreed = _inline(fusion, [t for t in fusion.tensors if t not in nests.stored], later)
+        proved = _inline(fusion, [t for t in fusion.tensors if t not in nests.stored], later)
         if n == ROUNDS or not nests.part(fusion):
             break
     version = fusion.version
-    tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
-    rows.inline(agreed=agreed and fusion.version == version)
+    if shared:
+        tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
+    rows.loops = proved if fusion.version == version else None
+    rows.inline(agreed=rows.loops is not None)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
     rows.rules = [told for group in rows.groups for told in decide(group)]
     return rows
@@ -174,38 +185,39 @@ def _chosen(t: Tensor, name: str, value: bool | int) -> None:
         choose(t, name, value, by="config")
 
 
-def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> bool:
+def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> Promotion | None:
     """Inline ``tensors``; one that shares a block with its readers, but not its threads, is stored instead.
 
-    True where those of ``later`` are known to be legal at their positions then."""
+    Returns the loops, with those of ``later`` at their positions, where they are known to be legal then."""
     while tensors:
         for t in tensors:  # positions of an earlier round may not suit readers that are copies
             t.inline_position = 0
             t.forget("inline")
-        agreed = inline_far(fusion, tensors, later)
+        proved = inline_far(fusion, tensors, later)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
-            return agreed
+            return proved
         for t in apart:
             t.inline_position = 0
             t.forget("inline")
         tensors = [t for t in tensors if t not in apart]
-    return False
+    return None
 
 
 def _has_threads(loops: Sequence[IterDomain]) -> bool:
     return any(d.parallel.startswith("threadIdx") for d in loops)
 
 
-def _decide(fusion: Fusion, gathers: Force, device: Device) -> None:
-    """Take gathers and scatters their cheapest way, and remember why; what an earlier call decided stays noted."""
+def take_ways(fusion: Fusion, gathers: Force, device: Device) -> None:
+    """The first half of `auto`: take gathers and scatters their cheapest way, and remember why; what an earlier call
+    decided stays noted."""
+    narrow_indices(fusion)
     fold_constants(fusion)
     wrap_pieces(fusion)
     folded = fold_one_hots(fusion)
     scatters = scatter_plan(fusion)
     apply_scatter_plan(fusion, scatters)
-    plan = gather_plan(fusion, gathers, device)
-    apply_gather_plan(fusion, plan)
+    plan = take_gathers(fusion, gathers, device)
     new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}
     fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
@@ -247,7 +259,7 @@ def _join_reshapes(fusion: Fusion) -> None:
 @dataclass(slots=True)
 class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
-    ``of`` says for each reference what follows it, and ``leads`` the reference of each tensor."""
+    ``of`` says for each reference what follows it, ``leads`` the reference of each tensor. ``recipes`` hold replays."""
 
     config: KernelConfig
     stored: set[Tensor]
@@ -255,6 +267,7 @@ class _Nests:
     whole: set[Tensor] = field(default_factory=set[Tensor])
     of: dict[Tensor, dict[Tensor, Read]] = field(default_factory=dict[Tensor, "dict[Tensor, Read]"])
     leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
+    recipes: dict[Hashable, Recipe] = field(default_factory=dict[Hashable, Recipe])
 
     def place(self, t: Tensor) -> None:
         """Loops for ``t``, whose readers have theirs."""
@@ -289,7 +302,7 @@ class _Nests:
         if use.output in self.leads:  # what follows a row reduction is looped over as that
             self.leads[t] = self.leads[use.output]
             self.of[self.leads[t]][t] = leader
-        like_consumer(t, use, k)
+        like_consumer(t, use, k, recipes=self.recipes)
         if use.output in self.whole and reads_all(use, k):
             self.whole.add(t)
 

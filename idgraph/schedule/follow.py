@@ -16,7 +16,7 @@ from typing import Literal
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
 from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
-from idgraph.layout.infer import bytes_of, moved_bytes
+from idgraph.layout.inference import bytes_of, moved_bytes
 from idgraph.layout.orders import Order, carried, own_order
 
 HEAVY = 4  # a source with a quarter of the reference's bytes, or more, counts

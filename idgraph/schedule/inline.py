@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, canonical_operand, common_loops
+from idgraph.graphs.alike import described
 from idgraph.graphs.index_graph import legal_nests
+from idgraph.graphs.loops import Nests
+from idgraph.graphs.promotion import Promotion
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
-from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion, loop_steps
+from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr, check_fusion, loop_steps
+from idgraph.ir.domains import is_one
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
+from idgraph.schedule.inlining_conflicts import settle, sharing
 from idgraph.schedule.legal import uninline
-from idgraph.schedule.settle import settle, sharing
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -40,14 +45,17 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     _record(chosen)
 
 
-def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None) -> bool:
+def inline_far(
+    fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None
+) -> Promotion | None:
     """The same for a scheduler that sees to threads and the order of steps itself.
 
-    ``later`` are tensors that will be inlined at these positions: True where that is known to be legal then.
+    ``later`` are tensors that will be inlined at these positions. Returns the loops of the fusion then, where one graph
+    has proved them legal.
     """
-    chosen, agreed = _positioned(fusion, tensors, later or {})
+    chosen, proved = _positioned(fusion, tensors, later or {})
     _record(chosen)
-    return agreed
+    return proved
 
 
 def _record(tensors: Sequence[Tensor]) -> None:
@@ -56,66 +64,148 @@ def _record(tensors: Sequence[Tensor]) -> None:
             loop_steps.inline(t, t.inline_position)
 
 
-def _positioned(fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]) -> tuple[Sequence[Tensor], bool]:
-    """Tensors with the position that the index graph allows them, not yet in their logs; and whether those of ``later``
-    were looked at together with them, which one graph does where all is legal."""
+def _positioned(
+    fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]
+) -> tuple[Sequence[Tensor], Promotion | None]:
+    """Tensors with the position that the index graph allows them, not yet in their logs; and the loops of all of them
+    and of those of ``later``, where the last graph looked at them together, which one graph does if all is legal."""
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
     rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
     for t in rest:
         uninline(t)
     common = common_loops(fusion, rest)
     limits = {t: min(_limit(t), common[t]) for t in rest}
+    alike = _Alike(fusion, rest, limits)
     joined = Joined(fusion)
-    done, step = 0, len(rest)
+    done, step, settled = 0, len(rest), 0
+    named: list[int] = []  # places of tensors that the last refusal names, in order
     refused: int | None = None  # no inlining of all up to here is legal
+    proved: Promotion | None = None
     while done < len(rest):
-        # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then halves.
+        # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then those before
+        # each of the tensors that a refusal names, or half of them where that is refused too.
         batch, after = rest[done : done + step], joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:
             positions[t] = after.limit(t, limits[t])
             after.join(t, positions[t])
-        end = done + len(batch)
-        if later and not done and end == len(rest) and _try(fusion, batch, positions, later):
-            return rest, True
-        if end != refused and _try(fusion, batch, positions):
+        end, told = done + len(batch), set[str]()
+        if later and not done and end == len(rest) and (proved := _try(fusion, batch, positions, later)):
+            return rest, proved
+        loops = proved if not any(positions.values()) else None  # where nothing is inlined, nothing is judged anew
+        if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, told))):
+            proved = loops
             joined, done, step = after, end, 2 * step
         elif len(batch) > 1:
-            refused, step = end, len(batch) // 2
+            before, step = bool(named), len(batch) // 2
+            named = [done + n for n, t in enumerate(batch) if t.name in told and (n <= step or not before)]
+            refused = end
         else:
             (t,) = batch
-            next((p for p in range(positions[t] - 1, 0, -1) if _try(fusion, batch, {t: p})), 0)
+            most = min(positions[t] - 1, alike.limit(t))
+            next((p for p in range(most, 0, -1) if _try(fusion, batch, {t: p})), 0)
             joined.join(t, t.inline_position)
-            done, refused = end, None
+            step, done, settled, refused, proved, named = 2 * (end - settled), end, end, None, None, []
         if refused is not None:
-            step = max(1, min(step, (refused - done) // 2))
-    return rest, False
+            near = next((n for n in named if n >= done), None)
+            step = max(1, min(step, (refused - done) // 2) if near is None else near - done)
+    return rest, None if later else proved
+
+
+@dataclass(slots=True)
+class _Alike:
+    """How far a tensor that was refused could be inlined if no other were, which limits all that are like it.
+
+    Where its readers run over axes of their own alone, whatever else is inlined, what is not legal alone is not legal
+    beside others either. What was tried once is known of each tensor that is made, scheduled and read in the same way:
+    a model of many equal parts asks once.
+    """
+
+    fusion: Fusion
+    rest: Sequence[Tensor]
+    limits: dict[Tensor, int]
+    _kinds: dict[Tensor, Hashable] = field(default_factory=dict[Tensor, Hashable])
+    _known: set[Hashable] = field(default_factory=set[Hashable])
+
+    def limit(self, t: Tensor) -> int:
+        """The limit of ``t``, which is not inlined now; those of ``limits`` that are like it get the same."""
+        if not _is_fixed(t):
+            return self.limits[t]
+        kept = [(u, u.inline_position) for u in self.rest if u.inline_position]
+        for u, _ in kept:
+            u.inline_position = 0
+        if not self._kinds:
+            self._describe()
+        kind = self._kinds.get(t)
+        if kind is not None and kind not in self._known:
+            self._known.add(kind)
+            found = next((p for p in range(self.limits[t], 0, -1) if _try(self.fusion, (t,), {t: p})), 0)
+            t.inline_position = 0
+            for u in self.rest:
+                if self._kinds.get(u) == kind:
+                    self.limits[u] = min(self.limits[u], found)
+        for u, p in kept:
+            u.inline_position = p
+        return self.limits[t]
+
+    def _describe(self) -> None:
+        """The kinds of all that can be asked about, by what makes and reads them."""
+        nests = Nests(self.fusion)
+        promotion = Promotion(self.fusion, nests)
+        for t in self.rest:
+            near = [e for e in (t.definition, *t.uses) if e is not None]
+            if _is_fixed(t) and not any(p.inline_position for e in near for p in e.inputs):
+                self._kinds[t] = described(near, nests, promotion)
+
+
+def _is_fixed(t: Tensor) -> bool:
+    """Whether the loops of a tensor's readers are what they are whatever is inlined: no axis or loop of theirs may run
+    over another's, nor a loop of any of them be made longer or shorter; and it is not an output."""
+    if t.fusion.is_output(t):
+        return False
+    readers = [u for e in t.uses for u in e.outputs]
+    if any(isinstance(x, Resize) for u in (t, *readers) for x in u.domain.loop_exprs):
+        return False
+    return not any(d.is_broadcast for u in readers for d in u.logical) and not any(
+        is_one(d.extent) for u in readers for d in u.loop
+    )
 
 
 def _try(
-    fusion: Fusion, batch: Sequence[Tensor], positions: Mapping[Tensor, int], later: Mapping[Tensor, int] | None = None
-) -> bool:
-    """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0."""
+    fusion: Fusion,
+    batch: Sequence[Tensor],
+    positions: Mapping[Tensor, int],
+    later: Mapping[Tensor, int] | None = None,
+    told: set[str] | None = None,
+) -> Promotion | None:
+    """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
+    the loops, or None where it is not; ``told`` then gets the names of tensors that the refusal is about."""
     for t in batch:
         t.inline_position = positions[t]
-    if not later and not any(t.inline_position for t in batch):
-        return True
     for t, p in (later or {}).items():
         t.inline_position = p
-    legal = _keeps_lengths(fusion, batch, later or ()) and all(_is_written(fusion, t) for t in batch)
-    for t in (*(later or ()), *(() if legal else batch)):
+    loops = _legal_loops(fusion, batch, later or (), set() if told is None else told)
+    if loops is not None and not all(_is_written(fusion, t) for t in batch):
+        loops = None
+    for t in (*(later or ()), *(() if loops is not None else batch)):
         t.inline_position = 0
-    return legal
+    return loops
 
 
-def _keeps_lengths(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor]) -> bool:
-    """Whether the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is longer or
-    shorter than its own."""
+def _legal_loops(
+    fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: set[str]
+) -> Promotion | None:
+    """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
+    longer or shorter than its own."""
     try:
-        nests = legal_nests(fusion, sharing(*batch, *beside))
-    except ScheduleError:
-        return False
-    return not any(nests.lengths(t) for t in batch)
+        loops = legal_nests(fusion, sharing(*batch, *beside))
+    except ScheduleError as error:
+        told.update(error.subject)
+        return None
+    longer = next((t for t in batch if loops.nests.lengths(t)), None)
+    if longer is not None:
+        told.add(longer.name)
+    return None if longer is not None else loops
 
 
 def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

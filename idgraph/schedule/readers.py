@@ -20,6 +20,11 @@ from idgraph.ir import (
     TensorExpr,
 )
 
+CHEAP = 8  # operations on an element that are computed again rather than stored
+MOVES = frozenset(
+    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
+)
+
 Read = tuple[TensorExpr, int]  # a reader and its operand
 
 

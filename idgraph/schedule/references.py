@@ -16,7 +16,7 @@ from idgraph.ir import (
     TensorExpr,
     item_size,
 )
-from idgraph.layout.infer import bytes_of
+from idgraph.layout.inference import bytes_of
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.follow import HEAVY, Cut, flat_cut, loop_order
@@ -24,7 +24,7 @@ from idgraph.schedule.inline import scan_loops
 from idgraph.schedule.readers import picks_elements, takes_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import schedule_scatter
-from idgraph.schedule.several_points import outlasts, shared_axis
+from idgraph.schedule.several_points import calls_functions, outlasts, shared_axis
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
@@ -71,7 +71,7 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
         or bool(rows)
         or (alone and cut is None and width == most and outlasts(t, sources.exprs, stored))
     )
-    usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(sources, most)
+    usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(t, sources, most)
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
     if cut is not None and cut.period > 1 and not config.block:
         block = lcm(WARP, cut.period) * max(1, BLOCK // lcm(WARP, cut.period))
@@ -175,19 +175,25 @@ def _interleaved(t: Tensor, block: int) -> None:
 
 
 def _vector(t: Tensor, sources: Sources) -> int:
-    """Elements of one access: 16 bytes of the reference, or of what it reads where that is a byte wide."""
+    """Elements of one access: 16 bytes of the reference, or of what it reads where that is a byte wide, and less."""
     size = item_size(t.dtype)
-    if size == 1 and sources.inputs:
+    if size == 1 and sources.inputs and not bytes_of(t) > max(map(bytes_of, sources.inputs)):
         size = max(size, min(item_size(x.dtype) for x in sources.inputs))
     return VECTOR_BYTES // size
 
 
-def _deep(sources: Sources, width: int) -> int:
+def _deep(t: Tensor, sources: Sources, width: int) -> int:
     """Vectors of a thread where those of the largest input are narrow: together they are 16 bytes of it."""
     largest = max(sources.inputs, key=bytes_of, default=None)
     if largest is None or bytes_of(largest) < LARGE:
-        return 1
+        return STEPS if _only_writes(t, sources) else 1
     return max(1, min(MAX_VECTORS, VECTOR_BYTES // (width * item_size(largest.dtype))))
+
+
+def _only_writes(t: Tensor, sources: Sources) -> bool:
+    """Whether a thread does little but write: what it computes an address and a few numbers for is then two vectors."""
+    small = all(bytes_of(x) * HEAVY < bytes_of(t) for x in sources.inputs)
+    return small and bytes_of(t) >= LARGE and not calls_functions(sources.exprs)
 
 
 def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:
@@ -196,9 +202,9 @@ def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:
     if not extent.is_const or extent == 0:
         return 1, 1
     n, width = int(extent), _vector(t, sources)
-    parts = n // gcd(n, *_cuts(t, n))
+    parts = n // gcd(n, *cuts(t, n))
     if parts > MAX_PARTS:  # small tables in many pieces are read by chosen addresses
-        parts = n // gcd(n, *_cuts(t, n, bytes_of(t) // HEAVY))
+        parts = n // gcd(n, *cuts(t, n, bytes_of(t) // HEAVY))
     if parts > MAX_PARTS:
         parts = 1
     while width > 1 and (n // parts) % width:
@@ -206,7 +212,7 @@ def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:
     return parts, width
 
 
-def _cuts(t: Tensor, n: int, least: int = 0) -> set[int]:
+def cuts(t: Tensor, n: int, least: int = 0) -> set[int]:
     """Places at which resizes of what feeds ``t`` cut an axis of ``n`` elements, with ``least`` bytes behind them."""
     found: set[int] = set()
     seen: set[Tensor] = set()

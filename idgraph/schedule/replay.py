@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import assert_never
 
 from idgraph.arith import Expr, is_true, simplify
@@ -33,6 +33,7 @@ from idgraph.ir import (
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import loop_conflict, nest_conflict, runs_inside, uninline
+from idgraph.schedule.recipes import Recipe, described_replay, recipe_of
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
@@ -191,15 +192,38 @@ def replay_loops(
     reference: Tensor,
     cut: bool,
     selected: Mapping[IterDomain, Expr] | None = None,
+    recipes: dict[Hashable, Recipe] | None = None,
 ) -> None:
     """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay.
 
     Loops that correspond come first, in the reference's order and with its parallel types; then the target's other
     axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements. ``selected`` are axes of
-    which one element is read, at that place: loops visit no other.
+    which one element is read, at that place: loops visit no other. ``recipes`` are replays of the same call, which
+    gets those that are new.
     """
     loop_steps.reset(target)
-    for d, at in (selected or {}).items():
+    own, key = target.loop, None
+    if recipes is not None and not selected:
+        key = described_replay(own, image, exprs, reference.loop, cut)
+        if (known := recipes.get(key)) is not None:
+            known.give(target)
+            return
+    steps = len(target.log)
+    _replay(target, image, exprs, reference, cut, selected or {})
+    if recipes is not None and key is not None and (made := recipe_of(target, own, steps)) is not None:
+        recipes[key] = made
+
+
+def _replay(
+    target: Tensor,
+    image: dict[IterDomain, IterDomain],
+    exprs: Sequence[DomainExpr],
+    reference: Tensor,
+    cut: bool,
+    selected: Mapping[IterDomain, Expr],
+) -> None:
+    """The same, step by step, of loops that are the target's own axes."""
+    for d, at in selected.items():
         loop_steps.resize(target, target.loop.index(d), -at, simplify(at + 1 - d.extent))
     replay = _Replay(target, image, cut)
     replay.through(exprs, set(reference.loop))
@@ -221,13 +245,15 @@ def replay_loops(
             loop_steps.parallelize(target, p, "serial")
 
 
-def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) -> None:
+def like_consumer(
+    producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True, recipes: dict[Hashable, Recipe] | None = None
+) -> None:
     """Loops of a producer as its consumer ``e.output`` has them: e's own resizes and reshapes replayed first.
 
-    Without ``cut`` a slice or a select on the way leaves the producer's axis whole.
+    Without ``cut`` a slice or a select on the way leaves the producer's axis whole. ``recipes``: see `replay_loops`.
     """
     selected = _selected(e, k) if cut else {}
-    replay_loops(producer, _producer_axes(e, k), _path(e, k), e.output, cut, selected)
+    replay_loops(producer, _producer_axes(e, k), _path(e, k), e.output, cut, selected, recipes)
 
 
 def _selected(e: TensorExpr, k: int) -> dict[IterDomain, Expr]:
@@ -247,9 +273,11 @@ def _selected(e: TensorExpr, k: int) -> dict[IterDomain, Expr]:
 def _path(e: TensorExpr, k: int) -> list[DomainExpr]:
     """The expressions from operand ``k`` to the loops of the output."""
     consumer = e.output
-    own = {*_producer_axes(e, k), *_made(consumer)}
-    # Of several definitions of one axis (cat) only the operand's own leads to its axes.
-    path = [x for x in consumer.domain.exprs if not isinstance(x, Resize) or x.source in own]
+    path = consumer.domain.exprs
+    if any(isinstance(x, Resize) for x in path):
+        own = {*_producer_axes(e, k), *_made(consumer)}
+        # Of several definitions of one axis (cat) only the operand's own leads to its axes.
+        path = [x for x in path if not isinstance(x, Resize) or x.source in own]
     return [*path, *consumer.domain.loop_exprs]
 
 

@@ -101,7 +101,9 @@ class Dataflow:
             if e is None or not t.inline_position:
                 self._waits[t] = _NONE
             elif reduces(t):
-                self._waits[t] = self.sweep(t).waits | {t}
+                self._waits[t] = frozenset({t})
+                with suppress(UnclearError):
+                    self._waits[t] |= self.sweep(t).waits
             else:
                 self._waits[t] = frozenset(r for p in e.inputs for r in self.waits(p))
         return self._waits[t]

@@ -7,6 +7,7 @@ loss that one pass can do 1.6 times as long. Facts are written on the reductions
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from idgraph.arith import as_expr, is_true, simplify
@@ -28,7 +29,13 @@ CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache hold
 BLOCK = 256  # columns whose terms the CPU adds up in float32
 ONE_PASS = "one pass does it"
 NO_VALUE = "no value of one pass is read by another"
+CONDITIONS = "parts of its columns are read under conditions"
+DIGITS = "a loop over its columns has a condition, or an index modulo its steps"
 CHEAP = "nothing to hold that costs more than its loads"
+UNTOLD = "nothing says that it is held"
+AGAIN = "as a row that is read again"
+ON_CORE = Choices(items_per_thread=BLOCK, why=AGAIN)
+UNCLEAR = Choices(online=False, why="its tensors alone do not tell what a column reads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +48,40 @@ class Group:
 
 
 def decide(group: Group) -> Iterator[Ruled]:
-    """Write what the rules decide on the reductions of a space, nest by nest; nothing where only a kernel tells."""
+    """Write what the rules decide on the reductions of a space, nest by nest.
+
+    What the tensors alone do not tell is not one pass with others, and decides nothing for them.
+    """
     flow = Dataflow(group.space, frozenset(t for t in group.space.labels if not t.inline_position))
-    try:
-        passes = [flow.sweep(t) for t in group.owners]
-    except UnclearError:
-        return
+    passes: list[Pass] = []
+    for t in group.owners:
+        with suppress(UnclearError):
+            passes.append(flow.sweep(t))
     for part in _kernels(passes):
         sums = [p.owner for p in part if reduces(p.owner)]
-        made = {n for t in sums for n in t.choices.made()}
-        if sums and not made & {"persistent", "online"}:
-            for target, found in (("cuda", on_gpu(part, group)), ("cpu", on_core(part, group))):
-                given = found.but(items_per_thread=None) if "items_per_thread" in made else found
-                for t in sums:
-                    t.by_rule(
-                        target, persistent=given.persistent, online=given.online,
-                        items_per_thread=given.items_per_thread, why=given.why,
-                    )  # fmt: skip
-                yield Ruled(target, tuple(t.name for t in sums), given, given.why)
+        again = Choices(online=_is_online(part), items_per_thread=_in_flight(part, group.how.side), why=AGAIN)
+        yield from _written(sums, "cuda", on_gpu(part, group), again, "online")
+        yield from _written(sums, "cpu", on_core(part, group), ON_CORE)
+    told = {p.owner for p in passes}
+    left = [t for t in group.owners if reduces(t) and t not in told]
+    yield from _written(left, "cuda", UNCLEAR, UNCLEAR, "online")
+    yield from _written(left, "cpu", UNCLEAR, ON_CORE)
+
+
+def _written(sums: Sequence[Tensor], target: str, rule: Choices, again: Choices, *read: str) -> Iterator[Ruled]:
+    """The decision written on reductions, as far as the user made none: where one was made on whether the row is held,
+    or that says so too (``read``), the rest is that of a row that is read ``again``."""
+    made = {n for t in sums for n in t.choices.made()}
+    if sums:
+        given = again if made & {"persistent", *read} else rule
+        given = given.but(**dict.fromkeys(made & {"online", "items_per_thread"}, None))
+        if given.made():
+            for t in sums:
+                t.by_rule(
+                    target, persistent=given.persistent, online=given.online,
+                    items_per_thread=given.items_per_thread, why=given.why,
+                )  # fmt: skip
+            yield Ruled(target, tuple(t.name for t in sums), given, given.why)
 
 
 def _kernels(passes: Sequence[Pass]) -> list[list[Pass]]:
@@ -77,14 +100,19 @@ def on_gpu(passes: Sequence[Pass], group: Group) -> Choices:
     """In registers of the threads, where a row is passed over twice and fits."""
     if group.how.side > 1:
         side = group.how.side
-        items = max(1, IN_FLIGHT // side)
-        return Choices(False, _is_online(passes), items, why=f"a thread has {side} rows")
+        return Choices(False, _is_online(passes), _in_flight(passes, side), why=f"a thread has {side} rows")
     online = joined(passes, online=True)
     held, why = (False, ONE_PASS) if len(online) < 2 else _in_registers(joined(passes, online=False), group)
-    writes = [any(not reduces(p.owner) for p in part.passes) for part in online]
+    return Choices(held, not held and _is_online(passes), None if held else _in_flight(passes, 1), why=why)
+
+
+def _in_flight(passes: Sequence[Pass], side: int) -> int:
+    """Elements whose loads a thread of a GPU has in flight, of each of its ``side`` rows that are read again."""
+    if side > 1:
+        return max(1, IN_FLIGHT // side)
+    writes = [any(not reduces(p.owner) for p in part.passes) for part in joined(passes, online=True)]
     beside = UNROLLED_BESIDE if any(writes) else UNROLLED
-    items = None if held else max((UNROLLED_STORES if w else beside for w in writes), default=UNROLLED)
-    return Choices(held, not held and _is_online(passes), items, why=why)
+    return max((UNROLLED_STORES if w else beside for w in writes), default=UNROLLED)
 
 
 def _is_online(passes: Sequence[Pass]) -> bool:

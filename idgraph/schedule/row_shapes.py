@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import gcd
 
 from idgraph.index.warps import WARP
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.schedule.blocks import VECTOR_BYTES
 from idgraph.schedule.config import MAX_THREADS, RULE, KernelConfig
 from idgraph.schedule.follow import read_order
+from idgraph.schedule.references import cuts
 from idgraph.schedule.row_spaces import FEW_ROWS, NEAR, Space, product_of, reduces
 
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
@@ -19,6 +21,7 @@ HELD = 32  # elements of a row that a thread takes at most: of bytes, CHUNKS acc
 BLOCK = 128  # threads of a block that works on several short rows
 BUSY = 1 << 18  # threads that a large GPU runs at once
 LEAST_COLUMNS = 16  # columns of each thread, where several share a row
+LEAST_THREADS = 4  # of a row that is read in parts
 WARP_COLUMNS = 24  # columns of each thread of a row that one warp takes: it waits for no other
 SOME_COLUMNS = 16  # the same of a few warps and 16-bit inputs, where no thread is idle: more loads are under way
 ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
@@ -82,6 +85,7 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     fit = writes and not alone
     if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(columns):
         threads *= 2
+    threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
     if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
         threads = WARP
@@ -104,6 +108,20 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
         else "rows enough for all processors"
     )  # fmt: skip
     return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+
+
+def _uncut(space: Space, count: int, lanes: int, threads: int) -> int:
+    """Threads of a row whose parts are read at other columns: as many as one part has vectors, so that all threads are
+    in one part at a time and take the same branch, and each has both columns of a pair."""
+    places = {c for t in space.labels if any(p in space.beside for p in _operands(t)) for c in cuts(t, count)}
+    part = gcd(count, *places)
+    vectors = part // lanes
+    fits = part % lanes == 0 and LEAST_THREADS <= vectors < threads and vectors & (vectors - 1) == 0
+    return vectors if fits else threads
+
+
+def _operands(t: Tensor) -> Iterable[Tensor]:
+    return t.definition.inputs if t.definition is not None else ()
 
 
 def _is_short(columns: Iterable[Tensor]) -> bool:

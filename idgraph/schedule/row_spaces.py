@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.ir import SCANS, SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Merge, Split, Tensor, TensorExpr
+from idgraph.ir.optable import POINTWISE
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.schedule.follow import Orders, read_order
+from idgraph.schedule.readers import CHEAP, MOVES
 
 Labels = dict[IterDomain, int]
 FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
@@ -23,13 +25,15 @@ class Space:
     """Tensors over one set of rows and columns: ``labels`` says which row or column each axis of a member is.
 
     Rows are numbered from 0, columns after them; ``extents`` in that order. ``fixed`` holds members that depend on a
-    reduction of the space; ``orders`` what is known of the memory that tensors are computed from, for all spaces.
+    reduction of the space, ``beside`` what is computed from those for members at other columns (a slice, a row turned
+    round); ``orders`` what is known of the memory that tensors are computed from, for all spaces.
     """
 
     rows: int
     extents: tuple[Expr, ...]
     labels: dict[Tensor, Labels] = field(default_factory=dict[Tensor, Labels])
     fixed: set[Tensor] = field(default_factory=set[Tensor])
+    beside: set[Tensor] = field(default_factory=set[Tensor])
     orders: Orders = field(default_factory=Orders)
 
     def is_row(self, t: Tensor) -> bool:
@@ -110,7 +114,32 @@ def _grown(seed: Tensor, taken: set[Tensor], depth: Mapping[Tensor, int], orders
             if near and other not in space.labels and other not in taken and space.complete(labels):
                 space.labels[other] = labels
                 open_.append(other)
+        if not open_:
+            open_ = _whole_again(space, {t for t in space.labels if depth[t] > depth[seed]}, taken)
     return space
+
+
+def _whole_again(space: Space, late: Collection[Tensor], taken: Collection[Tensor]) -> list[Tensor]:
+    """New members that are put together of parts of rows: computed over all columns again, from ``late`` members."""
+    beside: dict[Tensor, Labels] = {}
+    work, made = list(late), list[Tensor]()
+    while work:
+        t = work.pop()
+        for use in t.uses:
+            o = use.output
+            if o in space.labels or o in beside or o in taken or use.is_reduction:
+                continue
+            rows = _beside(space, use, beside, late)
+            if not rows:
+                continue
+            rest = [d for d in o.logical if d not in rows and not d.is_broadcast]
+            if _same(rest, space.extents[space.rows :]) and not _is_narrow(space):
+                space.labels[o] = {**rows, **{d: space.rows + n for n, d in enumerate(rest)}}
+                made.append(o)
+            else:
+                beside[o] = rows
+                work.append(o)
+    return made
 
 
 def _producers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
@@ -190,18 +219,85 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
 def _cut(exprs: Sequence[TensorExpr], space: Space) -> None:
     """Drop members computed from tensors outside that depend on the space's reductions: they go to a later kernel.
 
+    Those outside that stand *beside* the space (`_beside`) are computed where members read them.
     ``exprs`` are those from the first member to the last."""
+    whole, away = dict(space.labels), set[Tensor]()
+    while True:
+        space.fixed.clear()
+        beside = _fixed(exprs, space, away)
+        lost = {t for t in beside if t.fusion.is_output(t) or not all(_stays(space, u, beside) for u in t.uses)}
+        if not lost:
+            space.beside = {*beside}
+            return
+        away |= lost
+        space.labels.clear()
+        space.labels.update(whole)
+
+
+def _stays(space: Space, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:
+    return use.output in space.labels or use.output in beside
+
+
+def _fixed(exprs: Sequence[TensorExpr], space: Space, away: Collection[Tensor]) -> dict[Tensor, Labels]:
+    """Find the members that depend on the space's reductions, and drop those that do so through a tensor outside.
+
+    Returns the tensors beside the space, with the labels of their rows; those ``away`` are not."""
     outside: set[Tensor] = set()
+    beside: dict[Tensor, Labels] = {}
     for e in exprs:
         t = e.output
-        if any(p in outside for p in e.inputs):
+        late = any(p in space.fixed or p in beside for p in e.inputs)
+        reads_beside = any(p in beside for p in e.inputs)
+        asks = late and (reads_beside or t not in space.labels) and not any(p in outside for p in e.inputs)
+        rows = _beside(space, e, beside, space.fixed) if asks else {}
+        if t in space.labels and reads_beside:
+            own = {d: n for d, n in space.labels[t].items() if n < space.rows}
+            rows = rows if rows == own else None
+        if any(p in outside for p in e.inputs) or rows is None or t in away:
             outside.add(t)
             space.labels.pop(t, None)
         elif t in space.labels:
-            if reduces(t) or any(p in space.fixed for p in e.inputs):
+            if reduces(t) or late:
                 space.fixed.add(t)
-        elif any(p in space.fixed for p in e.inputs):
-            outside.add(t)
+        elif late:
+            beside[t] = rows
+    return beside
+
+
+def _beside(space: Space, e: TensorExpr, beside: Mapping[Tensor, Labels], late: Collection[Tensor]) -> Labels | None:
+    """The rows of a tensor that is read, or computed, at other columns of the same rows: part of a row, or a row turned
+    round. Computed where it is read, it needs numbers of that row only. None where it needs other rows, or much work.
+    ``late`` members depend on the space's reductions."""
+    t, found = e.output, Labels()
+    member = t in space.labels
+    if not member and (e.op not in POINTWISE and e.op not in MOVES):
+        return None
+    for p, row in zip(e.inputs, e.reads, strict=True):
+        known = beside.get(p) or (space.labels[p] if p in late else {})
+        for axis, read in zip(p.axes, row, strict=True):
+            n = known.get(axis, space.rows)
+            if n < space.rows and not (
+                isinstance(read, Mapped) and read.domain in t.logical and found.setdefault(read.domain, n) == n
+            ):
+                return None
+        if not member and p in late and not space.is_row(p) and _work(space, p) > CHEAP:
+            return None
+    whole = sorted(found.values()) == [*range(space.rows)]
+    return found if whole or member else None
+
+
+def _work(space: Space, t: Tensor) -> int:
+    """Operations that compute a member from inputs and numbers of its row; many where it is made of a reduction."""
+    count, stack, seen = 0, [t], set[Tensor]()
+    while stack and count <= CHEAP:
+        u = stack.pop()
+        e = u.definition
+        if u in seen or e is None or (u in space.labels and space.is_row(u)):
+            continue
+        seen.add(u)
+        count += CHEAP + 1 if e.op not in POINTWISE and e.op not in MOVES else e.op in POINTWISE
+        stack += e.inputs
+    return count
 
 
 def product_of(extents: Sequence[Expr]) -> int | None:

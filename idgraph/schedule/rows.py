@@ -12,16 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
+from idgraph.graphs.promotion import Promotion
 from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
 from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import private_copy
+from idgraph.schedule.inlining_conflicts import sharing
 from idgraph.schedule.legal import nest_conflict
 from idgraph.schedule.row_rule import Group
 from idgraph.schedule.row_shapes import Shape, shape_of
 from idgraph.schedule.row_spaces import Space, reduces, spaces
-from idgraph.schedule.settle import sharing
 
 # private copies -------------------------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ def separate(space: Space, home: Mapping[Tensor, Space], outputs: Collection[Ten
     """
     ends = {t for t in space.labels if not space.uses(t) or (t in outputs and not space.is_row(t))}
     for t in in_order(space.fixed, order):
-        outside = [u for u in space.uses(t) if u.output not in space.labels]
+        outside = [u for u in space.uses(t) if u.output not in space.labels and u.output not in space.beside]
         if outside and len(outside) == len(space.uses(t)):
             ends.add(t)
         elif outside and t not in ends:
@@ -184,7 +185,8 @@ def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
 @dataclass(slots=True)
 class Scheduled:
     """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
-    reductions of rows with several passes, ``told`` and ``rules`` say what was decided, for each of ``groups``."""
+    reductions of rows with several passes, ``told`` and ``rules`` say what was decided, for each of ``groups``.
+    ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal."""
 
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
@@ -192,6 +194,7 @@ class Scheduled:
     told: list[Rows] = field(default_factory=list[Rows])
     groups: list[Group] = field(default_factory=list[Group])
     rules: list[Ruled] = field(default_factory=list[Ruled])
+    loops: Promotion | None = None
 
     def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
         """Record what was decided for a space."""

@@ -35,8 +35,10 @@ from idgraph.ir.registry import apply
 from idgraph.ir.reshape import product
 from idgraph.ir.state import rewriting
 from idgraph.rewrite.gather_times import sample_points
-from idgraph.rewrite.gathers import named, place_of, rewrite
+from idgraph.rewrite.gathers import place_of
 from idgraph.rewrite.read_at import Along, Coordinate, Picked, Reader
+from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.take_gather import named
 from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
 
 COMPARED = 4  # indices of a row that each element is compared with
@@ -183,7 +185,8 @@ def _decide(e: TensorExpr) -> Decision:
         order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
         options.append(Option("atomic", 2 * whole + 2 * written, f"{order}; {store}"))
     else:
-        wait = f"{count:,} entries are written one after another, so that the last one wins; {store}"
+        order = f"{count:,} entries are written one after another, so that the last one wins"
+        wait = f"{order if last else 'each entry writes an element of its own'}; {store}"
         options.append(Option("ordered", 2 * whole + written + count * STEP, wait))
         targets = 2 * 2 * _size_of([d for d, _ in written_at(e)] if e.op == "index_put" else t.axes)
         why = "the number of the last entry is kept for each target, then every element takes its own"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from idgraph.ir import IterDomain, Tensor, TensorExpr
 from idgraph.ir.optable import OPERATIONS
-from idgraph.layout.infer import bytes_of
+from idgraph.layout.inference import bytes_of
 from idgraph.schedule.follow import HEAVY, Touch, traced
 
 STEPS = 4  # points of a thread that share what it loads
@@ -67,5 +67,9 @@ def outlasts(t: Tensor, exprs: Collection[TensorExpr], stored: Collection[Tensor
     large = [u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t)]
     if last is None or len({u.source for u in large}) != 1 or any(u.steps[last] != 1 for u in large):
         return False
-    functions = any(e.op in OPERATIONS and OPERATIONS[e.op].cycles == "library" for e in exprs)
-    return functions or any(_still(u, last) for u in touches if u not in large)
+    return calls_functions(exprs) or any(_still(u, last) for u in touches if u not in large)
+
+
+def calls_functions(exprs: Collection[TensorExpr]) -> bool:
+    """Whether an operation is a function of a mathematics library, which takes longer than a load's share of it."""
+    return any(e.op in OPERATIONS and OPERATIONS[e.op].cycles == "library" for e in exprs)

@@ -77,7 +77,7 @@ def sweep(
     0
     """
     with LOADING:
-        from idgraph.sweeps.examine import Options  # noqa: PLC0415 - loads every room
+        from idgraph.sweeps.examination import Options  # noqa: PLC0415 - loads every room
         from idgraph.sweeps.run import run_sweep  # noqa: PLC0415 - as above
 
     if not timeout > 0 or memory < 0 or points < 0 or (workers is not None and workers < 1):

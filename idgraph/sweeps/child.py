@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from idgraph.sweeps.examine import Options, examine
+from idgraph.sweeps.examination import Options, examine
 
 
 def main() -> None:

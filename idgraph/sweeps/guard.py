@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
-from idgraph.sweeps.examine import Options
+from idgraph.sweeps.examination import Options
 from idgraph.sweeps.result_lines import Row, Settings
 
 _ROOT = str(Path(__file__).resolve().parents[2])

@@ -6,14 +6,15 @@ import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import BinaryIO, Literal, cast, get_args
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments, visible
+from idgraph.ir.limits import open_plain
 from idgraph.reports.metric_files import MetricRow, add_rows
 
 Status = Literal["ok", "unchecked", "failed", "refused", "timeout", "memory", "crashed"]
@@ -28,6 +29,8 @@ MEANING: dict[Status, str] = {
 }
 GOOD: frozenset[Status] = frozenset(("ok", "unchecked"))
 Settings = Mapping[str, str | int | float | bool]
+LONGEST = 2**28  # bytes of a line
+_BEGIN = b'{"graph": '
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,10 @@ class Row:
     @staticmethod
     def from_json(line: str) -> Row:
         """Read a line; raises ValueError where it is not a row."""
-        found: object = json.loads(line)
+        try:
+            found: object = json.loads(line)
+        except RecursionError:
+            raise ValueError("nested too deep") from None
         if not isinstance(found, dict):
             raise ValueError("not an object")
         given = cast("dict[str, object]", found)
@@ -149,24 +155,37 @@ def read_rows(path: Path) -> dict[str, Row]:
 
     Raises `IdGraphError` for a file that holds other things.
     """
+    found: dict[str, Row] = {}
     try:
-        data = path.read_bytes()
+        with open_plain(path, "rb") as stream:
+            for number, line in enumerate(_lines(stream), 1):
+                row = _row(line, f"line {number} of {str(path)!r}")
+                if row is not None:
+                    found[row.graph] = row
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise IdGraphError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    found: dict[str, Row] = {}
-    whole, _, _ = data.rpartition(b"\n")
-    for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
-        try:
-            row = Row.from_json(line.decode("utf-8"))
-        except ValueError as error:
-            raise IdGraphError(
-                f"line {number} of {str(path)!r} is not a row of a sweep: {str(error)[:80]}",
-                hint="write to another file, or remove this one",
-            ) from None
-        found[row.graph] = row
     return found
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Lines with their ends; one that is longer than a row can be is cut."""
+    with BufferedReader(cast("FileIO", stream)) as lines:
+        yield from iter(lambda: lines.readline(LONGEST + 1), b"")
+
+
+def _row(line: bytes, where: str) -> Row | None:
+    """The row of a line; None for one that a kill has cut off."""
+    wrong = f"it is longer than {LONGEST} bytes"
+    if len(line) <= LONGEST:
+        if not line.endswith(b"\n") and (line.startswith(_BEGIN) or _BEGIN.startswith(line)):
+            return None
+        try:
+            return Row.from_json(line.decode("utf-8"))
+        except ValueError as error:
+            wrong = str(error)[:80]
+    raise IdGraphError(f"{where} is not a row of a sweep: {wrong}", hint="write to another file, or remove this one")
 
 
 class RowFile:
@@ -175,7 +194,7 @@ class RowFile:
     ``rows`` are those that it held when it was opened, which no other sweep has changed since.
     """
 
-    def __init__(self, path: Path, stream: FileIO) -> None:
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
         self.rows: Mapping[str, Row] = {}
         self._path = path
         self._stream = stream
@@ -184,7 +203,7 @@ class RowFile:
         """Let the file hold these rows and no others. A kill at any moment leaves the old file or the new one."""
         wanted = b"".join(r.to_json().encode() + b"\n" for r in kept)
         with _told(self._path):
-            if self._path.read_bytes() == wanted:
+            if self._path.stat().st_size == len(wanted) and self._path.read_bytes() == wanted:
                 return
             copy = self._path.with_name(f"{self._path.name}.new")
             copy.unlink(missing_ok=True)  # of a sweep that was killed; a link would be followed
@@ -212,7 +231,9 @@ class RowFile:
 
 @contextlib.contextmanager
 def row_file(path: Path) -> Generator[RowFile]:
-    """The file, open for this sweep alone. Raises `IdGraphError` where another sweep is writing it."""
+    """The file, open for this sweep alone, and a link to it stays one. Raises `IdGraphError` where another sweep is
+    writing it."""
+    path = Path(os.path.realpath(path))
     with _told(path):
         stream = _opened(path)
         while not os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # a sweep that has just ended put it there
@@ -226,8 +247,8 @@ def row_file(path: Path) -> Generator[RowFile]:
         file.close()
 
 
-def _opened(path: Path) -> FileIO:
-    stream = path.open("ab", buffering=0)
+def _opened(path: Path) -> BinaryIO:
+    stream = open_plain(path, "ab")
     try:
         lock(stream, path)
     except BaseException:
@@ -247,7 +268,7 @@ def _told(path: Path) -> Generator[None]:
         ) from None
 
 
-def _write(stream: FileIO, data: bytes) -> None:
+def _write(stream: BinaryIO, data: bytes) -> None:
     """Write all of it to the disk, or nothing where there is no room."""
     before, left = os.fstat(stream.fileno()).st_size, memoryview(data)
     try:
@@ -260,7 +281,7 @@ def _write(stream: FileIO, data: bytes) -> None:
         raise
 
 
-def lock(stream: FileIO, path: Path) -> None:
+def lock(stream: BinaryIO, path: Path) -> None:
     """Hold the file for this process; raises `IdGraphError` where another holds it."""
     try:
         import fcntl  # noqa: PLC0415 - not on every system; where there is none, nothing is locked

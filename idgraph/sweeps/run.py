@@ -14,7 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from idgraph.errors import IdGraphError
-from idgraph.sweeps.examine import Options
+from idgraph.ir.limits import read_within
+from idgraph.sweeps.examination import Options
 from idgraph.sweeps.guard import Process, Task, end, guarded
 from idgraph.sweeps.result_lines import Row, RowFile, Settings, Status, Sweep, row_file
 
@@ -61,8 +62,7 @@ def _hidden(path: Path, top: Path) -> bool:
 
 def _lines(file: Path) -> list[str]:
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = read_within(file, MAX_BYTES)
         text = data.decode("utf-8")
     except OSError as error:
         raise IdGraphError(f"cannot read {str(file)!r}: {error.strerror}") from None
@@ -189,8 +189,7 @@ def _read(source: Source) -> tuple[bytes, str]:
     try:
         if not source.path.is_file():
             return b"", "no such file" if not source.path.exists() else "not a plain file"
-        with source.path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = read_within(source.path, MAX_BYTES)
     except (OSError, ValueError) as error:
         return b"", str(getattr(error, "strerror", None) or "is not a file name")
     return (b"", f"longer than {MAX_BYTES} bytes") if len(data) > MAX_BYTES else (data, "")

@@ -31,34 +31,36 @@ def load_source(source: str, name: str) -> Any:
 @lru_cache(maxsize=512)
 def _compiled(source: str) -> Callable[..., int]:
     try:
-        import numba
+        numba: Any = load("numba")
     except ImportError as error:
         raise EmitError(
             "the compiled check needs numba", hint='pip install "idgraph[cpu]", or engine="numpy"'
         ) from error
     module = load_source(source, "address_check")
-    module.point = numba.njit(nogil=True, error_model="numpy")(module.point)
-    return numba.njit(nogil=True, error_model="numpy")(module.nest)
+    module.point = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True)(
+        module.point
+    )
+    return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(module.nest)
 
 
 @cache
 def _note() -> Callable[..., None]:
     """The function of all checks that writes a fault down; one, so that each of its types is compiled once."""
-    return load("numba").njit(load_source(NOTE, "note").note)
+    return load("numba").njit(no_cfunc_wrapper=True, no_cpython_wrapper=True)(load_source(NOTE, "note").note)
 
 
 @lru_cache(maxsize=512)
 def compiled_check(source: str) -> Callable[..., None]:
     """The check of one operation in one kernel, compiled."""
     try:
-        import numba
+        numba: Any = load("numba")
     except ImportError as error:
         raise EmitError(
             "the compiled check needs numba", hint='pip install "idgraph[cpu]", or check a smaller size'
         ) from error
     module = load_source(source, "kernel_check")
     module.note = _note()
-    return numba.njit(nogil=True, error_model="numpy")(module.check)
+    return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(module.check)
 
 
 def arrays_of(case: Case, tables: Tables) -> list[Array]:

@@ -45,6 +45,7 @@ class _Guard(NumPy):
     """NumPy's arrays inside of larger ones: the memory around each is filled with a byte of its own."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.zones: list[tuple[Array, int]] = []
 
     def flat(self, size: int, dtype: DType, device: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idgraph.viz.arrange import CELL, CHIP, PAD, ROW, Arranged, Rect, arrange, line_width
+from idgraph.viz.arrangement import CELL, CHIP, PAD, ROW, Arranged, Rect, arrange, line_width
 from idgraph.viz.labels import cells, clip, wrapped, xml_lines
 from idgraph.viz.layers import Point
 from idgraph.viz.marks import SANS, document, label, px

@@ -13,7 +13,7 @@ import idgraph as ig
 from idgraph.arith import Expr, cost, parse, prove_equal
 from idgraph.arith.digits import quotients
 from idgraph.arith.engine import normal
-from idgraph.arith.prove import Proof
+from idgraph.arith.proofs import Proof
 from tools.bench.expressions_check import evaluate
 
 Array = npt.NDArray[np.int64]

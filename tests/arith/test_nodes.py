@@ -19,6 +19,7 @@ from idgraph.arith import (
     const,
     maximum,
     minimum,
+    nodes,
     not_,
     or_,
     symbol,
@@ -31,7 +32,7 @@ i, j, n = symbol("i", 0, 63), symbol("j"), symbol("n", 1)
 
 
 def test_equal_structure_is_one_node() -> None:
-    i, j = symbol("i", 0, 63), symbol("j")  # made here: the table of shared nodes is emptied now and then
+    i, j = symbol("i", 0, 63), symbol("j")
     assert i + j * 2 is j * 2 + i
     assert (i + j) - j is i
     assert symbol("i", 0, 63) is i
@@ -44,6 +45,22 @@ def test_equal_structure_is_one_node() -> None:
     assert TRUE != 1
     assert {const(3): "x"}[3] == "x"  # type: ignore[index]
     assert (i + 1) != 1
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_new_generation_of_shared_nodes_keeps_what_is_asked_for(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the table of shared nodes is full, nodes in use stay the same nodes; the rest is let go."""
+    monkeypatch.setattr(nodes, "_young", {})
+    monkeypatch.setattr(nodes, "_older", {})
+    monkeypatch.setattr(nodes, "_TABLE_LIMIT", 8 + step)
+    i, j, held = symbol("i", 0, 63), symbol("j"), symbol("held")
+    for k in range(300):
+        assert (i + j) - j is i
+        assert symbol("i", 0, 63) is i
+        assert i + j * 2 is j * 2 + i
+        assert symbol(f"of{k}") + k is k + symbol(f"of{k}")
+    assert symbol("held") is held  # nobody asked for it meanwhile
+    assert sum(len(vars(nodes)[name]) for name in ("_young", "_older")) < 40
 
 
 def test_like_terms_and_constants() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 import pytest
 
-from idgraph.arith import ArithError, Range, parse, ranged_symbols, symbol
+from idgraph.arith import ArithError, Expr, Range, nodes, parse, ranged_symbols, symbol
+from idgraph.arith import text as text_module
 
 TEXTS = [
     "i", "-i", "8 - i", "i*-4", "i//4", "i//(-4)", "(-i)//4", "-(i//4)", "(i + j)*2", "i*32 + j%8", "i%4*8",
@@ -69,3 +73,44 @@ def test_bad_text_is_one_clear_error(text: str) -> None:
 def test_long_flat_text_is_read() -> None:
     assert parse(" + ".join(f"i{k}" for k in range(3000))).cost == 2999
     assert str(parse("-" * 400 + "i")) == "i"
+
+
+def test_a_long_sum_is_made_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 3 000 terms no shorter sum is made: work that grew with the square of their number."""
+    made, add = list[int](), text_module.add
+
+    def counted(args: Iterable[Expr]) -> Expr:
+        terms = tuple(args)
+        made.append(len(terms))
+        return add(terms)
+
+    monkeypatch.setattr(text_module, "add", counted)
+    long = parse("+".join(f"n%{k}" for k in range(2, 3002)))
+    assert made == [3000] and len(long.args) == 3000
+
+
+@pytest.mark.parametrize("text", ["a - b - c + d", "a - (b - c) - -d", "-a + b*c - d//2 + 3 - 3", "a - b < c + d - 1"])
+def test_signs_of_a_sum_go_from_left_to_right(text: str) -> None:
+    e = parse(text)
+    for point in itertools.product((-3, 0, 2, 7), repeat=4):
+        at = dict(zip("abcd", point, strict=True))
+        assert e.evaluate(at) == eval(text, dict(at))  # noqa: S307 - Python's own reading of the test's own text
+
+
+def test_a_product_is_made_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, made = nodes.make, list[str]()
+
+    def counted(op: nodes.Op, args: tuple[Expr, ...]) -> Expr:
+        made.append(op)
+        return make(op, args)
+
+    monkeypatch.setattr(nodes, "make", counted)
+    assert len(parse("*".join(f"n{k}" for k in range(600))).args) == 600
+    assert made == ["mul"]
+
+
+@pytest.mark.parametrize("text", ["a*b//c*b", "a//b*c", "-a*b*c", "a*b%c*a", "2*a*b*3 - a*b*(c*b)", "a*b*c//(b*c)*a"])
+def test_products_stand_from_left_to_right(text: str) -> None:
+    for a, b, c in ((5, 3, 2), (-7, 2, 4), (6, 5, 3)):
+        at = {"a": a, "b": b, "c": c}
+        assert parse(text).evaluate(at) == eval(text, {}, at)  # noqa: S307 - the texts of this test

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import idgraph as ig
 from idgraph.frontends.fx import from_json
 from idgraph.frontends.reading import parse_program
+from idgraph.ir import parsing
 
 TEXT = """fusion f {
   symbol n
@@ -35,6 +39,51 @@ def test_a_text_at_its_limit_is_read_and_one_beyond_is_not(limit: str, most: int
     with pytest.raises(ig.ParseError) as caught:
         ig.parse(TEXT, limits=ig.Limits(**{limit: most - 1}))
     assert told in str(caught.value) and f"Limits({limit}=...)" in caught.value.hint
+
+
+LONG = {  # a text far beyond a limit, and what is told
+    "nodes": ("".join(f"t{n} = neg(t{n - 1})\n" for n in range(1, 150_000)), "the text has 150000 nodes"),
+    "terms": (
+        f"t1 = input(shape=(`{'+'.join(f'n%{n}' for n in range(2, 50_000))}`,))\n",
+        "line 4: .* has 149993 terms",
+    ),
+    "entries": ("t1 = reshape(t0, shape=(" + "1, " * 1_000_000 + "))\n", "line 4: a tuple has 10001 entries"),
+    "arguments": ("t1 = cat(" + "t0, " * 1_000_000 + "dim=0)\n", "line 4: a call has 10001 arguments"),
+    "nesting": ("t1 = reshape(t0, shape=" + "(" * 1_000_000 + "\n", "line 4: tuples are nested"),
+    "an expression's nesting": (f"t1 = input(shape=(`{'(' * 400_000}`,))\n", "line 4: cannot read expression: nested"),
+}
+
+
+@pytest.mark.parametrize("limit", LONG)
+def test_far_beyond_a_limit_little_is_made(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text is refused before what it says is made: by counts, at most twice what the limit allows."""
+    made: dict[str, int] = dict.fromkeys(("apply", "parse_in", "_Token"), 0)
+
+    def counted(name: str) -> Callable[..., Any]:
+        found = getattr(parsing, name)
+
+        def call(*args: Any) -> Any:
+            made[name] += 1
+            return found(*args)
+
+        return call
+
+    for name in made:
+        monkeypatch.setattr(parsing, name, counted(name))
+    lines, told = LONG[limit]
+    began = time.process_time()
+    with pytest.raises(ig.ParseError, match=f"^{told}"):
+        ig.parse("fusion f {\nsymbol n\nt0 = input(shape=(4,))\n" + lines + "output t0\n}\n")
+    assert made["apply"] == 0 and made["parse_in"] <= (limit == "an expression's nesting")
+    assert made["_Token"] < 40_000
+    assert time.process_time() - began < 3  # each takes about 0.1 s; a text of 150 000 operations took 5
+
+
+def test_empty_lines_are_one_token() -> None:
+    tokens = list(parsing._tokens("a\n" + "\n # no\n\t\n" * 100_000 + "b"))  # pyright: ignore[reportPrivateUsage]
+    assert [(t.kind, t.text, t.line) for t in tokens] == [
+        ("word", "a", 1), ("newline", "\n", 1), ("word", "b", 300_002), ("end", "", 300_002),
+    ]  # fmt: skip
 
 
 def test_bytes_are_those_of_the_encoded_text() -> None:

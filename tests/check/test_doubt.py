@@ -13,7 +13,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, as_expr, maximum, minimum, symbol, where
-from idgraph.check import confirm, decide
+from idgraph.check import confirm, nest_decisions
 from idgraph.check.by_points import Gap, Space, bind
 from idgraph.check.confirm import differs, traced
 from idgraph.check.form import Buffer
@@ -36,12 +36,12 @@ def rolled(index: str) -> dict[str, Any]:
 def test_a_difference_that_numpy_alone_sees_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Either judge can stop a refutation: one that counts again, one that knows the operations by NumPy."""
     assert ig.check.program(rolled("i*8 + (j + 4)%8")).refuted
-    monkeypatch.setattr(decide, "compare", lambda *_: Gap({"i": 0, "j": 0}, 4, 5))
-    monkeypatch.setattr(decide, "all_same", lambda *_: False)
+    monkeypatch.setattr(nest_decisions, "compare", lambda *_: Gap({"i": 0, "j": 0}, 4, 5))
+    monkeypatch.setattr(nest_decisions, "all_same", lambda *_: False)
     r = ig.check.program(rolled("i*8 + (j + 5)%8"))  # it is right
     assert r.ok and "plain Python does not" in r.unknown[0].because
-    monkeypatch.setattr(decide, "differs", lambda *_: True)
-    monkeypatch.setattr(decide, "compare", lambda *_: Gap({"i": 0, "j": 0}, 5, 4))
+    monkeypatch.setattr(nest_decisions, "differs", lambda *_: True)
+    monkeypatch.setattr(nest_decisions, "compare", lambda *_: Gap({"i": 0, "j": 0}, 5, 4))
     r = ig.check.program(rolled("i*8 + (j + 5)%8"))
     assert r.ok and "the reference" in r.unknown[0].because
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from idgraph.check.decide import Checker
+from idgraph.check.nest_decisions import Checker
 
 pytest.importorskip("torch")
 

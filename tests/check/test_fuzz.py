@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.check.decide import decide
 from idgraph.check.generated import of_source
+from idgraph.check.nest_decisions import decide
 from idgraph.check.reading import read_program
 from tests.check.test_triton_source import (
     GATHER,

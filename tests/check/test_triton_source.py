@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.check.decide import decide
 from idgraph.check.form import Program
 from idgraph.check.generated import of_source
+from idgraph.check.nest_decisions import decide
 from idgraph.check.reading import read_program
 from idgraph.check.report import Report
 

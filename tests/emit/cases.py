@@ -330,7 +330,7 @@ BINARY_FLOAT = (
 UNARY_INT = ("neg", "abs", "relu", "sign", "square", "floor", "round", "bitwise_not", "logical_not", "isnan", "copy")
 BINARY_INT = (
     "add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "eq", "lt", "ge",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
+    "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "shift_left", "shift_right",
 )  # fmt: skip
 BINARY_BOOL = ("add", "mul", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor", "eq", "lt", "div")
 SPECIAL = [

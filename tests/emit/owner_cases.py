@@ -21,23 +21,23 @@ def two(x: tuple[int, ...], i: tuple[int, ...], of: DType = "int64") -> tuple[ig
     return f, f.input("x", x), f.input("i", i, of)
 
 
-def loss(columns: int = 300) -> ig.Fusion:
+def loss(columns: int = 300, rows: int = 3) -> ig.Fusion:
     """A cross entropy: what follows the gather is the owner's work too."""
-    f, x, i = two((8, columns), (8, 1))
+    f, x, i = two((rows, columns), (rows, 1))
     f.output(-ig.squeeze(ig.gather(ig.log_softmax(x, 1), 1, i), 1))
     return f
 
 
 def scaled() -> ig.Fusion:
     """What follows reads memory."""
-    f, x, i = two((8, 300), (8, 1), "int32")
-    f.output(ig.gather(ig.softmax(x * 2.0, 1), 1, i) * f.input("w", (8, 1)))
+    f, x, i = two((3, 300), (3, 1), "int32")
+    f.output(ig.gather(ig.softmax(x * 2.0, 1), 1, i) * f.input("w", (3, 1)))
     return f
 
 
 def changed() -> ig.Fusion:
     """A value that is not computed element by element."""
-    f, x, i = two((8, 300), (8, 1))
+    f, x, i = two((3, 300), (3, 1))
     f.output(ig.gather(ig.slice_scatter(x, x[:, :10] * 2.0, 1, 0, 10), 1, i))
     return f
 
@@ -50,13 +50,13 @@ def columns() -> ig.Fusion:
 
 
 def truth() -> ig.Fusion:
-    f, x, i = two((8, 300), (8, 1))
+    f, x, i = two((3, 300), (3, 1))
     f.output(ig.gather(x > ig.mean(x, 1, keepdim=True), 1, i))
     return f
 
 
 def running() -> ig.Fusion:
-    f, x, i = two((8, 300), (8, 1))
+    f, x, i = two((3, 300), (3, 1))
     f.output(ig.gather(ig.cumsum(x, 1), 1, i) * 2.0)
     return f
 
@@ -70,15 +70,15 @@ def entries() -> ig.Fusion:
 
 def beside() -> ig.Fusion:
     """Two gathers, and the whole row too."""
-    f, x, i = two((8, 300), (8, 1))
+    f, x, i = two((3, 300), (3, 1))
     s = ig.log_softmax(x, 1)
-    f.output(ig.gather(s, 1, i), ig.gather(s * 2.0, 1, f.input("j", (8, 1), "int64")), s)
+    f.output(ig.gather(s, 1, i), ig.gather(s * 2.0, 1, f.input("j", (3, 1), "int64")), s)
     return f
 
 
 def needed() -> ig.Fusion:
     """All threads need the element: no owner can do their work."""
-    f, x, i = two((8, 300), (8, 1))
+    f, x, i = two((3, 300), (3, 1))
     f.output(x - ig.gather(ig.softmax(x, 1), 1, i))
     return f
 

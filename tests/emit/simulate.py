@@ -6,20 +6,16 @@ As a program it reads lines of JSON, ["checked" or "plain", name of a case], and
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 
 from idgraph.errors import IdGraphError
 from tests.emit.cases import outcome
-
-ROOT = Path(__file__).parents[2]
-
+from tests.emit.turns import ROOT, command, environment
 
 Outcome = Callable[[str, str], str]  # of ("checked" or "plain", name of a case): what is wrong with it, if anything
 
@@ -28,8 +24,7 @@ Outcome = Callable[[str, str], str]  # of ("checked" or "plain", name of a case)
 def simulator() -> Generator[Outcome]:
     """The process, asked for one case after the other: each test of a worker asks for its own."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as told, subprocess.Popen(
-        [sys.executable, "-m", "tests.emit.simulate"],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, text=True,
+        command("-m", "tests.emit.simulate"), cwd=ROOT, env=environment(), text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told,
     ) as process:  # fmt: skip
         asked, answers = process.stdin, process.stdout

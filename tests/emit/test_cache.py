@@ -19,7 +19,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.runtime import Program, cache_keys, compile_ptx
+from idgraph.runtime import Program, cache, cache_keys, compile_ptx
 from idgraph.runtime.cache import BESIDE, FORMAT, KernelCache
 from idgraph.runtime.cache_keys import kernel_key
 from idgraph.runtime.cuda import ptx as compiling
@@ -162,6 +162,20 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(ig.EmitError, match="cannot be written"):
         KernelCache(tmp_path / "file" / "inside").text("key", lambda: pytest.fail("made for nothing"))
+
+
+def test_a_path_that_no_system_has_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ig.EmitError, match=r"a\\x00b cannot be written"):
+        KernelCache(tmp_path / "a\0b").text("key", lambda: pytest.fail("made for nothing"))
+
+
+def test_a_file_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
+    kept = KernelCache(tmp_path)
+    kept.put("key", "text")
+    (place,) = tmp_path.iterdir()
+    with open(place, "ab") as file:
+        file.truncate(2**40)  # takes no room on the disk
+    assert kept.find("key") is None
 
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,3 +369,9 @@ def test_ptx_takes_the_words_that_are_laid_out() -> None:
     about = {"shape": (5,), "strides": None, "typestr": "<u2", "data": (4096, False), "version": 3}
     assert words_of(SimpleNamespace(__cuda_array_interface__=about)) == [0, 0, 5, 2, 4096, 5, 2]
     assert words_of(-3) == [-3]
+
+
+def test_what_is_left_out_of_the_versions_compiles_nothing() -> None:
+    folder = Path(cache.__file__).parent
+    for name in cache.BESIDE_COMPILING:
+        assert "jit(" not in (folder / name).read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Accumulate, Compute, Kernel, Loop, Stmt, walk
+from idgraph.kernel.ir import Accumulate, Compute, If, Kernel, Loop, Note, Stmt, walk
 from idgraph.passes.collapse import collapsed
 from idgraph.passes.columns import by_columns
 from idgraph.passes.hoist_loads import hoisted_loads
@@ -166,8 +166,11 @@ def test_a_value_that_is_read_again_is_rounded_before() -> None:
 
 def test_tests_of_the_step_stay_in_the_loop() -> None:
     text = "  for r < 4:\n    for c < 64:\n      if {}:\n        v: float32 = x[r*64 + c]\n        y[r*64 + c] = v\n"
-    assert _loops(unswitched(_kernel(text.format("c < 9")))) == [4, 64]
-    assert _loops(unswitched(_kernel(text.format("r < 2")))) == [4, 64, 64]
+    for test, above in (("c < 9", Loop), ("r < 2", If)):
+        (rows,) = unswitched(_kernel(text.format(test))).body
+        assert isinstance(rows, Loop)
+        assert [type(s) for s in rows.body if not isinstance(s, Note)] == [above]
+        assert _loops(unswitched(_kernel(text.format(test)))) == [4, 64]  # the other side has no statement
 
 
 def test_rows_that_are_one_already_stay() -> None:
@@ -175,11 +178,12 @@ def test_rows_that_are_one_already_stay() -> None:
         return list(walk(body))
 
     text = (
-        "  acc s: float32 = 0.0\n  for i < 8:\n    for t < 16, threadIdx.x:\n      v: float32 = x[i*16 + t]\n"
+        "  acc s: float32 = 0.0\n  for i < 8{}:\n    for t < 16, threadIdx.x:\n      v: float32 = x[i*16 + t]\n"
         "      s <- sum v\n  y[0] = s\n"
     )
-    k = _kernel(text)
+    k = _kernel(text.format(", column 128 of 2"))
     assert all_of(by_columns(k).body) == all_of(k.body)
+    assert _loops(by_columns(_kernel(text.format("")))) == [128]
 
 
 def test_what_threads_share_is_read_by_the_thread_that_wrote_it() -> None:

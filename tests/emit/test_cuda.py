@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +13,8 @@ import idgraph as ig
 from idgraph.runtime import compile_ptx, emit
 from tests.emit.cases import CASES
 from tests.emit.simulate import Outcome, simulator
+from tests.emit.turns import simulated
 
-ROOT = Path(__file__).parents[2]
 pytest.importorskip("numba_cuda")
 
 
@@ -162,10 +159,7 @@ except ig.IndexingError as error:
 
 def test_an_index_out_of_range_in_the_simulator() -> None:
     """After a failed check threads go on without the access that it guards; the check is reported."""
-    done = subprocess.run(
-        [sys.executable, "-c", OUT_OF_RANGE],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = simulated("-c", OUT_OF_RANGE)
     assert "index 9 loaded from i is outside axis 1 of x, of extent 9" in done.stdout, done.stderr[-1000:]
 
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,8 +12,7 @@ from idgraph.ir import DType
 from idgraph.kernel.ir import Checked, walk
 from idgraph.runtime import compile_ptx
 from tests.emit.thread_runner import run_threads
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.emit.turns import simulated
 
 
 def edges() -> ig.Fusion:
@@ -158,9 +152,5 @@ def run() -> None:
 
 
 def test_in_the_simulator() -> None:
-    env = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", "from tests.emit.test_join_checks import run; run()"],
-        env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = simulated("-c", "from tests.emit.test_join_checks import run; run()")
     assert done.returncode == 0, done.stderr

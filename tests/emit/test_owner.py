@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -18,8 +14,7 @@ from idgraph.runtime.program import Program
 from idgraph.validate import random_inputs
 from idgraph.validate.kernels import check_kernels
 from tests.emit.owner_cases import CASES, OWNED, loss, outcome
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.emit.turns import simulated
 
 
 def scheduled(name: str) -> tuple[ig.Fusion, Program]:
@@ -81,17 +76,14 @@ def test_values(name: str, target: Literal["python", "numpy", "cpu"]) -> None:
 
 @pytest.mark.slow
 def test_values_on_the_simulator() -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.emit.owner_cases"],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    run = simulated("-m", "tests.emit.owner_cases")
+    assert run.returncode == 0, run.stderr[-2000:]
     assert json.loads(run.stdout) == dict.fromkeys(CASES, "")
 
 
 def test_a_row_in_registers_stays_there() -> None:
     """The owner's part is one more pass over a row that is read once."""
-    f = loss(4096)
+    f = loss(4096, 8)
     ig.schedule.auto(f, gathers="predicate")
     p = ig.emit(f, "cuda")
     (k,) = p.kernels
@@ -172,7 +164,7 @@ def test_an_index_out_of_range_leaves_no_element_unwritten() -> None:
 
 def test_a_name_that_is_set_again_behind_a_row_is_not_the_rows() -> None:
     """An element loaded behind the sums, under the name that the row has: the row is read once, in vectors."""
-    f = loss(8192)
+    f = loss(8192, 8)
     ig.schedule.auto(f)
     assert f.decisions[0].chosen == "recompute"
     (k,) = ig.emit(f, "cuda").kernels

@@ -158,19 +158,30 @@ def test_ptx_has_wide_accesses_only_in_the_body(dtype: DType) -> None:
     assert text.count("shf.r.wrap.b32") == 4
 
 
+@pytest.mark.parametrize(("rows", "kind"), [(4096, "u32"), (90_000, "u64")])
+def test_numbers_of_elements_are_short_where_the_array_is(rows: int, kind: str) -> None:
+    """50264 elements a row: 90 000 of them have more elements than a number of 32 bits can tell."""
+    f = ig.Fusion("padded")
+    f.output(f.input("x", shape=(rows, 50257), dtype="bfloat16", strides=(50264, 1)) * 2.0)
+    (line,) = [x for x in program_of(f).source.splitlines() if "rwload4(" in x]
+    assert line.rsplit(", ", 1)[1].startswith(f"{kind}(")
+
+
 # the shifts, compiled for this processor ------------------------------------------------------------------------------
 
 
 class Reader:
-    """`covering` as a function of this processor; ``seen`` are the (address, bytes) that it has loaded."""
+    """`covering` as a function of this processor, in numbers of 32 or 64 bits; ``seen`` are the (address, bytes) that
+    it has loaded."""
 
-    def __init__(self, width: int, size: int) -> None:
+    def __init__(self, width: int, size: int, bits: int) -> None:
         ir: Any = import_module("llvmlite.ir")
         binding: Any = import_module("llvmlite.binding")
-        covering: Any = import_module("idgraph.runtime.cuda.realigned").covering
+        covering: Any = import_module("idgraph.runtime.cuda.unaligned_runs").covering
         self.width, self.seen = width, list[tuple[int, int]]()
         self.told = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(self.see)
         word, long, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+        number, taken = ir.IntType(bits), {32: ctypes.c_uint32, 64: ctypes.c_uint64}[bits]
         told_at = ir.Constant(long, ctypes.cast(self.told, ctypes.c_void_p).value)
 
         plain: Any = ir.IRBuilder
@@ -190,7 +201,7 @@ class Reader:
             return builder.trunc(builder.lshr(both, builder.zext(bits, long)), word)
 
         module = ir.Module()
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, long, long, pointer]), "read")
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, number, number, pointer]), "read")
         builder = Watched(function.append_basic_block())
         data, at, last, to = function.args
         out = builder.bitcast(to, word.as_pointer())
@@ -202,7 +213,7 @@ class Reader:
         machine = binding.Target.from_default_triple().create_target_machine()
         self.engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
         self.engine.finalize_object()
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, taken, taken, ctypes.c_void_p)
         self.function = kind(self.engine.get_function_address("read"))
 
     def see(self, address: int, count: int) -> None:
@@ -227,14 +238,15 @@ def aligned(count: int, size: int) -> Any:
     return found
 
 
+@pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize(("width", "size"), [(4, 1), (8, 1), (16, 1), (4, 2), (8, 2), (4, 4)])
-def test_the_shifts_find_every_element(width: int, size: int) -> None:
+def test_the_shifts_find_every_element(width: int, size: int, bits: int) -> None:
     """All first elements of arrays of many lengths. Vectors are aligned, and none crosses the end of its array."""
-    reader = Reader(width, size)
+    reader = Reader(width, size, bits)
     for count in range(width, 4 * width + 1):
         array = aligned(count, size)
         begin = array.ctypes.data
-        last = 2**64 - 1 if count % width == 0 else count - width
+        last = 2**bits - 1 if count % width == 0 else count - width
         for first in range(count - width + 1):
             assert np.array_equal(reader.read(array, first, last), array[first : first + width]), (count, first)
             assert all(a % n == 0 and begin <= a and a + n <= begin + array.nbytes for a, n in reader.seen)

@@ -281,4 +281,5 @@ def test_rows_divide_by_one_value_by_its_reciprocal() -> None:
         (kernel,) = emit(f, "cuda").plan.kernels
         made = [s.op for s in walk(kernel.body) if isinstance(s, Compute) and s.op in ("div", "div_by", "mul")]
         assert set(made) == {op}, (dtype, whole)
-        assert sum(isinstance(s, Compute) and s.op == "reciprocal" for s in walk(kernel.body)) == 1
+        inverse = "short_reciprocal" if op == "mul" else "reciprocal"  # of a product that is rounded to 16 bits
+        assert sum(isinstance(s, Compute) and s.op == inverse for s in walk(kernel.body)) == 1

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
+from tests.emit.turns import simulated
 
-ROOT = Path(__file__).resolve().parents[2]
 OPS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 
 
@@ -88,20 +84,21 @@ import idgraph as ig
 from tests.emit.test_scan_threads import OPS, beside_one, expanded, scan
 for f in (expanded(), beside_one("threadIdx.x")):
     assert ig.validate(f, target="cuda").ok
-for op in OPS:
-    for shape, dim in (((3, 300), 1), ((70, 5), 0), ((2, 40, 9), 1), ((5, 33), 1), ((600,), 0)):
-        f = scan(op, shape, dim, op == "cumsum")
-        ig.schedule.auto(f)
-        report = ig.validate(f, target="cuda")
-        assert report.ok, (op, shape, dim, str(report))
+SHAPES = (((3, 300), 1), ((70, 5), 0), ((2, 40, 9), 1), ((5, 33), 1), ((600,), 0))
+for n, op in enumerate(OPS):
+    for k, (shape, dim) in enumerate(SHAPES):
+        if EVERY or n == 0 or k == n:  # an operation differs in how two values are combined, a shape in the loops
+            f = scan(op, shape, dim, op == "cumsum")
+            ig.schedule.auto(f)
+            report = ig.validate(f, target="cuda")
+            assert report.ok, (op, shape, dim, str(report))
 print("all right")
 """
 
 
 @pytest.mark.slow
-def test_threads_of_the_simulator() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SIMULATED], cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_threads_of_the_simulator(every: bool) -> None:
+    """Each operation and each shape; at night each with each."""
+    done = simulated("-c", f"EVERY = {every}\n{SIMULATED}")
     assert done.stdout.strip() == "all right", done.stderr[-2000:]

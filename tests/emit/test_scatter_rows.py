@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,7 @@ from tests.emit.scatter_cases import SCATTERED, WIDTHS, id_arrays, put_rows
 from tests.emit.statements import repeated
 from tests.emit.thread_oracle import faults
 from tests.emit.thread_runner import bound, run_threads
-
-ROOT = Path(__file__).parents[2]
+from tests.emit.turns import simulated
 
 
 def widths(p: Program) -> list[int]:
@@ -146,10 +143,7 @@ except ig.IndexingError as error:
 
 
 def test_a_checked_run_in_the_simulator() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKED],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = simulated("-c", CHECKED)
     assert re.search(r"index 9 loaded from .+ is outside axis 0 of t\d+, of extent 4", done.stdout), done.stderr[-900:]
 
 

@@ -6,10 +6,6 @@ Differences stand on the page `numbers` of the guides, and in `special`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +14,10 @@ import torch
 
 import idgraph as ig
 from idgraph.codegen.ops import compiled, scalars
+from idgraph.validate.oracle import evaluate
 from tests.emit import special
 from tests.emit.special import BUILDS, INF, wrong
-
-ROOT = Path(__file__).parents[2]
+from tests.emit.turns import simulated
 
 
 @pytest.mark.parametrize("build", BUILDS)
@@ -39,10 +35,7 @@ def test_compiled_as_torch_has_them(build: str) -> None:
 def test_simulated_as_torch_has_them() -> None:
     """The simulator must be chosen before numba is imported."""
     pytest.importorskip("numba_cuda")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.emit.special", "cuda"],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = simulated("-m", "tests.emit.special", "cuda")
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {name: {} for name in BUILDS}
@@ -136,3 +129,14 @@ def test_powers_of_integers_wrap_at_any_exponent(target: Any) -> None:
     made = special.Build()
     made.says("power", ig.pow(made.input("x", a), made.input("y", b)), torch.pow(a, b))
     assert made.differing(target) == {}
+
+
+def test_a_power_of_a_half_is_cs_in_every_evaluation() -> None:
+    """NumPy takes the root where one exponent is 0.5: NaN of -infinity, and -0.0 itself."""
+    f = ig.Fusion("half")
+    x = f.input("x", shape=(3,), dtype="float64")
+    y = f.output(ig.pow(x, 0.5))
+    given = {"x": np.array([-np.inf, -0.0, 4.0])}
+    for values in (evaluate(f, given), *(ig.emit(f, target=t).run(given) for t in ("python", "numpy", "cpu"))):
+        assert np.asarray(values[y.name]).tolist() == [np.inf, 0.0, 2.0]
+        assert not np.signbit(values[y.name]).any()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
-import subprocess
-import sys
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,13 +17,15 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime import Program
+from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.tuning import tuner as tuner_module
+from idgraph.runtime.tuning.config_stages import stages
 from idgraph.runtime.tuning.record import Record, record_of
-from idgraph.runtime.tuning.stages import stages
 from idgraph.runtime.tuning.trials import made_up, shortest
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import rows
+from tests.emit.turns import simulated
 
 FEW: tuple[tuple[Mapping[str, Any], ...], ...] = (
     ({"persistent": False},),
@@ -102,8 +102,9 @@ class Doubling:
 
         def wrong(words: Any) -> int:
             code = run(words)
-            result = (ctypes.c_float * words[3]).from_address(words[2])
-            for k in range(words[3]):
+            _, _, address, count, *_ = struct.unpack(f"{len(words) // 8}q", words)
+            result = (ctypes.c_float * count).from_address(address)
+            for k in range(count):
                 result[k] *= 2
             return int(code)
 
@@ -194,6 +195,29 @@ def test_another_version_measures_anew(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_full_disk_loses_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(kept: KernelCache, _key: str, _text: str) -> None:
+        if kept.suffix == ".choice":
+            raise ig.EmitError("no room")
+
+    clock = Clock(2.0)
+    tuner = ig.Tuner(tmp_path, clock)
+    with monkeypatch.context() as m:
+        m.setattr(KernelCache, "put", full)
+        with pytest.raises(ig.EmitError, match="no room"):
+            ig.tune(softmax(), "cpu", tuner=tuner)
+    calls = clock.calls
+    assert ig.tune(softmax(), "cpu", tuner=tuner).source == "memory" and clock.calls == calls
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_compiler_raised_is_shown_with_escapes() -> None:
+    found = ig.Measured(KernelConfig(), float("nan"), "dropped: \x1b[31m \u202e")
+    program = ig.emit(softmax(), "python")
+    assert str(ig.Tuned(program, KernelConfig(), (found,), "disk")).endswith("dropped: \\x1b[31m \\u202e")
+
+
+@pytest.mark.usefixtures("quick")
 def test_processes_may_measure_at_once(tmp_path: Path) -> None:
     found: list[ig.Tuned] = []
     workers = [
@@ -217,10 +241,7 @@ def test_every_config_of_the_cpu_computes_the_same() -> None:
 
 def test_on_the_simulated_device() -> None:
     pytest.importorskip("numba_cuda")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.emit.simulate_tuning"], cwd=Path(__file__).parents[2], check=False,
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = simulated("-m", "tests.emit.simulate_tuning")
     assert done.returncode == 0, done.stderr[-2000:]
     softmax_, loss = json.loads(done.stdout.splitlines()[-1])
     for told in (softmax_, loss):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -167,6 +168,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "group_norm of bfloat16": (aten.native_group_norm.default, (WIDE.bfloat16(), None, None, 2, 4, 15, 2, 1e-5), {}),
     "group_norm": (aten.native_group_norm.default, (WIDE, X[0], Y[0], 2, 4, 15, 2, 1e-5), {}),
     "group_norm plain": (aten.native_group_norm.default, (WIDE, None, None, 2, 4, 15, 4, 1e-5), {}),
+    "flip of one number": (aten.flip.default, (X[0, 0], [-1]), {}),
     "unfold": (aten.unfold.default, (CUBE, -1, 2, 1), {}),
     "unfold with gaps": (aten.unfold.default, (WIDE, 3, 2, 3), {}),
     "nearest": (aten.upsample_nearest2d.vec, (WIDE, [6, 15], None), {}),
@@ -294,9 +296,70 @@ def check(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
         torch.testing.assert_close(as_torch, expected, rtol=near, atol=near, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", DOMAINS)
+def test_functions_outside_their_domains_and_at_zeros(name: str, dtype: torch.dtype) -> None:
+    ends = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 300.0, -300.0, 1e10, -1e10, 3e38, -3e38, math.inf, -math.inf, math.nan]
+    x = torch.tensor(ends, dtype=dtype)
+    wanted = getattr(torch, name)(x)
+    for target in ("python", "numpy"):
+        found: Any = from_torch(getattr(torch, name), (x,)).run(x, target=target)
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+        assert found[wanted == 0].signbit().tolist() == wanted[wanted == 0].signbit().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 0.25, 2, -2.0, 3])
+def test_powers_at_zeros_and_infinities(exponent: float, dtype: torch.dtype) -> None:
+    x = torch.tensor([-math.inf, math.inf, -0.0, 0.0, -1.0, 4.0, math.nan], dtype=dtype)
+    of_a_tensor = torch.full((7,), exponent, dtype=dtype)
+    for given in (exponent, of_a_tensor):
+        wanted = torch.pow(x, given)
+        for target in ("python", "numpy"):
+
+            def power(x: torch.Tensor, given: Any = given) -> torch.Tensor:
+                return torch.pow(x, given)
+
+            found: Any = from_torch(power, (x,)).run(x, target=target)
+            torch.testing.assert_close(found, wanted, equal_nan=True)
+            assert torch.equal(found[wanted == 0].signbit(), wanted[wanted == 0].signbit())
+
+
+def test_products_of_three_halves_are_rounded_once() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b, w = (torch.randn(s, generator=draw).bfloat16() for s in ((4, 8), (4, 8), (5, 8, 8)))
+    found: Any = from_torch(torch.nn.functional.bilinear, (a, b, w)).run(a, b, w, target="numpy")
+    once = torch.nn.functional.bilinear(a.double(), b.double(), w.double()).bfloat16()
+    assert torch.equal(found, once)
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_truth_values_over_whole_numbers(mode: str) -> None:
+    a, b = torch.tensor([True, False, True]), torch.tensor([-1, 3, 2**63 - 1])
+
+    def divided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.div(a, b, rounding_mode=mode)
+
+    found = from_torch(divided, (a, b)).run(a, b, target="numpy")
+    torch.testing.assert_close(found, torch.div(a, b, rounding_mode=mode))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_operation(case: str) -> None:
     check(*CASES[case])
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm", "addbmm", "addmv"])
+def test_product_and_addend_of_16_bits_are_rounded_once(name: str) -> None:
+    """(1 + 2^-7)^2 - (1 + 2^-6) is 2^-14, which a product rounded to bfloat16 has lost."""
+    of_batches = "bmm" in name
+    near, far = (torch.full((1,) * (3 if of_batches else 2), v).bfloat16() for v in (1 + 2**-7, -1 - 2**-6))
+    given = (far[0] if name in ("addbmm", "addmv") else far, near, near[0] if name == "addmv" else near)
+    f = getattr(aten, name).default
+    found: Any = with_oracle(from_torch(f, given)).run(*given, target="numpy")
+    assert found.item() == 2**-14
+    if name != "addmv":  # torch rounds twice there, for some sizes
+        assert found.item() == f(*given).item()
 
 
 @pytest.mark.parametrize("name", UNARY + POSITIVE)

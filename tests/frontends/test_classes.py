@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.ir.rebuild import rebuild
+from idgraph.ir.changed_copy import rebuild
 from tools.bench.class_cases import CASES, ClassCase
 
 SMALL = {

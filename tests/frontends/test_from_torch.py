@@ -502,3 +502,24 @@ def test_what_no_schedule_fits_runs_tensor_by_tensor(monkeypatch: pytest.MonkeyP
     assert_equal(imported.run(x, target="cpu"), rotate_half(x))
     with pytest.raises(ScheduleError, match="no schedule for this"):
         imported.run(x, target="cuda")
+
+
+def test_torch_is_left_as_it_was() -> None:
+    """A capture lets torch keep the types of its annotations and list its operations once; both end with it."""
+    ops: Any = importlib.import_module("torch._ops")
+    utils: Any = importlib.import_module("torch._export.utils")
+    core: Any = importlib.import_module("idgraph.frontends.decompose")
+    before = ops.Callable, utils._materialize_cpp_cia_ops
+    assert before[0] is Callable
+    from_torch(rotate_half, (normal(3, 4),))
+    assert (ops.Callable, utils._materialize_cpp_cia_ops) == before
+
+    def fails() -> None:
+        with core._aliases_kept(torch):
+            assert ops.Callable[[int], str] is ops.Callable[[int], str]
+            assert isinstance(len, ops.Callable) and not isinstance(3, ops.Callable)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert ops.Callable is Callable

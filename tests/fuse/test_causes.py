@@ -344,3 +344,58 @@ def test_loops_of_one_step_in_front_do_not_rename_the_others(turned: bool) -> No
     f.output(y, z)
     o = ig.fuse.explain(f, y, z, buffer=x)
     assert (o.cause if o is not None else None) == ("loop order" if turned else None)
+
+
+def between_readers() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor, str]]:
+    """Two readers of one tensor whose loops are not one flat loop: the fusion, both, and the cause."""
+    made: dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor, str]] = {}
+
+    def case(name: str, cause: str, shape: tuple[int, ...], first: Any, second: Any) -> None:
+        f = ig.Fusion("f")
+        x = f.input("x", shape=shape)
+        a, b = first(x), second(x)
+        f.output(a, b)
+        made[name] = f, a, b, cause
+
+    case("one reads it again and again", "broadcast", (2, 1, 24), ig.exp, lambda x: ig.expand(x, 2, 6, 24) * 2.0)
+    case("columns are summed", "loop order", (8, 24), lambda x: ig.sum(x, 0, keepdim=True), lambda x: x * 2.0)
+    case("a sum of all, a part", "extent", (4, 12, 8), lambda x: ig.sum(x, 0), lambda x: ig.exp(x[:, 3:7]))
+    case(
+        "rows joined, a part", "extent", (4, 12, 8), lambda x: ig.reshape(x, (48, 8)) * 2.0, lambda x: ig.exp(x[:, 3:7])
+    )
+    return made  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(between_readers()))
+def test_the_loops_that_readers_have_in_common_stand_in_front(name: str) -> None:
+    f, a, b, cause = between_readers()[name]
+    o = ig.fuse.explain(f, a, b)
+    assert o is not None and o.cause == cause
+    assert o.alignment is not None and o.alignment.one_kernel, o.tried
+    o.alignment.apply(f)
+    assert len(ig.emit(f, target="cuda").kernels) == 1
+    assert ig.validate(f, target="numpy").ok
+
+
+def test_an_index_that_others_need_too_is_computed_again_where_it_is_used() -> None:
+    f = ig.Fusion("f")
+    w, i = f.input("w", shape=(8, 2)), f.input("i", shape=(12,), dtype="int64")
+    at = ig.minimum(ig.maximum(i, 0), 7)
+    out = ig.embedding(at, w)
+    f.output(at, out)
+    o = ig.fuse.explain(f, at, out)
+    assert o is not None and o.alignment is not None, o
+    o.alignment.apply(f)
+    assert ig.validate(f, target="numpy").ok
+    reader = next(k for k in ig.emit(f, target="cuda").kernels if "w" in {b.title for b in k.buffers})
+    assert "i" in {b.title for b in reader.buffers}
+
+
+def test_indices_that_no_random_number_gives_are_tried_and_told() -> None:
+    f = ig.Fusion("f")
+    w, i = f.input("w", shape=(8, 2)), f.input("i", shape=(4, 3))
+    at = ig.cast(i * 0.0 - 2.0, "int64")
+    out = ig.embedding(ig.transpose(at, 0, 1), w)
+    f.output(at, out)
+    o = ig.fuse.explain(f, at, out)
+    assert o is not None and (o.alignment is not None or any("outside the 8" in x for x in o.tried))

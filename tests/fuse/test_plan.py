@@ -7,12 +7,16 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 import idgraph as ig
-from idgraph.fuse.launched import count
+from idgraph.fuse.launch_groups import count, operations
+from idgraph.fuse.ordered import ordered_launches
 from idgraph.kernel.defuse import stored_in
 from idgraph.runtime.program import launches
+from idgraph.testing import fusions
 from tests.emit.test_lanes import check
+from tools.bench.planning import FAMILIES
 
 
 def norm() -> ig.Fusion:
@@ -37,6 +41,28 @@ def test_a_plan_tells_kernels_before_and_after() -> None:
     assert len(ig.emit(f, target="cuda").kernels) == p.after == len(p.kernels) < p.before
     assert ig.validate(f, target="numpy").ok
     assert '"after"' in p.to_json() and len(p.sheet().rows) == p.after
+
+
+@given(fusions())
+def test_launches_in_one_order_are_those_of_the_lowered_kernels(f: ig.Fusion) -> None:
+    ig.schedule.auto(f)
+    found = ordered_launches(f)
+    assert found is None or found == operations(f, launches(f))
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gather"])  # which loads an index
+def test_launches_of_a_long_fusion_are_told_without_lowering(family: str) -> None:
+    f = FAMILIES[family](120)
+    told = ig.fuse.plan(f).kernels  # from the loops that `auto` has proved
+    ig.schedule.auto(f)
+    assert told == ordered_launches(f) == operations(f, launches(f))
+
+
+def test_launches_that_do_not_wait_are_lowered() -> None:
+    """A normalisation and totals of columns: nothing says before they are lowered that they share a launch."""
+    f = norm()
+    ig.schedule.auto(f)
+    assert ordered_launches(f) is None
 
 
 def test_a_plan_is_scored_by_the_bytes_of_both_programs() -> None:
@@ -164,8 +190,8 @@ def test_a_reshape_of_what_lies_in_memory_costs_no_kernel() -> None:
 
     x, w = torch.randn(3, 40), torch.randn(20, 4)
     imp = ig.from_torch(fn, (x, w)).calling("aten.mm.default")
-    for given in (x, x.t().contiguous().t()):  # another layout than the captured one: copied by torch
-        np.testing.assert_allclose(np.asarray(imp.run(given, w)), fn(x, w).numpy(), rtol=1e-4, atol=1e-4)
+    for other in (x, x.t().contiguous().t()):  # another layout than the captured one: copied by torch
+        np.testing.assert_allclose(np.asarray(imp.run(other, w)), fn(x, w).numpy(), rtol=1e-4, atol=1e-4)
     fusions = [s.fusion for s in imp.segments if s.fusion is not None]
     assert len(fusions) == 1 and {e.op for e in _needed(fusions[0])} == {"exp", "reshape"}
 
@@ -212,3 +238,14 @@ def test_the_steps_of_an_automatic_schedule_say_the_line_of_its_call() -> None:
     assert len(lines) == 1
     ig.schedule.auto(f)
     assert {s.line for t in f.tensors for s in t.log if s.line is not None} != lines
+
+
+def test_numbers_are_computed_by_those_that_need_them() -> None:
+    """A tensor without axes has no loop: `x * exp(s)` was two kernels."""
+    f = ig.Fusion("f")
+    x, s, r = f.input("x", shape=(300,)), f.input("s", shape=()), f.input("r", shape=())
+    scale = ig.exp(s) * r
+    f.output(x * scale, ig.expand(ig.unsqueeze(x, 0), 4, 300) + scale)
+    p = ig.fuse.plan(f)
+    assert p.after == 1, p.kernels
+    assert ig.validate(p.scheduled, target="numpy").ok and ig.validate(p.scheduled, target="python").ok

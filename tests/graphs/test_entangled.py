@@ -9,7 +9,7 @@ import idgraph as ig
 from idgraph.graphs import aligning
 from idgraph.graphs.carry import Carrier
 from idgraph.graphs.counterexamples import Points
-from idgraph.graphs.entangled import entangled
+from idgraph.graphs.entanglement import entangled
 from idgraph.graphs.net import GraphNet
 
 

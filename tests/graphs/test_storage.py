@@ -77,8 +77,13 @@ def test_the_collector_keeps_its_settings(monkeypatch: pytest.MonkeyPatch) -> No
 # objects ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _what_was_there_is_not_counted() -> None:  # nor walked through: a worker's tests of before leave many objects
+    gc.freeze()
+
+
 def tracked() -> int:
-    """Objects that a collection walks through."""
+    """Objects that a collection walks through, of those made in this test."""
     gc.collect()
     return len(gc.get_objects())
 
@@ -266,7 +271,7 @@ def closed(count: int, entries: list[Entry], stated: list[tuple[int, int]]) -> l
     return least
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(200, needed=100))
 @given(st.integers(2, 24), st.randoms(use_true_random=False))
 def test_congruence_against_trying_every_pair(count: int, random: Random) -> None:
     """Entries and mappings in any order, settled in between; also in a fork that goes on alone."""

@@ -10,7 +10,7 @@ import pytest
 import idgraph as ig
 from idgraph.index.warps import warp_bytes
 from idgraph.layout.eager import eager_strides
-from idgraph.layout.infer import bytes_of, moved_bytes
+from idgraph.layout.inference import bytes_of, moved_bytes
 from idgraph.layout.orders import carried, own_order
 from idgraph.schedule.follow import loop_order
 from tests.layout.programs import program

@@ -20,7 +20,7 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.lower.build import build_plan
 from idgraph.passes import collapse, interchange, jam, table, unswitch
-from idgraph.passes.rows import chunks, registers, row_kernels, serial
+from idgraph.passes.rows import chunks, core_loops, registers, row_kernels
 from idgraph.runtime import Program
 from idgraph.schedule import follow, references, row_rule, row_shapes, row_spaces
 from idgraph.testing import fusions, scheduled_fusions
@@ -33,7 +33,7 @@ CORE: dict[ModuleType, dict[str, int]] = {
     collapse: {"LEAST": 2, "BLOCKS": 2, "COLUMNS": 12},
     interchange: {"LEAST": 2, "ROWS": 3, "BLOCKS": 2, "STEPS": 2},
     unswitch: {"LEAST": 2},
-    serial: {"LEAST": 5, "LONG": 16, "STEP": 4},
+    core_loops: {"LEAST": 5, "LONG": 16, "STEP": 4},
 }
 DEVICE: dict[ModuleType, dict[str, int]] = {
     row_shapes: {"BUSY": 2, "ENOUGH": 4, "LEAST_COLUMNS": 2, "REDUCING_THREADS": 4, "WRITING_THREADS": 8, "BLOCK": 4},
@@ -41,8 +41,8 @@ DEVICE: dict[ModuleType, dict[str, int]] = {
     follow: {"LANES": 4, "LONG_ROW": 8, "LEAST_VECTORS": 1},
     references: {"BLOCK": 4, "LARGE": 16, "GATHER_BLOCK": 8},
     jam: {"COLUMNS": 2},
-    chunks: {"UNROLLED": 2, "UNROLLED_BESIDE": 2, "UNROLLED_STORES": 2, "FEW": 2, "SERIAL_CHUNK": 2},
-    row_kernels: {"IN_FLIGHT": 2},
+    chunks: {"FEW": 2, "SERIAL_CHUNK": 2},
+    row_kernels: {"IN_FLIGHT": 2, "UNROLLED": 2, "UNROLLED_STORES": 2},
     registers: {"HELD": 4},
     row_rule: {"HELD": 4, "UNROLLED": 2, "UNROLLED_BESIDE": 2, "UNROLLED_STORES": 2, "IN_FLIGHT": 2},
 }
@@ -70,7 +70,7 @@ def equal(f: Fusion, found: dict[str, Any], inputs: dict[str, Any]) -> None:
 def on_a_core(f: Fusion) -> None:
     inputs = random_inputs(f, 0, {})
     try:
-        plan = build_plan(f, ig.IdModel(f), threads=False)
+        plan = build_plan(f, ig.IdModel(f), threads=False, rule="cpu")
     except ig.ScheduleError:
         reject()
     plan = table.run(plan, PASSES)

@@ -14,6 +14,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime.cuda.simulated import Guarded
+from tests.emit.turns import simulated
 from tests.runtime import guards
 
 torch: Any = pytest.importorskip("torch")
@@ -23,8 +24,8 @@ NAMES: Any = pytest.mark.parametrize("case", guards.CASES, ids=lambda c: c.__nam
 SEEN = {True: "writes outside", False: "reads outside"}
 
 
-def run(*asked: str, simulated: bool = False) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | ({"NUMBA_ENABLE_CUDASIM": "1"} if simulated else {})
+def run(*asked: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.runtime.guards", *asked]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
@@ -79,7 +80,7 @@ def test_the_simulator_refuses_addresses_beside_a_buffer() -> None:
 
 
 def test_simulated_kernels_stay_inside_and_are_told_of_an_access_beside() -> None:
-    done = run("simulated", simulated=True)
+    done = simulated("-m", "tests.runtime.guards", "simulated")
     assert done.returncode == 0, done.stderr[-500:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told.pop("inside") == ["rotation", "wide_rotation", "rows", "padded", "narrow", "every_third"]

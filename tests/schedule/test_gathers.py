@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.rewrite.gathers import Strategy
+from idgraph.rewrite.take_gather import Strategy
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 
@@ -269,7 +269,7 @@ def test_symbolic_rows() -> None:
     t = f.output(ig.gather(ig.log_softmax(x, 1), 1, i))
     original = ig.parse(str(f))
     ig.schedule.auto(f)
-    assert f.decisions[0].chosen == "recompute"
+    assert f.decisions[0].chosen in ("recompute", "predicate")  # one kernel each, of about the same time
     given = {
         "x": np.random.default_rng(0).normal(size=(5, 9)).astype(np.float32),
         "i": np.array([[1], [8], [0], [3], [3]]),

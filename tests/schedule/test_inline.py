@@ -187,6 +187,10 @@ def test_loops_that_widen_themselves_are_found_in_a_long_nest(monkeypatch: pytes
     assert walks[1] < 5 * walks[0], walks
 
 
+def not_aligned(fusion: Fusion) -> None:
+    """Leave indices as they are."""
+
+
 def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lap adds a factor of two: the extents would be beyond 64 bits after sixty rounds of the whole nest."""
     torch: Any = importlib.import_module("torch")
@@ -206,6 +210,8 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
 
     monkeypatch.setattr(Forwards, "walk", counted)
     monkeypatch.setattr(Forwards, "__init__", begun)
+    # Aligned indices leave no such loops in a pool.
+    monkeypatch.setattr("idgraph.schedule.automatic.align_indices", not_aligned)
 
     def pooled(x: Any) -> Any:
         return torch.nn.functional.adaptive_avg_pool2d(x, (2, 3))
@@ -213,3 +219,59 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
     ig.schedule.auto(ig.from_torch(pooled, (torch.ones(1, 5, 5),)).fusion)
     assert len(walks) > 20 and max(walks) < 45, max(walks)
     assert sum(walks) < 8 * len(walks), sum(walks) / len(walks)  # a ring is gone round alone, not with the nest
+
+
+def lookups(n: int) -> ig.Fusion:
+    """A sum of ``n`` gathers, each at indices that are computed: none of these can be inlined into its gather."""
+    f = ig.Fusion("lookups")
+    x, i = f.input("x", shape=(2, 3, 40, 40)), f.input("i", shape=(20,), dtype="int64")
+    found: list[ig.Tensor] = []
+    for k in range(n):
+        rows, columns = (ig.where(ig.lt(i + k, 0), i + k + 40, i + k + p) for p in (0, 1))
+        found.append(ig.index_get(x, [None, None, ig.unsqueeze(rows, 1), columns]) * float(k + 2))
+    total = found[0]
+    for t in found[1:]:
+        total = total + t
+    f.output(total)
+    return f
+
+
+def own_limit(alike: Any, t: ig.Tensor) -> int:
+    """The limit of a tensor where nothing is known of its kind."""
+    return alike.limits[t]
+
+
+def test_a_refusal_is_known_of_all_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is refused alone is asked once for a kind, and is what asking each of them finds."""
+    inline = importlib.import_module("idgraph.schedule.inline")
+    tried: list[int] = []
+    whole = inline._try
+
+    def counted(*args: Any) -> bool:
+        tried.append(1)
+        return whole(*args)
+
+    monkeypatch.setattr(inline, "_try", counted)
+    few, made = [0, 0], [lookups(3), lookups(9)]
+    for n, f in enumerate(made):
+        tried.clear()
+        ig.schedule.auto(f)
+        few[n] = len(tried)
+    assert few[1] <= few[0] + 16 < 100
+    tried.clear()
+    monkeypatch.setattr(inline._Alike, "limit", own_limit)
+    one = lookups(9)
+    ig.schedule.auto(one)
+    assert str(one) == str(made[1]) and len(tried) > 2 * few[1]
+
+
+@settings(max_examples=examples(30))
+@given(fusions())
+def test_what_is_known_of_a_kind_changes_no_position(f: ig.Fusion) -> None:
+    inline = importlib.import_module("idgraph.schedule.inline")
+    g = ig.parse(str(f))
+    ig.schedule.auto(f)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inline._Alike, "limit", own_limit)
+        ig.schedule.auto(g)
+    assert str(f) == str(g)

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.ir import entry_axes
 from idgraph.validate import random_inputs
+from idgraph.validate.addresses import index_values
+from idgraph.validate.kernels import check_kernels
 from idgraph.validate.oracle import evaluate
 
 Build = Callable[[], ig.Fusion]
@@ -212,3 +215,35 @@ def test_loops_that_a_scatter_cannot_follow_stay_its_own() -> None:
     out.split(0, 8)
     ig.schedule.like(f, out)
     assert ig.validate(f, target="python").ok
+
+
+@pytest.mark.parametrize("other", ["loaded", "counted too"])
+def test_entries_along_which_an_index_counts_are_written_side_by_side(other: str) -> None:
+    """``cache[arange(n), place] = rows``: no two entries name one element, so none waits for another."""
+    f = ig.Fusion("f")
+    x, rows = f.input("x", shape=(40, 9, 8)), f.input("rows", shape=(40, 8))
+    at = f.input("at", shape=(40,), dtype="int64")
+    places = [f.iota(40, dtype="int64"), at] if other == "loaded" else [at, f.iota(40, dtype="int64")]
+    target = x if other == "loaded" else ig.permute(x, (1, 0, 2))
+    name = f.output(ig.index_put(target, places, rows)).name
+    ig.schedule.auto(f)
+    assert all(d.parallel != "serial" or d.extent == 1 for d in f[name].loop)
+    program = ig.emit(f, target="cuda")
+    given = {**random_inputs(f, 0), "at": np.arange(40) * 5 % 9}
+    report = check_kernels(program, {}, index_values(program.fusion, {}, given, 0))
+    assert report.ok, report
+    np.testing.assert_array_equal(ig.emit(f, target="cpu").run(given)[name], evaluate(f, given)[name])
+
+
+def test_an_index_that_does_not_count_alone_keeps_its_order() -> None:
+    f = ig.Fusion("f")
+    x, rows = f.input("x", shape=(9, 8)), f.input("rows", shape=(40, 8))
+    at = ig.remainder(f.iota(40, dtype="int64"), 9)
+    name = f.output(ig.index_put(x, [at], rows)).name
+    definition = f[name].definition
+    assert definition is not None
+    assert [int(d.extent) for d in entry_axes(definition)] == [40]
+    given = random_inputs(f, 0)
+    want = evaluate(f, given)[name]
+    ig.schedule.auto(f)
+    np.testing.assert_array_equal(ig.emit(f, target="cpu").run(given)[name], want)

@@ -20,7 +20,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.sweeps import Row, Sweep, cluster, read_rows, sweep
-from idgraph.sweeps.examine import examine
+from idgraph.sweeps.examination import examine
 from idgraph.sweeps.guard import Task, guarded
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"
@@ -36,7 +36,7 @@ PROGRAMS = {
     "raises.py": "raise ValueError('no')\n",
     "prints.py": "import os\nos.write(1, b'{}')\nprint('x' * 100_000)\n" + HEAD,
     "wrong.py": HEAD + (
-        "import idgraph.sweeps.examine as e\nfrom idgraph.validate import Report, ValueMismatch, ValueReport\n"
+        "import idgraph.sweeps.examination as e\nfrom idgraph.validate import Report, ValueMismatch, ValueReport\n"
         "bad = ValueReport(ValueMismatch('t1', (0,), 1.0, 2.0, 0.0, 1, 4), 'numpy', (), 0.0)\n"
         "e.validate = lambda *a, **k: Report('p', 'numpy', 0, None, bad)\n"
     ),
@@ -100,7 +100,7 @@ def test_whatever_a_graph_does_it_has_its_row(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# programs\n" + "\n".join(EXPECTED) + "\n\n")
     out = tmp_path / "rows.jsonl"
     # The one that hangs first, so that a busy machine gives the others all the time they need.
-    assert sweep([tmp_path / "hangs.py"], timeout=6).rows[0].status == "timeout"
+    assert sweep([tmp_path / "hangs.py"], timeout=3).rows[0].status == "timeout"
     found = sweep(tmp_path / "list.txt", out, timeout=600, memory=1 << 30, workers=2)
     for row in found.rows:
         status, reason = EXPECTED[row.graph]
@@ -433,8 +433,9 @@ def test_what_a_graph_has_started_holds_nothing_up(tmp_path: Path) -> None:
     )
     code = (
         "import sys\nfrom idgraph.sweeps import sweep\n"
-        "found = sweep(sys.argv[1:], timeout=12, workers=2)\n"
-        "print([(r.status, r.reason) for r in found.rows])\n"
+        # A busy machine gives those that end all the time they need.
+        "found = (*sweep(sys.argv[1:3], timeout=240, workers=2).rows, *sweep(sys.argv[3:], timeout=6).rows)\n"
+        "print([(r.status, r.reason) for r in found])\n"
         # Not ru_maxrss, which keeps the size of the process that started this one.
         "print(next(int(x.split()[1]) for x in open('/proc/self/status') if x.startswith('VmHWM')) >> 10)\n"
     )
@@ -445,10 +446,10 @@ def test_what_a_graph_has_started_holds_nothing_up(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, timeout=600,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
-    assert done.returncode == 0 and time.monotonic() - began < 300, done.stderr
+    assert done.returncode == 0 and time.monotonic() - began < 200, done.stderr
     shown, mib = done.stdout.splitlines()
     assert "('crashed', 'ended with status 7')" in shown and "answered for another graph" in shown
-    assert "still running after 12 s" in shown and int(mib) < 1000
+    assert "still running after 6 s" in shown and int(mib) < 1000
     left = int((tmp_path / "pid").read_text())
     stat = Path(f"/proc/{left}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from tools.bench import cpu_functions
 from tools.bench.cpu import facts_of, measure
 from tools.bench.cpu_rows import CASES, CpuCase
 
@@ -40,3 +41,26 @@ def test_every_row_is_a_fusion() -> None:
         f = case.build()
         ig.schedule.auto(f)
         assert ig.emit(f, target="cpu").kernels
+
+
+def test_functions_are_compared_with_eager() -> None:
+    rows = [cpu_functions.measure(name, 3, 1, 0.0) for name in ("roll", "where")]
+    assert all(r.right and r.share > 0 for r in rows)
+    assert not set(cpu_functions.OF_ONE) & set(cpu_functions.OF_TWO)
+    assert cpu_functions.table_of(rows).row_count == 2
+    assert not set(cpu_functions.NAMES) & set(cpu_functions.CASES)
+    other = [cpu_functions.measure(name, 0, 1, 0.0) for name in ("maximum with places", "gated", "x + y bfloat16")]
+    assert all(r.right and r.share > 0 for r in other)
+
+
+def test_a_function_that_is_not_eagers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def thrice(x: Any) -> Any:
+        return x * 3
+
+    kept: Any = ig.compile(ig.from_torch(thrice, (torch.ones(3, 1003),)), "cpu")
+
+    def compiled(*_: object) -> Any:
+        return kept
+
+    monkeypatch.setattr(cpu_functions.ig, "compile", compiled)
+    assert not cpu_functions.measure("x * 2", 3, 1, 0.0).right

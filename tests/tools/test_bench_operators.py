@@ -1,18 +1,24 @@
-"""The run over PyTorch's operator database: a few operators in every run, each twelfth one nightly."""
+"""The run over PyTorch's operator database: a few operators in every run, every one nightly."""
 
 # torch gives lambdas of its tensors no types:
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import idgraph as ig
 from tools.bench import operators
 from tools.bench.operators import torch
+
+SLICES = 14
 
 
 def totals(monkeypatch: pytest.MonkeyPatch, out: Path, *arguments: str) -> dict[str, int]:
@@ -36,6 +42,30 @@ def test_a_wrong_value_is_told() -> None:
     assert status == "differs" and "numpy" in text
 
 
+def test_calls_that_differ_in_values_share_a_capture() -> None:
+    captured = list[int]()
+
+    def shifted(x: Any, by: Any) -> Any:
+        captured.append(1)
+        return x + by
+
+    def tried(x: Any, by: Any) -> tuple[str, str]:
+        return operators.tried(lambda x: shifted(x, by), (x,), ["numpy"], 60, operators.likeness([x, by]), programs)
+
+    programs: dict[Any, Any] = {}
+    assert tried(torch.ones(3), 1) == tried(torch.zeros(3), 1) == ("equal", "")
+    assert len(captured) == 3 and len(programs) == 1  # eager twice, captured once
+    others = (torch.ones(4), 1), (torch.ones(6)[::2], 1), (torch.ones(3), 1.0), (torch.ones(3).int(), 1)
+    assert [tried(*o)[0] for o in others] == ["equal"] * 4 and len(programs) == 5
+    assert len({operators.likeness(v) for v in (0.0, -0.0, False, 0, None, "0")}) == 6
+
+
+def test_a_shared_program_of_other_values_is_captured_again() -> None:
+    programs: dict[Any, Any] = {"like": ig.from_torch(lambda x: x + 1, (torch.ones(3),))}
+    assert operators.tried(lambda x: x + 2, (torch.ones(3),), ["numpy"], 60, "like", programs) == ("equal", "")
+    assert operators.tried(lambda x: x.reshape(2, 2), (torch.ones(4),), ["numpy"], 60, "like", programs)[0] == "equal"
+
+
 def test_a_refusal_is_no_difference() -> None:
     def by_value(x: Any) -> Any:
         return x if bool(x.sum() > 0) else -x
@@ -45,6 +75,21 @@ def test_a_refusal_is_no_difference() -> None:
 
     assert operators.tried(by_value, (torch.ones(3),), ["numpy"])[0] == "refused"
     assert operators.tried(of_seven, (torch.ones(3),), ["numpy"])[0] == "torch refuses"
+
+
+def test_a_limit_is_processor_time() -> None:
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, operators.stop)
+    try:
+        operators.limit(0.2)
+        time.sleep(0.5)  # a busy machine
+        with pytest.raises(operators.Slow):
+            sum(1 for _ in itertools.count())
+        operators.limit(0.02)
+        with pytest.raises(operators.Slow):
+            time.sleep(60)
+    finally:
+        operators.limit(0)
 
 
 def test_where_eager_is_not_finite_float64_judges() -> None:
@@ -76,7 +121,30 @@ def test_joined_rows_tell_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not told": 1, "2": 1}
 
 
+def test_processes_share_the_samples_of_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of_rolls = ("--only", "roll", "--dtypes", "int64", "--samples", "5", "--targets", "numpy")
+    alone = totals(monkeypatch, tmp_path / "alone.json", *of_rolls)
+    shared = (*of_rolls, "--claims", str(tmp_path / "claims"))
+    monkeypatch.setattr(operators, "PART", 2)
+    assert totals(monkeypatch, tmp_path / "a.json", *shared, "--seconds", "0") == {}
+    assert totals(monkeypatch, tmp_path / "b.json", *shared, "--seconds", "1e-9") == {}
+    (tmp_path / "claims" / "roll int64 1 3").touch()  # another process has it
+    assert totals(monkeypatch, tmp_path / "c.json", *shared) == {"equal": 3}
+    assert json.loads((tmp_path / "c.json").read_text())["samples"] == "3 of 5, spread evenly"
+    parts = [json.loads(x)["part"] for x in (tmp_path / "c.rows").read_text().splitlines()]
+    assert parts == [[0, 3], [2, 3]]
+    known = (*of_rolls, "--claims", str(tmp_path / "later"), "--known", str(tmp_path / "c.rows"))
+    totals(monkeypatch, tmp_path / "d.json", *known)
+    both = ("--join", str(tmp_path / "c.rows"), str(tmp_path / "d.rows"))
+    assert totals(monkeypatch, tmp_path / "all.json", *both) == alone
+    assert totals(monkeypatch, tmp_path / "e.json", *of_rolls, "--known", str(tmp_path / "all.rows")) == {}
+    again = (*of_rolls, "--known", str(tmp_path / "all.rows"), "--again", "slow,equal")
+    assert totals(monkeypatch, tmp_path / "f.json", *again) == alone
+
+
 @pytest.mark.nightly
-def test_each_twelfth_operator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = totals(monkeypatch, tmp_path / "out.json", "--every", "12", "--samples", "2", "--targets", "numpy,cpu")
-    assert found["equal"] > 80
+@pytest.mark.parametrize("first", range(SLICES))
+def test_every_operator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: int) -> None:
+    """A sample of every operator and type on three targets: some 13 minutes of processor time for all slices."""
+    sliced = ("--every", str(SLICES), "--first", str(first), "--samples", "1", "--case-seconds", "20")
+    assert totals(monkeypatch, tmp_path / "out.json", *sliced)["equal"] > 60

@@ -92,6 +92,22 @@ def test_two_files_of_one_name_hold_one_concept(checkout: Path, monkeypatch: pyt
     assert "no two files are called scan" in found.what
 
 
+def test_no_file_has_the_name_of_what_it_defines(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_names, "SAME", {})
+    for name, text in (
+        ("a/sort.py", "def sort(): ...\n"),
+        ("b/heap.py", "class Heap: ...\n"),
+        ("c/cut.py", "cut = 1\n"),
+    ):
+        (checkout / "idgraph" / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / "idgraph" / name).write_text(text)
+    (found,) = room_names.rule(checkout)
+    assert found.path == "idgraph/a/sort.py" and "what it defines has its name" in found.what
+    monkeypatch.setattr(room_names, "INSIDE", {"idgraph/a/sort.py": "asked for", "idgraph/b/heap.py": "not needed"})
+    (found,) = room_names.rule(checkout)
+    assert "nothing in idgraph/b/heap.py has its name" in found.what
+
+
 def test_long_places_need_a_reason() -> None:
     body = "    x = 1\n" * length.FUNCTION_LINES
     (function,) = length.long_places("a.py", f"def f() -> None:\n{body}")

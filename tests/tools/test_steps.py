@@ -17,6 +17,12 @@ def test_names_choose_in_the_fixed_order() -> None:
     assert chosen([]) == CHECKS
 
 
+def test_fast_leaves_long_steps_out_but_shows_what_notebooks_show() -> None:
+    names = [check.name for check in chosen(["--fast"])]
+    assert {"format", "lint", "layers", "length", "notebooks"} <= set(names)
+    assert not {"types", "doctests", "docs", "package", "tests"} & set(names)
+
+
 def test_one_failure_fails_the_whole(capfd: pytest.CaptureFixture[str]) -> None:
     assert main([], [GOOD, BAD, GOOD]) == 1
     shown = capfd.readouterr().out

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +17,7 @@ from idgraph.validate.concrete_access import build_case
 from idgraph.validate.engine_cuda import address_check_ptx
 from idgraph.validate.layout import laid_out, layout_of
 from idgraph.validate.lookup_tables import build_tables
+from tests.emit.turns import simulated
 
 
 def rotation(shape: tuple[int, ...] = (4, 8), **options: Any) -> Fusion:
@@ -241,13 +239,7 @@ print("same")
 @pytest.mark.slow
 def test_gpu_engine_in_the_simulator() -> None:
     """The GPU engine's kernels, thread by thread, in a process of their own."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SIMULATED],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = simulated("-c", _SIMULATED)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "same"
 

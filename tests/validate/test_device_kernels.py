@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from idgraph.validate.engine_cuda import kernel_check_ptx
 from idgraph.validate.expected import Expected
 from idgraph.validate.kernels import check_kernels
 from tests.emit.cases import CASES
+from tests.emit.turns import simulated
 from tests.validate.test_kernels import BUILT, program
 
 SOME = (
@@ -29,11 +29,11 @@ SOME = (
 
 def outcomes(names: Sequence[str], simulate: bool) -> dict[str, str]:
     """The differences between device and CPU by case; the simulator has to be chosen before numba is imported."""
-    env = {**os.environ, **({"NUMBA_ENABLE_CUDASIM": "1"} if simulate else {})}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.validate.simulate_kernels", *names],
-        env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    asked = ("-m", "tests.validate.simulate_kernels", *names)
+    if simulate:
+        done = simulated(*asked)
+    else:
+        done = subprocess.run([sys.executable, *asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 

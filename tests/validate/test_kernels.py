@@ -163,7 +163,8 @@ def changes(k: Kernel) -> Iterator[tuple[str, Kernel]]:
         width = len(s.locals) if isinstance(s, VectorLoad) else width
         if s.address is not None:
             yield f"{n} moved: {s}", _with(k, s, (replace(s, address=s.address + width),))
-            yield f"{n} to the first: {s}", _with(k, s, (replace(s, address=s.address * 0),))
+            if s.address != 0:
+                yield f"{n} to the first: {s}", _with(k, s, (replace(s, address=s.address * 0),))
         if s.buffer is not None and not s.buffer.name.startswith("kept"):
             yield f"{n} left out: {s}", _with(k, s, ())
     memory = [s for s in seen if s.buffer is not None and s.buffer.name.startswith("buf")]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.viz.arrange import Rect, arrange
+from idgraph.viz.arrangement import Rect, arrange
 from idgraph.viz.domains import domain_picture
 from idgraph.viz.layers import crossings, layered, layers_of, spread
 

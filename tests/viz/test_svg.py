@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph import viz
-from idgraph.viz.arrange import arrange, node_size
+from idgraph.viz.arrangement import arrange, node_size
 from idgraph.viz.svg import to_svg
 from tests.viz.cases import deep, resolved, rope, rotation
 

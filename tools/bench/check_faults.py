@@ -24,8 +24,8 @@ import numpy as np
 from idgraph.arith import Expr, as_expr, const
 from idgraph.arith.nodes import rebuild
 from idgraph.check.capture import Capture
-from idgraph.check.decide import Checker
 from idgraph.check.form import Axis, Load, Nest, Place, Program, Read, Write
+from idgraph.check.nest_decisions import Checker
 from idgraph.check.report import Row
 from tools.bench.check_programs import programs
 

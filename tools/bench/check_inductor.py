@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 from idgraph.check.capture import Capture, Lowered
-from idgraph.check.decide import decide
 from idgraph.check.generated import of_source
+from idgraph.check.nest_decisions import decide
 from idgraph.check.report import VERDICTS, Report
 from tools.bench.check_programs import captured, programs
 

@@ -42,8 +42,8 @@ class ClassCase:
 
 
 TYPES = {
-    "f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8,
-    "perm": torch.int64,
+    "f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64, "i8": torch.int8, "i32": torch.int32,
+    "u8": torch.uint8, "perm": torch.int64,
 }  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def worker(
     device_copy: Any = import_module("tools.bench.gpu").device_copy
     alone(lock)
     take_options(options)
-    cases = {c.key: c for c in import_module("tools.bench.class_cases").CASES}
+    cases = {c.key: c for c in import_module(options.cases).CASES}
     ready: dict[str, Ready] = {}
     for key in keys:
         ready[key] = prepare(torch, cases[key], options)
@@ -346,7 +346,7 @@ def plan_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:
     """The table, by the options of `tools.bench.gpu`."""
     out = Console(width=200)
-    cases = [c for c in import_module("tools.bench.class_cases").CASES if not wanted or c.key in wanted]
+    cases = [c for c in import_module(options.cases).CASES if not wanted or c.key in wanted]
     if options.plan:
         take_options(options)
         plans = [planned(c, options) for c in cases]

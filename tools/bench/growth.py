@@ -14,7 +14,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from math import log2
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from rich.console import Console
@@ -270,9 +272,17 @@ def _child(family: str, size: int, answer: multiprocessing.Queue[float | str]) -
         answer.put(f"{type(error).__name__}: {str(error)[:200]}")
 
 
+@cache
+def _context() -> ForkServerContext:
+    """Processes that have loaded this module, once for all of them, and nothing of what others have computed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tools.bench.growth"])
+    return context
+
+
 def alone(family: str, size: int, limit: float) -> float | str:
     """Seconds for one size in a process of its own, or why there are none: no other garbage is collected meanwhile."""
-    context = multiprocessing.get_context("spawn")
+    context = _context()
     answer: multiprocessing.Queue[float | str] = context.Queue()
     child = context.Process(target=_child, args=(family, size, answer))
     child.start()

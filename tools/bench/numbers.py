@@ -36,13 +36,18 @@ POINTS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 7.0, -7.0, 1e-3, 300.0, 65504.0,
 NUMBERS = (0, 1, -1, 2, 3, -7, 0.0, -0.0, 0.5, -2.5, 1e30, float("inf"), -float("inf"), float("nan"), True)
 UNARY = ("neg", "abs", "relu", "square", "floor", "ceil", "trunc", "round", "sign", "reciprocal", "sqrt", "rsqrt",
          "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tanh", "erf", "sigmoid", "isnan", "isinf",
-         "isfinite", "logical_not", "bitwise_not", "nan_to_num", "frac", "isneginf", "atan", "asinh")  # fmt: skip
+         "isfinite", "logical_not", "bitwise_not", "nan_to_num", "frac", "isneginf", "atan", "asinh", "sinh", "cosh",
+         "asin", "acos", "acosh", "atanh", "erfc", "sgn", "positive", "logit", "sinc", "deg2rad")  # fmt: skip
 BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin", "eq",
           "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-          "bitwise_xor", "atan2", "copysign", "pow", "heaviside", "rsub", "hypot", "logaddexp", "xlogy")  # fmt: skip
+          "bitwise_xor", "atan2", "copysign", "pow", "heaviside", "rsub", "hypot", "logaddexp", "xlogy",
+          "bitwise_left_shift", "bitwise_right_shift", "logaddexp2", "float_power", "isclose")  # fmt: skip
 REDUCTIONS = ("sum", "mean", "prod", "amax", "amin", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "var",
-              "logsumexp", "softmax", "nansum", "count_nonzero")  # fmt: skip
-
+              "logsumexp", "softmax", "nansum", "count_nonzero", "nanmean", "log_softmax", "diff",
+              "logcumsumexp", "argsort")  # fmt: skip
+EITHER_ZERO = ("max", "min", "clamp", "relu", "sort", "mode", "median")  # of two equal numbers
+PAIRS = ("max", "min", "cummax", "cummin", "sort", "median", "nanmedian", "mode")  # values with where they stand
+SHIFTS = (0, 1, 7, 8, 15, 31, 32, 63, 64, 100, -1)
 
 NEAR = {
     "bfloat16": 0.03,
@@ -71,7 +76,8 @@ def leaf(rng: random.Random) -> Tensor:
         values = [rng.random() < 0.5 for _ in range(count)]
     elif dtype in WHOLE:
         ends = torch.iinfo(kind)
-        values = [rng.choice((0, 1, 2, 7, ends.max, ends.max - 1, ends.min, max(ends.min, -3))) for _ in range(count)]
+        points = (0, 1, 2, 7, ends.max, ends.max - 1, ends.min, max(ends.min, -3), max(ends.min, -1))
+        values = [rng.choice(points) for _ in range(count)]
     else:
         values = [rng.choice(POINTS) for _ in range(count)]
     wide = torch.tensor(values, dtype=torch.float64 if dtype in FLOATS else kind).to(kind)
@@ -101,9 +107,17 @@ def case(rng: random.Random) -> Case:
                 b = f"torch.nan_to_num({b})" if b.startswith(("x", "torch")) else "-2.5"  # so is the sign of NaN
             if name == "pow" and b == "True":  # torch computes bool where its description says int64
                 b = "1"
+            if name == "floor_divide" and rng.random() < 0.4:
+                return f"torch.div({a}, {b}, rounding_mode={rng.choice(('trunc', 'floor'))!r})"
+            if "shift" in name and rng.random() < 0.7:
+                b = repr(rng.choice(SHIFTS))
             return f"torch.{name}({a}, {b})"
         if kind < 0.75:
             return f"torch.where({operand(depth)} > 0, {operand(depth)}, {operand(depth)})"
+        if kind < 0.77:
+            return f"torch.lerp({operand(depth)}, {operand(depth)}, {rng.choice((0.0, 0.25, 1.0, 2.0))})"
+        if kind < 0.78:
+            return f"torch.clamp({operand(depth)}, {operand(depth)}, {operand(depth)})"
         if kind < 0.8:
             low, high = sorted(rng.sample((-3, -1, 0, 2, 5.5), 2))
             return f"torch.clamp({operand(depth)}, {low}, {high})"
@@ -111,6 +125,8 @@ def case(rng: random.Random) -> Case:
             return f"{operand(depth)}.to(torch.{rng.choice((*FLOATS, 'bool'))})"
         if kind < 0.9:  # to integers what they hold
             return f"torch.clamp(torch.nan_to_num({operand(depth)}.float()), 0, 100).to(torch.{rng.choice(WHOLE)})"
+        if kind < 0.93:
+            return f"torch.{rng.choice(PAIRS)}({operand(depth)}, dim={rng.choice((0, -1))})[{rng.choice((0, 0, 1))}]"
         name = rng.choice(REDUCTIONS)
         return f"torch.{name}({operand(depth)}, dim={rng.choice((0, -1))})"
 
@@ -125,6 +141,10 @@ def judged(given: Case, wanted: Tensor, found: Tensor) -> str:
     near = {"rtol": NEAR[narrow[0]], "atol": 1e-5} if narrow and wanted.dtype.is_floating_point else {}
     try:
         torch.testing.assert_close(found, wanted, equal_nan=True, **near)
+        if wanted.dtype.is_floating_point and not any(name in given.text for name in EITHER_ZERO):
+            zero = (wanted == 0) & (found == 0)
+            if (wanted.signbit() != found.signbit())[zero].any():
+                return f"{found.tolist()} has other signs of zeros than {wanted.tolist()}"
     except AssertionError as error:
         return "" if no_farther(given, given.tensors, found, wanted) else str(error).replace("\n", " ")
     return ""

@@ -16,6 +16,17 @@ Rows of several runs are joined: each tells its torch, commit, samples and limit
 older rows do not tell. Of two rows of one operator, type and targets the later one in the list counts:
 
     python -m tools.bench.operators --join a.rows b.rows --told torch=2.11.0 commit=dab289e --out FILE
+
+Samples of one operator and type that differ in the values of their tensors only run one captured program; where its
+results are not eager's, a sample is captured again by itself.
+
+Any number of processes share the work by ``--claims FOLDER`` (empty at first): each takes the next `PART` samples that
+nobody has taken, spread evenly over all of an operator and type. Every row has its first part before any has its
+second, so that a run that ends early has judged some samples of each; the joined table tells how many of how many.
+``--known`` names rows that are not made again, unless they have one of the statuses of ``--again``:
+
+    for k in $(seq 24); do python -m tools.bench.operators --samples 0 --known *.rows --again slow,differs,fails \\
+        --claims /tmp/claims --out /tmp/part$k.json & done
 """
 
 # torch gives its private module no types:
@@ -23,16 +34,20 @@ older rows do not tell. Of two rows of one operator, type and targets the later 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
 import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +58,22 @@ import idgraph as ig
 torch: Any = import_module("torch")  # its types are not known to the checker
 
 Tensor = Any  # torch.Tensor
+Row = dict[str, Any]  # what one operator and type gave, or a part of its samples
+Key = tuple[str, str, str]  # operator, type, targets
+Part = tuple[str, str, int, int]  # operator, type, part k of n: the samples k, k + n, k + 2 n and so on
+Programs = dict[Hashable, Any]  # captured programs by what calls have in common
 RESULTS = Path(__file__).parent / "results" / "operators.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64, "bool": torch.bool}
 FACTS = ("machine", "python", "torch", "commit", "samples", "case seconds")  # of the run that a row is from
+PART = 16  # samples of one operator and type that a process takes at a time, at most
+ROUNDS = 16  # the parts of a row that are taken in a round are as many as in all rounds before
+PROGRAMS = 256  # captured programs that are kept at a time
 UNTOLD, BY_FLOAT64 = "not told", "equal by float64"
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 # Not functions of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
 NO_FUNCTIONS = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "uniform", "exponential", "geometric",
-                "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool", "rrelu")  # fmt: skip
+                "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool", "rrelu",
+                "lowrank")  # fmt: skip
 
 
 def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any], tuple[Tensor, ...]] | None:
@@ -80,6 +103,21 @@ def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any]
         return op(*(filled(a, tensors) for a in args), **given)
 
     return call, tuple(flat)
+
+
+def likeness(value: Any) -> Hashable:
+    """What calls have in common that differ in the values of their tensors only."""
+    match value:
+        case torch.Tensor():
+            return tuple(value.shape), value.stride(), value.storage_offset(), value.dtype, value.is_neg()
+        case list() | tuple():
+            return type(value), tuple(map(likeness, value))
+        case dict():
+            return tuple((k, likeness(v)) for k, v in value.items())
+        case None | bool() | int() | float() | complex() | str() | slice() | torch.dtype() | torch.memory_format():
+            return type(value), repr(value)  # 0.0 is not -0.0, nor False
+        case _:
+            return id(value)
 
 
 def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, wanted: Any) -> bool:
@@ -116,24 +154,42 @@ class Slow(BaseException):  # no wrapper of errors takes it for one
 
 
 def stop(_number: int, _frame: object) -> None:
-    """Ends what takes too long: the handler of SIGALRM."""
+    """Ends what takes too long: the handler of both clocks."""
     raise Slow
 
 
+def limit(seconds: float) -> None:
+    """Stop this process's work after so much processor time, or ten times as long where it only waits; 0: no limit.
+
+    Again and again until there is no limit: what a destructor of Python raises is lost.
+    """
+    for clock, after in ((signal.ITIMER_PROF, seconds), (signal.ITIMER_REAL, 10 * seconds)):
+        signal.setitimer(clock, after, min(after, 2.0))
+
+
 def tried(
-    call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequence[str], seconds: float = 60.0
+    call: Callable[..., Any],
+    tensors: tuple[Tensor, ...],
+    targets: Sequence[str],
+    seconds: float = 60.0,
+    like: Hashable = None,
+    programs: Programs | None = None,
 ) -> tuple[str, str]:
-    """("equal" | "opaque" | "refused" | "differs" | "fails" | "slow" | "torch refuses", text)."""
+    """("equal" | "opaque" | "refused" | "differs" | "fails" | "slow" | "torch refuses", text).
+
+    ``programs``: those of earlier calls; one that was ``like`` this runs instead of a capture of its own.
+    """
+    known = None if programs is None else programs.get(like)
     try:
         wanted = call(*(t.clone() for t in tensors))
     except Exception as error:
         return "torch refuses", str(error)[:200]
     if not all(isinstance(x, torch.Tensor) for x in (wanted if isinstance(wanted, (list, tuple)) else (wanted,))):
         return "no tensors", "its results are not tensors alone"
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    limit(seconds)
     target = ""
     try:
-        imported = ig.from_torch(call, tensors)
+        imported = known or ig.from_torch(call, tensors)
         status, told = "opaque" if imported.coverage.opaque else "equal", ""
         for target in targets:
             found = imported.run(*(t.clone() for t in tensors), target=target)
@@ -143,16 +199,27 @@ def tried(
                 if not no_farther(call, tensors, found, wanted):
                     raise
                 told = BY_FLOAT64
-    except AssertionError as error:
-        return "differs", f"{target}: {error}"[:400]
-    except ig.IdGraphError as error:
-        return "refused", str(error)[:300]
+        if programs is not None:
+            programs[like] = imported
+            if len(programs) > PROGRAMS:
+                del programs[next(iter(programs))]
     except Slow:
-        return "slow", f"over {seconds:g} s"
-    except Exception as error:  # an error that is not the library's own: a fault of it, and the next sample goes on
-        return "fails", f"{target}: {type(error).__name__}: {error}"[:400]
+        return "slow", f"over {seconds:g} s of processor time"
+    except Exception as error:
+        if known is not None:  # values may decide what is captured
+            return tried(call, tensors, targets, seconds)
+        match error:
+            case AssertionError():
+                return "differs", f"{target}: {error}"[:400]
+            case ig.IdGraphError():
+                return "refused", str(error)[:300]
+            case _:  # an error that is not the library's own: a fault of it, and the next sample goes on
+                return "fails", f"{target}: {type(error).__name__}: {error}"[:400]
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        limit(0)
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()  # a kernel that is still compiled is not the next sample's time
     return status, told
 
 
@@ -165,21 +232,52 @@ def facts(given: argparse.Namespace) -> dict[str, str]:
         ).stdout.strip()
     )
     return {
-        "machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__,
-        "commit": commit or UNTOLD, "samples": str(given.samples or "all"),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}", "python": platform.python_version(),
+        "torch": torch.__version__, "commit": commit or UNTOLD, "samples": str(given.samples or "all"),
         "case seconds": f"{given.case_seconds:g}",
     }  # fmt: skip
 
 
-def joined(paths: Sequence[Path], told: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of several runs, those of one operator, type and targets once: the last."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+def joined(paths: Sequence[Path], told: Mapping[str, str]) -> tuple[list[Row], list[Row]]:
+    """Rows of several runs, those of one operator, type and targets once: the last; and parts of unfinished rows, which
+    `begun` makes rows of."""
+    found, parts = dict[Key, Row](), dict[tuple[Key, int, str], dict[int, Row]]()
     for path in paths:
         for row in map(json.loads, path.read_text().splitlines()):
+            row |= {k: row.get(k, told.get(k, UNTOLD)) for k in FACTS}
             key = row["operator"], row["dtype"], "+".join(row["targets"])
+            if "part" in row:
+                group = key, row["of"], row["torch"]
+                parts.setdefault(group, {})[row["part"][0]] = row
+                if len(parts[group]) < row["part"][1]:
+                    continue
+                row = merged(parts.pop(group))
             found.pop(key, None)
-            found[key] = {**row, **{k: row.get(k, told.get(k, UNTOLD)) for k in FACTS}}
-    return list(found.values())
+            found[key] = row
+    return list(found.values()), [row for group in parts.values() for row in group.values()]
+
+
+def merged(parts: Mapping[int, Row]) -> Row:
+    """The row of the samples of all these parts."""
+    chain = [parts[k] for k in sorted(parts)]
+    row = {k: v for k, v in chain[0].items() if k not in ("part", "of", BY_FLOAT64)}
+    row["counts"] = dict(sum((Counter(r["counts"]) for r in chain), Counter[str]()))
+    row["first"] = {status: text for r in reversed(chain) for status, text in r["first"].items()}
+    row |= {fact: " and ".join(sorted({r[fact] for r in chain})) for fact in FACTS}
+    by_float64 = sum(r.get(BY_FLOAT64, 0) for r in chain)
+    return row | ({BY_FLOAT64: by_float64} if by_float64 else {})
+
+
+def begun(rows: Sequence[Row], parts: Sequence[Row]) -> list[Row]:
+    """Rows of the parts of unfinished ones, of those that ``rows`` does not have: they tell how many of how many."""
+    groups = dict[tuple[str, str, str, int], dict[int, Row]]()
+    done = {(r["operator"], r["dtype"], "+".join(r["targets"])) for r in rows}
+    for row in parts:
+        key = row["operator"], row["dtype"], "+".join(row["targets"])
+        if key not in done:
+            groups.setdefault((*key, row["of"]), {})[row["part"][0]] = row
+    made = [(merged(group), of) for (*_, of), group in groups.items()]
+    return [row | {"samples": f"{sum(row['counts'].values())} of {of}, spread evenly"} for row, of in made]
 
 
 def options() -> argparse.Namespace:
@@ -192,26 +290,32 @@ def options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="each n-th operator only")
     parser.add_argument("--first", type=int, default=0, help="with --every: from this one on")
     parser.add_argument("--resume", action="store_true", help="go on where a run with the same --out was killed")
+    parser.add_argument("--known", type=Path, nargs="*", default=[], help="rows of other runs, not to be made again")
+    parser.add_argument("--again", default="", help="statuses whose rows are made again all the same: slow,differs")
+    parser.add_argument("--claims", type=Path, help="a folder where processes that share the work take their parts")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="only join the rows that these runs wrote")
     parser.add_argument("--told", nargs="*", default=[], metavar="FACT=VALUE", help="of joined rows that do not tell")
     parser.add_argument("--commit", default="", help="what rows tell; where absent, git is asked")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
     parser.add_argument(
-        "--case-seconds", type=float, default=60.0, help="of one sample on all targets; then it is slow"
+        "--case-seconds",
+        type=float,
+        default=60.0,
+        help="processor time of one sample on all targets; then it is slow",
     )
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 
 
-def row_of(op: Any, name: str, given: argparse.Namespace) -> dict[str, Any]:
-    """What the samples of one operator and type gave."""
+def row_of(op: Any, name: str, samples: Sequence[Any], given: argparse.Namespace, programs: Programs) -> Row:
+    """What samples of one operator and type gave."""
     targets, counts, first, by_float64 = given.targets.split(","), Counter[str](), dict[str, str](), 0
-    torch.manual_seed(0)
-    for k, sample in enumerate(op.sample_inputs("cpu", DTYPES[name])):
-        if given.samples and k >= given.samples:
-            break
+    for sample in samples:
         made = function_of(op, sample)
-        status, text = tried(*made, targets, given.case_seconds) if made is not None else ("no tensors", "")
+        status, text = "no tensors", ""
+        if made is not None:
+            like = likeness([sample.input, sample.args, sample.kwargs])
+            status, text = tried(*made, targets, given.case_seconds, like, programs)
         counts[status] += 1
         by_float64 += text == BY_FLOAT64
         first.setdefault(status, text)
@@ -220,40 +324,73 @@ def row_of(op: Any, name: str, given: argparse.Namespace) -> dict[str, Any]:
     return row | ({BY_FLOAT64: by_float64} if by_float64 else {})
 
 
+def rows_of(op: Any, name: str, given: argparse.Namespace, known: Collection[Part], turn: int) -> Iterator[Row]:
+    """The row of one operator and type; of processes that share the work, those parts that this one could take."""
+    torch.manual_seed(0)  # every process then has the same samples
+    samples, programs = list(islice(op.sample_inputs("cpu", DTYPES[name]), given.samples or None)), Programs()
+    if given.claims is None:
+        yield row_of(op, name, samples, given, programs)
+        return
+    count = max(1, -(-len(samples) // PART))
+    for k in range(count)[1 << turn >> 1 : 1 << turn]:
+        part = op.full_name, name, k, count
+        try:
+            if part in known:
+                continue
+            (given.claims / " ".join(map(str, part))).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        row = row_of(op, name, samples[k::count], given, programs)
+        yield row | ({} if count == 1 else {"part": part[2:], "of": len(samples)})
+
+
 def main() -> int:
     """0 where nothing differs and nothing fails."""
     given = options()
     partial = given.out.with_suffix(".rows")
     if given.join:
-        found = joined(given.join, dict(fact.split("=", 1) for fact in given.told))
-        partial.write_text("".join(json.dumps(row) + "\n" for row in found))  # to be joined with more
-        return written(given.out, found)
+        found, rest = joined(given.join, dict(fact.split("=", 1) for fact in given.told))
+        partial.write_text("".join(json.dumps(row) + "\n" for row in [*found, *rest]))  # to be joined with more
+        return written(given.out, [*found, *begun(found, rest)])
     # Imported here: it builds six hundred descriptions, and `--help` need not wait for them.
     op_db: list[Any] = import_module("torch.testing._internal.common_methods_invocations").op_db
     run = facts(given)
     signal.signal(signal.SIGALRM, stop)
-    began, rows = time.monotonic(), list[dict[str, Any]]()
+    signal.signal(signal.SIGPROF, stop)
+    began = time.monotonic()
     chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][
         given.first :: given.every
     ]
     warnings.simplefilter("ignore")
-    if given.resume and partial.exists():
-        rows += [json.loads(x) for x in partial.read_text().splitlines()]
-    else:
-        partial.unlink(missing_ok=True)
-    known = {(row["operator"], row["dtype"]) for row in rows}
-    for op in rich.progress.track(chosen, "operators", disable=not sys.stdout.isatty()):
+    if given.claims is not None:
+        given.claims.mkdir(parents=True, exist_ok=True)
+    if not given.resume:
+        partial.write_text("")
+    partial.touch()
+    rows, parts = joined([*given.known, partial], {})
+    again = set(given.again.split(","))
+    known = {(r["operator"], r["dtype"]) for r in rows if not again & set(r["counts"])}
+    known_parts = {(r["operator"], r["dtype"], *r["part"]) for r in parts if not again & set(r["counts"])}
+    gc.freeze()  # six hundred descriptions and torch itself are not looked through for garbage again and again
+    turns = [(turn, op) for turn in range(ROUNDS if given.claims is not None else 1) for op in chosen]
+    single = set[tuple[str, str]]()  # rows without a part in later rounds
+    for turn, op in rich.progress.track(turns, "operators", disable=not sys.stdout.isatty()):
         for name in given.dtypes.split(","):
-            if (
-                (op.full_name, name) in known
-                or DTYPES[name] not in op.supported_dtypes("cpu")
-                or time.monotonic() - began > given.seconds
-            ):
+            if (op.full_name, name) in known or DTYPES[name] not in op.supported_dtypes("cpu"):
                 continue
-            rows.append(row_of(op, name, given) | run)
-            with partial.open("a") as file:  # what a killed run has found
-                file.write(json.dumps(rows[-1]) + "\n")
-    return written(given.out, rows)
+            if time.monotonic() - began > given.seconds:
+                break
+            if (op.full_name, name) in single:
+                continue
+            for row in rows_of(op, name, given, known_parts, turn):
+                if "part" not in row:
+                    single.add((op.full_name, name))
+                with partial.open("a") as file:  # what a killed run has found
+                    file.write(json.dumps(row | run) + "\n")
+                if time.monotonic() - began > given.seconds:
+                    break
+    found, rest = joined([partial], {})
+    return written(given.out, [*found, *begun(found, rest)])
 
 
 def written(out: Path, rows: Sequence[dict[str, Any]]) -> int:

@@ -1,9 +1,9 @@
 """Time of the planner by operations: ``python -m tools.bench.planning [--sizes N ...] [--limit S] [--json FILE]``.
 
-Chains of pointwise operations, residual blocks (with a reduction over rows, and without) and fan-outs, scheduled by
-`ig.schedule.auto` and planned by `ig.fuse.plan`, each in a process of its own. The growth is told as the power of the
-number of operations that the time of the last two sizes grows by. FILE is written after every row, with the machine and
-its load; a row that was stopped says so.
+Chains of pointwise operations, residual blocks (with a reduction over rows, and without), fan-outs, norms with a gate,
+branches that join, and rows gathered from a table, scheduled by `ig.schedule.auto` and planned by `ig.fuse.plan`, each
+in a process of its own. The growth is told as the power of the number of operations that the time of the last two sizes
+grows by. FILE is written after every row, with the machine and its load; a row that was stopped says so.
 """
 
 from __future__ import annotations
@@ -65,7 +65,43 @@ def fan(n: int) -> ig.Fusion:
     return f
 
 
-FAMILIES: dict[str, Callable[[int], ig.Fusion]] = {"chain": chain, "residual": residual, "skip": skip, "fan": fan}
+def norm(n: int) -> ig.Fusion:
+    """Blocks of thirteen operations: a row is centred, divided by its deviation, scaled, gated and added to itself."""
+    f = ig.Fusion("norm")
+    t, w = f.input("x", shape=(64, 128)), f.input("w", shape=(128,))
+    while len(f.exprs) < n:
+        c = t - ig.sum(t, 1, keepdim=True) * (1 / 128)
+        y = c * ig.rsqrt(ig.sum(c * c, 1, keepdim=True) * (1 / 128) + 1e-6) * w
+        t = t + y * ig.sigmoid(y)
+    f.output(t)
+    return f
+
+
+def join(n: int) -> ig.Fusion:
+    """Blocks of six pointwise operations: three branches of one value join in the next."""
+    f = ig.Fusion("join")
+    t = f.input("x", shape=(64, 128))
+    while len(f.exprs) < n:
+        a, b = ig.exp(t), ig.relu(t)
+        t = a * b + ig.tanh(t) * 0.5
+    f.output(t)
+    return f
+
+
+def gather(n: int) -> ig.Fusion:
+    """Residual blocks of six operations, each with the rows of a table that an index picks."""
+    f = ig.Fusion("gather")
+    t, w = f.input("x", shape=(64, 128)), f.input("w", shape=(256, 128))
+    i = f.input("i", shape=(64, 1), dtype="int64")
+    while len(f.exprs) < n:
+        t = t + ig.relu(t * ig.gather(w, 0, ig.expand(i, (64, 128)))) * 0.5
+    f.output(t)
+    return f
+
+
+FAMILIES: dict[str, Callable[[int], ig.Fusion]] = {
+    "chain": chain, "residual": residual, "skip": skip, "fan": fan, "norm": norm, "join": join, "gather": gather,
+}  # fmt: skip
 
 
 def planned(family: str, n: int) -> dict[str, Any]:

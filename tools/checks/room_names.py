@@ -1,7 +1,9 @@
-"""No two files of one name in the library, unless they hold the same concept; each such name has its reason here."""
+"""No two files of one name in the library, unless they hold the same concept, and no file with the name of a function
+or class in it, which a package would hide or be hidden by; each exception has its reason here."""
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
 
@@ -13,7 +15,6 @@ SAME = {
     "choices": "choices of a kernel beside its loops: of one tensor, and of all tensors of a kernel",
     "domains": "axes, and their picture",
     "fusion": "a fusion, and its picture",
-    "gather": "gathers: the operations, and torch's names of them",
     "launch": "launches, in this process and on a device",
     "layout": "the layout of tensors in memory, in expressions and in numbers",
     "losses": "losses: the operations, and torch's names of them",
@@ -35,10 +36,11 @@ SAME = {
     "values": "values of tensors: the check of them, and the oracle's",
     "verify": "what must hold of a fusion, of a kernel",
 }
+INSIDE = {"idgraph/frontends/backend.py": "torch finds the function by this name in installed packages"}
 
 
 def rule(root: Path) -> list[Finding]:
-    """Every file of a name that another file has, and every reason that no name needs any more."""
+    """Every file of a name that another file has, or that something in it has; and every reason that is not needed."""
     found: dict[str, list[str]] = defaultdict(list)
     for name in tracked(root):
         path = PurePosixPath(name)
@@ -51,11 +53,27 @@ def rule(root: Path) -> list[Finding]:
         for name in names
         if stem not in SAME
     ]  # fmt: skip
+    inside = {name for names in found.values() for name in names if _defines(root / name, PurePosixPath(name).stem)}
+    wrong += [
+        Finding(name, 0, "what it defines has its name: a file is called by the noun for what it holds")
+        for name in sorted(inside - INSIDE.keys())
+    ]
+    wrong += [
+        Finding("tools/checks/room_names.py", 0, f"nothing in {name} has its name: its reason goes")
+        for name in sorted(INSIDE.keys() - inside)
+        if (root / name).exists()
+    ]
     return wrong + [
         Finding("tools/checks/room_names.py", 0, f"no two files are called {stem}: its reason goes")
         for stem in sorted(SAME)
         if stem not in shared and found
     ]
+
+
+def _defines(path: Path, name: str) -> bool:
+    """Whether a module defines a function or class of that name."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return any(isinstance(x, kinds) and x.name == name for x in ast.parse(path.read_text(encoding="utf-8")).body)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def minimum(a: Any, b: Any) -> Array:
 
 logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
 floor, ceil, trunc, rint = np.floor, np.ceil, np.trunc, np.rint
-fmod, floor_divide, power, atan2 = np.fmod, np.floor_divide, np.power, np.arctan2
+fmod, floor_divide, atan2 = np.fmod, np.floor_divide, np.arctan2
 exp, exp2, expm1, log, log2, log1p = np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
 fast_exp = short_exp = exp_inside = exp
 
@@ -95,6 +95,21 @@ def remainder(a: Any, b: Any) -> Array:
     """The remainder with the sign of b; a zero has the sign of a."""
     rest = np.fmod(a, b)
     return choose((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+def logistic_of(e: Any) -> Array:
+    """1 / (1 + e)."""
+    return np.reciprocal(1 + e)
+
+
+def tanh_log1p(a: Any) -> Array:
+    """tanh(log(1 + a))."""
+    return np.tanh(np.log1p(a))
+
+
+def short_rsqrt(a: Any) -> Array:
+    """1 / sqrt(a)."""
+    return np.reciprocal(np.sqrt(a))
 
 
 def fast_exp_sub(a: Any, b: Any) -> Array:
@@ -108,9 +123,11 @@ def div_by(a: Any, b: Any, inverse: Any) -> Array:
 
 
 small_quotient = div_by
+short_div = np.divide
 
 
-sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh
+sqrt = short_sqrt = np.sqrt
+sin, cos, tan, tanh = np.sin, np.cos, np.tan, np.tanh
 int_floor_divide, int_remainder, int_fmod = np.floor_divide, np.remainder, np.fmod
 logaddexp = near_logaddexp = np.logaddexp
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -121,9 +138,33 @@ def erf(x: Any) -> Array:
     return np.asarray(_erf(np.asarray(x).astype(np.float64))).astype(np.float64)
 
 
+def one_plus_erf(x: Any) -> Array:
+    """1 + erf(x)."""
+    return 1 + erf(x)
+
+
+def one_minus_erf(x: Any) -> Array:
+    """1 - erf(x)."""
+    return 1 - erf(x)
+
+
+def log1p_exp(x: Any) -> Array:
+    """log(1 + e ** x)."""
+    return np.logaddexp(0.0, x)
+
+
 def sign(a: Any) -> Array:
     """-1, 0 or 1; 0 for NaN, as in torch."""
     return np.asarray(a > 0).astype(np.int64) - np.asarray(a < 0).astype(np.int64)
+
+
+def power(a: Any, b: Any) -> Array:
+    """a ** b as C has it; of one exponent of 0.5 NumPy takes the root, also of -infinity and of -0.0."""
+    found: Any = np.power(a, b)
+    half: Any = np.asarray(b) == 0.5
+    if not half.any():
+        return found
+    return np.where(half, np.where(np.equal(a, -np.inf), np.inf, found + 0.0), found)
 
 
 def int_power(a: Any, b: Any) -> Array:

@@ -82,6 +82,38 @@ def remainder(a, b):
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 
 
+def logistic_of(e):
+    return f32(1.0) / (f32(1.0) + e)
+
+
+def short_div(a, b):
+    return a / b
+
+
+def short_sqrt(a):
+    return sqrt(a)
+
+
+def short_rsqrt(a):
+    return f32(1.0) / sqrt(a)
+
+
+def one_plus_erf(a):
+    return f32(1.0) + erf(a)
+
+
+def one_minus_erf(a):
+    return f32(1.0) - erf(a)
+
+
+def log1p_exp(a):
+    return log1p(exp(a))
+
+
+def tanh_log1p(a):
+    return tanh(log1p(a))
+
+
 def exp_inside(a):
     return exp(a)
 
@@ -202,7 +234,8 @@ def f16(x):
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    div, inverse, exp_inside, fast_exp_sub, div_by, small_quotient,
+    div, inverse, logistic_of, short_div, short_sqrt, short_rsqrt, one_plus_erf, one_minus_erf, tanh_log1p,
+    log1p_exp,     exp_inside, fast_exp_sub, div_by, small_quotient,
     sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
     int_remainder, int_fmod,
     int_power, remainder, floor_divide, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,

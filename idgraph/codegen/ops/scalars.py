@@ -147,6 +147,11 @@ def inverse(a: float) -> float:
     return div(1.0, a)
 
 
+def logistic_of(e: float) -> float:
+    """1 / (1 + e) of e at least 0, which e ** -x makes the logistic function of x; on a GPU as `inverse`."""
+    return div(1.0, 1.0 + e)
+
+
 def int_floor_divide(a: int, b: int) -> int:
     """The quotient rounded down; 0 for a zero divisor."""
     return a // b if b != 0 else 0
@@ -228,6 +233,21 @@ log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)
 sqrt, sin, cos, tan = _total(math.sqrt), _total(math.sin), _total(math.cos), _total(math.tan)
 
 
+def short_div(a: float, b: float) -> float:
+    """a / b; on a GPU off by two units in the last place."""
+    return div(a, b)
+
+
+def short_sqrt(a: float) -> float:
+    """The square root; on a GPU off by one unit in the last place."""
+    return sqrt(a)
+
+
+def short_rsqrt(a: float) -> float:
+    """1 / sqrt(a); on a GPU off by two units in the last place."""
+    return div(1.0, sqrt(a))
+
+
 def fast_exp_sub(a: float, b: float) -> float:
     """e ** (a - b)."""
     return exp(f32(a - b))
@@ -261,6 +281,26 @@ def logaddexp(a: float, b: float) -> float:
 
 near_logaddexp = logaddexp  # compiled: what the larger value grows by in float32
 tanh, erf, atan2 = math.tanh, math.erf, math.atan2
+
+
+def one_plus_erf(a: float) -> float:
+    """1 + erf(a), which is erfc(-a); on a GPU by a polynomial."""
+    return math.erfc(-a)
+
+
+def one_minus_erf(a: float) -> float:
+    """1 - erf(a), which is erfc(a)."""
+    return math.erfc(a)
+
+
+def log1p_exp(a: float) -> float:
+    """log(1 + e ** a)."""
+    return log1p(exp(-abs(a))) + max(a, 0.0) if a == a else a
+
+
+def tanh_log1p(a: float) -> float:
+    """tanh(log(1 + a)) of a at least 0; on a GPU by a quotient."""
+    return tanh(log1p(a))
 
 
 def power(a: float, b: float) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from idgraph.arith import Expr
+from idgraph.arith import Expr, simplify
 from idgraph.arith.nodes import postorder
 from idgraph.arith.ranges import interval
 from idgraph.arith.source import node_source, source_name
@@ -131,6 +131,22 @@ class Narrow:
         text = self.text(e)
         plain = e in self.fixed or (e.op == "sym" and e.name in self.short)
         return text if plain or e.op in ("add", "mul", "mod", "floordiv") else f"u64({text})"
+
+    def scaled(self, e: Expr) -> str:
+        """`unsigned` of an index that is in range, a factor apart in 64 bits: addressing has it for free.
+
+        In 32 bits the compiler cannot know that the product does not wrap, and takes its upper bits away again.
+
+        >>> from idgraph.arith import symbol
+        >>> i, j = symbol("i", 0, 9), symbol("j", 0, 99)
+        >>> Narrow({}, {"i", "j"}).scaled((i * 100 + j) * 8), Narrow({}, {"i"}).scaled(i * 8 + 1)
+        ('u64(u32(u32(i * u32(100)) + j)) * u64(8)', 'u32(u32(i * u32(8)) + u32(1))')
+        """
+        factor = e.coef if e.op == "mul" and e not in self.fixed else 1
+        whole = simplify(e // factor) if factor > 1 else e
+        if whole is e or whole.op == "floordiv":
+            return self.unsigned(e)
+        return f"u64({self.text(whole)}) * u64({factor})"
 
     def named(self, names: Mapping[Expr, str]) -> Narrow:
         """The same printer where these expressions have names; its texts, which may have them, stay its own."""

@@ -159,8 +159,8 @@ class _Scalar:
         if self.target.short_indices and fits(b.size, LIMIT + 1):
             rest, apart = self.split(e)
             if apart is not None and fits(rest) and not rest.is_const:
-                return f"{self.narrow.unsigned(rest)} + u64({self.index(apart)})"
-            return self.narrow.unsigned(e)
+                return f"{self.narrow.scaled(rest)} + u64({self.index(apart)})"
+            return self.narrow.scaled(e)
         # numba counts a negative signed index from the end, which costs three instructions an access.
         return f"u64({self.index(e)})"
 
@@ -351,7 +351,7 @@ class _Scalar:
         place = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
         match s:
             case VectorLoad(made, pairs=pairs, realigned=True):
-                return f"{'rwload' if pairs else 'rload'}{len(made)}({self.row(made)}, {place}, {self.last(s)})"
+                return f"{'rwload' if pairs else 'rload'}{len(made)}({self.row(made)}, {self.anywhere(s)})"
             case VectorLoad(made, pairs=pairs):
                 return f"{'wload' if pairs else 'vload'}{len(made)}({self.row(made)}, {place})"
             case VectorStore(values=values, pairs=pairs):
@@ -360,12 +360,17 @@ class _Scalar:
                 texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
                 return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
 
-    def last(self, s: VectorLoad) -> str:
-        """Where the last vector begins that ends inside of the buffer; the greatest number where all do."""
+    def anywhere(self, s: VectorLoad) -> str:
+        """Where elements begin that need not be aligned, and where the last vector begins that ends inside of the
+        buffer, the greatest number where all do: in 32 bits where those have the number of every element."""
         width = elements_of(s)
-        if multiple_of(s.buffer.size, width):
-            return "0xffffffffffffffff"
-        return f"u64({self.index(simplify(s.buffer.size - width))})"
+        whole = multiple_of(s.buffer.size, width)
+        last = simplify(s.buffer.size - width)
+        if self.target.short_indices and fits(s.buffer.size):
+            end = f"u32({0xFFFFFFFF})" if whole else self.narrow.text(last)
+            return f"{s.buffer.name}, {self.narrow.text(s.address)}, {end}"
+        end = "0xffffffffffffffff" if whole else f"u64({self.index(last)})"
+        return f"{s.buffer.name}, {self.place(s.buffer, s.address)}, {end}"
 
     def vector_or_zero(self, s: VectorLoad, depth: int) -> None:
         """A vector access where a loaded index may lead it outside: zeros then."""

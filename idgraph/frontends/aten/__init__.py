@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idgraph.frontends.aten import (
     complexes,
-    gather,
+    gather_scatter,
     joined,
     losses,
     movement,
@@ -24,7 +24,7 @@ __all__ = [
     "HANDLERS",
     "OPAQUE",
     "complexes",
-    "gather",
+    "gather_scatter",
     "joined",
     "losses",
     "movement",

@@ -154,8 +154,9 @@ def constant_pad(c: Call) -> Tensor:
 
 @handles("aten.flip.default", "prims.rev.default")
 def flip(c: Call) -> Tensor:
-    """The elements of axes in reverse order."""
-    return movement.flip(c.tensor(0, "self"), c.ints(1, "dims"))
+    """The elements of axes in reverse order; a tensor without axes has one, as torch counts."""
+    x, dims = c.tensor(0, "self"), c.ints(1, "dims")
+    return movement.flip(x, dims) if x.ndim else movement.reshape(x, ())
 
 
 @handles("aten.roll.default")
@@ -204,14 +205,25 @@ def split(c: Call) -> Parts:
 
 @handles("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(c: Call) -> Tensor:
-    """Windows of ``size`` along an axis, ``step`` apart, as a new last axis: one strided slice for each place."""
+    """Windows of ``size`` along an axis, ``step`` apart, as a new last axis.
+
+    Windows side by side split the axis. Others are read at places that a program counts: ``window * step + place``.
+    """
     x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
     dim = _axis(c, c.int(1, "dimension"), x.ndim)
     extent = fixed_extent(x, dim) if x.ndim else 0
     if not 1 <= size <= extent or step < 1:
         raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
-    last = (extent - size) // step * step
-    return movement.stack([movement.slice(x, dim, k, k + last + 1, step) for k in range(size)], x.ndim)
+    count = (extent - size) // step + 1
+    if size == step:
+        flat = movement.slice(x, dim, 0, count * size) if count * size < extent else x
+    else:
+        place = x.fusion.iota(count * size, dtype="int64")
+        start = ops.mul(ops.floor_divide(place, size), step)
+        flat = composite.index_select(x, dim, ops.add(start, ops.remainder(place, size)))
+    shape = tuple(x.shape)
+    split = movement.reshape(flat, (*shape[:dim], count, size, *shape[dim + 1 :]))
+    return movement.permute(split, (*range(dim + 1), *range(dim + 2, x.ndim + 1), dim + 1))
 
 
 @handles("aten.unbind.int", "aten.unbind_copy.int")

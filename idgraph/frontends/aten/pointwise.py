@@ -108,8 +108,10 @@ def div(c: Call) -> Tensor:
     if mode == "floor":
         return ops.floor_divide(a, b)
     if mode == "trunc":
-        if not is_float(promoted([a, b])):
+        to = promoted([a, b])
+        if not is_float(to):
             # a less its remainder toward zero is a multiple of b
+            a = ops.cast(a, to) if isinstance(a, Tensor) and a.dtype == "bool" else a
             whole = ops.sub(a, ops.fmod(a, b))
             return ops.floor_divide(whole, b)
         return ops.trunc(ops.div(a, b))
@@ -127,10 +129,13 @@ def floor_divide(c: Call) -> Tensor:
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(c: Call) -> Tensor:
-    """self ** exponent."""
+    """self ** exponent; of exponents 0.5 and -0.5 torch takes the root, but of float16."""
     a, b = aligned(c.operand(0, "self"), c.operand(1, "exponent"))
-    if b == 2 and isinstance(a, Tensor) and promoted([a, b]) == a.dtype:
-        return ops.square(a)
+    if isinstance(a, Tensor) and not isinstance(b, Tensor) and promoted([a, b]) == a.dtype:
+        if b == 2:
+            return ops.square(a)
+        if b in (0.5, -0.5) and a.dtype != "float16":
+            return ops.sqrt(a) if b == 0.5 else ops.rsqrt(a)
     return ops.pow(a, b)
 
 

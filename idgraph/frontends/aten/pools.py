@@ -6,6 +6,7 @@ Each place of a window is one strided slice of the padded tensor, so that every 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -14,7 +15,7 @@ from itertools import product
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
 from idgraph.frontends.aten.window import few, laid, per_axis, windows
 from idgraph.frontends.importer import Call, Parts, Unmapped, fixed, fixed_extent, handles
-from idgraph.ir import Scalar, Tensor, composite, indexed, is_float, movement, ops
+from idgraph.ir import Fusion, Scalar, Tensor, composite, indexed, is_float, movement, ops
 
 _LOWEST = float("-inf")
 
@@ -51,6 +52,28 @@ class Window:
         if tuple(count) != self.count:
             raise Unmapped(f"windows {self.kernel}, {self.step} apart: {count} of them, not {self.count}")
         return made
+
+    def begin(self, fusion: Fusion, strides: Sequence[int]) -> Tensor:
+        """[window]: the sum over axes of the coordinate where it begins (below 0 in the padding), times the stride."""
+        axes = [
+            fusion.iota(n, -p * s, k * s) for n, p, k, s in zip(self.count, self.sides, self.step, strides, strict=True)
+        ]
+        return reduce(ops.add, map(self._along, range(self.rank), axes))
+
+    def first(self, fusion: Fusion, strides: Sequence[int]) -> Tensor:
+        """[window]: the sum over axes of its first place behind the padding in front, times the stride."""
+        axes = [
+            ops.mul(ops.floor_divide(ops.maximum(fusion.iota(n, p + d - 1, -k), 0), d), s)
+            for n, p, d, k, s in zip(self.count, self.sides, self.spread, self.step, strides, strict=True)
+        ]
+        return reduce(ops.add, map(self._along, range(self.rank), axes))
+
+    def _along(self, axis: int, line: Tensor) -> Tensor:
+        return movement.reshape(line, [n if p == axis else 1 for p, n in enumerate(self.count)])
+
+    def offsets(self, strides: Sequence[int]) -> list[int]:
+        """Of each place in a window, how far it is from the first where a step along an axis is its stride."""
+        return [sum(map(operator.mul, place, strides)) for place in product(*map(range, self.kernel))]
 
 
 def _window(c: Call, plane: Sequence[int], at: Sequence[int], ceil: bool) -> Window:
@@ -138,22 +161,23 @@ def max_pool(c: Call) -> Parts:
     parts = w.parts(w.padded(x, _LOWEST))
 
     def numbers() -> Tensor:
-        all_places = movement.reshape(c.fusion.iota(math.prod(plane)), plane)
-        return _largest(parts, w.parts(w.padded(all_places, -1)))
+        strides = [math.prod(plane[p + 1 :]) for p in range(rank)]
+        far = [d * n for d, n in zip(w.spread, strides, strict=True)]
+        return ops.add(w.begin(c.fusion, strides), _largest(parts, w, far, c.fusion))
 
     return reduce(ops.maximum, parts), numbers
 
 
-def _largest(parts: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
-    """The number in ``places`` of the first largest of ``parts``; a place of the padding (-1) is never the first."""
-    best, chosen = parts[0], movement.expand(places[0], parts[0].shape)
-    for part, place in zip(parts[1:], places[1:], strict=True):
-        wide = movement.expand(place, part.shape)
-        # A place of the padding is not an element: the first real one replaces it, however small.
-        better = ops.logical_or(ops.logical_or(ops.gt(part, best), ops.isnan(part)), ops.lt(chosen, 0))
-        better = ops.logical_and(better, ops.ge(wide, 0))
-        best, chosen = ops.where(better, part, best), ops.where(better, wide, chosen)
-    return chosen
+def _largest(parts: Sequence[Tensor], w: Window, far: Sequence[int], fusion: Fusion) -> Tensor:
+    """Of each window the place of the first largest of ``parts``, a step along an axis being as ``far``.
+
+    The padding is never larger than an element, so that the search begins at the first place behind it.
+    """
+    best, chosen = parts[0], w.first(fusion, far)
+    for part, offset in list(zip(parts, w.offsets(far), strict=True))[1:]:
+        better = ops.logical_or(ops.gt(part, best), ops.isnan(part))
+        best, chosen = ops.where(better, part, best), ops.where(better, offset, chosen)
+    return movement.expand(chosen, best.shape)
 
 
 @handles(
@@ -186,9 +210,8 @@ def max_pool_offsets(c: Call) -> Parts:
     parts = w.parts(w.padded(x, _LOWEST))
 
     def offsets() -> Tensor:
-        inside = w.parts(w.padded(c.fusion.full(plane, True, "bool"), False))
-        places = [ops.where(t, k, -1) for k, t in enumerate(inside)]
-        return ops.cast(_largest(parts, places), "int8")
+        far = [math.prod(w.kernel[p + 1 :]) for p in range(w.rank)]
+        return ops.cast(_largest(parts, w, far, c.fusion), "int8")
 
     return reduce(ops.maximum, parts), offsets
 

@@ -275,19 +275,20 @@ _FACTORS = {
 
 @handles("aten.addmm.default", "aten.baddbmm.default", "aten.addbmm.default", "aten.addmv.default")
 def addmm(c: Call) -> Tensor:
-    """beta * self + alpha * (mat1 @ mat2)."""
+    """beta * self + alpha * (mat1 @ mat2), rounded once."""
     first, second = _FACTORS.get(c.node.target, ("mat1", "mat2"))
     x, a, b = c.tensor(0, "self"), c.tensor(1, first), c.tensor(2, second)
     beta, alpha = c.element(x.dtype, -1, "beta", 1), c.element(x.dtype, -1, "alpha", 1)
     if a.dtype == "bool":
         raise Unmapped("a product of bool")
-    product = composite.matmul(a, b)
+    product = composite.matmul(wide_of(a), wide_of(b))
     if c.node.target == "aten.addbmm.default":
         product = composite.sum(product, 0)
     product = product if alpha == 1 else ops.mul(product, alpha)
-    if beta == 0:
-        return product
-    return ops.add(x if beta == 1 else ops.mul(x, beta), product)
+    if beta != 0:
+        wide = wide_of(x)
+        product = ops.add(wide if beta == 1 else ops.mul(wide, beta), product)
+    return narrowed(product, x)
 
 
 @handles("aten.mv.default", "aten.dot.default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -52,6 +53,11 @@ def _cathetus(x: Tensor) -> Tensor:
     return ops.sqrt(ops.mul(ops.sub(1.0, x), ops.add(x, 1.0)))
 
 
+def _odd(size: Tensor, x: Tensor) -> Tensor:
+    """``size`` with the sign of ``x``, also of its zeros."""
+    return ops.where(ops.eq(x, 0.0), x, ops.where(ops.lt(x, 0.0), ops.neg(size), size))
+
+
 def _sinh(x: Tensor) -> Tensor:
     # expm1 keeps small values; the other half of the range would overflow before it is halved
     e = ops.expm1(ops.abs(x))
@@ -59,7 +65,7 @@ def _sinh(x: Tensor) -> Tensor:
     half = ops.exp(ops.mul(ops.abs(x), 0.5))
     large = ops.mul(ops.mul(half, 0.5), half)
     size = ops.where(ops.gt(ops.abs(x), 20.0), large, small)
-    return ops.where(ops.lt(x, 0.0), ops.neg(size), size)
+    return _odd(size, x)
 
 
 def _cosh(x: Tensor) -> Tensor:
@@ -71,13 +77,14 @@ def _asinh(x: Tensor) -> Tensor:
     a = ops.abs(x)
     small = ops.log1p(ops.add(a, ops.div(ops.square(a), ops.add(ops.sqrt(ops.add(ops.square(a), 1.0)), 1.0))))
     size = ops.where(ops.gt(a, 1e8), ops.add(ops.log(a), 0.6931471805599453), small)
-    return ops.where(ops.lt(x, 0.0), ops.neg(size), size)
+    return _odd(size, x)
 
 
 def _acosh(x: Tensor) -> Tensor:
     t = ops.sub(x, 1.0)
     near = ops.log1p(ops.add(t, ops.sqrt(ops.mul(t, ops.add(t, 2.0)))))
-    return ops.where(ops.gt(x, 1e8), ops.add(ops.log(x), 0.6931471805599453), near)
+    found = ops.where(ops.gt(x, 1e8), ops.add(ops.log(x), 0.6931471805599453), near)
+    return ops.where(ops.lt(x, 1.0), math.nan, found)  # far below, the root is as large as t
 
 
 def _atanh(x: Tensor) -> Tensor:
@@ -177,7 +184,7 @@ def hypot(c: Call) -> Tensor:
     "aten.__rshift__.Scalar", "aten.__rshift__.Tensor",
 )  # fmt: skip
 def shift(c: Call) -> Tensor:
-    """x * 2**n, or x // 2**n; a shift by no less than all bits leaves zero, or the sign."""
+    """x * 2**n, or x // 2**n; a shift by less than none or by all bits or more leaves zero, or the sign."""
     x, by = c.tensor(0, "self"), c.operand(1, "other")
     dtype = promoted([x, by])
     if not is_integer(dtype):
@@ -185,36 +192,27 @@ def shift(c: Call) -> Tensor:
     left = "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]
     if isinstance(by, int) and dtype == x.dtype and 0 <= by < 8 * item_size(dtype) - (dtype != "uint8") and not left:
         return ops.floor_divide(x, 2**by)
-    wide = ops.cast(x, "int64")
     n: Tensor = ops.cast(by, "int64") if isinstance(by, Tensor) else c.fusion.full((), int(by), "int64")
-    bits = 8 * item_size(dtype)
-    good = ops.logical_and(ops.ge(n, 0), ops.lt(n, bits))
-    # 2**63 is not an int64: the last step is taken apart.
-    most = ops.minimum(ops.maximum(n, 0), 62)
-    power, last = ops.pow(2, most), ops.eq(n, 63)
+    good = ops.logical_and(ops.ge(n, 0), ops.lt(n, 8 * item_size(dtype)))
+    value, count = (t if t.dtype == dtype else ops.cast(t, dtype) for t in (x, ops.minimum(ops.maximum(n, 0), 63)))
     if left:
-        if isinstance(by, int) and 0 <= by < 8 * item_size(dtype) - (dtype != "uint8"):
-            moved = ops.mul(wide, 2**by)
-            return ops.cast(ops.bitwise_and(moved, 255) if dtype == "uint8" else moved, dtype)
-        moved = ops.mul(ops.mul(wide, power), ops.where(last, 2, 1))
-        found = ops.where(good, ops.bitwise_and(moved, 255) if dtype == "uint8" else moved, 0)
-    else:
-        sign = ops.where(ops.lt(wide, 0), -1, 0)
-        found = ops.where(ops.logical_and(good, ops.logical_not(last)), ops.floor_divide(wide, power), sign)
-    return found if found.dtype == dtype else ops.cast(found, dtype)
+        return ops.where(good, ops.shift_left(value, count), 0)
+    beyond = 0 if dtype == "uint8" else ops.shift_right(value, 63)
+    return ops.where(good, ops.shift_right(value, count), beyond)
 
 
 @handles("aten._trilinear.default")
 def trilinear(c: Call) -> Tensor:
-    """The product of three tensors, each with new axes, summed over some."""
+    """The product of three tensors, each with new axes, summed over some; of two-byte floats rounded once."""
     parts = [
-        movement.unsqueeze(t, dims) if dims else t
+        wide_of(movement.unsqueeze(t, dims) if dims else t)
         for t, dims in ((c.tensor(k, f"i{k + 1}"), [int(d) for d in c.ints(3 + k, f"expand{k + 1}")]) for k in range(3))
     ]
     dims = c.ints(6, "sumdim")
     c.get(7, "unroll_dim", 1)
     whole = ops.mul(ops.mul(parts[0], parts[1]), parts[2])
-    return composite.sum(whole, dims) if dims else whole
+    found = composite.sum(whole, dims) if dims else whole
+    return narrowed(found, c.tensor(0, "i1"))
 
 
 @handles("aten.fake_quantize_per_tensor_affine_cachemask.default")

@@ -38,13 +38,10 @@ def windows(
     count = [(shape[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(rank)]
     if min(*kernel, *step, *spread, *count) < 1:
         raise Unmapped(f"windows {tuple(kernel)}, {tuple(step)} apart, of shape {shape}")
-    made: list[Tensor] = []
-    for place in product(*(range(k) for k in kernel)):
-        part = x
-        for p, at in enumerate(place):
-            start = at * spread[p]
-            part = movement.slice(part, first + p, start, start + (count[p] - 1) * step[p] + 1, step[p])
-        made.append(part)
+    made = [x]
+    for p, n in enumerate(kernel):  # places that agree in the axes before share the slices of these
+        ends = [(at * spread[p], at * spread[p] + (count[p] - 1) * step[p] + 1) for at in range(n)]
+        made = [movement.slice(part, first + p, start, end, step[p]) for part in made for start, end in ends]
     return made, count
 
 

@@ -38,7 +38,6 @@ from idgraph.passes.rows.sums import is_coarse, widened
 from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
 from idgraph.passes.unroll import Expansion, Lane
 from idgraph.passes.vectorize import VECTOR_TYPES
-from idgraph.schedule.row_rule import UNROLLED, UNROLLED_BESIDE, UNROLLED_STORES
 
 FEW = 8  # chunks of a thread that are one step, whatever their number
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
@@ -86,16 +85,6 @@ def _place(s: Sweep, width: int) -> _Place:
 def stores(s: Sweep) -> bool:
     """True where the sweep writes its columns."""
     return any(isinstance(x, Store) for x in (*s.body, *s.later))
-
-
-def in_flight(s: Sweep, writes: bool, ruled: int | None = None) -> int:
-    """Elements whose loads a thread has in flight: as measured, in a kernel that ``writes`` a row or only reduces.
-
-    ``ruled``: the number that the schedule has, of the sweep that has most.
-    """
-    if ruled is not None:
-        return min(ruled, UNROLLED_STORES) if stores(s) else ruled
-    return UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED
 
 
 def lowered(s: Sweep, read_only: frozenset[str], limit: int) -> list[Stmt]:

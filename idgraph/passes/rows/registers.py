@@ -19,26 +19,18 @@ from idgraph.passes.rows.join import with_sweeps
 from idgraph.passes.rows.keep import kept
 from idgraph.passes.rows.sweep import COLUMN, Sweep
 from idgraph.passes.unroll import Lane
-from idgraph.schedule.row_rule import HELD, NO_VALUE, ONE_PASS, OTHERS, REGISTERS
+from idgraph.schedule.row_rule import CONDITIONS, DIGITS, HELD, NO_VALUE, ONE_PASS, OTHERS, REGISTERS
 
 
-def in_registers(
-    body: Sequence[Stmt], read_only: frozenset[str], choices: Choices, decided: bool = False
-) -> tuple[list[Stmt] | None, str]:
+def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choices) -> tuple[list[Stmt] | None, str]:
     """The statements of one level with their row in registers, and how many they are; or None, and why: it does not
-    fit, or is passed over once.
-
-    Unless ``choices`` ask for it, or the schedule's rule ``decided`` so, a row that one pass could do by itself (a
-    running maximum and its sum) is not kept: on an H200 softmax and norms of 4096 columns take 0.87 to 0.93 of the time
-    when kept, such a loss 1.6 times as long. Where they do, `EmitError` says why a row passed over twice cannot be.
+    fit, or is passed over once. Where ``choices`` ask for it, `EmitError` says why a row passed over twice cannot be.
     """
     asked = choices.persistent is True
-    if not asked and not decided and sum(isinstance(p, Sweep) for p in with_sweeps(body, online=True)) < 2:
-        return None, ONE_PASS
     parts = with_sweeps(body, online=False)
     sweeps = [p for p in parts if isinstance(p, Sweep)]
     if len(sweeps) < 2:
-        return None, ONE_PASS
+        return None, DIGITS if any(isinstance(p, Loop) and p.column is not None for p in parts) else ONE_PASS
     if not all(_fits(sweeps[0], s) for s in sweeps):
         length = sweeps[0].extent
         why = "its passes run over different columns or threads" if length.is_const else f"its length {length} is open"
@@ -52,7 +44,7 @@ def in_registers(
     found = kept(parts, read_only, loads=True, at=symbol(f"{COLUMN}_kept", 0, elements - 1), size=as_expr(elements))
     arrays = len(found.buffers)
     if not arrays or not _is_room(elements * arrays, lead.threads):
-        why = _too_much(columns, elements * arrays, lead) if arrays else NO_VALUE
+        why = _too_much(columns, elements * arrays, lead) if arrays else _nothing(sweeps)
         if not asked:
             return None, why
         raise cannot_keep(choices, why, _with_threads(columns, width, arrays) if arrays else None)
@@ -73,6 +65,11 @@ def _is_room(held: int, threads: int) -> bool:
 def _too_much(columns: int, held: int, lead: Sweep) -> str:
     most = min(HELD, REGISTERS // lead.threads - OTHERS)
     return f"each of the {lead.threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
+
+
+def _nothing(sweeps: Sequence[Sweep]) -> str:
+    """Why no value is held: values that are set under a condition (a part of a `cat`) are not compared."""
+    return CONDITIONS if any(isinstance(x, If) for s in sweeps for x in s.body) else NO_VALUE
 
 
 def _with_threads(columns: int, width: int, arrays: int) -> str | None:

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from idgraph.arith import is_true, simplify
+from idgraph.arith import simplify
 from idgraph.errors import EmitError
 from idgraph.ir import item_size
-from idgraph.ir.choices import NO_CHOICES, Choices
-from idgraph.kernel.defuse import unwritten
+from idgraph.ir.choices import Choices
+from idgraph.kernel.defuse import everywhere, unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.kernel.ssa import single
-from idgraph.passes.rows.chunks import in_flight, lowered, settled, stores
+from idgraph.passes.rows.chunks import lowered, settled, stores
+from idgraph.passes.rows.core_loops import serial
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
 from idgraph.passes.rows.keep import KEPT, kept
 from idgraph.passes.rows.registers import cannot_keep, in_registers
-from idgraph.passes.rows.serial import serial
 from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
 from idgraph.passes.unroll import is_lanes
-from idgraph.schedule.row_rule import BLOCK, CACHED, CHEAP, IN_FLIGHT
+from idgraph.schedule.row_rule import BLOCK, CACHED, CHEAP, DIGITS, IN_FLIGHT, UNROLLED, UNROLLED_STORES, UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,21 @@ class _Row:
     done: set[str] = field(default_factory=set[str])
     told: list[str] = field(default_factory=list[str])
 
-    def rule(self, body: Sequence[Stmt]) -> Choices:
-        """The rule's decision for a level; nothing where kernels that are one now differ."""
-        if self.choices.persistent is not None or self.choices.online is not None:
-            return NO_CHOICES
-        found = {
-            self.ruled.get(s.acc.name) for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None
-        }
-        (one,) = found if len(found) == 1 else (None,)
-        return one or NO_CHOICES
+    def decided(self, body: Sequence[Stmt]) -> Choices:
+        """The decisions for the rows of a level: the user's, else those of the rule for each of its reductions.
+
+        Rows of several nests are held where all of them are; they have as much under way as the one that has most.
+        """
+        sums = [s.acc.name for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None]
+        found = list(dict.fromkeys(self.ruled[name] for name in sums if name in self.ruled))
+        by_rule = Choices(
+            persistent=any(c.persistent for c in found) and all(c.persistent is not False for c in found),
+            online=any(c.online for c in found) or not found,
+            items_per_thread=max((n for c in found if (n := c.items_per_thread) is not None), default=None),
+            why="; ".join(dict.fromkeys(c.why for c in found)) or UNTOLD,
+        )
+        made = self.choices.made()
+        return by_rule.but(**made, **({"why": "so says the schedule"} if "persistent" in made else {}))
 
 
 def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
@@ -59,13 +65,14 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
     ... kernel k():
+    ...   rule s persistent=false items_per_thread=16: one pass does it
     ...   buffer x: float32[1024] input "x"
     ...   buffer y: float32[8] output "y"
     ...   launch blockIdx.x: 8
     ...   launch threadIdx.x: 32
     ...   for b < 8, blockIdx.x:
     ...     acc s: float64 = 0.0
-    ...     for o < 2:
+    ...     for o < 2, column 128 of 3:
     ...       for t < 32, threadIdx.x:
     ...         for q < 2, vectorize:
     ...           v: float32 = x[b*128 + o*64 + t*2 + q]
@@ -99,7 +106,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
           y[b] = r
     >>> print(with_rows(Plan((k,), (), {}, {}), threads=False).kernels[0])
     kernel k():
-      row 1 pass; nothing to hold that costs more than its loads, by the target's rule
+      row 1 pass; one pass does it, by the target's rule
       buffer x: float32[1024] input "x"
       buffer y: float32[8] output "y"
       launch blockIdx.x: 8; threadIdx.x: 32
@@ -121,13 +128,18 @@ def _kernel(kernel: Kernel, threads: bool) -> Kernel:
     row = _Row(kernel.choices, dict(kernel.ruled), unwritten(kernel.buffers, body))
     if any(isinstance(s, Accumulate) and s.buffer is None for s in walk(body)):
         level = partial(_threaded if threads else _serial, row=row)
-        made = tuple(_level(tidied(body), level))
+        made = everywhere(_level(tidied(body), level), _without_axis)
         body = made if threads else arrays_outside(made)
     if threads:
         _check_obeyed(kernel.choices, row.done)
     if body is kernel.body:
         return replace(kernel, ruled=()) if kernel.ruled else kernel
     return replace(kernel, body=single(body), rows=tuple(dict.fromkeys(row.told)), ruled=())
+
+
+def _without_axis(s: Stmt) -> Stmt:
+    """A loop that names no axis any more: later passes give it other extents."""
+    return replace(s, column=None) if isinstance(s, Loop) and s.column is not None else s
 
 
 def _check_obeyed(choices: Choices, done: set[str]) -> None:
@@ -142,19 +154,23 @@ def _check_obeyed(choices: Choices, done: set[str]) -> None:
         )
 
 
-def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt], int], list[Stmt]], side: int = 1) -> list[Stmt]:
+Lower = Callable[[Sequence[Stmt], int, bool], list[Stmt]]
+
+
+def _level(body: Sequence[Stmt], lower: Lower, side: int = 1, part: bool = False) -> list[Stmt]:
     """The statements of one level, of ``side`` rows of a thread; sweeps stand where a level has a reduction over
-    threads or lanes."""
+    threads or lanes. ``part``: it lies within a loop over columns, which is not one sweep then."""
     if any(_is_row(s) for s in body):
-        return lower(body, side)
+        return lower(body, side, part)
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Loop):
             lanes = int(s.extent) if is_lanes(s) else 1
-            made.append(replace(s, body=tuple(_level(s.body, lower, side * lanes))))
+            within = part or s.column is not None
+            made.append(replace(s, body=tuple(_level(s.body, lower, side * lanes, within))))
         else:
             inside = isinstance(s, (If, Checked))
-            made.append(replace(s, body=tuple(_level(s.body, lower, side))) if inside else s)
+            made.append(replace(s, body=tuple(_level(s.body, lower, side, part))) if inside else s)
     return made
 
 
@@ -170,29 +186,23 @@ def _times(parts: Sequence[Part]) -> str:
     return f"{len(sweeps)} pass{'es' * (len(sweeps) > 1)}{online}"
 
 
-def _serial(body: Sequence[Stmt], _side: int, row: _Row) -> list[Stmt]:
+def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _Row) -> list[Stmt]:
     """Plain loops; expensive values are kept for the later sweeps, where a row fits into the cache."""
-    choices, rule = row.choices, row.rule(body)
+    choices, decided = row.choices, row.decided(body)
     parts: Sequence[Part] = with_sweeps(body, online=False)
     short = [isinstance(p, Sweep) and is_short(p) for p in parts]
     sweep = next((p for p in parts if isinstance(p, Sweep)), None)
-    persistent = rule.persistent if choices.persistent is None else choices.persistent
     arrays: tuple[Buffer, ...] = ()
-    if sweep is not None and persistent is not False:
-        found = kept(parts, row.read_only, loads=False, at=sweep.column, size=sweep.extent)
-        size = sweep.extent * sum(item_size(b.dtype) for b in found.buffers)
-        if persistent or is_true(size <= CACHED):
+    if sweep is not None:
+        why = decided.why if choices.persistent is None else "computed again"
+        if decided.persistent:
+            found = kept(parts, row.read_only, loads=False, at=sweep.column, size=sweep.extent)
             parts, arrays = found.parts, found.buffers
-        if found.buffers:
-            held = f"{'held in arrays' if arrays else 'computed again'}: {simplify(size)} bytes a row"
-            row.told.append(f"{_times(parts)}; {held}, {CACHED} at most, by {_by(choices.persistent)}")
-        else:
-            row.told.append(f"{_times(parts)}; {CHEAP}, by {_by(choices.persistent)}")
-    elif sweep is not None:
-        why = rule.why if choices.persistent is None else "computed again"
+            size = simplify(sweep.extent * sum(item_size(b.dtype) for b in arrays))
+            why = f"held in arrays: {size} bytes a row, {CACHED} at most" if arrays else CHEAP
         row.told.append(f"{_times(parts)}; {why}, by {_by(choices.persistent)}")
     made: list[Stmt] = [Alloc(b) for b in arrays]
-    elements = choices.items_per_thread or rule.items_per_thread or BLOCK
+    elements = decided.items_per_thread or BLOCK
     for p, s in zip(parts, short, strict=True):
         made += serial(p, row.read_only, elements, s) if isinstance(p, Sweep) else [p]
     return made
@@ -218,28 +228,27 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
     )
 
 
-def _threaded(body: Sequence[Stmt], side: int, row: _Row) -> list[Stmt]:
+def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _Row) -> list[Stmt]:
     """On the threads of a block: in their registers where the schedule, or without one the target's rule, says so."""
-    choices, rule = row.choices, row.rule(body)
-    persistent = rule.persistent if choices.persistent is None else choices.persistent
-    why = f"a thread has {side} rows" if side > 1 else "sums shall follow a maximum"
-    if persistent is False:
-        why = "so says the schedule" if choices.persistent is False else rule.why
-    if persistent or (persistent is None and not choices.online and side == 1):
-        held, why = in_registers(body, row.read_only, choices, decided=persistent is True)
+    choices, decided = row.choices, row.decided(body)
+    online, why = decided.online, decided.why
+    if choices.online:
+        why = "sums shall follow a maximum"
+    elif decided.persistent:
+        held, why = in_registers(body, row.read_only, choices)
         if held is not None:
             row.done.add("persistent")
             row.told.append(f"read once and held by {_by(choices.persistent)}: {why}")
             return held
-    online = rule.online if choices.online is None and persistent is False else choices.online
-    parts = with_sweeps(body, online=online is not False)
+        why = DIGITS if part else why
+        online = choices.online is not False
+    parts = with_sweeps(body, online=bool(online))
     row.done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
-    writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
-    elements = choices.items_per_thread or (max(1, IN_FLIGHT // side) if side > 1 else None)
 
     def items(s: Sweep) -> int:
         """Elements of a sweep whose loads a thread has in flight."""
-        return elements or in_flight(s, writes, rule.items_per_thread)
+        most = decided.items_per_thread or max(1, IN_FLIGHT // side if side > 1 else UNROLLED)
+        return min(most, UNROLLED_STORES) if choices.items_per_thread is None and side == 1 and stores(s) else most
 
     most = max((items(p) for p in parts if isinstance(p, Sweep)), default=0)
     row.told.append(
@@ -248,11 +257,11 @@ def _threaded(body: Sequence[Stmt], side: int, row: _Row) -> list[Stmt]:
     )
     made: list[Stmt] = []
     for n in range(len(parts) - 1, -1, -1):
-        part = parts[n]
-        if isinstance(part, Sweep):
-            made = [*lowered(part, row.read_only, items(part)), *settled(part, made)]
+        one = parts[n]
+        if isinstance(one, Sweep):
+            made = [*lowered(one, row.read_only, items(one)), *settled(one, made)]
         else:
-            made = [part, *made]
+            made = [one, *made]
     return made
 
 

@@ -1,20 +1,21 @@
 """A sweep: nested loops over the columns of a row, as the statements for one column.
 
-Loops ``o < N, t < T on threads, w < W`` whose statements use them only as ``c = (o*T + t)*W + w``, below ``extent``,
-are one loop over c. That is proved for every index expression; without a proof the loops stay as they are.
+The schedule splits the axis of the columns into loops ``o < N, t < T on threads, w < W``, and the first of them names
+that axis (`Column`): their variables are the digits of one index c, below ``extent``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from idgraph.arith import TRUE, Expr, and_, as_expr, is_true, simplify, symbol
+from idgraph.arith import Expr, and_, simplify, symbol
 from idgraph.kernel.defuse import index_exprs, rewritten_inside
 from idgraph.kernel.ir import (
     Accumulate,
     Checked,
     Choose,
+    Column,
     Compute,
     If,
     Load,
@@ -24,6 +25,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.statements import axis_loops
 from idgraph.lower.merge_guards import joined
 
 COLUMN = "c"
@@ -86,7 +88,9 @@ def tidied(body: Sequence[Stmt]) -> list[Stmt]:
     """Without the loops of one step that no message names: their variable is 0 in every index."""
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, Loop) and s.extent == 1 and s.parallel in _ALONE and not _is_named(s):
+        if isinstance(s, Loop) and s.column is not None:
+            made += _tidy_axis(s, s.column)
+        elif isinstance(s, Loop) and _is_left_out(s):
             made += tidied(s.body)
         elif isinstance(s, (Loop, If, Checked)):
             made.append(replace(s, body=tuple(tidied(s.body))))
@@ -95,60 +99,69 @@ def tidied(body: Sequence[Stmt]) -> list[Stmt]:
     return list(joined(made))
 
 
-def _is_named(s: Loop) -> bool:
-    return any(isinstance(x, Checked) and s.var in x.site.loops for x in walk(s.body))
+def _tidy_axis(s: Loop, column: Column) -> tuple[Stmt, ...]:
+    """The loops of one axis without those of one step."""
+    chain = axis_loops(s)
+    kept = [v for v in chain if not _is_left_out(v)]
+    body = tuple(tidied(chain[-1].body))
+    for v in reversed(kept):
+        body = (replace(v, body=body, column=replace(column, loops=len(kept)) if v is kept[0] else None),)
+    return body
+
+
+def _is_left_out(s: Loop) -> bool:
+    named = any(isinstance(x, Checked) and s.var in x.site.loops for x in walk(s.body))
+    return s.extent == 1 and s.parallel in _ALONE and not named
 
 
 def sweep_of(s: Loop) -> Sweep | None:
-    """The loops as a sweep, or None where they are not provably one loop over columns."""
-    chain = [s]
-    while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop):
-        chain.append(chain[-1].body[0])
+    """The loops of one axis as a sweep over its index; None where they do other things than one sweep can."""
+    chain = axis_loops(s)
     if not _runs_as_columns(chain) or any(v.extent == 0 for v in chain):
         return None
-    variables = [symbol(v.var, 0, simplify(v.extent - 1)) for v in chain]
-    total, linear = as_expr(1), as_expr(0)
-    steps: list[Expr] = []
-    for v, x in zip(reversed(chain), reversed(variables), strict=True):
-        steps.append(simplify(total))
-        linear, total = simplify(linear + x * total), simplify(total * v.extent)
+    extent = s.extent if s.column is None else s.column.extent
+    column = symbol(COLUMN, 0, simplify(extent - 1))
+    digits, steps, step = dict[Expr, Expr](), set[int](), 1
+    for v in reversed(chain):
+        rest = column // step
+        digits[symbol(v.var, 0, simplify(v.extent - 1))] = rest if v is s else rest % v.extent
+        step *= 1 if v is s else int(v.extent)
+        steps |= {step} - {1}
+
+    def at(e: Expr) -> Expr:
+        return simplify(e.substitute(digits))
+
     body, conditions = chain[-1].body, list[Expr]()
     while sum(not isinstance(x, Note) for x in body) == 1 and isinstance(body[-1], If):
         inner = body[-1]
-        conditions += inner.condition.args if inner.condition.op == "and" else (inner.condition,)
+        conditions += map(at, inner.condition.args if inner.condition.op == "and" else (inner.condition,))
         body = (*body[:-1], *inner.body)
-    own = {v.var for v in chain}
-    on_row = [c for c in conditions if not c.names & own]
-    extent = _extent([c for c in conditions if c.names & own], linear, variables, steps, total)
-    column = symbol(COLUMN, 0, simplify(extent - 1)) if extent is not None else None
-    if extent is None or column is None:
+    if any(column in c.symbols for c in conditions):
         return None
-    place = {x: as_expr(0) for x in variables[:-1]} | {variables[-1]: column}
-    digits = {
-        x: column // step if n == 0 else column // step % chain[n].extent
-        for n, (x, step) in enumerate(zip(variables, reversed(steps), strict=True))
-    }
     made: list[Plain] = []
     for inner in body:
         if not isinstance(inner, Plain) or (isinstance(inner, If) and not _is_owner(inner)):
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan runs in order, and a sum in memory is not one value of a row
-        moved = rewritten_inside(inner, index=lambda e: _at(e, place), point=lambda e: _at(e, digits))
-        pairs = zip(walk((inner,)), walk((moved,)), strict=True)
-        if not all(_same_indices(old, new, column, linear) for old, new in pairs):
+        moved = rewritten_inside(inner, index=at)
+        if any(_has_digit(e, column, steps) for x in walk((moved,)) for e in index_exprs(x)):
             return None
         made.append(moved)
-    return Sweep(tuple(chain), column, extent, and_(*on_row) if on_row else TRUE, tuple(made))
+    return Sweep(tuple(chain), column, extent, and_(*conditions), tuple(made))
+
+
+def _has_digit(e: Expr, column: Expr, steps: Collection[int]) -> bool:
+    """Whether an index is the same for all columns of a loop's step: it stays outside of that loop."""
+    divides = e.op in ("floordiv", "mod") and column in e.symbols and e.args[1].is_const
+    return (divides and any(int(e.args[1]) % n == 0 for n in steps)) or any(
+        _has_digit(x, column, steps) for x in e.args
+    )
 
 
 def _is_owner(s: If) -> bool:
     """Whether the statements for one column are straight code that reads and writes memory."""
     return all(isinstance(x, Note | Load | Compute | Choose | Store) for x in s.body)
-
-
-def _at(e: Expr, place: dict[Expr, Expr]) -> Expr:
-    return simplify(e.substitute(place))
 
 
 def _runs_as_columns(chain: Sequence[Loop]) -> bool:
@@ -158,38 +171,3 @@ def _runs_as_columns(chain: Sequence[Loop]) -> bool:
     known = all(v.parallel in ("serial", "vectorize", "unroll") or v in threads for v in chain)
     sizes = all(v.extent.is_const for v in (*chain[1:], *threads))
     return known and sizes and len(threads) <= 1 and len(lanes) <= 1 and (not lanes or chain[-1] is lanes[0])
-
-
-def _same_indices(before: Stmt, after: Stmt, column: Expr, linear: Expr) -> bool:
-    """True where the moved indices, at column = linear, provably equal the original ones."""
-    for old, new in zip(index_exprs(before), index_exprs(after), strict=True):
-        back = new.substitute({column: linear})
-        same = old == back or simplify(old) == simplify(back)
-        if not same and (old.is_condition or simplify(old - back) != 0):
-            return False
-    return True
-
-
-def _extent(
-    conditions: Sequence[Expr], linear: Expr, variables: Sequence[Expr], steps: Sequence[Expr], total: Expr
-) -> Expr | None:
-    """The bound of the column: the extent of the loops, or the least bound that the conditions on them give."""
-    found = total
-    own = {n for v in variables for n in v.names}
-    for c in conditions:
-        if c.op not in ("lt", "le") or c.args[1].names & own:
-            return None
-        below, limit = c.args[0], c.args[1] + 1 if c.op == "le" else c.args[1]
-        for n, step in enumerate(steps):
-            # The condition may speak of whole chunks: (o*T + t) < limit is c < limit * W.
-            chunk = linear.substitute({v: as_expr(0) for v in variables[len(variables) - n :]})
-            if simplify(below * step - chunk) == 0:
-                bound = simplify(limit * step)
-                break
-        else:
-            return None
-        if is_true(bound <= found):
-            found = bound
-        elif not is_true(found <= bound):
-            return None
-    return found

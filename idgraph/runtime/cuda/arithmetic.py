@@ -133,7 +133,7 @@ def _positive(builder: Any, x: Any) -> Any:
     return builder.bitcast(builder.and_(builder.bitcast(x, word), ir.Constant(word, 0x7FFFFFFF)), ir.FloatType())
 
 
-def _magnitude(builder: Any, x: Any) -> Any:
+def magnitude(builder: Any, x: Any) -> Any:
     """The instruction that the assembler makes part of its reader; it leaves the bits' mask as one of its own."""
     ir: Any = import_module("llvmlite.ir")
     kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
@@ -162,7 +162,7 @@ def quotients() -> dict[str, Any]:
 
         return intrinsic(quotient)
 
-    told = partial(is_quotient, magnitude=_magnitude)
+    told = partial(is_quotient, magnitude=magnitude)
     return {
         "near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean),
         "small_quotient": of(small_quotient, types.float32),

@@ -3,8 +3,8 @@
 ``tree_OP_TYPE(x, index, group, count)`` combines values of any number of threads along any dimensions, in shared
 memory only, which the simulator can do too. ``block_OP_TYPE(x, count, again)`` does it along threadIdx.x, and
 ``columns_OP_TYPE(x, held, wide, count)`` along threadIdx.y, for threads that reduce rows side by side; with shuffles
-they are those of `idgraph.runtime.cuda.shuffles`. Each gives every thread the same value, bit by bit: the order of the
-operands is fixed by the thread numbers. ``scan_OP_TYPE`` and ``scan_tree_OP_TYPE`` give the exclusive scan and the
+they are those of `idgraph.runtime.cuda.warp_shuffles`. Each gives every thread the same value, bit by bit: the order of
+the operands is fixed by the thread numbers. ``scan_OP_TYPE`` and ``scan_tree_OP_TYPE`` give the exclusive scan and the
 total.
 """
 

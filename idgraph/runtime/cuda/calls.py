@@ -44,6 +44,8 @@ class DeviceArrays:
     def address(self, value: Any) -> int:
         return int(value.__cuda_array_interface__["data"][0])
 
+    pointer = address
+
     def placing(self, value: Any) -> Placing:
         about = value.__cuda_array_interface__
         item = np.dtype(about["typestr"]).itemsize

@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from idgraph.runtime.failed_checks import raise_fault
 from idgraph.runtime.frozen import Part
 
 if TYPE_CHECKING:
-    from idgraph.runtime.frozen import Addresses
     from idgraph.runtime.loaded import Loaded
     from idgraph.runtime.mold import KernelMold, Sizes
 
@@ -246,7 +245,11 @@ class CudaLaunches:
         made._watch()
         return made
 
-    def __call__(self, addresses: Addresses, wait: bool = True) -> None:
+    def direct(self) -> Callable[[Sequence[int], bool], None]:
+        """See `idgraph.runtime.frozen.Launches`."""
+        return self.__call__
+
+    def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
         device = self._device
         before = device.enter()
         try:
@@ -260,7 +263,7 @@ class CudaLaunches:
             if before is not None:
                 device.leave(before)
 
-    def _checked(self, addresses: Addresses, stream: int, wait: bool) -> None:
+    def _checked(self, addresses: Sequence[int], stream: int, wait: bool) -> None:
         device = self._device
         self.check()
         wait = wait and not device.capturing(stream)

@@ -11,15 +11,23 @@ import numpy as np
 from idgraph.codegen.ops import scalars
 from idgraph.codegen.ops.compiled import rebound
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
-from idgraph.runtime.cuda.arithmetic import exclusive, extrema, quotients, rounding, short_exp, short_inverse
+from idgraph.runtime.cuda.approximations import short_forms
+from idgraph.runtime.cuda.arithmetic import (
+    exclusive,
+    extrema,
+    quotients,
+    rounding,
+    short_exp,
+    short_inverse,
+)
 from idgraph.runtime.cuda.atomics import additions
 from idgraph.runtime.cuda.block_reductions import exchanges
 from idgraph.runtime.cuda.dependent_launch import stream_order
 from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 from idgraph.runtime.cuda.pairs import pair_functions, software_bf16
-from idgraph.runtime.cuda.realigned import realigned
-from idgraph.runtime.cuda.shuffles import shuffles
-from idgraph.runtime.cuda.vectors import native_bf16, vectors
+from idgraph.runtime.cuda.unaligned_runs import realigned
+from idgraph.runtime.cuda.vector_access import native_bf16, vectors
+from idgraph.runtime.cuda.warp_shuffles import shuffles
 
 
 def _word_value(word: Any) -> float:
@@ -114,6 +122,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         **quotients(),
         **short_exp(),
         **short_inverse(),
+        **short_forms(cc),
         **exclusive(),
         **stream_order(cc),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.codegen.ops.plain import WORDS
-from idgraph.runtime.cuda.vectors import loader, pointer, register
+from idgraph.runtime.cuda.vector_access import loader, pointer, register
 
 # Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
 _MACHINE = {

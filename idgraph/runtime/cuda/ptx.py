@@ -19,6 +19,7 @@ from idgraph.runtime.cuda.names import namespace
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.runtime.executable import Executable
 from idgraph.runtime.functions import function_of
+from idgraph.runtime.interrupts import told, undisturbed
 
 
 def kernel_functions(program: Executable, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
@@ -69,7 +70,8 @@ def ptx_of(function: Callable[..., Any], given: Sequence[npt.NDArray[Any] | int]
         return from_dtype(a.dtype)[(*(slice(None) for _ in range(max(a.ndim, 1) - 1)), slice(None, None, 1))]
 
     types = tuple(int64 if isinstance(a, int) else array(a) for a in given)
-    return load_cuda().compile_ptx(function, types, cc=cc)[0]
+    with told():
+        return undisturbed(lambda: load_cuda().compile_ptx(function, types, cc=cc)[0])
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

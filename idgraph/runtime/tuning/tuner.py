@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from idgraph.display import Printed, Sheet
-from idgraph.errors import EmitError, IdGraphError, arguments
+from idgraph.errors import EmitError, IdGraphError, arguments, visible
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.rebuild import rebuild
+from idgraph.ir.changed_copy import rebuild
 from idgraph.runtime.cache import KernelCache, versions
 from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.devices import Device, device_text
 from idgraph.runtime.held import prepared
 from idgraph.runtime.program import Program, emit
+from idgraph.runtime.tuning.config_stages import stages
 from idgraph.runtime.tuning.record import Measured, Record, record_of
-from idgraph.runtime.tuning.stages import stages
 from idgraph.runtime.tuning.trials import Array, Timer, difference, is_faster, made_up, shortest, values_of
 from idgraph.schedule.automatic import auto
 from idgraph.schedule.config import RULE, KernelConfig
@@ -92,7 +92,11 @@ class Tuned(Printed):
         order = sorted(self.measured, key=lambda m: (math.isnan(m.us), m.us))
         least = next((m.us for m in order), math.nan)
         rows = tuple(
-            (str(m.config), *(("", "") if math.isnan(m.us) else (f"{m.us:.1f}", f"{m.us / least:.2f}")), m.note)
+            (
+                str(m.config),
+                *(("", "") if math.isnan(m.us) else (f"{m.us:.1f}", f"{m.us / least:.2f}")),
+                visible(m.note),
+            )
             for m in order
         )
         title = f"{self.program.fusion.name} on {self.program.target}: {self.config} ({self.source})"
@@ -175,9 +179,9 @@ class Tuner:
         if folder is not None:
             folder.check()  # not after minutes of measuring
         record = self.measure(plain, rule, inputs, symbols)
+        self._known[key] = record  # first: where the disk is full, nothing is measured again
         if folder is not None:
             folder.put(key, record.to_text())
-        self._known[key] = record
         return Tuned(self.program(fusion, target, record.best), record.best, record.measured, "measured")
 
     def program(self, fusion: Fusion, target: Where, config: KernelConfig) -> Program:

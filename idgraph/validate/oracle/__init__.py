@@ -4,9 +4,9 @@ It sees operations by name and attributes only. It imports no graph, no index ma
 no axis expression: a mistake there cannot hide here.
 """
 
+from idgraph.validate.oracle.element_reads import element_numbers, optional, reads
 from idgraph.validate.oracle.moves import INDEXED
 from idgraph.validate.oracle.numbers import kept_dtype, stored
-from idgraph.validate.oracle.reads import element_numbers, optional, reads
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands
 from idgraph.validate.oracle.symbol_values import bind, shape_of
 from idgraph.validate.oracle.values import ancestors, evaluate

@@ -104,6 +104,15 @@ def _pad(x: Array, left: tuple[int, ...], right: tuple[int, ...], fill: Any) -> 
     return out
 
 
+def unaligned(attrs: Attrs, rank: int, indices: Sequence[Array]) -> list[Array]:
+    """Index arrays without the axes of one element that aligned ones have along the others of ``rank`` axes."""
+    if attrs.get("aligned") is not True:
+        return list(indices)
+    dims = [d % rank for d in numbers(attrs["dims"], {})]
+    before, after = dims[0], rank - 1 - dims[-1]
+    return [i.reshape(i.shape[before : i.ndim - after]) for i in indices]
+
+
 def check_index(index: Array, extent: int, op: str) -> Array:
     """``index`` itself; raises `IndexingError` where a value is outside an axis of ``extent`` elements."""
     wrong = (index < 0) | (index >= extent)
@@ -134,7 +143,8 @@ def picked(op: str, attrs: Attrs, x: Array, indices: Sequence[Array]) -> Array:
             return x[check_index(first, x.shape[0], op)]
         case "index":
             dims = [d % x.ndim for d in numbers(attrs["dims"], {})]
-            checked = [check_index(i, x.shape[d], op) for i, d in zip(indices, dims, strict=True)]
+            own = unaligned(attrs, x.ndim, indices)
+            checked = [check_index(i, x.shape[d], op) for i, d in zip(own, dims, strict=True)]
             return x[(*(slice(None) for _ in range(dims[0])), *checked)]
         case _:
             raise OperationError(f"the oracle knows no operation {op!r} that reads at index values")
@@ -156,6 +166,7 @@ def index_reads(op: str, attrs: Attrs, ids: Array, rank: int, shape: tuple[int, 
         case "index":
             dims = [d % rank for d in numbers(attrs["dims"], {})]
             after = rank - 1 - dims[-1]
-            return np.broadcast_to(ids.reshape((*ids.shape, *(1 for _ in range(after)))), shape)
+            (own,) = unaligned(attrs, rank, [ids])
+            return np.broadcast_to(own.reshape((*own.shape, *(1 for _ in range(after)))), shape)
         case _:
             raise OperationError(f"the oracle knows no index operand of {op!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -50,13 +51,34 @@ UNARY: Final[Mapping[str, Callable[[Array], Array]]] = {
     "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf_array, "reciprocal": lambda x: 1.0 / x,
     "logical_not": lambda x: x == 0, "isnan": lambda x: x != x, "isinf": lambda x: np.isinf(x),
 }  # fmt: skip
+
+
+def _power(a: Array, b: Array) -> Array:
+    """a ** b as C has it; NumPy's own takes the root where one exponent is 0.5, also of -infinity."""
+    return np.power(a, b) if a.dtype.kind != "f" and b.dtype.kind != "f" else np.float_power(a, b)
+
+
+def _shifted(x: Array, n: Array, left: bool) -> Array:
+    """``x`` times 2 to the power of ``n`` modulo 64 or of its negative, rounded down, by plain integers."""
+    one = np.frompyfunc(lambda a, b: a * 2 ** (b % 64) if left else a // 2 ** (b % 64), 2, 1)
+    dtype = np.result_type(x, n)
+    made = one(np.asarray(x).astype(object), np.asarray(n).astype(object))
+    bits = 8 * dtype.itemsize
+    signed = dtype.kind == "i"
+    wrap = np.frompyfunc(
+        lambda a: (int(a) + (2 ** (bits - 1) if signed else 0)) % 2**bits - signed * 2 ** (bits - 1), 1, 1
+    )
+    return np.asarray(wrap(made)).astype(dtype)
+
+
 BINARY: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
     "minimum": np.minimum, "remainder": np.remainder, "fmod": np.fmod, "floor_divide": np.floor_divide,
-    "pow": np.power, "atan2": np.arctan2, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or,
+    "pow": _power, "atan2": np.arctan2, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
     "gt": np.greater, "ge": np.greater_equal, "logical_and": _nonzero(np.logical_and),
     "logical_or": _nonzero(np.logical_or), "logical_xor": _nonzero(np.logical_xor),
+    "shift_left": partial(_shifted, left=True), "shift_right": partial(_shifted, left=False),
 }  # fmt: skip
 POINTWISE: Final = frozenset({*UNARY, *BINARY, "fma", "where"})
 SCANNED: Final = frozenset({"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"})

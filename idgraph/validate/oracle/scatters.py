@@ -13,7 +13,7 @@ import numpy as np
 
 from idgraph.errors import OperationError
 from idgraph.ir.fusion import TensorExpr
-from idgraph.validate.oracle.moves import Array, Attrs, check_index
+from idgraph.validate.oracle.moves import Array, Attrs, check_index, unaligned
 from idgraph.validate.oracle.symbol_values import number, numbers
 
 SCATTERED = frozenset({"scatter", "scatter_add", "index_put"})
@@ -28,7 +28,8 @@ def _places(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Arr
     """The NumPy index of the elements of an array of ``shape`` that are written, in order."""
     if op == "index_put":
         dims = [d % len(shape) for d in numbers(attrs["dims"], {})]
-        found = [check_index(i, shape[d], op) for i, d in zip(indices, dims, strict=True)]
+        own = unaligned(attrs, len(shape), indices)
+        found = [check_index(i, shape[d], op) for i, d in zip(own, dims, strict=True)]
         return (*(slice(None) for _ in range(dims[0])), *found)
     dim = number(attrs["dim"], {}) % len(shape)
     (index,) = indices
@@ -83,6 +84,7 @@ def scatter_reads(e: TensorExpr, k: int, ids: Array, shape: tuple[int, ...], ind
         return np.broadcast_to(ids, targets.shape)
     after = len(shape) - 1 - max(d % len(shape) for d in numbers(e.attrs["dims"], {}))
     try:
-        return np.broadcast_to(ids.reshape((*ids.shape, *(1 for _ in range(after)))), targets.shape)
+        (own,) = unaligned(e.attrs, len(shape), [ids])
+        return np.broadcast_to(own.reshape((*own.shape, *(1 for _ in range(after)))), targets.shape)
     except ValueError as error:
         raise OperationError(f"index {k} of {e.name} does not fit what is written") from error

@@ -80,7 +80,7 @@ class Explorer:
         'ExplorerWidget'
         """
         with LOADING:
-            from idgraph.viz.explorer.widget import widget  # noqa: PLC0415 - loads anywidget
+            from idgraph.viz.explorer.notebook_widget import widget  # noqa: PLC0415 - loads anywidget
 
         return widget(self.data)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from idgraph.arith.cost import cost
 from idgraph.arith.digits import quotients, shortest
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import Terms, combine, divide_base, factors, sum_interval, terms
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, mod, mul, rebuild
 
@@ -67,7 +67,9 @@ def _digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
 
 
 def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
-    """``x//d + k -> (x + k*d)//d`` and the same for a whole term, where that saves an operation."""
+    """``x//d + k -> (x + k*d)//d`` and the same for a whole term, where that saves an operation.
+
+    What is divided does not get a sign: machines divide natural numbers in fewer bits, and without rounding down."""
     moved: list[Expr] = []
     best = cost(from_terms(t, c))
     again = True
@@ -85,7 +87,7 @@ def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
                 extra = {b: k * d} if b is not None else {}
                 new_x = from_terms({x: tx.get(x, 0) + extra.get(x, 0) for x in tx}, cx + (k * d if b is None else 0))
                 new = floordiv(new_x, base.args[1])
-                if new.op != "floordiv" or new in t:
+                if new.op != "floordiv" or new in t or (_is_natural(base.args[0]) and not _is_natural(new_x)):
                     continue
                 trial = {x: w for x, w in t.items() if x is not base and x != b}
                 trial[new] = v
@@ -97,6 +99,11 @@ def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
             if again:
                 break
     return t, c, moved
+
+
+def _is_natural(e: Expr) -> bool:
+    low, _ = sum_interval(*terms(e))
+    return low is not None and low >= 0
 
 
 def _modulo_absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:

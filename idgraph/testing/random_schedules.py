@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from idgraph.ir import Fusion, Mapped, Resize, Tensor
 from idgraph.ir.optable import POINTWISE
 from idgraph.schedule import inline_most, like
-from idgraph.testing.fusions import fusions
+from idgraph.testing.random_fusions import fusions
 
 Draw = st.DrawFn
 Change = Callable[[Tensor], object]

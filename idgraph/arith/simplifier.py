@@ -17,11 +17,11 @@ from idgraph.arith import (
     rules_symbolic,
     rules_xor,
 )
-from idgraph.arith.assume import assume
-from idgraph.arith.cheapest import cheapest
-from idgraph.arith.cost import cost
+from idgraph.arith.assumptions import assume
 from idgraph.arith.engine import Step, derivation, normal
 from idgraph.arith.enumerate import closure
+from idgraph.arith.expr_cost import cost
+from idgraph.arith.fewest_operations import cheapest
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,

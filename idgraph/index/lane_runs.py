@@ -66,7 +66,7 @@ def bounded_loads(access: Loading) -> dict[Expr, Expr]:
     found: dict[Expr, Expr] = {}
     for condition in access.load_bounds:
         for s in condition.symbols:
-            if s.name in access.loads and condition.op == "lt" and condition.args[0] is s:
+            if s.name in access.loads and condition.op == "lt" and condition.args[0] == s:
                 found[s] = symbol(s.name, 0, simplify(condition.args[1] - 1))
     return found
 

@@ -55,32 +55,40 @@ def evaluate(e: Expr, env: Mapping[str, int]) -> int | bool:
     """
     if not isinstance(env, (dict, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArithError(f"values are given by name, got {type(env).__name__}", hint='such as {"i0": 3}')
-    values: dict[Expr, int | bool] = {}
+    values: dict[int, int | bool] = {}  # by the identity of nodes with operands: asking a node for its hash costs more
+    if not e.args:
+        return cast("int | bool", _known(e, values, env))
     work = [e]
     while work:
         node = work[-1]
-        if node in values:
+        if id(node) in values:
             work.pop()
             continue
-        if node.op == "where":
-            cond = node.args[0]
-            if cond not in values:
-                work.append(cond)
+        needed = node.args
+        if node.op == "where":  # the branch that is not taken may have no value
+            cond = _known(needed[0], values, env)
+            if cond is None:
+                work.append(needed[0])
                 continue
-            branch = node.args[1] if values[cond] else node.args[2]
-            if branch not in values:
-                work.append(branch)
-                continue
-            values[node] = values[branch]
-            work.pop()
+            needed = (needed[1 if cond else 2],)
+        args = [_known(a, values, env) for a in needed]
+        if None in args:
+            work.extend(a for a, v in zip(needed, args, strict=True) if v is None)
             continue
-        missing = [a for a in node.args if a not in values]
-        if missing:
-            work.extend(missing)
-            continue
-        values[node] = _value(node, [values[a] for a in node.args], env)
+        found = cast("list[int | bool]", args)
+        values[id(node)] = found[0] if node.op == "where" else _value(node, found, env)
         work.pop()
-    return values[e]
+    return values[id(e)]
+
+
+def _known(node: Expr, values: Mapping[int, int | bool], env: Mapping[str, int]) -> int | bool | None:
+    """The value of a number or symbol, and of a node that has been evaluated; None of another."""
+    if node.args:
+        return values.get(id(node))
+    if node.op == "const":
+        return bool(node.value) if node.cond else node.value
+    value = env.get(node.name)
+    return value if type(value) is int else _value(node, [], env)
 
 
 def _value(node: Expr, args: list[int | bool], env: Mapping[str, int]) -> int | bool:

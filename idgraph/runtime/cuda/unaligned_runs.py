@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from idgraph.codegen.ops.plain import REALIGNED, REALIGNED_WORDS
-from idgraph.runtime.cuda.vectors import bits_of, decoded, register
+from idgraph.runtime.cuda.vector_access import bits_of, decoded, register
 
 Funnel = Callable[[Any, Any, Any, Any], Any]
 WORD = 4  # bytes
@@ -23,36 +23,43 @@ def realigned() -> dict[str, Any]:
 def covering(builder: Any, data: Any, at: Any, width: int, size: int, last: Any, funnel: Funnel) -> list[Any]:
     """The 32-bit words of ``width`` elements of ``size`` bytes from element ``at`` on: two aligned vectors, shifted.
 
-    ``data`` points to the first element. ``funnel(builder, low, high, bits)`` shifts two words right, into one. Both
+    ``data`` points to the first element; ``at`` and ``last`` are unsigned, of 32 bits where no element of the array has
+    a larger number. ``funnel(builder, low, high, bits)`` shifts two words right, into one. Both
     vectors hold an element that is wanted. The second one, where it begins behind ``last``, is read element by element,
     the last element of the array in the place of those outside.
     """
     ir: Any = import_module("llvmlite.ir")
-    long, word = ir.IntType(64), ir.IntType(32)
+    number, word = at.type, ir.IntType(32)
     count = width * size // WORD
     vector = ir.VectorType(word, count) if count > 1 else word
     cell = ir.IntType(8 * size)
     cells = builder.bitcast(data, cell.as_pointer())
 
+    def offset_of(n: Any) -> Any:
+        return n if number.width == 64 else builder.zext(n, ir.IntType(64))
+
     def vector_at(first: Any) -> Any:
-        found = builder.load(builder.bitcast(builder.gep(cells, [first]), vector.as_pointer()))
+        # Whole vectors apart, so that the address is one multiplication and addition.
+        whole = builder.lshr(first, ir.Constant(number, width.bit_length() - 1))
+        vectors = builder.bitcast(cells, vector.as_pointer())
+        found = builder.load(builder.gep(vectors, [offset_of(whole)]))
         found.align = width * size
         return found
 
-    down = ir.Constant(long, -width)
-    end = builder.add(at, ir.Constant(long, width - 1))
+    down = ir.Constant(number, -width)
+    end = builder.add(at, ir.Constant(number, width - 1))
     high = builder.and_(end, down)
     first = vector_at(builder.and_(at, down))
     with builder.if_else(builder.icmp_unsigned("<=", high, last), likely=True) as (inside, across):
         with inside:
             whole, from_whole = vector_at(high), builder.block
         with across:
-            most = builder.add(last, ir.Constant(long, width - 1))
+            most = builder.add(last, ir.Constant(number, width - 1))
             parts: list[Any] = []
             for n in range(width):
-                place = builder.add(high, ir.Constant(long, n))
+                place = builder.add(high, ir.Constant(number, n))
                 behind = builder.icmp_unsigned(">", place, most)
-                one = builder.load(builder.gep(cells, [builder.select(behind, most, place)]))
+                one = builder.load(builder.gep(cells, [offset_of(builder.select(behind, most, place))]))
                 one.align = size
                 parts.append(one)
             single, from_single = _packed(builder, parts, vector, size), builder.block
@@ -60,7 +67,8 @@ def covering(builder: Any, data: Any, at: Any, width: int, size: int, last: Any,
     second.add_incoming(whole, from_whole)
     second.add_incoming(single, from_single)
     words = [_word(builder, v, n, count) for v in (first, second) for n in range(count)]
-    offset = builder.trunc(builder.and_(at, ir.Constant(long, width - 1)), word)
+    offset = builder.and_(at, ir.Constant(number, width - 1))
+    offset = offset if number == word else builder.trunc(offset, word)
     return shifted(builder, words, builder.mul(offset, ir.Constant(word, size)), size, funnel)
 
 
@@ -114,6 +122,12 @@ def _found(context: Any, builder: Any, signature: Any, args: Any, width: int) ->
     return covering(builder, data, args[3], width, bits_of(kind.dtype) // 8, args[4], _funnel)
 
 
+def _number(at: Any, last: Any) -> Any:
+    """The type that two numbers of elements are compared in."""
+    types: Any = import_module("numba.cuda.types")
+    return types.uint32 if at == last == types.uint32 else types.uint64
+
+
 def _elements(width: int) -> Any:
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
@@ -135,7 +149,8 @@ def _elements(width: int) -> Any:
                 builder.store(decoded(context, builder, part, element, held), to)
             return context.get_dummy_value()
 
-        return types.void(registers, types.int64, array, types.uint64, types.uint64), codegen
+        number = _number(at, last)
+        return types.void(registers, types.int64, array, number, number), codegen
 
     return intrinsic(rload)
 
@@ -150,6 +165,7 @@ def _words(count: int) -> Any:
                 builder.store(word, register(context, builder, signature.args[0], args[0], args[1], n))
             return context.get_dummy_value()
 
-        return types.void(registers, types.int64, array, types.uint64, types.uint64), codegen
+        number = _number(at, last)
+        return types.void(registers, types.int64, array, number, number), codegen
 
     return intrinsic(rwload)

@@ -7,6 +7,7 @@ for the same rows by one kernel has the same loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from idgraph.errors import ScheduleError, user_line
 from idgraph.ir import loop_steps
@@ -69,6 +70,16 @@ def _check(
 ) -> None:
     """Raise `ScheduleError` for a position that is not a loop, or is named twice, and for numbers that no block has."""
     count, of = len(tensor.loop), f"row_loops of {tensor.name}"
+    lists: dict[str, object] = {"axes": axes, "columns": columns}
+    for what, given in lists.items():
+        if (
+            not isinstance(given, Sequence) or len(cast("Sequence[object]", given)) > count
+        ):  # before it is walked: it may have no end
+            raise ScheduleError(
+                f"row_loops: {what} of {tensor.name} are a list of at most {count} loop positions",
+                where=user_line(),
+                hint="such as row_loops((0,), (1,))",
+            )
     named = [*axes, *columns]
     wrong = [p for p in named if not loop_steps.is_int(p) or not 0 <= p < count or named.count(p) > 1]
     if wrong or not named:

@@ -11,7 +11,7 @@ from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.fuse.access_digits import Form, form_of
 from idgraph.fuse.align import question
 from idgraph.fuse.causes import CAUSES, Difference, agree, difference
-from idgraph.fuse.launched import Launched, launched
+from idgraph.fuse.launch_groups import Launched, launched
 from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.overlap import elements_of_both, points_that_touch
 from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from idgraph.arith.assume import strongest
+from idgraph.arith.assumptions import strongest
 from idgraph.arith.enumerate import first_failure, sampled_failure
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr
-from idgraph.arith.simplify import Facts, read, read_facts, simplify, trace
+from idgraph.arith.simplifier import Facts, read, read_facts, simplify, trace
 from idgraph.arith.work import at_most
 from idgraph.display import Printed
 from idgraph.errors import arguments

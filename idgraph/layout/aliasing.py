@@ -44,7 +44,7 @@ class NoAlias:
         return f"not a view: {self.because}"
 
 
-@arguments(OperationError)
+@arguments(OperationError, first=True)
 def alias(fusion: Fusion, tensor: Tensor) -> Alias | NoAlias:
     """Whether ``tensor`` is a view of an input, with strides and offset in elements; or the operation that stops it.
 

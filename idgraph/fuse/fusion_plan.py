@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import ScheduleError, arguments, one_line
-from idgraph.fuse.explain import obstacles
-from idgraph.fuse.launched import count, operations
+from idgraph.fuse.explanations import obstacles
+from idgraph.fuse.launch_groups import count, operations
 from idgraph.fuse.obstacle import Obstacles
+from idgraph.fuse.ordered import ordered_launches
 from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.device import device_of
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
 from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
+from idgraph.schedule.automatic import give_loops, take_ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,8 @@ class Plan(Printed):
 def plan(fusion: Fusion) -> Plan:
     """Which operations of ``fusion`` share a kernel where `auto` schedules it; the fusion stays as it is.
 
-    Raises what scheduling and emitting raise.
+    Launches that wait for each other one by one are told from the loop nests; others are lowered, to see which of them
+    share a launch. Raises what scheduling and, for those, emitting raise.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -128,6 +132,7 @@ def plan(fusion: Fusion) -> Plan:
     with one_line():
         given, made = copy_fusion(fusion), copy_fusion(fusion)
         before = count(given)
-        auto(made)
-        kernels = launches(made)
-        return Plan(operations(made, kernels), before, len(kernels), given, made)
+        take_ways(made, None, device_of("H200"))
+        found = ordered_launches(made, give_loops(made).loops)
+        kernels = operations(made, launches(made)) if found is None else found
+        return Plan(kernels, before, len(kernels), given, made)

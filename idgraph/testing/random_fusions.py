@@ -13,7 +13,7 @@ from idgraph.ir import Fusion, Tensor, indexed, ops
 from idgraph.ir import composite as rows
 from idgraph.ir import movement as moves
 from idgraph.ir.registry import apply
-from idgraph.testing.shapes import shapes
+from idgraph.testing.random_shapes import shapes
 
 Draw = st.DrawFn
 

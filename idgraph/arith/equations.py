@@ -15,15 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from idgraph.arith.assume import replace
-from idgraph.arith.cost import cost
+from idgraph.arith.assumptions import replace
+from idgraph.arith.expr_cost import cost
 from idgraph.arith.gf2 import solve_bits
 from idgraph.arith.linear import Terms, combine, factors, terms
 from idgraph.arith.nodes import Expr, as_expr, const, floordiv, from_terms, mod, mul, xor
 from idgraph.arith.periods import Fact, between
-from idgraph.arith.prove import is_true
+from idgraph.arith.proofs import is_true
 from idgraph.arith.ranges import interval
-from idgraph.arith.simplify import simplify
+from idgraph.arith.simplifier import simplify
 
 _ROUNDS = 64
 

@@ -24,7 +24,7 @@ from idgraph.layout.orders import Order, memory_order, offered
 ASSUMED = 1024  # elements of an axis whose size is a symbol, where costs are compared
 
 
-@arguments(OperationError)
+@arguments(OperationError, first=True)
 def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") -> Decisions:
     """The memory format of each output and of each tensor that is stored between kernels.
 

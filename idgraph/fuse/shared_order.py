@@ -1,0 +1,140 @@
+"""Loops that two operations have in common: cut where either jumps, in one order, over all that either touches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+
+from idgraph.fuse.access_digits import Digit, Form, refined
+from idgraph.ir import Tensor
+
+
+def common_loops(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
+    """Give both the loops in which they go through the buffer, in one order, those that go over one element behind.
+
+    ``fa`` and ``fb`` are the digits of their accesses, loop by loop. Returns the number of leading loops that both have
+    and neither reduces.
+
+    >>> from idgraph.fuse.access_digits import Digit
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, y = f.input("x", shape=(1, 8)), f.input("y", shape=(4, 8))
+    >>> t, u = ig.exp(x), x * y
+    >>> _ = f.output(t, u)
+    >>> rows, columns = Digit(4, (0, 0)), Digit(8, (0, 1))
+    >>> common_loops(t, u, Form((0, 0), ((), (columns,))), Form((0, 0), ((rows,), (columns,))))
+    1
+    >>> [str(d.extent) for d in u.loop]
+    ['8', '4']
+    """
+    for t in (a, b):  # as the forms count loops: kept ones, then reduced ones
+        _ordered(t, sorted(range(len(t.loop)), key=lambda n: t.loop[n].kind == "reduction"))
+    units = {d.stride for d in (*fa.digits, *fb.digits)}
+    if turned(a, fa, fb):
+        fa = Form(fb.first, fb.loops)
+    mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
+    _widen_digits(a, b, mine, theirs, _offsets(fa, fb))
+    reduced = {d.stride for t, digits in ((a, mine), (b, theirs)) for k, d in enumerate(digits)
+               if d.moves and t.loop[k].kind == "reduction"}  # fmt: skip
+    order = [d.stride for d in theirs if d.moves]
+    order = [x for x in dict.fromkeys(order) if x not in reduced] + [x for x in dict.fromkeys(order) if x in reduced]
+    for t, digits in ((a, mine), (b, theirs)):
+        places = [order.index(d.stride) if d.moves and d.stride in order else len(order) for d in digits]
+        ranked = sorted(range(len(digits)), key=lambda n: (places[n], n))
+        _ordered(t, ranked)
+        digits[:] = [digits[n] for n in ranked]
+    count = 0
+    for k, (x, y) in enumerate(zip(mine, theirs)):
+        if x.stride != y.stride or not x.moves or x.stride in reduced or str(a.loop[k].extent) != str(b.loop[k].extent):
+            break
+        count = k + 1
+    return count
+
+
+def _ordered(t: Tensor, order: Sequence[int]) -> None:
+    """The loops in this order, outermost first."""
+    if list(order) != sorted(order):
+        t.reorder({n: k for k, n in enumerate(order)})
+
+
+def _offsets(fa: Form, fb: Form) -> tuple[int, ...]:
+    """How much later ``b`` begins, axis by axis."""
+    return tuple(y - x for x, y in zip(fa.first, fb.first, strict=True))
+
+
+def _widen_digits(
+    a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: tuple[int, ...]
+) -> None:
+    """The loops along an axis that each side goes through by one digit, over all coordinates that either touches."""
+    for axis, later in enumerate(offsets):
+        one, other = ([k for k, d in enumerate(x) if d.stride[axis : axis + 1] != (0,) and d.moves and d.extent > 1]
+                      for x in (mine, theirs))  # fmt: skip
+        if len(one) != 1 or len(other) != 1:
+            continue
+        (k,), (n,) = one, other
+        x, y = mine[k], theirs[n]
+        if x.stride != y.stride or x.stride[axis] != 1 or sum(map(abs, x.stride)) != 1:
+            continue
+        start, stop = min(0, later), max(x.extent, later + y.extent)
+        for t, at, left, right in ((a, k, -start, stop - x.extent), (b, n, later - start, stop - later - y.extent)):
+            if left or right:
+                t.resize(at, left, right)
+
+
+def widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
+    """Loops of both over all coordinates that either touches, where each loop runs along one axis."""
+    if len(fa.loops) != len(fb.loops) or any(len(x) > 1 for x in (*fa.loops, *fb.loops)):
+        return
+    plan: list[tuple[int, int, int, int]] = []
+    for n, (x, y) in enumerate(zip(fa.loops, fb.loops)):
+        if not x or not y:
+            if [d.extent for d in x] != [d.extent for d in y]:
+                return
+            continue
+        if x[0].stride != y[0].stride or sum(map(abs, x[0].stride)) != 1 or min(x[0].stride) < 0:
+            return
+        axis = x[0].stride.index(1)
+        low, high = fa.first[axis], fa.first[axis] + x[0].extent
+        other, end = fb.first[axis], fb.first[axis] + y[0].extent
+        start, stop = min(low, other), max(high, end)
+        plan.append((n, low - start, stop - high, n))
+        plan.append((n, other - start, stop - end, -1))
+    for n, left, right, whose in plan:
+        if left or right:
+            (b if whose < 0 else a).resize(n, left, right)
+
+
+def turned(a: Tensor, fa: Form, fb: Form) -> bool:
+    """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed."""
+    back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
+    same = [[d.stride for d in loop] for loop in fa.loops]
+    theirs = [[d.stride for d in loop] for loop in fb.loops]
+    if len(same) != len(theirs) or any(len(x) > 1 or y not in (x, z) for x, y, z in zip(same, theirs, back)):
+        return False
+    for k, loop in enumerate(fa.loops):
+        if loop and theirs[k] != same[k]:
+            a.stride(k, loop[0].extent - 1, -1, loop[0].extent)
+    return True
+
+
+def reorder(a: Tensor, fa: Form, fb: Form) -> None:
+    """Loops of ``a`` cut into digits and put into the order in which ``b`` has them."""
+    units = {d.stride for d in (*fa.digits, *fb.digits)}
+    mine = _cut(a, fa, units)
+    theirs = [x for d in fb.digits for x in refined(d, units)]
+    rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
+    order = sorted(rank, key=lambda n: (rank[n], n))
+    a.reorder({n: k for k, n in enumerate(order)})
+
+
+def _cut(t: Tensor, form: Form, units: Collection[tuple[int, ...]]) -> list[Digit]:
+    """Loops of ``t`` split into digits, and the digits of each loop."""
+    found: list[Digit] = []
+    at = 0
+    for loop in form.loops:
+        parts = [x for d in loop for x in refined(d, units)] or [Digit(1, ())]
+        for k in range(1, len(parts)):
+            t.split(at + k - 1, prod(x.extent for x in parts[k:]))
+        found += parts
+        at += len(parts)
+    return found

@@ -1,0 +1,106 @@
+"""prove_checks: checks of indices whose ranges are known are dropped.
+
+An index that a program computes (positions scaled to a picture, numbers clamped to a table's length, bytes that address
+256 rows) cannot leave its axis. Its variable gets the range; the check, its branch and its report go, and 32 bits hold
+the address. The range follows from the arithmetic, with room for every rounding (`idgraph.passes.value_ranges`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.arith import TRUE, Expr, simplify, symbol
+from idgraph.kernel.defuse import all_sets, rewritten
+from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Let, Loop, Single, Stmt, walk
+from idgraph.passes.value_ranges import Range, Ranges
+
+LIMIT = 1 << 62  # of an index: sums of several stay numbers of 64 bits
+Body = tuple[Stmt, ...]
+Found = dict[str, Range | None]
+
+
+def with_proved_checks(kernel: Kernel) -> Kernel:
+    """prove_checks: checks of indices whose ranges are known are dropped.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   where a in _, _
+    ...   buffer i: int64[4] input "i"
+    ...   buffer x: float32[7] input "x"
+    ...   buffer y: float32[4] output "y"
+    ...   for r < 4:
+    ...     t0: int64 = i[r]
+    ...     t1: int64 = maximum(t0, 0)
+    ...     t2: int64 = minimum(t1, 6)
+    ...     let a = t2
+    ...     check (a >= 0) & (a < 7), of a, site "x", axis 0, extent 7, index "i", in "y", at "f.py:1":
+    ...       t3: float32 = x[a]
+    ...       y[r] = t3
+    ... ''')
+    >>> print(with_proved_checks(k))
+    kernel k():
+      where a in 0, 6
+      buffer i: int64[4] input "i"
+      buffer x: float32[7] input "x"
+      buffer y: float32[4] output "y"
+      for r < 4:
+        t0: int64 = i[r]
+        t1: int64 = maximum(t0, 0)
+        t2: int64 = minimum(t1, 6)
+        let a = t2
+        t3: float32 = x[a]
+        y[r] = t3
+    """
+    checks = {s.condition for s in walk(kernel.body) if isinstance(s, Checked)}
+    if not checks:
+        return kernel
+    found: Found = {}
+    _collect(kernel.body, Ranges(), found)
+    known = {n: symbol(n, int(r.lo), int(r.hi)) for n, r in found.items() if r is not None}
+    proved = {c for c in checks if c.names & known.keys() and simplify(_narrowed(c, known)) is TRUE}
+    if not proved:
+        return kernel
+    used = {n: s for n, s in known.items() if any(n in c.names for c in proved)}
+    return replace(kernel, body=_without(kernel.body, proved, used))
+
+
+def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found) -> None:
+    """Bring ``found``, the ranges of index variables, and ``ranges`` up to date behind the statements of ``body``."""
+    for s in body:
+        match s:
+            case Loop() if s.extent == 1:
+                _collect(s.body, ranges, found)
+            case Loop() | If() | Single() | Lanes() | Checked():
+                changed = all_sets((s,))
+                for name in changed:
+                    ranges.known.pop(name, None)
+                _collect(s.body, ranges.without(changed), found)
+            case Let(name, value):
+                r = ranges.of(value, "int64")
+                r = r if r is not None and not r.nan and r.within(-LIMIT, LIMIT) else None
+                before = found.get(name, r)
+                found[name] = None if r is None or before is None else r.joined(before)
+            case _:
+                ranges.learn(s)
+
+
+def _narrowed(e: Expr, known: dict[str, Expr]) -> Expr:
+    changed = {s: known[s.name] for s in e.symbols if s.name in known}
+    return e.substitute(changed) if changed else e
+
+
+def _without(body: Sequence[Stmt], proved: set[Expr], known: dict[str, Expr]) -> Body:
+    def narrowed(e: Expr) -> Expr:
+        return _narrowed(e, known)
+
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Checked) and s.condition in proved:
+            made += _without(s.body, proved, known)
+            continue
+        if isinstance(s, Loop | If | Single | Lanes | Checked):
+            s = replace(s, body=_without(s.body, proved, known))
+        made.append(rewritten(s, index=narrowed))
+    return tuple(made)
