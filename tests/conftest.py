@@ -4,6 +4,8 @@ skipping GPU tests where there is no GPU."""
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -62,6 +64,21 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads() -> Generator[None]:
+    """A test leaves the thread counts of numba and torch as they were: what is measured and kept is for a count."""
+    before = _thread_counts()
+    yield
+    after = _thread_counts()
+    assert {name: after[name] for name in before} == before, "the test changed a thread count"
+
+
+def _thread_counts() -> dict[str, int]:
+    """Of this thread, for the libraries that are loaded."""
+    found = {name: sys.modules.get(name) for name in ("numba", "torch")}
+    return {name: int(m.get_num_threads()) for name, m in found.items() if hasattr(m, "get_num_threads")}
 
 
 @pytest.hookimpl(trylast=True)

@@ -17,7 +17,8 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -127,19 +128,32 @@ class Row:
 def measure(name: str, rows: int, threads: int, seconds: float) -> Row:
     """Values, then times in turns."""
     eager, given = case_of(name, rows)
-    torch.set_num_threads(threads)
-    import_module("numba").set_num_threads(threads)
-    own = ig.compile(ig.from_torch(eager, given), "cpu")
-    want, found = eager(*given), own(*given)
-    right = all(_is_right(w, x) for w, x in zip(_all(want), _all(found), strict=True))
-    times: dict[Callable[..., Any], list[float]] = {eager: [], own: []}
-    began = time.perf_counter()
-    while time.perf_counter() - began < seconds or len(times[own]) < 3:
-        for f, readings in times.items():
-            readings.append(_window(f, given))
+    times: dict[Callable[..., Any], list[float]] = {}
+    with _on(threads):
+        own = ig.compile(ig.from_torch(eager, given), "cpu")
+        want, found = eager(*given), own(*given)
+        right = all(_is_right(w, x) for w, x in zip(_all(want), _all(found), strict=True))
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds or len(times.get(own, ())) < 3:
+            for f in (eager, own):
+                times.setdefault(f, []).append(_window(f, given))
     eager_us, us = (float(np.percentile(times[f], 10)) * 1e6 for f in (eager, own))
     shown = rows if name in NAMES else len(given[0])
     return Row(name, shown, threads, right, round(eager_us, 1), round(us, 1), round(eager_us / us, 3))
+
+
+@contextmanager
+def _on(threads: int) -> Generator[None]:
+    """torch and numba with so many threads, and with as many as before afterwards."""
+    numba = import_module("numba")
+    before = torch.get_num_threads(), numba.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        numba.set_num_threads(threads)
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
 
 
 def case_of(name: str, rows: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
