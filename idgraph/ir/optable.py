@@ -206,6 +206,11 @@ _ROWS: Final = (
         "short_tanh_log1p", 1, "tanh(log(1 + x)) of x at least 0, rounded to 16 bits", None, "tanh_log1p({0})",
         cycles="special", steps=6, above_zero=_SAFE,
     ),
+    Operation("short_expm1", 1, "e ** x - 1, rounded to 16 bits", None, "near_expm1({0})", cycles="special", steps=7),
+    Operation(
+        "short_tanh", 1, "Hyperbolic tangent, rounded to 16 bits", None, "near_tanh({0})", cycles="special", steps=11,
+        errors="sum",
+    ),
     Operation("short_div", 2, "a / b, rounded to 16 bits", None, "short_div({0}, {1})", cycles="special"),
     Operation("short_reciprocal", 1, "1 / x, rounded to 16 bits", None, "inverse({0})", cycles="special"),
     _fast("short_sqrt", 1, "Square root, rounded to 16 bits", "short_sqrt({0})"),

@@ -8,6 +8,9 @@ by 1/64 of a unit in the last place of what is rounded. e ** x as 2 ** (x * log2
 A function of a function may have a form of its own. 1 + tanh(x) = 2 / (1 + e ** -2x) has no difference in it and is
 right to its last places where tanh is near -1; so have 1 - tanh(x), 1 - sigmoid(x), and 1 + erf(x) = erfc(-x). With
 1 + x as y, tanh(log(y)) = (y ** 2 - 1) / (y ** 2 + 1).
+
+tanh and e ** x - 1 alone are a difference of 1 and a power, in which 4 bits cancel at most: below 1/16 they are the
+first terms of their series.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ LARGEST: Final = 88.73  # arguments of exp, up to a sign, whose results are norm
 EXP: Final = LARGEST * (2.0**-24 + 2.0**-26) + 2.0**-22  # the product with log2(e), log2(e) itself, the instruction
 LOGISTIC: Final = EXP + 2.0**-23 + 2.0**-24  # the reciprocal, the sum
 QUOTIENT: Final = 2.0**-22
+EXPM1: Final = EXP + 2.0**-23
+TANH: Final = 2.0**-18  # at 1/16, where e ** -2x is off by 2 ** -22 and 1 less it is an eighth
 FORMS: Final[Mapping[str, tuple[str, float]]] = {
     "exp": ("short_exp", EXP), "sigmoid": ("short_sigmoid", LOGISTIC), "div": ("short_div", QUOTIENT),
     "reciprocal": ("short_reciprocal", QUOTIENT), "rsqrt": ("short_rsqrt", QUOTIENT),
-    "sqrt": ("short_sqrt", QUOTIENT),
+    "sqrt": ("short_sqrt", QUOTIENT), "expm1": ("short_expm1", EXPM1), "tanh": ("short_tanh", TANH),
 }  # fmt: skip
 """The short form of an operation and the largest relative error that it adds."""
 ERFC: Final = 5.5e-6

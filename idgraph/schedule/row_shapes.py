@@ -30,6 +30,7 @@ LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line 
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
+MORE_HELD = 40  # elements of a row that a thread of half as many takes instead, where fewer threads are idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     fit = writes and not alone
     if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(columns):
         threads *= 2
+    if fit and threads > BLOCK and _is_short(columns) and _fuller(count, lanes, threads):
+        threads //= 2
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
     if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
@@ -108,6 +111,15 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
         else "rows enough for all processors"
     )  # fmt: skip
     return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+
+
+def _fuller(count: int, lanes: int, threads: int) -> bool:
+    """Whether half as many threads do one more piece of a row or two, and fewer of them are idle in the last one.
+
+    5 120 elements of 16 bits are two and a half pieces of 256 threads, and five of 128.
+    """
+    pieces, halves = -(-count // (lanes * threads)), -(-count // (lanes * (threads // 2)))
+    return halves * lanes <= MORE_HELD and halves < 2 * pieces
 
 
 def _uncut(space: Space, count: int, lanes: int, threads: int) -> int:

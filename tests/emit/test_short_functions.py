@@ -29,8 +29,16 @@ def every(dtype: DType) -> Array:
 
 def exact(name: str, x: Array) -> Array:
     with np.errstate(all="ignore"):
-        e = np.exp(x.astype(np.float64) if name == "exp" else -x.astype(np.float64))
-        return e if name == "exp" else 1.0 / (1.0 + e)
+        wide = x.astype(np.float64)
+        match name:
+            case "exp":
+                return np.exp(wide)
+            case "expm1":
+                return np.expm1(wide)
+            case "tanh":
+                return np.tanh(wide)
+            case _:
+                return 1.0 / (1.0 + np.exp(-wide))
 
 
 def ulps(found: Array, wanted: Array, dtype: DType) -> Array:
@@ -78,7 +86,7 @@ def test_the_error_that_the_instruction_may_have(name: str, dtype: DType, away: 
 
 @pytest.mark.parametrize("dtype", KINDS)
 def test_kernels_take_the_short_forms(dtype: DType) -> None:
-    for name in ("exp", "sigmoid"):
+    for name in ("exp", "sigmoid", "expm1", "tanh"):
         p = program(name, 4096, dtype, dtype)
         assert {s.op for k in p.kernels for s in walk(k.body) if isinstance(s, Compute)} >= {f"short_{name}"}
         text = "".join(str(x) for x in compile_ptx(p))
@@ -92,7 +100,7 @@ def test_results_of_32_bits_keep_the_long_form() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", KINDS)
-@pytest.mark.parametrize("name", ["exp", "sigmoid"])
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "expm1", "tanh"])
 def test_errors_on_the_device(name: str, dtype: DType) -> None:
     x = every(dtype)
     with np.errstate(all="ignore"):

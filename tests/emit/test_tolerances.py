@@ -18,7 +18,7 @@ from idgraph.ir import DType
 from idgraph.kernel.ir import Compute, Kernel, Load, Local, Store, walk
 from idgraph.passes.short_functions import ERFC as ERFC_ERROR
 from idgraph.passes.short_functions import shortened
-from idgraph.runtime.cuda.approximations import ERFC, LARGE
+from idgraph.runtime.cuda.approximations import ERFC, EXPM1, LARGE, NEAR, TANH
 from idgraph.runtime.program import stages
 from tests.emit.test_short_functions import KINDS, Array, every, ulps
 
@@ -77,6 +77,23 @@ def tanh_log1p(x: Array, away: int) -> Array:
     return single(top * single(flushed(1 / single(top + np.float32(2)).astype(np.float64) * (1 + away * 2.0**-23))))
 
 
+def near_expm1(x: Array, away: int) -> Array:
+    p = np.full(x.shape, np.float32(EXPM1[-1]))
+    for c in EXPM1[-2::-1]:
+        p = fma(p, x, np.float32(c))
+    return np.where(np.abs(x) < NEAR, single(p * x), single(fast_exp(x, away) - np.float32(1)))
+
+
+def near_tanh(x: Array, away: int) -> Array:
+    """1 less a power of e, and rcp.approx.ftz of 1 and it, both off to the same side."""
+    a, square = np.abs(x), single(x * x)
+    power = fast_exp(single(a * np.float32(-2)), away)
+    inverse = single(1 / single(np.float32(1) + power).astype(np.float64) * (1 - away * 2.0**-23))
+    whole = np.copysign(single(single(np.float32(1) - power) * inverse), x)
+    p = single(fma(square, np.full(x.shape, np.float32(TANH[1])), np.float32(TANH[0])) * square)
+    return np.where(a < NEAR, fma(p, x, x), whole)
+
+
 def near(exact: Any, away: int) -> Array:
     """A float32 that is off by 2 ** -22 of the value."""
     return single(exact * (1 + away * 2.0**-22))
@@ -100,6 +117,10 @@ def approximate(op: str, away: int, x: Array, *rest: Array) -> Array:
             return one_plus_erf(x, away)
         case "short_one_minus_erf":
             return one_plus_erf(-x, away)
+        case "short_expm1":
+            return near_expm1(x, away)
+        case "short_tanh":
+            return near_tanh(x, away)
         case "short_tanh_log1p":
             return tanh_log1p(x, away)
         case "short_sqrt":
@@ -127,6 +148,7 @@ EXACT: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "tanh": np.tanh,
     "exp": np.exp, "log1p": np.log1p, "square": np.square, "abs": np.abs, "maximum": np.maximum, "cast": np.positive,
     "sqrt": np.sqrt, "sigmoid": sigmoid64, "erf": erf64,
+    "expm1": np.expm1, "gt": np.greater, "where": lambda c, a, b: np.where(c != 0, a, b),
 }  # fmt: skip
 
 
@@ -203,6 +225,10 @@ def softplus(x: Tensor) -> Tensor:
     return ig.log1p(ig.exp(x))
 
 
+def elu(x: Tensor) -> Tensor:
+    return ig.where(x > 0.0, x, ig.expm1(x))
+
+
 def mish(x: Tensor) -> Tensor:
     return x * ig.tanh(ig.log1p(ig.exp(x)))
 
@@ -256,6 +282,11 @@ FORMULAS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array], 
     ),
     "gelu by erf": (gelu_by_erf, gelu_by_erf64, torch.nn.functional.gelu, {"short_one_plus_erf"}),
     "sqrt": (root, lambda x: np.sqrt(np.abs(x)), of_single(lambda x: torch.sqrt(torch.abs(x))), {"short_sqrt"}),
+    "tanh": (ig.tanh, np.tanh, of_single(torch.tanh), {"short_tanh"}),
+    "expm1": (ig.expm1, np.expm1, of_single(torch.expm1), {"short_expm1"}),
+    "elu": (
+        elu, lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), torch.nn.functional.elu, {"short_expm1"},
+    ),
     "1 - sigmoid": (
         not_gate, lambda x: sigmoid64(-x), of_single(lambda x: 1 - torch.sigmoid(x)), {"short_one_minus_sigmoid"},
     ),
@@ -368,7 +399,7 @@ def test_a_function_that_is_read_beside_its_sum_with_one_is_computed() -> None:
 
 def test_a_logarithm_of_less_than_one_keeps_its_sign() -> None:
     """tanh(log(1 + x)) of x below -1 is NaN, the quotient is not."""
-    assert forms(lambda x: ig.tanh(ig.log1p(x))) == ["tanh"]
+    assert forms(lambda x: ig.tanh(ig.log1p(x))) == ["short_tanh"]
     assert forms(lambda x: ig.tanh(ig.log1p(ig.exp(x)))) == ["short_exp", "short_tanh_log1p"]
     assert forms(lambda x: ig.tanh(ig.log1p(ig.square(x)))) == ["short_tanh_log1p"]
 

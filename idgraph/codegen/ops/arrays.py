@@ -107,6 +107,14 @@ def tanh_log1p(a: Any) -> Array:
     return np.tanh(np.log1p(a))
 
 
+near_expm1 = np.expm1
+
+
+def near_tanh(a: Any) -> Array:
+    """tanh(a)."""
+    return np.tanh(a)
+
+
 def short_rsqrt(a: Any) -> Array:
     """1 / sqrt(a)."""
     return np.reciprocal(np.sqrt(a))

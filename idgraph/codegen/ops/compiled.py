@@ -114,6 +114,14 @@ def tanh_log1p(a):
     return tanh(log1p(a))
 
 
+def near_expm1(a):
+    return expm1(a)
+
+
+def near_tanh(a):
+    return tanh(a)
+
+
 def exp_inside(a):
     return exp(a)
 
@@ -235,7 +243,7 @@ def f16(x):
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     div, inverse, logistic_of, short_div, short_sqrt, short_rsqrt, one_plus_erf, one_minus_erf, tanh_log1p,
-    log1p_exp,     exp_inside, fast_exp_sub, div_by, small_quotient,
+    near_expm1, near_tanh, log1p_exp, exp_inside, fast_exp_sub, div_by, small_quotient,
     sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
     int_remainder, int_fmod,
     int_power, remainder, floor_divide, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,

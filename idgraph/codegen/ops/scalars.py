@@ -298,6 +298,16 @@ def log1p_exp(a: float) -> float:
     return log1p(exp(-abs(a))) + max(a, 0.0) if a == a else a
 
 
+def near_expm1(a: float) -> float:
+    """e ** a - 1; on a GPU by its series near 0, else by the instruction of powers of two."""
+    return expm1(a)
+
+
+def near_tanh(a: float) -> float:
+    """tanh(a); on a GPU by its series near 0, else by the instruction of powers of two."""
+    return tanh(a)
+
+
 def tanh_log1p(a: float) -> float:
     """tanh(log(1 + a)) of a at least 0; on a GPU by a quotient."""
     return tanh(log1p(a))

@@ -6,7 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from idgraph.runtime.cuda.arithmetic import extreme, magnitude
+from idgraph.runtime.cuda.arithmetic import LOG2_E, extreme, magnitude
 
 APART = 2.0**-32  # brings all of 1 + e ** x, which is at least 1, among numbers whose reciprocals are normal
 
@@ -18,7 +18,7 @@ def short_forms(cc: tuple[int, int]) -> dict[str, Any]:
     sum it is one, and the product with the scale rounds to subnormal numbers.
 
     ``short_div(a, b)``, ``short_sqrt(a)`` and ``short_rsqrt(a)``: of float32, off by two units in the last place.
-    ``one_plus_erf`` and ``tanh_log1p`` see below.
+    ``one_plus_erf``, ``tanh_log1p``, ``near_expm1`` and ``near_tanh`` see below.
     """
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
@@ -65,6 +65,8 @@ def short_forms(cc: tuple[int, int]) -> dict[str, Any]:
         "short_rsqrt": instruction("rsqrt.approx.f32 $0, $1;", 1),
         "one_plus_erf": of_single(one_plus_erf),
         "tanh_log1p": of_single(partial(tanh_log1p, cc=cc)),
+        "near_expm1": of_single(near_expm1),
+        "near_tanh": of_single(near_tanh),
     }
 
 
@@ -102,6 +104,42 @@ def tanh_log1p(builder: Any, x: Any, cc: tuple[int, int]) -> Any:
     small = extreme(builder, "min", types.float32, x, ir.Constant(ir.FloatType(), LARGE), cc)
     top = builder.fmul(small, builder.fadd(small, two))
     return builder.fmul(top, _of_one(builder, "rcp.approx.ftz.f32", builder.fadd(top, two)))
+
+
+NEAR = 2.0**-4  # magnitudes below which the series take over: 4 bits of a power of e less 1 cancel at most
+EXPM1 = (1.0, 1 / 2, 1 / 6, 1 / 24)  # of x, its square, ...; the next term is 2 ** -22 of the value at 1/16
+TANH = (-1 / 3, 2 / 15)  # of x ** 3 and x ** 5; the next term is 2 ** -28 of the value
+
+
+def near_expm1(builder: Any, x: Any) -> Any:
+    """e ** x - 1, off by 2 ** -18 of the value near 1/16 and by less elsewhere: the power less 1, or the series."""
+    ir: Any = import_module("llvmlite.ir")
+    one = ir.Constant(x.type, 1.0)
+    power = _of_one(builder, "ex2.approx.ftz.f32", builder.fmul(x, ir.Constant(x.type, LOG2_E)))
+    p = ir.Constant(x.type, EXPM1[-1])
+    for c in EXPM1[-2::-1]:
+        p = builder.fma(p, x, ir.Constant(x.type, c))
+    return builder.select(_is_near(builder, magnitude(builder, x)), builder.fmul(p, x), builder.fsub(power, one))
+
+
+def near_tanh(builder: Any, x: Any) -> Any:
+    """tanh(x) off by 2 ** -18 of the value near 1/16 and by less elsewhere: (1 - e ** -2a) / (1 + e ** -2a) of the
+    magnitude a with the sign of x, or the series."""
+    ir: Any = import_module("llvmlite.ir")
+    one, a = ir.Constant(x.type, 1.0), magnitude(builder, x)
+    power = _of_one(builder, "ex2.approx.ftz.f32", builder.fmul(a, ir.Constant(x.type, -2 * LOG2_E)))
+    inverse = _of_one(builder, "rcp.approx.ftz.f32", builder.fadd(one, power))
+    whole = builder.fmul(builder.fsub(one, power), inverse)
+    square = builder.fmul(x, x)
+    p = builder.fmul(builder.fma(square, ir.Constant(x.type, TANH[1]), ir.Constant(x.type, TANH[0])), square)
+    signed = builder.asm(
+        ir.FunctionType(x.type, [x.type, x.type]), "copysign.f32 $0, $1, $2;", "=f,f,f", [x, whole], False
+    )
+    return builder.select(_is_near(builder, a), builder.fma(p, x, x), signed)
+
+
+def _is_near(builder: Any, a: Any) -> Any:
+    return builder.fcmp_ordered("<", a, import_module("llvmlite.ir").Constant(a.type, NEAR))
 
 
 def _of_one(builder: Any, instruction: str, x: Any) -> Any:
