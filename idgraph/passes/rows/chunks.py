@@ -90,7 +90,7 @@ def lowered(s: Sweep, read_only: frozenset[str], limit: int) -> list[Stmt]:
     """The loops that run a sweep on the threads of a block, which have loads of ``limit`` elements in flight each."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
-    width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
+    width = s.lanes if s.lanes > 1 or s.online is None or s.online.first else SERIAL_CHUNK
     place = _place(s, width)
     parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())

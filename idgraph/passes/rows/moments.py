@@ -2,7 +2,7 @@
 
 With p the row's first value, D = sum(x - p) and Q = sum((x - p)^2), for any c
 
-    sum((x - c)^2) = Q - (c - p) * (2 * D - n * (c - p)),
+    sum((x - c)^2) = Q + (c - p) * (n * (c - p) - 2 * D),
 
 so both sums are taken while the row is read once, and c, which is made of sum(x) = D + n * p, need not be known before.
 All of it is in float64, of float32 values. What the difference loses of it is a factor Q / sum((x - mean)^2), which is
@@ -17,7 +17,8 @@ from dataclasses import replace
 
 from idgraph.arith import TRUE, as_expr, is_true
 from idgraph.kernel.defuse import Renaming, all_reads, all_sets, reads, rewritten, sets
-from idgraph.kernel.ir import Accumulate, Choose, Combine, Compute, Load, Local, Note, Number, Operand, Stmt
+from idgraph.kernel.ir import Accumulate, Choose, Combine, Compute, If, Load, Local, Note, Number, Operand, Stmt
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.purpose import where
 from idgraph.passes.rows.sweep import Moments, Plain, Sweep
 
@@ -76,13 +77,14 @@ def _squares(d: str) -> tuple[tuple[str, tuple[Operand, ...]], ...]:
 
 
 def _adds(s: Plain, x: Local, body: Sequence[Plain]) -> bool:
-    """Whether ``s`` adds up ``x`` in float64 without reading it otherwise."""
+    """Whether ``s`` adds up the float32 ``x`` in float64."""
+    values = Values(read_only=None)
+    for y in body:
+        values.define(y)
     match s:
-        case Accumulate(Local(dtype="float64"), "sum", Local(term), None, running=None):
-            return any(
-                isinstance(y, Compute) and y.local == Local(term, "float64") and y.op == "cast" and y.operands == (x,)
-                for y in body
-            )
+        case Accumulate(Local(dtype="float64"), "sum", Local() as term, None, running=None):
+            wide = Compute(Local(f"{x.name}_wide", "float64"), "cast", (x,), "float64")
+            return values.known(wide) == values.home(term)
         case _:
             return False
 
@@ -120,27 +122,24 @@ def settled_moments(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
     if m is None:
         return list(after)
     total, squares = Local(m.total, "float64"), Local(m.squares, "float64")
-    apart, whole = Local(f"{m.total}_moved", "float64"), Local(f"{m.total}_shift", "float64")
-    count = Number(float(int(s.extent)))
+    apart, count = Local(f"{m.total}_moved", "float64"), Number(float(int(s.extent)))
     summed: list[Stmt] = [
         Compute(apart, "cast", (total,), "float64"),
-        Compute(whole, "mul", (m.pivot, count), "float64"),
-        Compute(total, "add", (apart, whole), "float64"),
+        Compute(total, "fma", (m.pivot, count, apart), "float64"),
     ]
-    names = ("center", "away", "twice", "many", "rest", "lost", "left")
-    center, away, twice, many, rest, lost, left = (Local(f"{m.squares}_{n}", "float64") for n in names)
+    names = ("center", "away", "less", "more", "left")
+    center, away, less, more, left = (Local(f"{m.squares}_{n}", "float64") for n in names)
     squared: list[Stmt] = [
         Compute(center, "cast", (m.center,), "float64"),
         Compute(away, "sub", (center, m.pivot), "float64"),
-        Compute(twice, "add", (apart, apart), "float64"),
-        Compute(many, "mul", (away, count), "float64"),
-        Compute(rest, "sub", (twice, many), "float64"),
-        Compute(lost, "mul", (away, rest), "float64"),
-        Compute(left, "sub", (squares, lost), "float64"),
+        Compute(less, "mul", (apart, Number(-2.0)), "float64"),
+        Compute(more, "fma", (away, count, less), "float64"),
+        Compute(left, "fma", (away, more, squares), "float64"),
         Compute(squares, "maximum", (left, Number(0.0)), "float64"),
     ]
     made = _behind(summed, m.total, after)
-    return _behind(squared, m.squares, made)
+    inside = squared if s.condition == TRUE else [If(s.condition, tuple(squared))]  # only such rows have a center
+    return _behind(inside, m.squares, made)
 
 
 def _behind(done: Sequence[Stmt], acc: str, after: Sequence[Stmt]) -> list[Stmt]:

@@ -125,7 +125,7 @@ def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
     made: list[Stmt] = [Compute(Local(f"{top.name}_own", top.dtype), "cast", (top,), top.dtype)]
     shared = any(isinstance(x, Combine) and x.acc.name == top.name for x in after)
     if not shared:
-        made += _brought(s, top)
+        made += _alone(s.online) if s.online.first else _brought(s, top)
     open_ = {} if s.online.first else dict(s.online.sums)
     for x in after:
         for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, Combine) and x.acc.name == a)]:
@@ -160,6 +160,13 @@ def _least(o: Online, top: Local) -> list[Stmt]:
         made.append(Compute(wide, "cast", (part,), "int64"))
         made.append(Accumulate(Local(acc, "int64"), "amin", wide))
     return made
+
+
+def _alone(o: Online) -> list[Stmt]:
+    """The places in the accumulators, of a thread that has the whole row."""
+    wide = [Compute(Local(f"{acc}_wide", "int64"), "cast", (Local(f"{acc}_near", "int32"),), "int64") for acc, _ in o.sums]
+    sums = [Accumulate(Local(acc, "int64"), "amin", x.local) for (acc, _), x in zip(o.sums, wide, strict=True)]
+    return [*wide, *sums]
 
 
 def _finished(acc: str, c: str, top: Local) -> list[Stmt]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.kernel.defuse import all_reads, definitions
-from idgraph.kernel.ir import Accumulate, Compute, Index, Local, Note, Number, Operand, Stmt
+from idgraph.kernel.ir import Accumulate, Compute, Index, Local, Note, Number, Operand, Stmt, walk
 from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.sweep import FAR, Online, Plain, Sweep
 
@@ -44,7 +44,7 @@ def with_places(a: Sweep, added: Sequence[Plain], c: str, after: Sequence[Stmt])
 
 def _is_copy(c: str, acc: Local, after: Sequence[Stmt]) -> bool:
     """Whether ``c`` is the finished value of ``acc``, perhaps of a shorter type that holds all elements."""
-    made = definitions(after)
+    made = definitions(walk(tuple(after)))
     while (s := made.get(c)) is not None:
         match s:
             case Compute(Local(), "cast" | "copy", (Local(source, at=None),)):
