@@ -11,27 +11,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime import Program, emit
+from tests.emit.row_cases import least_place, place, variance
 from tests.emit.test_rows import row_program
 
 Array = npt.NDArray[Any]
 Form = Callable[[ig.Tensor, int], ig.Tensor]
-
-
-def variance(x: ig.Tensor, dim: int) -> ig.Tensor:
-    a = ig.cast(x, "float32")
-    return ig.mean(ig.square(a - ig.mean(a, dim, keepdim=True)), dim)
-
-
-def place(x: ig.Tensor, dim: int, f: Callable[..., ig.Tensor] = ig.amax) -> ig.Tensor:
-    """Argmax or argmin, as the front end makes it of torch's."""
-    n = x.shape[dim]
-    hit = ig.logical_or(ig.eq(x, f(x, dim, True)), ig.isnan(x))
-    numbers = ig.reshape(x.fusion.iota(n), [n if p == dim % x.ndim else 1 for p in range(x.ndim)])
-    return ig.amin(ig.where(hit, numbers, n), dim)
-
-
-def least_place(x: ig.Tensor, dim: int) -> ig.Tensor:
-    return place(x, dim, ig.amin)
 
 
 def scheduled(form: Form, shape: tuple[int, ...], dim: int, dtype: Any = "float32") -> ig.Fusion:
