@@ -99,7 +99,8 @@ PASSES: Mapping[str, Pass] = {
         ),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
         Pass(
-            "carry_digits", "rows and columns of lanes from those of the first",
+            "carry_digits",
+            "rows and columns of lanes from those of the first",
             _each(carry_digits.with_carried_digits),
         ),
         Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.with_lanes)),

@@ -63,7 +63,9 @@ def test_values_and_addresses(shape: tuple[int, ...], pads: tuple[int, ...], dty
 def parts(p: Program) -> tuple[int, int]:
     """How many vectors a kernel writes, and how many of its loads have a guard."""
     inside = [s for k in p.kernels for s in walk(k.body)]
-    return sum(isinstance(s, VectorStore) for s in inside), sum(isinstance(s, Load) and not s.guard.is_const for s in inside)
+    return sum(isinstance(s, VectorStore) for s in inside), sum(
+        isinstance(s, Load) and not s.guard.is_const for s in inside
+    )
 
 
 def test_one_store_and_no_guarded_load() -> None:

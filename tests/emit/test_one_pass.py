@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -102,8 +103,6 @@ def test_the_first_place_of_equal_values_and_of_nan(form: Form, shape: tuple[int
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32", "int64"])
 @pytest.mark.parametrize("form", [place, least_place])
 def test_places_of_other_types(form: Form, dtype: Any) -> None:
-    import ml_dtypes  # noqa: PLC0415  # a type of NumPy's
-
     f = scheduled(form if dtype[0] in "bf" else _place_of_integers(form), (150, 8), 0, dtype)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     x = np.random.default_rng(5).integers(-5, 5, (150, 8)).astype(kind)
@@ -137,21 +136,46 @@ def test_a_mean_with_its_variance_is_the_mean() -> None:
         np.testing.assert_allclose(got[t.name], w, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda x, dim: ig.mean(ig.square(x - ig.amax(x, dim, keepdim=True)), dim),
-        lambda x, dim: ig.mean(ig.square(x - ig.mean(x * 2.0, dim, keepdim=True)), dim),
-        lambda x, dim: ig.mean(ig.square(x - ig.mean(x, dim, keepdim=True)) * x, dim),
-        lambda x, dim: ig.mean(ig.abs(x - ig.mean(x, dim, keepdim=True)), dim),
-        lambda x, dim: ig.amin(ig.where(ig.eq(x, ig.amax(x, dim, True)), x, 9.0), dim),
-        lambda x, dim: ig.amin(ig.where(ig.eq(x, ig.amax(x * 2.0, dim, True)), 1, 2), dim),
-    ],
-)
+def _from_the_maximum(x: ig.Tensor, dim: int) -> ig.Tensor:
+    return ig.mean(ig.square(x - ig.amax(x, dim, keepdim=True)), dim)
+
+
+def _from_another_mean(x: ig.Tensor, dim: int) -> ig.Tensor:
+    return ig.mean(ig.square(x - ig.mean(x * 2.0, dim, keepdim=True)), dim)
+
+
+def _weighted(x: ig.Tensor, dim: int) -> ig.Tensor:
+    return ig.mean(ig.square(x - ig.mean(x, dim, keepdim=True)) * x, dim)
+
+
+def _apart(x: ig.Tensor, dim: int) -> ig.Tensor:
+    return ig.mean(ig.abs(x - ig.mean(x, dim, keepdim=True)), dim)
+
+
+def _values_at_the_maximum(x: ig.Tensor, dim: int) -> ig.Tensor:
+    return ig.amin(ig.where(ig.eq(x, ig.amax(x, dim, True)), x, 9.0), dim)
+
+
+def _equal_to_another_maximum(x: ig.Tensor, dim: int) -> ig.Tensor:
+    return ig.amin(ig.where(ig.eq(x, ig.amax(x * 2.0, dim, True)), 1, 2), dim)
+
+
+def _places_above_the_other(x: ig.Tensor, dim: int) -> ig.Tensor:
+    """Where an element is the maximum its place counts, else 3, which is below most places."""
+    n = x.shape[dim]
+    numbers = ig.reshape(x.fusion.iota(n), [n if p == dim else 1 for p in range(x.ndim)])
+    return ig.amin(ig.where(ig.eq(x, ig.amax(x, dim, True)), numbers, 3), dim)
+
+
+OTHERS = (
+    _from_the_maximum, _from_another_mean, _weighted, _apart, _values_at_the_maximum, _equal_to_another_maximum,
+    _places_above_the_other,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OTHERS)
 def test_other_uses_of_a_row_s_number_take_two_passes(form: Form) -> None:
     f = scheduled(form, (300, 16), 0)
     x = np.random.default_rng(7).normal(size=(300, 16)).astype(np.float32)
     np.testing.assert_allclose(found(f, x), emit(f, "numpy").run({"x": x})[f.outputs[0].name], rtol=2e-5, atol=1e-5)
     assert sweeps(emit(f, "cuda")) == 2
-
-

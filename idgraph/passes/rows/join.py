@@ -52,8 +52,8 @@ _WIDE = ("float32", "float64")
 def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False) -> list[Part]:
     """The statements with their loops over columns as sweeps, joined where they may be.
 
-    ``online``: sums may follow a running maximum; ``one_pass``: a variance may be found with the mean, and the place of an
-    extremum with it.
+    ``online``: sums may follow a running maximum; ``one_pass``: a variance may be found with the mean, and the place of
+    an extremum with it.
     """
     parts: list[Part] = []
     for n, s in enumerate(body):

@@ -102,9 +102,7 @@ def _first(s: Sweep, x: Local) -> tuple[list[Stmt], Local] | None:
     names = Renaming(set(), {n: Local(f"{n}_first", "float32") for n in all_sets(found)})
     made: list[Stmt] = []
     for y in found:
-        moved = rewritten(
-            y, made=names.local, read=names.operand, index=lambda e: e.substitute({s.column: as_expr(0)})
-        )
+        moved = rewritten(y, made=names.local, read=names.operand, index=lambda e: e.substitute({s.column: as_expr(0)}))
         if isinstance(moved, Load) and s.condition != TRUE:
             moved = replace(moved, guard=moved.guard & s.condition, serves=where(moved.serves, s.condition))
         made.append(moved)
@@ -143,9 +141,8 @@ def settled_moments(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
 
 
 def _behind(done: Sequence[Stmt], acc: str, after: Sequence[Stmt]) -> list[Stmt]:
-    """``done`` behind the exchange of ``acc`` between threads, or, where there is none, in front of its first reader."""
+    """``done`` behind the exchange of ``acc`` between threads; where there is none, in front of its first reader."""
     exchanges = [n for n, x in enumerate(after) if isinstance(x, Combine) and x.acc.name == acc]
     readers = [n for n, x in enumerate(after) if acc in all_reads((x,))]
     at = exchanges[-1] + 1 if exchanges else readers[0] if readers else 0
     return [*after[:at], *done, *after[at:]]
-

@@ -164,7 +164,9 @@ def _least(o: Online, top: Local) -> list[Stmt]:
 
 def _alone(o: Online) -> list[Stmt]:
     """The places in the accumulators, of a thread that has the whole row."""
-    wide = [Compute(Local(f"{acc}_wide", "int64"), "cast", (Local(f"{acc}_near", "int32"),), "int64") for acc, _ in o.sums]
+    wide = [
+        Compute(Local(f"{acc}_wide", "int64"), "cast", (Local(f"{acc}_near", "int32"),), "int64") for acc, _ in o.sums
+    ]
     sums = [Accumulate(Local(acc, "int64"), "amin", x.local) for (acc, _), x in zip(o.sums, wide, strict=True)]
     return [*wide, *sums]
 
