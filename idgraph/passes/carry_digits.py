@@ -38,8 +38,12 @@ def with_carried_digits(kernel: Kernel) -> Kernel:
     ...       y[i*4 + q] = w
     ... ''')
     >>> made = with_carried_digits(k)
-    >>> print(str(made).split("vectorize:")[1])  # doctest: +NORMALIZE_WHITESPACE
-
+    >>> print(str(made).split("vectorize:")[1].strip())  # doctest: +NORMALIZE_WHITESPACE, +ELLIPSIS
+    let carry_row = {i*4//11}
+          let carry_column = {i*4%11}
+          v: int16 = x[where((carry_column + q >= 12) | ((carry_column + q >= 1) & (carry_column + q < 11)), ...
+          w: int16 = choose((carry_column + q >= 12) | ((carry_column + q >= 1) & (carry_column + q < 11)) ? v, -1)
+          y[i*4 + q] = w
     """
     if not any(_is_cut(s) for s in walk(kernel.body)):
         return kernel
@@ -125,8 +129,8 @@ def _divisions(e: Expr, lane: str) -> Iterator[Expr]:
 
 @dataclass(frozen=True, slots=True)
 class _Digits:
-    """``place`` is a number of which lanes have neighbouring ones. The first one is in column ``column`` of row ``row``,
-    which ``lets`` set; rows have ``n`` columns."""
+    """``place`` is a number of which lanes have neighbouring ones. The first lane is in column ``column`` of row
+    ``row``, which ``lets`` set; rows have ``n`` columns."""
 
     lane: Expr
     n: int
