@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import TRUE, as_expr, is_true
-from idgraph.kernel.defuse import Renaming, all_reads, all_sets, reads, rewritten, sets
+from idgraph.kernel.defuse import Renaming, all_reads, all_sets, reads, rewritten, rewritten_inside, sets
 from idgraph.kernel.ir import Accumulate, Choose, Combine, Compute, If, Load, Local, Note, Number, Operand, Stmt
 from idgraph.kernel.value_numbers import Values
 from idgraph.passes.purpose import where
@@ -120,29 +120,28 @@ def settled_moments(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
     if m is None:
         return list(after)
     total, squares = Local(m.total, "float64"), Local(m.squares, "float64")
-    apart, count = Local(f"{m.total}_moved", "float64"), Number(float(int(s.extent)))
-    summed: list[Stmt] = [
-        Compute(apart, "cast", (total,), "float64"),
-        Compute(total, "fma", (m.pivot, count, apart), "float64"),
-    ]
+    whole, count = Local(f"{m.total}_whole", "float64"), Number(float(int(s.extent)))
+    summed: list[Stmt] = [Compute(whole, "fma", (m.pivot, count, total), "float64")]
     names = ("center", "away", "less", "more", "left")
     center, away, less, more, left = (Local(f"{m.squares}_{n}", "float64") for n in names)
     squared: list[Stmt] = [
         Compute(center, "cast", (m.center,), "float64"),
         Compute(away, "sub", (center, m.pivot), "float64"),
-        Compute(less, "mul", (apart, Number(-2.0)), "float64"),
+        Compute(less, "mul", (total, Number(-2.0)), "float64"),
         Compute(more, "fma", (away, count, less), "float64"),
         Compute(left, "fma", (away, more, squares), "float64"),
         Compute(squares, "maximum", (left, Number(0.0)), "float64"),
     ]
-    made = _behind(summed, m.total, after)
+    readers = Renaming(set(), {m.total: whole})
+    at = _place(m.total, after)
+    made = [*after[:at], *summed, *(rewritten_inside(x, read=readers.operand) for x in after[at:])]
     inside = squared if s.condition == TRUE else [If(s.condition, tuple(squared))]  # only such rows have a center
-    return _behind(inside, m.squares, made)
+    at = _place(m.squares, made)
+    return [*made[:at], *inside, *made[at:]]
 
 
-def _behind(done: Sequence[Stmt], acc: str, after: Sequence[Stmt]) -> list[Stmt]:
-    """``done`` behind the exchange of ``acc`` between threads; where there is none, in front of its first reader."""
+def _place(acc: str, after: Sequence[Stmt]) -> int:
+    """The place behind the exchange of ``acc`` between threads; where there is none, in front of its first reader."""
     exchanges = [n for n, x in enumerate(after) if isinstance(x, Combine) and x.acc.name == acc]
     readers = [n for n, x in enumerate(after) if acc in all_reads((x,))]
-    at = exchanges[-1] + 1 if exchanges else readers[0] if readers else 0
-    return [*after[:at], *done, *after[at:]]
+    return exchanges[-1] + 1 if exchanges else readers[0] if readers else 0
