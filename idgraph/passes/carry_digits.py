@@ -15,8 +15,9 @@ from idgraph.arith import TRUE, Expr, and_, multiple_of, not_, or_, simplify, sy
 from idgraph.arith.nodes import rebuild
 from idgraph.arith.ranges import interval
 from idgraph.kernel.defuse import everywhere, index_exprs, reads, rewritten, same_index
-from idgraph.kernel.ir import Choose, Compute, Index, Kernel, Let, Load, Loop, Note, Stmt, Store, walk
+from idgraph.kernel.ir import Choose, Compute, If, Index, Kernel, Let, Load, Loop, Note, Stmt, Store, walk
 from idgraph.kernel.ssa import single
+from idgraph.kernel.statements import bodies
 from idgraph.passes import purpose
 from idgraph.passes.unroll import is_lanes
 
@@ -55,8 +56,23 @@ def _is_cut(s: Stmt) -> bool:
     """Lanes with a load whose guard is another one in each: no vector access can be made of it."""
     if not (isinstance(s, Loop) and is_lanes(s) and s.extent.is_const and int(s.extent) > 1):
         return False
-    plain = all(isinstance(x, (Note, Load, Compute, Choose, Store)) for x in s.body)
-    return plain and any(isinstance(x, Load) and s.var in x.guard.names for x in s.body)
+    body = _straight(s)
+    plain = all(isinstance(x, (Note, Load, Compute, Choose, Store)) for x in body)
+    return plain and any(isinstance(x, Load) and s.var in x.guard.names for x in body)
+
+
+def _straight(s: Loop) -> tuple[Stmt, ...]:
+    """The statements of the lanes, inside of a condition that is the same for all of them, if there is one."""
+    whole = _whole(s)
+    return s.body if whole is None else whole.body
+
+
+def _whole(s: Loop) -> If | None:
+    """The condition that all lanes of a loop stand under together."""
+    inside = [x for x in s.body if not isinstance(x, Note)]
+    if len(inside) != 1 or not isinstance(inside[0], If) or s.var in inside[0].condition.names:
+        return None
+    return inside[0]
 
 
 class _UnlikeError(Exception):
@@ -72,6 +88,11 @@ class _Carried:
     def __call__(self, s: Stmt) -> Stmt:
         if not isinstance(s, Loop) or not _is_cut(s):
             return s
+        whole = _whole(s)
+        if whole is not None:
+            inner = self(replace(s, body=whole.body))
+            body = tuple(replace(x, body=bodies(inner)) if x is whole else x for x in s.body)
+            return replace(s, body=body)
         digits = _digits(s, str(self.used or ""))
         if digits is None:
             return s

@@ -291,7 +291,7 @@ def flat_cut(
         return Cut(count, width, -(-int(n) // width))
     unlike = [u for u in whole if not _alike(own, u, outer, width)]
     if unlike and not (realigned and width >= LEAST_REALIGNED and all(_has_columns(kept, u) for u in unlike)):
-        if _crosses(kept, own, heavy, width):
+        if _crosses(kept, own, touches, width):
             return Cut(len(kept), width, None)
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
@@ -352,11 +352,11 @@ def _has_columns(kept: Sequence[IterDomain], u: Touch) -> bool:
     return is_true(_elements(u.source.axes) >= _elements([d for d in kept if u.steps[d] != 0]))
 
 
-def _crosses(kept: Sequence[IterDomain], own: Touch, heavy: Sequence[Touch], width: int) -> bool:
-    """Whether vectors are counted over all rows of a padded source: written whole, while their elements are read one by
-    one, as short ones are written by so many accesses that they take longer than what they move."""
+def _crosses(kept: Sequence[IterDomain], own: Touch, touches: Sequence[Touch], width: int) -> bool:
+    """Whether vectors are counted over all rows of one padded source: its elements are read one by one, but written
+    as vectors. Short elements that are written one by one take longer than what they move."""
     whole = _joint(kept, own) == len(kept) and multiple_of(_elements(kept), width)
-    return whole and width >= LEAST_REALIGNED and len(heavy) == 2 and all(d.extent.is_const for d in kept)
+    return whole and width >= LEAST_REALIGNED and len(touches) == 1 and all(d.extent.is_const for d in kept)
 
 
 def _joint(kept: Sequence[IterDomain], u: Touch) -> int:

@@ -54,6 +54,7 @@ def is_right(p: Program) -> bool:
 def test_values_and_addresses(shape: tuple[int, ...], pads: tuple[int, ...], dtype: DType) -> None:
     f = padded(shape, pads, dtype)
     p = ig.emit(f, "cuda")
+    assert "carry_digits" in p.kernels[0].passes
     assert is_right(p)
     x = np.random.default_rng(0).integers(-100, 100, shape).astype(TYPES.get(dtype, dtype))
     got = run_threads(p, {"x": x})[f.outputs[0].name]
