@@ -49,7 +49,7 @@ GPU: Final = Target(
     "numba",
     (
         "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "owner", "rows", "jam", "scan",
-        "select_loads", "peel",
+        "select_loads", "peel", "carry_digits",
         "unroll", "join_checks", "short_ints", "short_functions", "merge_tests",
         "vectorize_loads", "realign", "cse", "reciprocals", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
         "roll", "fuse_lanes", "scalar_replacement",

@@ -12,6 +12,7 @@ from functools import partial
 from idgraph.ir.targets import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, Plan
 from idgraph.passes import (
+    carry_digits,
     collapse,
     columns,
     composed,
@@ -97,6 +98,11 @@ PASSES: Mapping[str, Pass] = {
             "select_loads", "choices between loads of one buffer as one load", _each(select_loads.with_selected_loads)
         ),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
+        Pass(
+            "carry_digits",
+            "rows and columns of lanes from those of the first",
+            _each(carry_digits.with_carried_digits),
+        ),
         Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.with_lanes)),
         Pass("composed", "functions of functions as one", _each(composed.composed)),
         Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.with_joined_checks)),

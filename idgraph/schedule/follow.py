@@ -291,6 +291,8 @@ def flat_cut(
         return Cut(count, width, -(-int(n) // width))
     unlike = [u for u in whole if not _alike(own, u, outer, width)]
     if unlike and not (realigned and width >= LEAST_REALIGNED and all(_has_columns(kept, u) for u in unlike)):
+        if _crosses(kept, own, touches, width):
+            return Cut(len(kept), width, None)
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 
@@ -348,6 +350,13 @@ def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> boo
 def _has_columns(kept: Sequence[IterDomain], u: Touch) -> bool:
     """Whether a source has all columns: a part of a cat has some of them, and its ends lie inside of vectors."""
     return is_true(_elements(u.source.axes) >= _elements([d for d in kept if u.steps[d] != 0]))
+
+
+def _crosses(kept: Sequence[IterDomain], own: Touch, touches: Sequence[Touch], width: int) -> bool:
+    """Whether vectors are counted over all rows of one padded source: its elements are read one by one, but written
+    as vectors. Short elements that are written one by one take longer than what they move."""
+    whole = _joint(kept, own) == len(kept) and multiple_of(_elements(kept), width)
+    return whole and width >= LEAST_REALIGNED and len(touches) == 1 and all(d.extent.is_const for d in kept)
 
 
 def _joint(kept: Sequence[IterDomain], u: Touch) -> int:

@@ -27,6 +27,8 @@ SOME_COLUMNS = 16  # the same of a few warps and 16-bit inputs, where no thread 
 ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
 ENOUGH = 3 << 15  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
 LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
+PROCESSORS = 128  # blocks that a large GPU has a processor for, nearly
+HALF_LINE = 4  # the same of half a line, which is what memory gives at a time
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
@@ -167,6 +169,9 @@ def _across(space: Space, rows: int | None, count: int | None, config: KernelCon
             threads *= 2
     least, most = LINE_THREADS if side > 1 else WARP, WARP if threads > 1 else BLOCK
     together = config.rows or max(least, min(most, ACROSS_THREADS // threads))
+    if side > 1 and rows is not None and count is not None and not config.rows and not config.threads:
+        while together > HALF_LINE and rows // side < PROCESSORS * together and threads * 2 * LEAST_COLUMNS <= count:
+            together, threads = together // 2, threads * 2
     why = "rows side by side in memory: neighbours on neighbouring threads"
     return Shape(1, threads, together, across=True, why=why, side=side)
 

@@ -16,7 +16,16 @@ from idgraph.ir import DTYPES, DType, is_float
 from idgraph.runtime import emit
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
-from tests.emit.row_cases import NORMS, cross_entropy, rows, safe_logsumexp, weighted_norm
+from tests.emit.row_cases import (
+    NORMS,
+    cross_entropy,
+    least_place,
+    place,
+    rows,
+    safe_logsumexp,
+    variance,
+    weighted_norm,
+)  # fmt: skip
 from tests.emit.scatter_cases import SCATTERED, id_arrays
 from tests.emit.shared_cases import SHARED
 from tests.emit.side_cases import SIDE
@@ -928,5 +937,11 @@ CASES.update({
     "again_in_some_rows_of_a_block": lambda: _kept(rows(safe_logsumexp, (3, 8)), persistent=False, threads=4, rows=2),
     "again_softmax": lambda: _kept(rows(NORMS["softmax"], (3, 72)), persistent=False, threads=4),
     "again_softmax_passes": lambda: _kept(rows(NORMS["softmax"], (2, 51)), persistent=False, online=False, threads=8),
+    "one_pass_variance": lambda: _kept(rows(lambda x: variance(x, 1), (3, 72)), persistent=False, threads=4),
+    "one_pass_variance_odd": lambda: _kept(rows(lambda x: variance(x, 1), (2, 51)), False, threads=8, rows=4),
+    "one_pass_variance_columns": lambda: _kept(rows(lambda x: variance(x, 0), (70, 8), "bfloat16"), False, threads=4),
+    "one_pass_argmax": lambda: _kept(rows(lambda x: place(x, 1), (3, 72)), persistent=False, threads=4),
+    "one_pass_argmin_odd": lambda: _kept(rows(lambda x: least_place(x, 1), (3, 51)), False, threads=8, rows=2),
+    "one_pass_argmax_columns": lambda: _kept(rows(lambda x: place(x, 0), (70, 8)), persistent=False, threads=4),
     "again_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), persistent=False, threads=2, rows=2),
 })  # fmt: skip

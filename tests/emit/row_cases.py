@@ -35,6 +35,25 @@ def pointwise_row(dtype: str, columns: int) -> ig.Fusion:
     return rows(lambda x: ig.cast(ig.softmax(ig.cast(x, "float32"), 1), dtype), (4096, columns), dtype)
 
 
+def variance(x: ig.Tensor, dim: int) -> ig.Tensor:
+    """Squares around the mean, in float32."""
+    a = ig.cast(x, "float32")
+    return ig.mean(ig.square(a - ig.mean(a, dim, keepdim=True)), dim)
+
+
+def place(x: ig.Tensor, dim: int, f: Callable[..., ig.Tensor] = ig.amax) -> ig.Tensor:
+    """Argmax or argmin, as the front end makes it of torch's."""
+    n = x.shape[dim]
+    hit = ig.logical_or(ig.eq(x, f(x, dim, True)), ig.isnan(x))
+    numbers = ig.reshape(x.fusion.iota(n), [n if p == dim % x.ndim else 1 for p in range(x.ndim)])
+    return ig.amin(ig.where(hit, numbers, n), dim)
+
+
+def least_place(x: ig.Tensor, dim: int) -> ig.Tensor:
+    """Argmin."""
+    return place(x, dim, ig.amin)
+
+
 def _wide(form: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Computed in float32, rounded to the type of the operand."""
     return lambda x: ig.cast(form(ig.cast(x, "float32")), x.dtype)

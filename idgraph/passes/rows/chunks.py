@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
 from idgraph.ir import DType
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import all_reads, rewritten_inside
+from idgraph.kernel.defuse import rewritten_inside
 from idgraph.kernel.ir import (
     Accumulate,
-    Combine,
     Compute,
-    Declare,
     If,
     Index,
     Lanes,
@@ -27,15 +25,16 @@ from idgraph.kernel.ir import (
     Local,
     Loop,
     Note,
-    Number,
     Operand,
     Stmt,
     Store,
 )
 from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
+from idgraph.passes.rows.moments import first_value
+from idgraph.passes.rows.online import before, follow, near, target
 from idgraph.passes.rows.sums import is_coarse, widened
-from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
+from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
 from idgraph.passes.unroll import Expansion, Lane
 from idgraph.passes.vectorize import VECTOR_TYPES
 
@@ -91,11 +90,11 @@ def lowered(s: Sweep, read_only: frozenset[str], limit: int) -> list[Stmt]:
     """The loops that run a sweep on the threads of a block, which have loads of ``limit`` elements in flight each."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
-    width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
+    width = s.lanes if s.lanes > 1 or s.online is None or s.online.first else SERIAL_CHUNK
     place = _place(s, width)
     parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
-    return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
+    return [*first_value(s), *near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +238,7 @@ def straight(
                 made += expansion.expand((rewritten_inside(x, index=at, point=point),), lanes, depths)
         return made
 
-    made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
+    made = [*before(s), *straight(s.body), *follow(s), *straight(s.later)]
     return [Lanes(tuple(made))]
 
 
@@ -259,12 +258,12 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
                 value = x.value
                 if isinstance(value, Local) and value.name in wide:
                     value = wide[value.name]
-                made.append(replace(x, acc=_target(x, value, sums), value=value))
+                made.append(replace(x, acc=target(x, value, sums), value=value))
             elif not isinstance(x, Note) and not (isinstance(x, Compute) and x.local.name in wide):
                 made.append(rewritten_inside(x, index=at))
         return made
 
-    return [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
+    return [*before(s), *straight(s.body), *follow(s), *straight(s.later)]
 
 
 def gathered(
@@ -291,123 +290,8 @@ def gathered(
             made.append(Compute(local, OPERATIONS[x.op].combine, (a, b), dtype))
             paired.append(local)
         values = paired + ([values[-1]] if len(values) % 2 else [])
-    return [*made, replace(x, acc=_target(x, value, sums), value=values[0])]
+    return [*made, replace(x, acc=target(x, value, sums), value=values[0])]
 
 
 def _lane_value(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:
     return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o
-
-
-def _target(x: Accumulate, value: Operand, sums: Mapping[str, str]) -> Local:
-    """Sums relative to a running maximum accumulate in the type of their terms until the row is done."""
-    if x.acc.name in sums and isinstance(value, Local):
-        return Local(f"{x.acc.name}_near", value.dtype)
-    return x.acc
-
-
-# running maximum --------------------------------------------------------------------------------------------------
-
-
-def _near_type(s: Sweep, acc: str) -> DType:
-    wide = widened(s.later)
-    for x in s.later:
-        if isinstance(x, Accumulate) and x.acc.name == acc and isinstance(x.value, Local):
-            return wide.get(x.value.name, x.value).dtype
-    return "float32"
-
-
-def _top(s: Sweep, o: Online) -> Local:
-    return next(x.acc for x in s.body if isinstance(x, Accumulate) and x.acc.name == o.top)
-
-
-def _near(s: Sweep) -> list[Stmt]:
-    """First values of the running sums."""
-    if s.online is None:
-        return []
-    return [Declare(f"{acc}_near", _near_type(s, acc), 0.0) for acc, _ in s.online.sums]
-
-
-def _before(s: Sweep) -> list[Stmt]:
-    """The maximum so far."""
-    if s.online is None:
-        return []
-    top = _top(s, s.online)
-    return [Compute(Local(f"{top.name}_old", top.dtype), "cast", (top,), top.dtype)]
-
-
-def reference(top: Local, name: str) -> list[Stmt]:
-    """The reference of the sums: the maximum where it is finite, else 0."""
-    infinite = Local(f"{name}_inf", "bool")
-    return [
-        Compute(infinite, "isinf", (top,), top.dtype),
-        Compute(Local(name, top.dtype), "where", (infinite, Number(0.0), top), top.dtype),
-    ]
-
-
-def _follow(s: Sweep) -> list[Stmt]:
-    """The sums so far, rescaled to the present maximum.
-
-    The factor uses the old maximum, not the old reference: a sum over -inf alone is 0, and stays 0 times exp(-inf).
-    """
-    if s.online is None:
-        return []
-    top, made = _top(s, s.online), list[Stmt]()
-    made += reference(top, f"{top.name}_ref")
-    shrink = _shrink(f"{top.name}_old", f"{top.name}_ref", f"{top.name}_scale", top.dtype, is_short(s))
-    made += shrink
-    for acc, c in s.online.sums:
-        near = Local(f"{acc}_near", _near_type(s, acc))
-        made.append(Accumulate(near, "prod", Local(f"{top.name}_scale", top.dtype)))
-        # A sum relative to the final maximum becomes a sum relative to the running maximum (online softmax).
-        made.append(Compute(Local(c, top.dtype), "cast", (Local(f"{top.name}_ref", top.dtype),), top.dtype))
-    return made
-
-
-def _shrink(old: str, new: str, to: str, dtype: DType, short: bool) -> list[Stmt]:
-    apart = Local(f"{to}_by", dtype)
-    return [
-        Compute(apart, "sub", (Local(old, dtype), Local(new, dtype)), dtype),
-        Compute(Local(to, dtype), "fast_exp" if short else "exp", (apart,), dtype),
-    ]
-
-
-def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
-    """The statements behind a sweep, with its sums rescaled from each thread's maximum to that of all threads, and then
-    to the final maximum (online softmax).
-    """
-    if s.online is None:
-        return list(after)
-    top = _top(s, s.online)
-    made: list[Stmt] = [Compute(Local(f"{top.name}_own", top.dtype), "cast", (top,), top.dtype)]
-    shared = any(isinstance(x, Combine) and x.acc.name == top.name for x in after)
-    if not shared:
-        made += _brought(s, top)
-    open_ = dict(s.online.sums)
-    for x in after:
-        for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, Combine) and x.acc.name == a)]:
-            done = _finished(acc, open_.pop(acc), top)
-            made += [If(s.condition, tuple(done))] if s.condition != TRUE else done  # only such rows have a reference
-        made.append(x)
-        if isinstance(x, Combine) and x.acc.name == top.name:
-            made += _brought(s, top)
-    return made
-
-
-def _brought(s: Sweep, top: Local) -> list[Stmt]:
-    """Each thread's sums, relative to the maximum of all threads, in the accumulators."""
-    made = reference(top, f"{top.name}_all")
-    made += _shrink(f"{top.name}_own", f"{top.name}_all", f"{top.name}_scale", top.dtype, short=False)
-    for acc, _ in s.online.sums if s.online is not None else ():
-        near, part = Local(f"{acc}_near", _near_type(s, acc)), Local(f"{acc}_part", "float64")
-        made.append(Compute(part, "mul", (near, Local(f"{top.name}_scale", top.dtype)), "float64"))
-        made.append(Accumulate(Local(acc, "float64"), "sum", part))
-    return made
-
-
-def _finished(acc: str, c: str, top: Local) -> list[Stmt]:
-    """exp(reference - c) times the sum."""
-    last, wide = Local(f"{acc}_last", top.dtype), Local(acc, "float64")
-    return [
-        *_shrink(f"{top.name}_all", c, last.name, top.dtype, short=False),
-        Compute(wide, "mul", (wide, last), "float64"),
-    ]

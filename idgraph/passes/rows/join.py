@@ -41,14 +41,20 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.value_numbers import Values
+from idgraph.passes.rows.moments import with_moments
+from idgraph.passes.rows.places import with_places
 from idgraph.passes.rows.sweep import Online, Plain, Sweep, sweep_of
 
 Part = Stmt | Sweep
 _WIDE = ("float32", "float64")
 
 
-def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
-    """The statements with their loops over columns as sweeps, joined where they may be."""
+def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False) -> list[Part]:
+    """The statements with their loops over columns as sweeps, joined where they may be.
+
+    ``online``: sums may follow a running maximum; ``one_pass``: a variance may be found with the mean, and the place of
+    an extremum with it.
+    """
     parts: list[Part] = []
     for n, s in enumerate(body):
         sweep = sweep_of(s) if isinstance(s, Loop) else None
@@ -58,7 +64,7 @@ def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
     while at < len(parts):
         if isinstance(parts[at], Sweep):
             nearest = next((k for k in range(at - 1, -1, -1) if isinstance(parts[k], Sweep)), None)
-            made = None if nearest is None else _joined(parts, nearest, at, online)
+            made = None if nearest is None else _joined(parts, nearest, at, online, one_pass)
             if made is not None and nearest is not None:
                 parts[nearest : at + 1] = made
                 at = nearest
@@ -73,7 +79,7 @@ def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
     return bool(mine & all_reads(after)) and not mine.isdisjoint(read_before_set(after, reads, scoped=True))
 
 
-def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[Part] | None:
+def _joined(parts: Sequence[Part], first: int, last: int, online: bool, one_pass: bool) -> list[Part] | None:
     """Sweep ``last`` joined to sweep ``first``, with what stands between before or after them; None if it must wait."""
     a, b = parts[first], parts[last]
     between = [s for s in parts[first + 1 : last] if not isinstance(s, Sweep)]
@@ -88,13 +94,13 @@ def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[
     before, after = _moved(a, between)
     waits = all_reads(theirs) & (all_sets(own) | all_sets(tuple(after)))
     waits -= all_sets(theirs) - {x.acc.name for x in theirs if isinstance(x, Accumulate)}
-    merged = _Merge(a, b)
+    whole = None
     if not waits:
-        whole = merged.plain()
-    elif online and a.online is None and b.online is None:
-        whole = merged.online(waits, after)
-    else:
-        return None
+        whole = _Merge(a, b).plain()
+    elif a.online is None and a.moments is None:
+        whole = _Merge(a, b).online(waits, after) if online else None
+        if whole is None and one_pass:
+            whole = _Merge(a, b).moments(waits, after) or _Merge(a, b).places(waits, after)
     return None if whole is None else [*before, whole, *after]
 
 
@@ -130,7 +136,8 @@ def _all(s: Sweep) -> tuple[Plain, ...]:
 
 def _alike(a: Sweep, b: Sweep) -> bool:
     same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
-    return same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and b.online is None
+    alone = b.online is None and b.moments is None
+    return same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and alone
 
 
 def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
@@ -212,6 +219,22 @@ class _Merge:
             later=tuple(map(self.serving, later)),
             online=Online(top.acc.name, tuple((s, c) for s in sums)),
         )
+
+    def moments(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
+        """One sweep that sums squares around its first value, where the second sums them around a number of the row."""
+        if len(waits) != 1 or not waits <= all_sets(after):
+            return None
+        (c,) = waits
+        whole = with_moments(self.a, self.added(self.b.body), c)
+        return None if whole is None else replace(whole, body=tuple(map(self.serving, whole.body)))
+
+    def places(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
+        """One sweep that has the first place of a running extremum, where the second looks for the finished one."""
+        if len(waits) != 1 or not waits <= all_sets(after):
+            return None
+        (c,) = waits
+        whole = with_places(self.a, self.added(self.b.body), c, after)
+        return None if whole is None else replace(whole, body=tuple(map(self.serving, whole.body)))
 
 
 def _relative(added: Sequence[Plain], c: str, top: Accumulate) -> tuple[list[Plain], list[Plain] | None, list[str]]:

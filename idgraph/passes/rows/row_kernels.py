@@ -13,11 +13,13 @@ from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import everywhere, unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.kernel.ssa import single
-from idgraph.passes.rows.chunks import lowered, settled, stores
+from idgraph.passes.rows.chunks import lowered, stores
 from idgraph.passes.rows.core_loops import serial
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
 from idgraph.passes.rows.keep import KEPT, kept
+from idgraph.passes.rows.moments import settled_moments
+from idgraph.passes.rows.online import settled
 from idgraph.passes.rows.registers import cannot_keep, in_registers
 from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
 from idgraph.passes.unroll import is_lanes
@@ -182,8 +184,12 @@ def _by(choice: object) -> str:
 def _times(parts: Sequence[Part]) -> str:
     """How often a row is passed over, and whether sums follow its running maximum."""
     sweeps = [p for p in parts if isinstance(p, Sweep)]
-    online = ", sums follow the running maximum" if any(s.online is not None for s in sweeps) else ""
-    return f"{len(sweeps)} pass{'es' * (len(sweeps) > 1)}{online}"
+    follow = {s.online.first for s in sweeps if s.online is not None}
+    online = ", sums follow the running maximum" * (False in follow) + ", places follow the running extremum" * (
+        True in follow
+    )
+    variance = ", a variance with its mean" if any(s.moments is not None for s in sweeps) else ""
+    return f"{len(sweeps)} pass{'es' * (len(sweeps) > 1)}{online}{variance}"
 
 
 def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _Row) -> list[Stmt]:
@@ -242,7 +248,7 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _Row) -> list[St
             return held
         why = DIGITS if part else why
         online = choices.online is not False
-    parts = with_sweeps(body, online=bool(online))
+    parts = with_sweeps(body, online=bool(online), one_pass=choices.online is not False)
     row.done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
 
     def items(s: Sweep) -> int:
@@ -259,7 +265,7 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _Row) -> list[St
     for n in range(len(parts) - 1, -1, -1):
         one = parts[n]
         if isinstance(one, Sweep):
-            made = [*lowered(one, row.read_only, items(one)), *settled(one, made)]
+            made = [*lowered(one, row.read_only, items(one)), *settled(one, settled_moments(one, made))]
         else:
             made = [one, *made]
     return made

@@ -19,6 +19,7 @@ from idgraph.kernel.ir import (
     Compute,
     If,
     Load,
+    Local,
     Loop,
     Note,
     Stmt,
@@ -31,6 +32,7 @@ from idgraph.lower.merge_guards import joined
 COLUMN = "c"
 Plain = Note | Load | Compute | Choose | Accumulate | Store | If
 """What a sweep does for a column; an `If` is what the owner of one column does alone (`idgraph.passes.owner`)."""
+FAR = 2**31 - 1  # above every place that is counted in 32 bits
 _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 
 
@@ -39,7 +41,8 @@ class Sweep:
     """``body`` for each column ``column`` (a symbol) below ``extent``, where ``condition``, on the row, holds.
 
     ``loops`` are the loops it was: those of ``way`` run on threads, the innermost one gives the ``lanes``. ``later``
-    are the statements that depend on the running maximum ``online`` of ``body``.
+    are the statements that depend on the running maximum ``online`` of ``body``. ``moments``: a sum of squares that
+    ``body`` takes around the row's first value.
     """
 
     loops: tuple[Loop, ...]
@@ -49,6 +52,7 @@ class Sweep:
     body: tuple[Plain, ...]
     online: Online | None = None
     later: tuple[Plain, ...] = ()
+    moments: Moments | None = None
 
     @property
     def way(self) -> str | None:
@@ -78,10 +82,26 @@ class Online:
 
     sum(u * exp(x - c)) = exp(r - c) * sum(u * exp(x - r)) for any r; r is ``top`` where that is finite, else 0.
     ``sums`` pairs each accumulator with the variable c of its terms.
+
+    With ``first`` they are no sums but the least places of elements that are equal to the running extremum ``top``,
+    a maximum or minimum: they start anew, from `FAR`, when it moves.
     """
 
     top: str
     sums: tuple[tuple[str, str], ...]
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A sum, and a sum of squares around ``center``, of values that are taken without the row's first one, ``pivot``,
+    which the statements ``first`` compute. ``total`` and ``squares`` are their accumulators."""
+
+    first: tuple[Stmt, ...]
+    pivot: Local
+    total: str
+    squares: str
+    center: Local
 
 
 def tidied(body: Sequence[Stmt]) -> list[Stmt]:
