@@ -82,6 +82,27 @@ def test_a_variance_of_infinities_is_nan() -> None:
         np.testing.assert_allclose(found(f, x), x.astype(np.float64).var(0), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((96, 8), 0), ((6, 200), 1)])
+@pytest.mark.parametrize("first", [np.inf, -np.inf, 2.0])
+def test_a_mean_beside_its_variance_is_infinite_where_a_value_is(first: float, shape: tuple[int, int], dim: int) -> None:
+    """Also where that value is the row's first, which finite rows are summed without."""
+    f = ig.Fusion("moments")
+    x = f.input("x", shape)
+    mean = ig.sum(x, dim, keepdim=True) / float(shape[dim])
+    f.output(ig.sum(ig.square(x - mean), dim))
+    f.output(mean)
+    ig.schedule.auto(f, config=ig.schedule.KernelConfig(persistent=False))
+    assert sweeps(emit(f, "cuda")) == 1
+    given = np.random.default_rng(6).normal(size=shape).astype(np.float32)
+    given[(0, slice(None)) if dim == 0 else (slice(None), 0)] = first
+    with np.errstate(all="ignore"):
+        made = row_program(f).run({"x": given}, poison=True)
+        want = given.astype(np.float64).mean(dim, keepdims=True)
+        squares = np.square(given - want).sum(dim)
+    np.testing.assert_allclose(np.asarray(made[f.outputs[1].name]), want, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(made[f.outputs[0].name]), squares, rtol=1e-6)
+
+
 @pytest.mark.parametrize("form", [place, least_place])
 @pytest.mark.parametrize(("shape", "dim"), [((150, 8), 0), ((8, 150), 1), ((8, 131), 1)])
 def test_the_first_place_of_equal_values_and_of_nan(form: Form, shape: tuple[int, ...], dim: int) -> None:

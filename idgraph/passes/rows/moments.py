@@ -7,7 +7,8 @@ With p the row's first value, D = sum(x - p) and Q = sum((x - p)^2), for any c
 so both sums are taken while the row is read once, and c, which is made of sum(x) = D + n * p, need not be known before.
 All of it is in float64, of float32 values. What the difference loses of it is a factor Q / sum((x - mean)^2), which is
 never above n + 1 since p is a value of the row (Chan, Golub and LeVeque, "Algorithms for computing the sample variance:
-analysis and recommendations", 1983, on shifted data), and a row of equal values gives exactly 0.
+analysis and recommendations", 1983, on shifted data), and a row of equal values gives exactly 0. In place of an infinite
+first value p is 0, or the sum of x would be NaN.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
         return None
     pivot, name = Local(f"{total.acc.name}_first", "float64"), total.acc.name
     start, made = first
+    endless, finite = Local(f"{total.acc.name}_endless", "bool"), Local(f"{total.acc.name}_finite", "float32")
+    start += [
+        Compute(endless, "isinf", (made,), "float32"),
+        Compute(finite, "where", (endless, Number(0.0), made), "float32"),
+    ]
     apart, squared_apart = Local(f"{name}_apart", "float64"), Local(f"{name}_square", "float64")
     terms: tuple[Plain, ...] = (
         Compute(apart, "sub", (total.value, pivot), "float64"),
@@ -57,7 +63,7 @@ def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
     return replace(
         a,
         body=(*body, *ready),
-        moments=Moments((*start, Compute(pivot, "cast", (made,), "float64")), pivot, name, squares.name, center),
+        moments=Moments((*start, Compute(pivot, "cast", (finite,), "float64")), pivot, name, squares.name, center),
     )
 
 
