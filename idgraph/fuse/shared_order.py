@@ -73,35 +73,47 @@ def _widen_digits(
             continue
         (k,), (n,) = one, other
         x, y = mine[k], theirs[n]
-        if x.stride != y.stride or x.stride[axis] != 1 or sum(map(abs, x.stride)) != 1:
+        step = x.stride[axis]
+        if x.stride != y.stride or step < 1 or sum(map(abs, x.stride)) != step or later % step:
             continue
-        start, stop = min(0, later), max(x.extent, later + y.extent)
-        for t, at, left, right in ((a, k, -start, stop - x.extent), (b, n, later - start, stop - later - y.extent)):
+        for t, at, (left, right) in zip((a, b), (k, n), _ends(x.extent, y.extent, later // step), strict=True):
             if left or right:
                 t.resize(at, left, right)
 
 
+def _ends(mine: int, theirs: int, later: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How far two loops, the second of which begins ``later`` steps behind the first, are extended at both ends to run
+    over all steps of either.
+
+    >>> _ends(4, 4, 1)
+    ((0, 1), (1, 0))
+    """
+    start, stop = min(0, later), max(mine, later + theirs)
+    return (-start, stop - mine), (later - start, stop - later - theirs)
+
+
 def widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
-    """Loops of both over all coordinates that either touches, where each loop runs along one axis."""
+    """Loops of both over all coordinates that either touches, where each loop runs along one axis, in steps of one
+    size; nothing is done where one of them meets no step of the other."""
     if len(fa.loops) != len(fb.loops) or any(len(x) > 1 for x in (*fa.loops, *fb.loops)):
         return
-    plan: list[tuple[int, int, int, int]] = []
+    plan: list[tuple[int, tuple[tuple[int, int], tuple[int, int]]]] = []
     for n, (x, y) in enumerate(zip(fa.loops, fb.loops)):
         if not x or not y:
             if [d.extent for d in x] != [d.extent for d in y]:
                 return
             continue
-        if x[0].stride != y[0].stride or sum(map(abs, x[0].stride)) != 1 or min(x[0].stride) < 0:
+        along = [axis for axis, step in enumerate(x[0].stride) if step]
+        if x[0].stride != y[0].stride or len(along) != 1 or x[0].stride[along[0]] < 0:
             return
-        axis = x[0].stride.index(1)
-        low, high = fa.first[axis], fa.first[axis] + x[0].extent
-        other, end = fb.first[axis], fb.first[axis] + y[0].extent
-        start, stop = min(low, other), max(high, end)
-        plan.append((n, low - start, stop - high, n))
-        plan.append((n, other - start, stop - end, -1))
-    for n, left, right, whose in plan:
-        if left or right:
-            (b if whose < 0 else a).resize(n, left, right)
+        later, beside = divmod(fb.first[along[0]] - fa.first[along[0]], x[0].stride[along[0]])
+        if beside:
+            return
+        plan.append((n, _ends(x[0].extent, y[0].extent, later)))
+    for n, ends in plan:
+        for t, (left, right) in zip((a, b), ends, strict=True):
+            if left or right:
+                t.resize(n, left, right)
 
 
 def turned(a: Tensor, fa: Form, fb: Form) -> bool:

@@ -235,6 +235,10 @@ def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     case("constant index", ig.exp(ig.select(x, 0, 1)), ig.exp(ig.select(x, 0, 2)))
     x = ig.Fusion("f").input("x", shape=(8,))
     case("stride", ig.exp(x[::2]), ig.exp(x[1::2]))
+    x = ig.Fusion("f").input("x", shape=(3, 10))
+    case("stride in part", ig.exp(x[:, 0:7:2]), ig.exp(x[:, 2:9:2]))
+    x = ig.Fusion("f").input("x", shape=(3, 21))
+    case("stride in part of another length", ig.exp(x[:, 6:18:3]), ig.exp(x[:, 0:19:3]))
     x = ig.Fusion("f").input("x", shape=(16, 24))
     case("loop order of sums", ig.sum(x, 0), ig.sum(x, 1))
     return made
