@@ -103,10 +103,7 @@ class TensorExpr(Printed):
     @property
     def is_reduction(self) -> bool:
         """True when some axis of the output is reduced."""
-        for d in self.outputs[0].domain.logical:
-            if d.kind == "reduction":
-                return True
-        return False
+        return "reduction" in [d.kind for d in self.outputs[0].domain.logical]
 
     @arguments(OperationError, first=True)
     def operands_of(self, tensor: Tensor) -> tuple[int, ...]:

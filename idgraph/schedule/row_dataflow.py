@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from idgraph.index.live import COUNTED
-from idgraph.ir import SCANS, SCATTERS, DType, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr, is_float
+from idgraph.ir import SCANS, SCATTERS, DType, IterDomain, Loaded, Mapped, Tensor, TensorExpr, is_float
 from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.schedule.row_spaces import Space, product_of, reduces
 
@@ -189,7 +189,7 @@ class Dataflow:
         if e.op == "cast":
             return self.cast(made[0], t.dtype)
         key = (e.op, t.dtype, attrs, path if e.op in _CHOSEN else 0, *(v.number for v in made))
-        varies = bool(columns) if e.op in _CHOSEN else any([v.varies for v in made])
+        varies = bool(columns) if e.op in _CHOSEN else any(v.varies for v in made)
         rows = made[0].rows
         for v in made:
             if v.rows is not rows:

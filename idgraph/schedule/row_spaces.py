@@ -41,11 +41,7 @@ class Space:
         labels = self.labels.get(t)
         if labels is None or reduces(t):
             return labels is not None
-        rows = self.rows
-        for n in labels.values():
-            if n >= rows:
-                return False
-        return True
+        return max(labels.values(), default=-1) < self.rows
 
     def uses(self, t: Tensor) -> list[TensorExpr]:
         """The readers of ``t``, each once."""
