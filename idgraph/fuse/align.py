@@ -192,17 +192,19 @@ def _twins(made: Fusion, q: Question) -> set[str]:
 
 
 def _together(kernels: Sequence[Kernel], q: Question, twins: set[str]) -> bool:
-    """Whether the kernel that makes ``b`` makes ``a`` too, or computes it, or the ``twins`` of it, for itself."""
-    for k in kernels:
-        made = {s.buffer.title for s in walk(k.body)
-                if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None}  # fmt: skip
-        read = {x.title for x in k.buffers} - made
-        if q.b in made:
-            if len(kernels) == 1:
-                return True
-            is_producer = q.buffer == q.a
-            return not twins & read if is_producer else q.a in made
-    return False
+    """Whether the kernel that makes ``b`` makes ``a`` too, or computes it, or the ``twins`` of it, for itself: each of
+    them where it takes several, as a scatter does, which begins with a copy."""
+    made = [
+        {s.buffer.title for s in walk(k.body)
+         if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None}
+        for k in kernels
+    ]  # fmt: skip
+    mine = [(k, names) for k, names in zip(kernels, made, strict=True) if q.b in names]
+    if len(kernels) == 1 or not mine:
+        return bool(mine)
+    if q.buffer == q.a:
+        return not any(twins & ({x.title for x in k.buffers} - names) for k, names in mine)
+    return any(q.a in names for _, names in mine)
 
 
 def _same_place(made: Fusion, q: Question) -> bool:
@@ -280,6 +282,8 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
             found.append(("a private copy, and the automatic schedule", _private_auto))
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
         found.append((f"the gather by {way}", partial(_gather, way)))
+    if q.buffer == q.a and not q.rows:
+        found.append(("the producer's loops in front of its reader's others", _ahead))
     return found
 
 
@@ -314,6 +318,33 @@ def _private(f: Fusion, q: Question) -> Sequence[Step]:
     """Each operation on the way from ``a`` to ``b`` gets copies of what others read too."""
     _copied(f, q)
     return _follow(f, q)
+
+
+def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
+    """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside: each
+    element is computed once."""
+    made = _copied(f, q) if q.shared else []
+    e = f[q.b].definition
+    names = {q.a, *(s.copy for s in made)}
+    a = next((t for t in e.inputs if t.name in names), None) if e is not None else None
+    fa, fb = q.forms
+    if a is None or fa is None or fb is None or fa.merged or fb.merged:
+        raise IdGraphError("its reader goes through what it makes in no regular steps", hint="another way")
+    count = common_loops(a, f[q.b], fa, fb)
+    if not count or any(d.extent != 1 for d in a.loop[count:]):
+        raise IdGraphError("not all of its loops can stand in front", hint="another way")
+    _on_blocks((a, f[q.b]), count)
+    inline_most(f, [a])
+    return ()
+
+
+def _on_blocks(tensors: Sequence[Tensor], count: int) -> None:
+    """The first loops of each as one loop, cut into blocks and threads."""
+    for t in tensors:
+        for _ in range(count - 1):
+            t.merge(0)
+        t.split(0, BLOCK)
+        t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
 
 
 def _private_auto(f: Fusion, q: Question) -> Sequence[Step]:
@@ -385,11 +416,7 @@ def _in_front(f: Fusion, q: Question) -> Sequence[Step]:
     count = _in_common(f, q)
     if not count:
         raise IdGraphError("no loop that both keep goes through the buffer alike", hint="another way")
-    for t in (f[q.a], f[q.b]):
-        for _ in range(count - 1):
-            t.merge(0)
-        t.split(0, BLOCK)
-        t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    _on_blocks((f[q.a], f[q.b]), count)
     _inlined(f, q)
     return ()
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeAlias
 
 from idgraph.errors import ScheduleError, arguments, user_line
-from idgraph.fuse.access_digits import Form, form_of
+from idgraph.fuse.access_digits import form_of
 from idgraph.fuse.align import question
 from idgraph.fuse.causes import CAUSES, Difference, agree, difference
 from idgraph.fuse.launch_groups import Launched, launched
@@ -259,9 +259,7 @@ def _obstacle(
     pairs: Sequence[Pair],
     reads: tuple[Reads, Reads],
 ) -> Obstacle:
-    forms: tuple[Form | None, Form | None] = (None, None)
-    if not x.is_write:
-        forms = form_of(x), form_of(y)
+    forms = form_of(x), form_of(y)
     between = [e for e in (*x.path, *y.path) if e not in (a, b)]
     asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y))
     if x.is_write:

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 
 import idgraph as ig
 from idgraph.fuse import CAUSES, Touch
+from idgraph.kernel.defuse import stored_in
 
 Elements = npt.NDArray[np.int64]
 Step = tuple[str, Any]
@@ -403,3 +404,28 @@ def test_indices_that_no_random_number_gives_are_tried_and_told() -> None:
     f.output(at, out)
     o = ig.fuse.explain(f, at, out)
     assert o is not None and (o.alignment is not None or any("outside the 8" in x for x in o.tried))
+
+
+@pytest.mark.parametrize("also_read", [False, True])
+def test_an_index_of_a_scatter_is_computed_in_front_of_the_loops_over_rows(also_read: bool) -> None:
+    """A scatter has two kernels, and both must do without the index: the first only copies what is written over."""
+    f = ig.parse("""fusion f {
+      i = input(shape=(6,), dtype="int64")
+      low = input(shape=(6,), dtype="int64")
+      base = input(shape=(8, 9), dtype="float32")
+      rows = input(shape=(6, 9), dtype="float32")
+      at = maximum(i, low)
+      out = index_put(base, at, rows, dims=(0,), accumulate=false)
+      output out
+    }""")
+    at, out = f["at"], f["out"]
+    if also_read:
+        f.output(at)
+    o = ig.fuse.explain(f, at, out, buffer=at)
+    assert o is not None and o.alignment is not None and o.alignment.one_kernel, o
+    o.alignment.apply(f)
+    kernels = [k for k in ig.emit(f, target="cuda").kernels if "rows" in {b.title for b in k.buffers}]
+    assert len(kernels) == 1
+    assert at.name not in {b.title for b in kernels[0].buffers if b.name not in stored_in(kernels[0].body)}
+    zeros = {t.name: np.zeros([int(n) for n in t.shape], t.dtype) for t in f.inputs}
+    assert ig.validate(f, target="numpy", inputs=zeros).ok

@@ -50,6 +50,12 @@ def readers_of_parts() -> dict[str, ig.Fusion]:
     f = fusion("both read the same two")
     x, w = f.input("x", shape=(8, 12)), f.input("w", shape=(8, 12))
     f.output(ig.exp(x * w), ig.transpose(x, 0, 1) * ig.transpose(w, 0, 1))
+    for name, also_read in (("an index of a scatter", False), ("an index of a scatter, an output too", True)):
+        f = fusion(name)
+        i, low = f.input("i", shape=(6,), dtype="int64"), f.input("low", shape=(6,), dtype="int64")
+        at = ig.maximum(i, low)
+        f.output(ig.index_put(f.input("base", shape=(8, 9)), (at,), f.input("rows", shape=(6, 9))))
+        f.output(*([at] if also_read else []), ig.exp(f["rows"]))
     f = fusion("an output read in another order, and its source")
     x = f.input("x", shape=(8, 12))
     y = f.output(ig.exp(x))
