@@ -15,6 +15,7 @@ from math import prod
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.fuse.access_digits import Form
+from idgraph.fuse.overlap import elements_met
 from idgraph.fuse.shared_order import common_loops, reorder, turned, widen
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
@@ -42,7 +43,8 @@ class Question:
     """A small fusion with the operations that make ``a`` and ``b`` (names), which share ``buffer``.
 
     ``shared`` are tensors that others need too, ``forms`` the digits of both accesses where they have such, ``rows``
-    whether ``a`` must have ended a reduction first, ``shifts`` the (loop, distance) by which ``b`` runs ahead.
+    whether ``a`` must have ended a reduction first, ``shifts`` the (loop, distance) by which ``b`` runs ahead, ``both``
+    how many elements of the buffer both touch, where that is known exactly.
     """
 
     fusion: Fusion
@@ -53,6 +55,7 @@ class Question:
     forms: tuple[Form | None, Form | None] = (None, None)
     rows: bool = False
     shifts: tuple[tuple[int, int], ...] = ()
+    both: int | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -76,6 +79,7 @@ def question(
     between: Sequence[TensorExpr],
     forms: tuple[Form | None, Form | None],
     shifts: tuple[tuple[int, int], ...] = (),
+    both: int | None = None,
 ) -> Question:
     """The two operations and those ``between`` as a fusion of their own."""
     wanted = {a, b, *between}
@@ -102,7 +106,15 @@ def question(
     for t in sorted(needed, key=lambda t: t.name):
         made.output(made[t.name])
     return Question(
-        made, a.output.name, b.output.name, buffer.name, shared, forms, buffer is a.output and a.is_reduction, shifts
+        made,
+        a.output.name,
+        b.output.name,
+        buffer.name,
+        shared,
+        forms,
+        buffer is a.output and a.is_reduction,
+        shifts,
+        both,
     )
 
 
@@ -211,21 +223,44 @@ def _same_place(made: Fusion, q: Question) -> bool:
     """Whether an operation of each side reads one element of the buffer at each point of the loops, or one of them at
     each point of loops around those of the other."""
     m = IdModel(made)
-    sides: list[list[tuple[list[str], list[str]]]] = []
+    sides: list[list[_Visit]] = []
     for root in (q.a, q.b):
-        mine: list[tuple[list[str], list[str]]] = []
+        mine: list[_Visit] = []
         for e in _toward(made, root):
             loops = [x for x in m.loops(e) if simplify(x.extent) != 1]
             names: dict[Expr, Expr] = {
                 x.symbol: symbol(f"i{n}", 0, simplify(x.extent - 1)) for n, x in enumerate(loops)
             }
             for k in e.operands_of(made[q.buffer]):
-                at = [str(x.substitute(names)) for x in m.read(e, k).coordinates]
-                mine.append(([str(x.extent) for x in loops], at))
+                read = m.read(e, k)
+                at = tuple(x.substitute(names) for x in read.coordinates)
+                when = tuple(x.substitute(names) for x in read.conditions)
+                mine.append(_Visit(tuple(x.extent for x in loops), at, when))
         sides.append(mine)
-    return any(
-        u == v and (x[: len(y)] == y or y[: len(x)] == x) for x, u in sides[0] for y, v in sides[1]
-    )  # what reads at fewer loops reads what the other does at each step of the rest
+    # What reads at fewer loops reads what the other does at each step of the rest.
+    near = [
+        (x, y) for x in sides[0] for y in sides[1]
+        if x.loops[: len(y.loops)] == y.loops or y.loops[: len(x.loops)] == x.loops
+    ]  # fmt: skip
+    return any(x.at == y.at for x, y in near) or any(_meet(made[q.buffer], x, y, q.both) for x, y in near)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """The element that an operation reads at each point of its loops, where all of the conditions hold."""
+
+    loops: tuple[Expr, ...]
+    at: tuple[Expr, ...]
+    when: tuple[Expr, ...]
+
+
+def _meet(buffer: Tensor, x: _Visit, y: _Visit, both: int | None) -> bool:
+    """Whether, by enumeration, both read one element wherever both read, and so every element that both need."""
+    wide = x if len(x.loops) >= len(y.loops) else y
+    sizes = [*wide.loops, *(d.extent for d in buffer.axes)]
+    if not both or not all(n.is_const for n in sizes):
+        return False
+    return elements_met([int(n) for n in wide.loops], buffer, (x.at, y.at), (*x.when, *y.when)) == both
 
 
 def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
@@ -321,8 +356,8 @@ def _private(f: Fusion, q: Question) -> Sequence[Step]:
 
 
 def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
-    """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside: each
-    element is computed once."""
+    """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside:
+    each element is computed once."""
     made = _copied(f, q) if q.shared else []
     e = f[q.b].definition
     names = {q.a, *(s.copy for s in made)}

@@ -261,7 +261,8 @@ def _obstacle(
 ) -> Obstacle:
     forms = form_of(x), form_of(y)
     between = [e for e in (*x.path, *y.path) if e not in (a, b)]
-    asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y))
+    both = None if x.is_write or x.loads or y.loads else elements_of_both(x, y)
+    asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y), both)
     if x.is_write:
         mine = list({id(v): v for u, v, _ in pairs if u.is_write and u.buffer is x.buffer}.values())
         saved = of_flow(a, b, reads, mine, {*between}, _is_kept(fusion, x.buffer, b))

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from functools import reduce
 from math import gcd, prod
 
-from idgraph.arith import TRUE, as_expr
+from idgraph.arith import TRUE, Expr, as_expr
 from idgraph.cost.sites import Around
 from idgraph.fuse.access_digits import form_of
 from idgraph.fuse.touch import Touch
+from idgraph.ir import Tensor
 from idgraph.loading import LOADING
 
 
@@ -115,7 +116,31 @@ def _addresses(t: Touch) -> set[int] | None:
     if (t.points or 0) > limit():
         return None
     env, count = grid(_around(t))
-    pairs = zip(t.map.results, t.buffer.axes, strict=True)
-    address = reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))
     inside, _ = holds([t.map.condition], env, {}, {}, count)
-    return set(values(address, env, {}, {}, count)[0][inside].tolist())
+    return set(values(_number(t.map.results, t.buffer), env, {}, {}, count)[0][inside].tolist())
+
+
+def elements_met(
+    sizes: Sequence[int], buffer: Tensor, at: tuple[Sequence[Expr], Sequence[Expr]], conditions: Sequence[Expr]
+) -> int | None:
+    """The number of elements that two accesses of a buffer, at ``at`` in loops i0, i1, ... of these ``sizes``, touch
+    where all conditions hold; None where at such a point they touch different ones, or where that takes too long."""
+    with LOADING:
+        from idgraph.cost.points import grid, holds, limit, values  # noqa: PLC0415 - loads NumPy
+
+    if prod(sizes) > limit():
+        return None
+    env, count = grid([Around(f"i{n}", size, "", n) for n, size in enumerate(sizes)])
+    inside, known = holds(list(conditions), env, {}, {}, count)
+    found: list[list[int]] = []
+    for place in at:
+        address, sure = values(_number(place, buffer), env, {}, {}, count)
+        known = known and sure
+        found.append(address[inside].tolist())
+    return len(set(found[0])) if known and found[0] == found[1] else None
+
+
+def _number(place: Sequence[Expr], buffer: Tensor) -> Expr:
+    """The number of an element, in the order of the buffer's axes."""
+    pairs = zip(place, buffer.axes, strict=True)
+    return reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))

@@ -33,7 +33,11 @@ def common_loops(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     if turned(a, fa, fb):
         fa = Form(fb.first, fb.loops)
     mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
-    _widen_digits(a, b, mine, theirs, _offsets(fa, fb))
+    offsets = list(_offsets(fa, fb))
+    for axis, later in enumerate(offsets):
+        if _completed(a, b, mine, theirs, axis, -later) or _completed(b, a, theirs, mine, axis, later):
+            offsets[axis] = 0
+    _widen_digits(a, b, mine, theirs, offsets)
     reduced = {d.stride for t, digits in ((a, mine), (b, theirs)) for k, d in enumerate(digits)
                if d.moves and t.loop[k].kind == "reduction"}  # fmt: skip
     order = [d.stride for d in theirs if d.moves]
@@ -62,9 +66,45 @@ def _offsets(fa: Form, fb: Form) -> tuple[int, ...]:
     return tuple(y - x for x, y in zip(fa.first, fb.first, strict=True))
 
 
-def _widen_digits(
-    a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: tuple[int, ...]
-) -> None:
+def _completed(t: Tensor, u: Tensor, own: list[Digit], other: Sequence[Digit], axis: int, later: int) -> bool:
+    """Give ``t``, which begins ``later`` elements behind ``u`` along an axis, a loop for each step along it that only
+    ``u`` takes: of one element, extended to all places at one of which ``t`` stands.
+
+    True where that is done. It is not where neither or both lack a loop, where ``t`` would have to stand in several of
+    those places, or where a step leads along another axis too.
+    """
+    mine, theirs = ([k for k, d in enumerate(x) if d.extent > 1 and d.moves and d.stride[axis]] for x in (own, other))
+    if any(d.stride[axis] != sum(map(abs, d.stride)) for d in (*(own[k] for k in mine), *(other[n] for n in theirs))):
+        return False
+    place = {own[k].stride: k for k in mine}
+    steps = sorted(theirs, key=lambda n: -other[n].stride[axis])
+    lacking = [n for n in steps if other[n].stride not in place]
+    room = next((k for k in reversed(range(len(own))) if t.loop[k].kind == "iteration"), None)
+    if not lacking or room is None or any(own[k].stride not in {other[n].stride for n in theirs} for k in mine):
+        return False
+    at: dict[int, int] = {}
+    for n in steps:
+        at[n], later = divmod(later, other[n].stride[axis])
+        size = 1 if n in lacking else own[place[other[n].stride]].extent
+        if (n in lacking or n != steps[0]) and not 0 <= at[n] <= other[n].extent - size:
+            return False
+    if later:
+        return False
+    for n in steps:
+        if n in lacking:
+            continue
+        k = place[other[n].stride]
+        for x, p, (left, right) in zip((u, t), (n, k), _ends(other[n].extent, own[k].extent, at[n]), strict=True):
+            if left or right:
+                x.resize(p, left, right)
+    for n in lacking:
+        t.split(room, 1)
+        t.resize(room + 1, at[n], other[n].extent - 1 - at[n])
+        own.insert(room + 1, other[n])
+    return True
+
+
+def _widen_digits(a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: Sequence[int]) -> None:
     """The loops along an axis that each side goes through by one digit, over all coordinates that either touches."""
     for axis, later in enumerate(offsets):
         one, other = ([k for k, d in enumerate(x) if d.stride[axis : axis + 1] != (0,) and d.moves and d.extent > 1]

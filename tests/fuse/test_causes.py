@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -192,6 +193,21 @@ def _repeats(order: Elements, run: int, step: int) -> bool:
     return bool((rows == rows[:, :1] + step * np.arange(run)).all())
 
 
+def strided(case: Callable[[str, ig.Tensor, ig.Tensor], None]) -> None:
+    """Readers of every few elements, or of one row, beside others."""
+    x = ig.Fusion("f").input("x", shape=(3, 10))
+    case("stride in part", ig.exp(x[:, 0:7:2]), ig.exp(x[:, 2:9:2]))
+    x = ig.Fusion("f").input("x", shape=(3, 21))
+    case("stride in part of another length", ig.exp(x[:, 6:18:3]), ig.exp(x[:, 0:19:3]))
+    for k in (0, 1, 3):
+        x = ig.Fusion("f").input("x", shape=(3, 12))
+        case(f"stride of one, all of the other, from {k}", ig.exp(x), ig.exp(x[:, k:11:2]))
+    x = ig.Fusion("f").input("x", shape=(3, 9, 4))
+    case("extent of one row", ig.exp(x), ig.exp(x[:, 6:7]))
+    x = ig.Fusion("f").input("x", shape=(4, 16))
+    case("stride of one, a row of the other", ig.exp(x[:, ::2]), ig.exp(x[1:2]))
+
+
 def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     """One example of each cause that two operations can have."""
     made: dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]] = {}
@@ -236,10 +252,7 @@ def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     case("constant index", ig.exp(ig.select(x, 0, 1)), ig.exp(ig.select(x, 0, 2)))
     x = ig.Fusion("f").input("x", shape=(8,))
     case("stride", ig.exp(x[::2]), ig.exp(x[1::2]))
-    x = ig.Fusion("f").input("x", shape=(3, 10))
-    case("stride in part", ig.exp(x[:, 0:7:2]), ig.exp(x[:, 2:9:2]))
-    x = ig.Fusion("f").input("x", shape=(3, 21))
-    case("stride in part of another length", ig.exp(x[:, 6:18:3]), ig.exp(x[:, 0:19:3]))
+    strided(case)
     x = ig.Fusion("f").input("x", shape=(16, 24))
     case("loop order of sums", ig.sum(x, 0), ig.sum(x, 1))
     return made
