@@ -267,7 +267,7 @@ def _obstacle(
         mine = list({id(v): v for u, v, _ in pairs if u.is_write and u.buffer is x.buffer}.values())
         saved = of_flow(a, b, reads, mine, {*between}, _is_kept(fusion, x.buffer, b))
     else:
-        saved = of_readers(*(_by_buffer(p[n] for p in pairs) for n in (0, 1)))
+        saved = of_readers(_by_buffer(u for u, _, _ in pairs), _by_buffer(v for _, v, _ in pairs))
     proof = ""
     if apart.disjoint:
         proof = f"no element of {x.buffer.name} is touched by both: {apart.because[0]}"
