@@ -51,6 +51,8 @@ class IterDomain:
     >>> u = t[32:]
     >>> u.logical[0].label, u.logical[0].is_broadcast, u.logical[0].definition
     ('t1.I4', False, Resize(I2[64] -> I4[32]; -32, 0))
+    >>> t.logical[0].definitions, len(u.logical[0].definitions), len(ig.cat([u, u], 0).logical[0].definitions)
+    ((), 1, 2)
     """
 
     __slots__ = ("_made", "extent", "kind", "name", "parallel", "tensor")
