@@ -15,6 +15,7 @@ from math import prod
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.fuse.access_digits import Form
+from idgraph.fuse.overlap import elements_met
 from idgraph.fuse.shared_order import common_loops, reorder, turned, widen
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
@@ -42,7 +43,8 @@ class Question:
     """A small fusion with the operations that make ``a`` and ``b`` (names), which share ``buffer``.
 
     ``shared`` are tensors that others need too, ``forms`` the digits of both accesses where they have such, ``rows``
-    whether ``a`` must have ended a reduction first, ``shifts`` the (loop, distance) by which ``b`` runs ahead.
+    whether ``a`` must have ended a reduction first, ``shifts`` the (loop, distance) by which ``b`` runs ahead, ``both``
+    how many elements of the buffer both touch, where that is known exactly.
     """
 
     fusion: Fusion
@@ -53,6 +55,7 @@ class Question:
     forms: tuple[Form | None, Form | None] = (None, None)
     rows: bool = False
     shifts: tuple[tuple[int, int], ...] = ()
+    both: int | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -76,6 +79,7 @@ def question(
     between: Sequence[TensorExpr],
     forms: tuple[Form | None, Form | None],
     shifts: tuple[tuple[int, int], ...] = (),
+    both: int | None = None,
 ) -> Question:
     """The two operations and those ``between`` as a fusion of their own."""
     wanted = {a, b, *between}
@@ -102,7 +106,15 @@ def question(
     for t in sorted(needed, key=lambda t: t.name):
         made.output(made[t.name])
     return Question(
-        made, a.output.name, b.output.name, buffer.name, shared, forms, buffer is a.output and a.is_reduction, shifts
+        made,
+        a.output.name,
+        b.output.name,
+        buffer.name,
+        shared,
+        forms,
+        buffer is a.output and a.is_reduction,
+        shifts,
+        both,
     )
 
 
@@ -192,38 +204,63 @@ def _twins(made: Fusion, q: Question) -> set[str]:
 
 
 def _together(kernels: Sequence[Kernel], q: Question, twins: set[str]) -> bool:
-    """Whether the kernel that makes ``b`` makes ``a`` too, or computes it, or the ``twins`` of it, for itself."""
-    for k in kernels:
-        made = {s.buffer.title for s in walk(k.body)
-                if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None}  # fmt: skip
-        read = {x.title for x in k.buffers} - made
-        if q.b in made:
-            if len(kernels) == 1:
-                return True
-            is_producer = q.buffer == q.a
-            return not twins & read if is_producer else q.a in made
-    return False
+    """Whether the kernel that makes ``b`` makes ``a`` too, or computes it, or the ``twins`` of it, for itself: each of
+    them where it takes several, as a scatter does, which begins with a copy."""
+    made = [
+        {s.buffer.title for s in walk(k.body)
+         if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None}
+        for k in kernels
+    ]  # fmt: skip
+    mine = [(k, names) for k, names in zip(kernels, made, strict=True) if q.b in names]
+    if len(kernels) == 1 or not mine:
+        return bool(mine)
+    if q.buffer == q.a:
+        return not any(twins & ({x.title for x in k.buffers} - names) for k, names in mine)
+    return any(q.a in names for _, names in mine)
 
 
 def _same_place(made: Fusion, q: Question) -> bool:
     """Whether an operation of each side reads one element of the buffer at each point of the loops, or one of them at
     each point of loops around those of the other."""
     m = IdModel(made)
-    sides: list[list[tuple[list[str], list[str]]]] = []
+    sides: list[list[_Visit]] = []
     for root in (q.a, q.b):
-        mine: list[tuple[list[str], list[str]]] = []
+        mine: list[_Visit] = []
         for e in _toward(made, root):
             loops = [x for x in m.loops(e) if simplify(x.extent) != 1]
             names: dict[Expr, Expr] = {
                 x.symbol: symbol(f"i{n}", 0, simplify(x.extent - 1)) for n, x in enumerate(loops)
             }
             for k in e.operands_of(made[q.buffer]):
-                at = [str(x.substitute(names)) for x in m.read(e, k).coordinates]
-                mine.append(([str(x.extent) for x in loops], at))
+                read = m.read(e, k)
+                at = tuple(x.substitute(names) for x in read.coordinates)
+                when = tuple(x.substitute(names) for x in read.conditions)
+                mine.append(_Visit(tuple(x.extent for x in loops), at, when))
         sides.append(mine)
-    return any(
-        u == v and (x[: len(y)] == y or y[: len(x)] == x) for x, u in sides[0] for y, v in sides[1]
-    )  # what reads at fewer loops reads what the other does at each step of the rest
+    # What reads at fewer loops reads what the other does at each step of the rest.
+    near = [
+        (x, y) for x in sides[0] for y in sides[1]
+        if x.loops[: len(y.loops)] == y.loops or y.loops[: len(x.loops)] == x.loops
+    ]  # fmt: skip
+    return any(x.at == y.at for x, y in near) or any(_meet(made[q.buffer], x, y, q.both) for x, y in near)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """The element that an operation reads at each point of its loops, where all of the conditions hold."""
+
+    loops: tuple[Expr, ...]
+    at: tuple[Expr, ...]
+    when: tuple[Expr, ...]
+
+
+def _meet(buffer: Tensor, x: _Visit, y: _Visit, both: int | None) -> bool:
+    """Whether, by enumeration, both read one element wherever both read, and so every element that both need."""
+    wide = x if len(x.loops) >= len(y.loops) else y
+    sizes = [*wide.loops, *(d.extent for d in buffer.axes)]
+    if not both or not all(n.is_const for n in sizes):
+        return False
+    return elements_met([int(n) for n in wide.loops], buffer, (x.at, y.at), (*x.when, *y.when)) == both
 
 
 def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
@@ -280,6 +317,8 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
             found.append(("a private copy, and the automatic schedule", _private_auto))
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
         found.append((f"the gather by {way}", partial(_gather, way)))
+    if q.buffer == q.a and not q.rows:
+        found.append(("the producer's loops in front of its reader's others", _ahead))
     return found
 
 
@@ -314,6 +353,33 @@ def _private(f: Fusion, q: Question) -> Sequence[Step]:
     """Each operation on the way from ``a`` to ``b`` gets copies of what others read too."""
     _copied(f, q)
     return _follow(f, q)
+
+
+def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
+    """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside:
+    each element is computed once."""
+    made = _copied(f, q) if q.shared else []
+    e = f[q.b].definition
+    names = {q.a, *(s.copy for s in made)}
+    a = next((t for t in e.inputs if t.name in names), None) if e is not None else None
+    fa, fb = q.forms
+    if a is None or fa is None or fb is None or fa.merged or fb.merged:
+        raise IdGraphError("its reader goes through what it makes in no regular steps", hint="another way")
+    count = common_loops(a, f[q.b], fa, fb)
+    if not count or any(d.extent != 1 for d in a.loop[count:]):
+        raise IdGraphError("not all of its loops can stand in front", hint="another way")
+    _on_blocks((a, f[q.b]), count)
+    inline_most(f, [a])
+    return ()
+
+
+def _on_blocks(tensors: Sequence[Tensor], count: int) -> None:
+    """The first loops of each as one loop, cut into blocks and threads."""
+    for t in tensors:
+        for _ in range(count - 1):
+            t.merge(0)
+        t.split(0, BLOCK)
+        t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
 
 
 def _private_auto(f: Fusion, q: Question) -> Sequence[Step]:
@@ -385,11 +451,7 @@ def _in_front(f: Fusion, q: Question) -> Sequence[Step]:
     count = _in_common(f, q)
     if not count:
         raise IdGraphError("no loop that both keep goes through the buffer alike", hint="another way")
-    for t in (f[q.a], f[q.b]):
-        for _ in range(count - 1):
-            t.merge(0)
-        t.split(0, BLOCK)
-        t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    _on_blocks((f[q.a], f[q.b]), count)
     _inlined(f, q)
     return ()
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TypeAlias
 
 from idgraph.errors import ScheduleError, arguments, user_line
-from idgraph.fuse.access_digits import Form, form_of
+from idgraph.fuse.access_digits import form_of
 from idgraph.fuse.align import question
 from idgraph.fuse.causes import CAUSES, Difference, agree, difference
 from idgraph.fuse.launch_groups import Launched, launched
 from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.overlap import elements_of_both, points_that_touch
+from idgraph.fuse.saved import Reads, of_flow, of_readers
 from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
 
@@ -74,7 +75,7 @@ def explain(
             ],
             hint="ig.fuse.obstacles(f) lists the pairs that share one",
         )
-    return _judge(fusion, first, second, pairs)
+    return _judge(fusion, first, second, pairs, (touches(first, _never), touches(second, _never)))
 
 
 @arguments(ScheduleError, first=True)
@@ -101,10 +102,12 @@ def obstacles(fusion: Fusion) -> Obstacles:
 def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
     nests, launches = _nests(fusion), launched(fusion)
     by_buffer: dict[Tensor, dict[TensorExpr, list[Touch]]] = {}
+    reads: dict[TensorExpr, dict[Tensor, list[Touch]]] = {}
     for root, inside in nests.items():
+        mine = reads[root] = {}
         for t, found in touches(root, lambda e, inside=inside: e in inside).items():
             if t.definition is None or t.definition not in inside or t is root.output:
-                by_buffer.setdefault(t, {})[root] = found
+                by_buffer.setdefault(t, {})[root] = mine[t] = found
     order = {e: n for n, e in enumerate(fusion.exprs)}
     pairs: dict[tuple[TensorExpr, TensorExpr], list[Pair]] = {}
     for users in by_buffer.values():
@@ -117,22 +120,23 @@ def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
     for (a, b), found in pairs.items():
         if not found or (launches is not None and launches.share(a, b)):
             continue
-        o = _judge(fusion, a, b, found)
+        both = reads[a], reads[b]
+        o = _judge(fusion, a, b, found, both)
         if o is None and launches is not None:
-            o = _of_launches(fusion, a, b, found, launches)
+            o = _of_launches(fusion, a, b, found, both, launches)
         if o is not None:
             yield o
 
 
 def _of_launches(
-    fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair], launches: Launched
+    fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair], reads: tuple[Reads, Reads], launches: Launched
 ) -> Obstacle | None:
     """The obstacle between the launches of a pair that touches its buffer alike."""
     known = launches.apart(a, b)
     if known is None:
         return None
     x, y, _ = pairs[0]
-    return replace(_obstacle(fusion, a, b, x, y, known[0], pairs), proof=known[1])
+    return replace(_obstacle(fusion, a, b, x, y, known[0], pairs, reads), proof=known[1])
 
 
 def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
@@ -225,7 +229,9 @@ def _common(a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], 
     return [(x, y, len(theirs[t])) for t in both for x in mine[t] for y in theirs[t]]
 
 
-def _judge(fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair]) -> Obstacle | None:
+def _judge(
+    fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair], reads: tuple[Reads, Reads]
+) -> Obstacle | None:
     """The obstacle of the pair of most common bytes; of a producer and its consumer, ties go to the first cause."""
     flow = [p for p in pairs if p[0].is_write]
     if not flow and any(agree(x, y) for x, y, _ in pairs):
@@ -240,31 +246,28 @@ def _judge(fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair]) 
     if not found:
         return None
     _, _, (x, y, _), apart = min(found, key=lambda f: f[:2])
-    if flow:  # what both read beside it is read once, too
-        pairs = (
-            [*pairs, *_common(a, b, _never, set(a.inputs) & set(b.inputs))] if set(a.inputs) & set(b.inputs) else pairs
-        )
-    return _obstacle(fusion, a, b, x, y, apart, pairs)
+    return _obstacle(fusion, a, b, x, y, apart, pairs, reads)
 
 
 def _obstacle(
-    fusion: Fusion, a: TensorExpr, b: TensorExpr, x: Touch, y: Touch, apart: Difference, pairs: Sequence[Pair]
+    fusion: Fusion,
+    a: TensorExpr,
+    b: TensorExpr,
+    x: Touch,
+    y: Touch,
+    apart: Difference,
+    pairs: Sequence[Pair],
+    reads: tuple[Reads, Reads],
 ) -> Obstacle:
-    forms: tuple[Form | None, Form | None] = (None, None)
-    if not x.is_write:
-        forms = form_of(x), form_of(y)
+    forms = form_of(x), form_of(y)
     between = [e for e in (*x.path, *y.path) if e not in (a, b)]
-    asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y))
-    both = 0 if apart.disjoint else elements_of_both(x, y)
-    saved = None if both is None else both * item_size(x.buffer.dtype)
-    if saved is not None and x.is_write:
-        if not _is_kept(fusion, x.buffer, b):
-            saved *= 2  # neither stored nor read
-        beside: dict[Tensor, int] = {}
-        for u, v, _ in pairs:
-            if not u.is_write and u.buffer is not x.buffer:
-                beside[u.buffer] = max(beside.get(u.buffer, 0), elements_of_both(u, v) or 0)
-        saved += sum(n * item_size(t.dtype) for t, n in beside.items())
+    both = None if x.is_write or x.loads or y.loads else elements_of_both(x, y)
+    asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y), both)
+    if x.is_write:
+        mine = list({id(v): v for u, v, _ in pairs if u.is_write and u.buffer is x.buffer}.values())
+        saved = of_flow(a, b, reads, mine, {*between}, _is_kept(fusion, x.buffer, b))
+    else:
+        saved = of_readers(_by_buffer(u for u, _, _ in pairs), _by_buffer(v for _, v, _ in pairs))
     proof = ""
     if apart.disjoint:
         proof = f"no element of {x.buffer.name} is touched by both: {apart.because[0]}"
@@ -274,6 +277,15 @@ def _obstacle(
     if x.is_write and not a.is_reduction:
         factor = _factor([t for u, t, _ in pairs if u.is_write and u.buffer is x.buffer], x)
     return Obstacle(a, b, x.buffer, apart.cause, (x, y), apart.because, saved, factor, asked, proof)
+
+
+def _by_buffer(ways: Iterable[Touch]) -> dict[Tensor, list[Touch]]:
+    """Reads by what they read, each once."""
+    found: dict[Tensor, dict[int, Touch]] = {}
+    for t in ways:
+        if not t.is_write:
+            found.setdefault(t.buffer, {})[id(t)] = t
+    return {buffer: list(own.values()) for buffer, own in found.items()}
 
 
 def _is_kept(fusion: Fusion, t: Tensor, reader: TensorExpr) -> bool:

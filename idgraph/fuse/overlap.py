@@ -5,13 +5,15 @@ Only the coordinates that two regular accesses share are counted in closed form 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from math import gcd, prod
 
-from idgraph.arith import TRUE, as_expr
+from idgraph.arith import TRUE, Expr, as_expr
 from idgraph.cost.sites import Around
 from idgraph.fuse.access_digits import form_of
 from idgraph.fuse.touch import Touch
+from idgraph.ir import Tensor
 from idgraph.loading import LOADING
 
 
@@ -29,6 +31,26 @@ def elements_of_both(a: Touch, b: Touch) -> int | None:
         return prod(_common(x, y) for x, y in zip(axes[0], axes[1], strict=True))
     both = _listed(a, b)
     return min(total, a.points or 0, b.points or 0) if both is None else both
+
+
+def elements_of_any(ways: Sequence[Touch]) -> int | None:
+    """Elements that any of these accesses of one buffer touches: exactly, or at most as many where loaded values choose
+    or the accesses are too large to be listed; None for unknown sizes."""
+    ways = list({(t.map.results, t.map.condition, t.sizes, tuple(t.loads.values())): t for t in ways}.values())
+    if not ways:
+        return 0
+    counts = [elements_of_both(t, t) for t in ways]
+    known = [n for n in counts if n is not None]
+    if len(known) < len(counts):
+        return None
+    total = prod(int(d.extent) for d in ways[0].buffer.axes)
+    if len(ways) == 1 or max(known) == total or any(t.loads for t in ways):
+        return min(total, sum(known))
+    if len(ways) == 2:
+        return sum(known) - (elements_of_both(*ways) or 0)
+    listed = [_addresses(t) for t in ways]
+    sets = [x for x in listed if x is not None]
+    return len(set[int]().union(*sets)) if len(sets) == len(listed) else min(total, sum(known))
 
 
 def points_that_touch(t: Touch) -> int | None:
@@ -82,16 +104,43 @@ def _common(a: Run, b: Run) -> int:
 
 def _listed(a: Touch, b: Touch) -> int | None:
     """Elements that both touch, one by one; None where there are more points than `ig.cost` visits."""
+    one, other = _addresses(a), _addresses(b)
+    return None if one is None or other is None else len(one & other)
+
+
+def _addresses(t: Touch) -> set[int] | None:
+    """The elements that an access touches, by number; None where there are more points than `ig.cost` visits."""
     with LOADING:
         from idgraph.cost.points import grid, holds, limit, values  # noqa: PLC0415 - loads NumPy
 
-    if max(a.points or 0, b.points or 0) > limit():
+    if (t.points or 0) > limit():
         return None
-    found: list[set[int]] = []
-    for t in (a, b):
-        env, count = grid(_around(t))
-        pairs = zip(t.map.results, t.buffer.axes, strict=True)
-        address = reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))
-        inside, _ = holds([t.map.condition], env, {}, {}, count)
-        found.append(set(values(address, env, {}, {}, count)[0][inside].tolist()))
-    return len(found[0] & found[1])
+    env, count = grid(_around(t))
+    inside, _ = holds([t.map.condition], env, {}, {}, count)
+    return set(values(_number(t.map.results, t.buffer), env, {}, {}, count)[0][inside].tolist())
+
+
+def elements_met(
+    sizes: Sequence[int], buffer: Tensor, at: tuple[Sequence[Expr], Sequence[Expr]], conditions: Sequence[Expr]
+) -> int | None:
+    """The number of elements that two accesses of a buffer, at ``at`` in loops i0, i1, ... of these ``sizes``, touch
+    where all conditions hold; None where at such a point they touch different ones, or where that takes too long."""
+    with LOADING:
+        from idgraph.cost.points import grid, holds, limit, values  # noqa: PLC0415 - loads NumPy
+
+    if prod(sizes) > limit():
+        return None
+    env, count = grid([Around(f"i{n}", size, "", n) for n, size in enumerate(sizes)])
+    inside, known = holds(list(conditions), env, {}, {}, count)
+    found: list[list[int]] = []
+    for place in at:
+        address, sure = values(_number(place, buffer), env, {}, {}, count)
+        known = known and sure
+        found.append(address[inside].tolist())
+    return len(set(found[0])) if known and found[0] == found[1] else None
+
+
+def _number(place: Sequence[Expr], buffer: Tensor) -> Expr:
+    """The number of an element, in the order of the buffer's axes."""
+    pairs = zip(place, buffer.axes, strict=True)
+    return reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))

@@ -33,7 +33,11 @@ def common_loops(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     if turned(a, fa, fb):
         fa = Form(fb.first, fb.loops)
     mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
-    _widen_digits(a, b, mine, theirs, _offsets(fa, fb))
+    offsets = list(_offsets(fa, fb))
+    for axis, later in enumerate(offsets):
+        if _completed(a, b, mine, theirs, axis, -later) or _completed(b, a, theirs, mine, axis, later):
+            offsets[axis] = 0
+    _widen_digits(a, b, mine, theirs, offsets)
     reduced = {d.stride for t, digits in ((a, mine), (b, theirs)) for k, d in enumerate(digits)
                if d.moves and t.loop[k].kind == "reduction"}  # fmt: skip
     order = [d.stride for d in theirs if d.moves]
@@ -62,9 +66,45 @@ def _offsets(fa: Form, fb: Form) -> tuple[int, ...]:
     return tuple(y - x for x, y in zip(fa.first, fb.first, strict=True))
 
 
-def _widen_digits(
-    a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: tuple[int, ...]
-) -> None:
+def _completed(t: Tensor, u: Tensor, own: list[Digit], other: Sequence[Digit], axis: int, later: int) -> bool:
+    """Give ``t``, which begins ``later`` elements behind ``u`` along an axis, a loop for each step along it that only
+    ``u`` takes: of one element, extended to all places at one of which ``t`` stands.
+
+    True where that is done. It is not where neither or both lack a loop, where ``t`` would have to stand in several of
+    those places, or where a step leads along another axis too.
+    """
+    mine, theirs = ([k for k, d in enumerate(x) if d.extent > 1 and d.moves and d.stride[axis]] for x in (own, other))
+    if any(d.stride[axis] != sum(map(abs, d.stride)) for d in (*(own[k] for k in mine), *(other[n] for n in theirs))):
+        return False
+    place = {own[k].stride: k for k in mine}
+    steps = sorted(theirs, key=lambda n: -other[n].stride[axis])
+    lacking = [n for n in steps if other[n].stride not in place]
+    room = next((k for k in reversed(range(len(own))) if t.loop[k].kind == "iteration"), None)
+    if not lacking or room is None or any(own[k].stride not in {other[n].stride for n in theirs} for k in mine):
+        return False
+    at: dict[int, int] = {}
+    for n in steps:
+        at[n], later = divmod(later, other[n].stride[axis])
+        size = 1 if n in lacking else own[place[other[n].stride]].extent
+        if (n in lacking or n != steps[0]) and not 0 <= at[n] <= other[n].extent - size:
+            return False
+    if later:
+        return False
+    for n in steps:
+        if n in lacking:
+            continue
+        k = place[other[n].stride]
+        for x, p, (left, right) in zip((u, t), (n, k), _ends(other[n].extent, own[k].extent, at[n]), strict=True):
+            if left or right:
+                x.resize(p, left, right)
+    for n in lacking:
+        t.split(room, 1)
+        t.resize(room + 1, at[n], other[n].extent - 1 - at[n])
+        own.insert(room + 1, other[n])
+    return True
+
+
+def _widen_digits(a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: Sequence[int]) -> None:
     """The loops along an axis that each side goes through by one digit, over all coordinates that either touches."""
     for axis, later in enumerate(offsets):
         one, other = ([k for k, d in enumerate(x) if d.stride[axis : axis + 1] != (0,) and d.moves and d.extent > 1]
@@ -73,35 +113,47 @@ def _widen_digits(
             continue
         (k,), (n,) = one, other
         x, y = mine[k], theirs[n]
-        if x.stride != y.stride or x.stride[axis] != 1 or sum(map(abs, x.stride)) != 1:
+        step = x.stride[axis]
+        if x.stride != y.stride or step < 1 or sum(map(abs, x.stride)) != step or later % step:
             continue
-        start, stop = min(0, later), max(x.extent, later + y.extent)
-        for t, at, left, right in ((a, k, -start, stop - x.extent), (b, n, later - start, stop - later - y.extent)):
+        for t, at, (left, right) in zip((a, b), (k, n), _ends(x.extent, y.extent, later // step), strict=True):
             if left or right:
                 t.resize(at, left, right)
 
 
+def _ends(mine: int, theirs: int, later: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How far two loops, the second of which begins ``later`` steps behind the first, are extended at both ends to run
+    over all steps of either.
+
+    >>> _ends(4, 4, 1)
+    ((0, 1), (1, 0))
+    """
+    start, stop = min(0, later), max(mine, later + theirs)
+    return (-start, stop - mine), (later - start, stop - later - theirs)
+
+
 def widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
-    """Loops of both over all coordinates that either touches, where each loop runs along one axis."""
+    """Loops of both over all coordinates that either touches, where each loop runs along one axis, in steps of one
+    size; nothing is done where one of them meets no step of the other."""
     if len(fa.loops) != len(fb.loops) or any(len(x) > 1 for x in (*fa.loops, *fb.loops)):
         return
-    plan: list[tuple[int, int, int, int]] = []
+    plan: list[tuple[int, tuple[tuple[int, int], tuple[int, int]]]] = []
     for n, (x, y) in enumerate(zip(fa.loops, fb.loops)):
         if not x or not y:
             if [d.extent for d in x] != [d.extent for d in y]:
                 return
             continue
-        if x[0].stride != y[0].stride or sum(map(abs, x[0].stride)) != 1 or min(x[0].stride) < 0:
+        along = [axis for axis, step in enumerate(x[0].stride) if step]
+        if x[0].stride != y[0].stride or len(along) != 1 or x[0].stride[along[0]] < 0:
             return
-        axis = x[0].stride.index(1)
-        low, high = fa.first[axis], fa.first[axis] + x[0].extent
-        other, end = fb.first[axis], fb.first[axis] + y[0].extent
-        start, stop = min(low, other), max(high, end)
-        plan.append((n, low - start, stop - high, n))
-        plan.append((n, other - start, stop - end, -1))
-    for n, left, right, whose in plan:
-        if left or right:
-            (b if whose < 0 else a).resize(n, left, right)
+        later, beside = divmod(fb.first[along[0]] - fa.first[along[0]], x[0].stride[along[0]])
+        if beside:
+            return
+        plan.append((n, _ends(x[0].extent, y[0].extent, later)))
+    for n, ends in plan:
+        for t, (left, right) in zip((a, b), ends, strict=True):
+            if left or right:
+                t.resize(n, left, right)
 
 
 def turned(a: Tensor, fa: Form, fb: Form) -> bool:

@@ -104,10 +104,16 @@ class _Description:
         if number < count:
             return
         domain, many = t.domain, self.many
-        self.parts += (self._nests.shared(t), many(domain.root), many(domain.logical), many(domain.allocation))
-        self.steps(domain.exprs)
-        self.steps(domain.loop_exprs)
-        self.parts.append(many(domain.loop))
+        root, logical = domain.root, domain.logical
+        # What is the same list of axes again, or an empty one, needs no numbers of its own.
+        own = many(root)
+        self.parts += (self._nests.shared(t), own, own if logical is root else many(logical))
+        self.parts.append(own if domain.allocation is root else many(domain.allocation))
+        if domain.exprs:
+            self.steps(domain.exprs)
+        if domain.loop_exprs:
+            self.steps(domain.loop_exprs)
+        self.parts.append(own if domain.loop is root else many(domain.loop))
         shadow = self._nests.shadows.get(t)
         if shadow is not None:
             self.steps(shadow.exprs)
@@ -139,7 +145,15 @@ class _Description:
 
     def many(self, axes: Iterable[IterDomain]) -> tuple[int, ...]:
         """Axes by number."""
-        return tuple([self.axis(d) for d in axes])
+        known, parts = self._axes, self.parts
+        found: list[int] = []
+        for d in axes:
+            number = known.get(d)
+            if number is None:
+                number = known[d] = len(known)
+                parts.append((d.kind, d.extent))
+            found.append(number)
+        return tuple(found)
 
     def axis(self, d: IterDomain) -> int:
         """The number of an axis; its kind and extent become a part where it is met first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor
 
@@ -35,9 +35,9 @@ class LoopClasses:
         """The representative of the class of a loop axis."""
         return self._leader.get(d, d)
 
-    def fed(self, name: Callable[[IterDomain], IterDomain], of: Iterable[Tensor]) -> dict[IterDomain, set[IterDomain]]:
-        """For each class of several loops, one of them of a tensor in ``of``, the concrete axes that feed any of them,
-        as ``name`` calls these."""
+    def fed(self, named: Mapping[IterDomain, IterDomain], of: Iterable[Tensor]) -> dict[IterDomain, set[IterDomain]]:
+        """For each class of several loops, one of them of a tensor in ``of``, those of the axes ``named`` that feed any
+        of them, as they are called there."""
         found: dict[IterDomain, set[IterDomain]] = {}
         leader = self._leader
         wanted = {leader[d] for t in of for d in t.loop if d in leader}
@@ -45,15 +45,30 @@ class LoopClasses:
             loops = [d for d in t.loop if leader.get(d) in wanted]
             if not loops:
                 continue
-            steps = [*t.domain.exprs, *t.domain.loop_exprs]
-            for c in dict.fromkeys((*t.root, *t.logical)):
-                if c.is_broadcast:
-                    continue
-                reach = descendants(c, steps)
-                for d in loops:
-                    if d in reach:
-                        found.setdefault(self.find(d), set()).add(name(c))
+            mine = [c for c in dict.fromkeys((*t.root, *t.logical)) if c in named]
+            if not mine:
+                continue
+            above = sources(mine, (*t.domain.exprs, *t.domain.loop_exprs))
+            for d in loops:
+                feeding = above.get(d, 0)
+                if feeding:
+                    met = found.setdefault(leader[d], set())
+                    met.update([named[c] for n, c in enumerate(mine) if feeding >> n & 1])
         return found
+
+
+def sources(axes: Sequence[IterDomain], exprs: Iterable[DomainExpr]) -> dict[IterDomain, int]:
+    """For each of ``axes``, and each axis that ``exprs`` (in the order in which they were added) make of them, which of
+    them it is made of: a number whose bit n is set for ``axes[n]``."""
+    found = {d: 1 << n for n, d in enumerate(axes)}
+    for e in exprs:
+        bits = 0
+        for x in e.inputs:
+            bits |= found.get(x, 0)
+        if bits:
+            for x in e.outputs:
+                found[x] = found.get(x, 0) | bits
+    return found
 
 
 def descendants(d: IterDomain, exprs: list[DomainExpr]) -> set[IterDomain]:

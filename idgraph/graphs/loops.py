@@ -7,7 +7,7 @@ a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
@@ -98,7 +98,7 @@ class Nests:
         fusion = self.fusion
         self._resolve()
         open_ = [t for t in fusion.tensors if any(self.resolved(d) is not None for d in t.logical)]
-        self._fed = self._classes.fed(self._find, open_)
+        self._fed = self._classes.fed(self._targets(open_), open_)
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
         if any(
@@ -127,10 +127,17 @@ class Nests:
     # resolution ---------------------------------------------------------------------------------------------------
 
     def _find(self, d: IterDomain) -> IterDomain:
-        while self._parent.setdefault(d, d) is not d:
-            self._parent[d] = self._parent[self._parent[d]]
-            d = self._parent[d]
+        parent = self._parent
+        while (above := parent.get(d, d)) is not d:
+            parent[d] = d = parent.get(above, above)
         return d
+
+    def _targets(self, open_: Iterable[Tensor]) -> dict[IterDomain, IterDomain]:
+        """Concrete axes that broadcast axes of ``open_`` are resolved to, and those that are one with them: what each
+        is called."""
+        met = {to for t in open_ for d in t.logical if (to := self.resolved(d)) is not None}
+        found = {d: to for d in [*self._parent] if not d.is_broadcast and (to := self._find(d)) in met}
+        return {**found, **{to: to for to in met}}
 
     def _union(self, a: IterDomain, b: IterDomain) -> None:
         ra, rb = self._find(a), self._find(b)
@@ -161,8 +168,17 @@ class Nests:
 
         ``a[i, 1]`` and ``b[i, j]`` computed in one loop over merge(i, j) and added later: a's loop runs over j too.
         """
-        open_ = {d for t in self.fusion.tensors for d in t.logical if d.is_broadcast and self.resolved(d) is None}
-        if not open_:
+        open_: set[IterDomain] = set()
+        met = False  # by a loop that others share, at the most that any of them does
+        for t in self.fusion.tensors:
+            for d in t.logical:
+                if d.kind == "broadcast" and self.resolved(d) is None:
+                    open_.add(d)
+                    if not met:
+                        inputs = t.definition.inputs if t.definition is not None else ()
+                        count = max(self.shared(t), *map(self.shared, inputs)) if inputs else self.shared(t)
+                        met = bool(_positions(t, d, count))
+        if not met:
             return
         beside: OneAxis | None = None
         for loops in self._nests():

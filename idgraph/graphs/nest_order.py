@@ -37,8 +37,9 @@ class Joined:
 
     def limit(self, t: Tensor, most: int) -> int:
         """The largest position, up to ``most``, at which ``t`` ties no two nests that depend on each other."""
-        for level in range(min(most, len(self._leader))):
-            nests = {self._nest(level, e) for e in t.uses}
+        uses = t.uses
+        for level in range(min(most, len(self._leader))) if len(uses) > 1 else ():
+            nests = {self._nest(level, e) for e in uses}
             if len(nests) > 1 and self._depend(level, nests):
                 return level
         return most
@@ -50,26 +51,15 @@ class Joined:
         while len(self._leader) < position:
             self._leader.append({})
             self._members.append({})
-        for level in range(position):
+        for leader, members in zip(self._leader[:position], self._members, strict=False):
             for e in t.uses:
-                self._unite(level, t.definition, e)
+                _unite(leader, members, t.definition, e)
 
     def _nest(self, level: int, e: TensorExpr) -> TensorExpr:
         return self._leader[level].get(e, e)
 
     def _of(self, level: int, nest: TensorExpr) -> Sequence[TensorExpr]:
         return self._members[level].get(nest, (nest,))
-
-    def _unite(self, level: int, a: TensorExpr, b: TensorExpr) -> None:
-        small, large = self._nest(level, a), self._nest(level, b)
-        if small is large:
-            return
-        moved, stay = self._of(level, small), self._of(level, large)
-        if len(moved) > len(stay):
-            small, large, moved = large, small, stay
-        self._leader[level].update(dict.fromkeys(moved, large))
-        self._members[level].setdefault(large, [large]).extend(moved)  # a copy of it for each one would be quadratic
-        self._members[level].pop(small, None)
 
     def _depend(self, level: int, nests: set[TensorExpr]) -> bool:
         """Whether values flow from one of the nests to another, through whatever else."""
@@ -86,6 +76,27 @@ class Joined:
                             seen.add(to)
                             open_.append(to)
         return False
+
+
+def _unite(
+    leader: dict[TensorExpr, TensorExpr], members: dict[TensorExpr, list[TensorExpr]], a: TensorExpr, b: TensorExpr
+) -> None:
+    """Make the nests of ``a`` and ``b`` one, at one level."""
+    small, large = leader.get(a, a), leader.get(b, b)
+    if small is large:
+        return
+    moved, stay = members.get(small), members.get(large)
+    if moved is not None and len(moved) > (1 if stay is None else len(stay)):
+        small, large, moved, stay = large, small, stay, moved
+    if stay is None:
+        stay = members[large] = [large]
+    if moved is None:
+        leader[small] = large
+        stay.append(small)
+        return
+    leader.update(dict.fromkeys(moved, large))
+    stay += moved  # a copy of it for each one would be quadratic
+    del members[small]
 
 
 def _order_level(fusion: Fusion, level: int) -> None:

@@ -51,22 +51,36 @@ class IterDomain:
     >>> u = t[32:]
     >>> u.logical[0].label, u.logical[0].is_broadcast, u.logical[0].definition
     ('t1.I4', False, Resize(I2[64] -> I4[32]; -32, 0))
+    >>> t.logical[0].definitions, len(u.logical[0].definitions), len(ig.cat([u, u], 0).logical[0].definitions)
+    ((), 1, 2)
     """
 
-    __slots__ = ("definitions", "extent", "kind", "name", "parallel", "tensor")
+    __slots__ = ("_made", "extent", "kind", "name", "parallel", "tensor")
 
     def __init__(self, number: int, extent: Expr, kind: Kind, tensor: Owner | None = None) -> None:
         self.name = f"{_LETTER[kind]}{number}"
         self.extent = extent
         self.kind: Kind = kind
         self.parallel: Parallel = "serial"
-        self.definitions: tuple[DomainExpr, ...] = ()
+        # A fusion has a hundred thousand axes, most of one definition or none: no tuple for each.
+        self._made: DomainExpr | tuple[DomainExpr, ...] | None = None
         self.tensor = tensor
+
+    @property
+    def definitions(self) -> tuple[DomainExpr, ...]:
+        """The expressions that make this axis; may be set."""
+        made = self._made
+        return () if made is None else made if isinstance(made, tuple) else (made,)
+
+    @definitions.setter
+    def definitions(self, made: tuple[DomainExpr, ...]) -> None:
+        self._made = made if len(made) > 1 else made[0] if made else None
 
     @property
     def definition(self) -> DomainExpr | None:
         """The expression that makes this axis, the first where there are several; None for an axis of its own."""
-        return self.definitions[0] if self.definitions else None
+        made = self._made
+        return made[0] if isinstance(made, tuple) else made
 
     @property
     def is_broadcast(self) -> bool:

@@ -38,6 +38,19 @@ class Loaded:
 
 
 AxisRead = Mapped | Fixed | Loaded
+
+
+def read_along(read: AxisRead, image: Mapping[IterDomain, IterDomain]) -> AxisRead:
+    """The same way of reading, by an operation whose axes are ``image`` of those that it names."""
+    match read:
+        case Mapped(domain):
+            return Mapped(image[domain])
+        case Fixed(index, why, IterDomain() as resolves):
+            return Fixed(index, why, image[resolves])
+        case _:
+            return read
+
+
 SCATTERS = frozenset({"scatter", "scatter_add", "index_put"})
 """Operations whose loops run over index tensors and that write at the values of these."""
 SCANS = frozenset(SCANS_OF)

@@ -5,7 +5,7 @@ Long: three classes that hold each other, so that no module is needed twice; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
@@ -30,7 +30,7 @@ from idgraph.ir.choices import NO_CHOICES, NO_RULES, Choices, Memory
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped, from_the_front, plain_text
+from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped, from_the_front, plain_text, read_along
 from idgraph.ir.foreign import Foreign
 from idgraph.ir.guards import Member, Restorable, Restore
 from idgraph.ir.guards import building as adding
@@ -103,7 +103,7 @@ class TensorExpr(Printed):
     @property
     def is_reduction(self) -> bool:
         """True when some axis of the output is reduced."""
-        return any(d.kind == "reduction" for d in self.output.logical)
+        return "reduction" in [d.kind for d in self.outputs[0].domain.logical]
 
     @arguments(OperationError, first=True)
     def operands_of(self, tensor: Tensor) -> tuple[int, ...]:
@@ -268,6 +268,22 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         else:
             self._log += step
 
+    def note_steps(self, steps: Iterable[Step], line: SourceLine | None) -> None:
+        """Add steps like these to the log, all of them taken at ``line``; for schedulers only.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t, u = f.input("t", shape=(8,)) + 1.0, f["t"] * 2.0
+        >>> u.note_steps(t.split(0, 4).merge(0, 1).log, None)
+        >>> [str(s) for s in u.log]
+        ['split(0, 4)', 'merge(0, 1)']
+        """
+        fusion, log = self.fusion, self._log or []
+        for s in steps:
+            log += (s.name, s.args, s.kwargs, fusion.version, line)
+            fusion.touch()
+        self._log = log or None
+
     def keep_last(self, steps: Collection[str]) -> None:
         """Keep the last step of each of those names in the log; for schedulers only.
 
@@ -340,6 +356,8 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
     def axes(self) -> tuple[IterDomain, ...]:
         """The logical axes without reduced ones: one for each entry of ``shape``."""
         logical = self.domain.logical
+        if self.domain.allocation is logical:  # memory has no reduced axes
+            return logical
         kept = [d for d in logical if d.kind != "reduction"]
         return logical if len(kept) == len(logical) else tuple(kept)
 
@@ -653,7 +671,11 @@ class Fusion(Restorable, ShownFusion):
         if size.is_const and int(size) > LARGEST:
             whose = "" if tensor is None else f"{tensor.name}: "
             raise AxisError(f"{whose}an axis of {size} elements is beyond 2^63 - 1", where=user_line())
-        made = IterDomain(self._domains, size, kind or ("broadcast" if is_one(size) else "iteration"), tensor)
+        return self.axis_like(size, kind or ("broadcast" if is_one(size) else "iteration"), tensor)
+
+    def axis_like(self, extent: Expr, kind: Kind, tensor: Owner | None = None) -> IterDomain:
+        """A fresh axis as one that was checked before; for copies of operations and of schedules only."""
+        made = IterDomain(self._domains, extent, kind, tensor)
         self._domains += 1
         return made
 
@@ -740,6 +762,52 @@ class Fusion(Restorable, ShownFusion):
     ) -> Tensor:
         """Add one expression with one output; used by the builders only."""
         check_symbols(op, (*args, *attrs.values()), self._symbols, self.name)
+        inputs = tuple(a for a in args if isinstance(a, Tensor))
+        if len(inputs) == len(args):
+            args = inputs  # one tuple instead of two
+        if inputs:
+            attrs = from_the_front(attrs, len(domain.logical) if op == "unsqueeze" else inputs[0].ndim)
+        rows = tuple(tuple(r) for r in reads)
+        return self._added(op, args, attrs, inputs, rows, check_dtype(dtype), domain, name)
+
+    def again(self, e: TensorExpr, name: str | None = None) -> Tensor:
+        """The operation ``e`` of this fusion once more, at its line, with axes of its own; for schedulers only.
+
+        What its builder has judged is not judged again where all axes are the operation's own: the copy is made of its
+        parts.
+
+        >>> f = Fusion("f")
+        >>> t = f.input("x", shape=(4, 8)) * 2.0
+        >>> f.again(t.definition, "copy").definition
+        copy[I4, I5] = mul(x[I0, I1], 2.0)
+        """
+        t, own = e.output, e.output.domain
+        with self.at_line(e.source_line):
+            if own.exprs or own.root != own.logical or len(e.outputs) > 1:
+                return apply(self, e.op, e.args, e.attrs, name)
+            image = {d: self.axis_like(d.extent, d.kind) for d in own.logical}
+            axes = tuple(image.values())
+            kept = axes if len(t.axes) == len(axes) else tuple([d for d in axes if d.kind != "reduction"])
+            rows: dict[int, tuple[AxisRead, ...]] = {}  # those that are one row stay one
+            for row in e.reads:
+                if id(row) not in rows:
+                    rows[id(row)] = tuple([read_along(r, image) for r in row])
+            domain = TensorDomain(axes, axes, kept, axes, (None,) * len(kept))
+            reads = tuple([rows[id(row)] for row in e.reads])
+            return self._added(e.op, e.args, e.attrs, e.inputs, reads, t.dtype, domain, name)
+
+    def _added(
+        self,
+        op: str,
+        args: tuple[Tensor | Scalar | Expr, ...],
+        attrs: Mapping[str, Attr],
+        inputs: tuple[Tensor, ...],
+        reads: tuple[tuple[AxisRead, ...], ...],
+        dtype: DType,
+        domain: TensorDomain,
+        name: str | None,
+    ) -> Tensor:
+        """Add an operation of checked parts at the end."""
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
@@ -749,18 +817,14 @@ class Fusion(Restorable, ShownFusion):
             while f"t{number}" in self._tensors:
                 number += 1
             name = f"t{number}"
-        inputs = tuple(a for a in args if isinstance(a, Tensor))
-        if len(inputs) == len(args):
-            args = inputs  # one tuple instead of two
-        if inputs:
-            attrs = from_the_front(attrs, len(domain.logical) if op == "unsqueeze" else inputs[0].ndim)
-        expr = TensorExpr(
-            f"{op}{len(self._exprs)}", op, args, attrs, inputs, tuple(tuple(r) for r in reads),
-            self._forced_line or user_line(),
-        )  # fmt: skip
-        tensor = Tensor(self, name, check_dtype(dtype), domain)
-        for d in (*domain.root, *domain.logical, *(x for e in domain.exprs for x in (*e.inputs, *e.outputs))):
+        line = self._forced_line or user_line()
+        expr = TensorExpr(f"{op}{len(self._exprs)}", op, args, attrs, inputs, reads, line)
+        tensor = Tensor(self, name, dtype, domain)
+        for d in domain.logical:
             d.tensor = tensor
+        if domain.exprs or domain.root is not domain.logical:
+            for d in (*domain.root, *(x for e in domain.exprs for x in (*e.inputs, *e.outputs))):
+                d.tensor = tensor
         tensor.definition = expr
         expr.outputs = (tensor,)
         for t in dict.fromkeys(inputs):

@@ -89,6 +89,15 @@ def own_order(t: Tensor) -> Order:
 def carried(e: TensorExpr, operand: int, order: Order) -> Order:
     """The order of an operand's axes as one of the output's."""
     read = _read_at(e, operand)
+    if not e.output.domain.exprs and len(set(read.values())) == len(read):
+        wanted = set(e.output.axes)
+        pairs = [
+            (to, name)
+            for d, name in zip(order.axes, order.names, strict=True)
+            if (to := read.get(d)) is not None and to.kind != "broadcast" and to in wanted
+        ]
+        if pairs:
+            return Order(order.source, tuple([to for to, _ in pairs]), tuple([name for _, name in pairs]))
     axes: list[IterDomain] = []
     names: dict[IterDomain, str] = {}
     for d, name in zip(order.axes, order.names, strict=True):

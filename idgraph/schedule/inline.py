@@ -16,7 +16,6 @@ from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr, check_fusion, loop_steps
 from idgraph.ir.domains import is_one
-from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.schedule.inlining_conflicts import settle, sharing
 from idgraph.schedule.legal import uninline
@@ -294,8 +293,7 @@ def private_copy(t: Tensor, use: TensorExpr, *, operand: int | None = None, name
     fusion, e = t.fusion, t.definition
     if e is None:
         raise ScheduleError(f"{t.name} is an input")
-    with fusion.at_line(e.source_line):
-        made = apply(fusion, e.op, e.args, e.attrs, name)
+    made = fusion.again(e, name)
     same = None
     if operand is not None:
         same = [k for k in use.operands_of(t) if canonical_operand(use, k) == canonical_operand(use, operand)]

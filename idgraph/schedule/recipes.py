@@ -29,21 +29,18 @@ class Recipe:
 
     def give(self, t: Tensor) -> None:
         """Do the same to ``t``, whose loops are its own axes."""
-        axes = list(t.loop)
+        new, domain, axes = t.fusion.axis_like, t.domain, list(t.domain.loop)
         for like, inputs, outputs in self.made:
-            outs = [t.fusion.new_domain(extent, kind, t) for extent, kind in outputs]
+            outs = [new(extent, kind, t) for extent, kind in outputs]
             e = replayed_expr(like, [axes[n] for n in inputs], outs)
             for d in outs:
                 d.definitions = (e,)
-            t.domain.loop_exprs.append(e)
+            domain.loop_exprs.append(e)
             axes += outs
-        t.domain.loop = tuple([axes[n] for n, _ in self.loop])
+        domain.loop = tuple([axes[n] for n, _ in self.loop])
         for n, way in self.loop:
             axes[n].parallel = way
-        line = user_line()
-        for step in self.log:
-            t.note_step(step.name, step.args, step.kwargs, line)
-            t.fusion.touch()
+        t.note_steps(self.log, user_line())
 
 
 def recipe_of(t: Tensor, own: Sequence[IterDomain], steps: int) -> Recipe | None:

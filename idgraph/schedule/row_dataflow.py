@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from idgraph.index.live import COUNTED
-from idgraph.ir import SCANS, SCATTERS, DType, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr, is_float
+from idgraph.ir import SCANS, SCATTERS, DType, IterDomain, Loaded, Mapped, Tensor, TensorExpr, is_float
 from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.schedule.row_spaces import Space, product_of, reduces
 
@@ -114,27 +114,28 @@ class Dataflow:
 
     def operand(self, e: TensorExpr, k: int, columns: Collection[IterDomain], path: int) -> Value:
         """Operand ``k`` of an operation; ``columns`` are the axes of its result that go along the columns."""
-        along = set(columns)
-        for x in reversed(e.output.domain.exprs):
-            if any(d in along for d in x.outputs):
-                along.update(x.inputs)
-        t, found = e.inputs[k], set[IterDomain]()
+        along, steps = columns, e.output.domain.exprs
+        if steps:
+            along = set(columns)
+            for x in reversed(steps):
+                if any(d in along for d in x.outputs):
+                    along.update(x.inputs)
+        t, found = e.inputs[k], list[IterDomain]()
         for n, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
-            match read:
-                case Mapped(d) if d in along and not axis.is_broadcast:
-                    found.add(axis)
-                case Loaded(operand=at):
-                    index = self.operand(e, at, columns, path)
-                    path = self.number(("at", path, n, index.number))
-                    found |= {axis} if index.varies else set()
-                case Fixed() | Mapped():
-                    pass
-        return self.value(t, frozenset(found), path)
+            if isinstance(read, Mapped):
+                if read.domain in along and axis.kind != "broadcast":
+                    found.append(axis)
+            elif isinstance(read, Loaded):
+                index = self.operand(e, read.operand, columns, path)
+                path = self.number(("at", path, n, index.number))
+                if index.varies:
+                    found.append(axis)
+        return self.value(t, frozenset(found) if found else _NO_AXES, path)
 
     def value(self, t: Tensor, columns: frozenset[IterDomain], path: int) -> Value:
         """A tensor read at one column; ``path`` numbers the views on the way to it."""
         e = t.definition
-        if t in self.space.labels and self.space.is_row(t) and t.inline_position:
+        if t.inline_position and self.space.is_row(t):
             return self.row(_itself(t))
         counted = e is not None and e.op in COUNTED and not t.fusion.is_output(t)
         if e is None or not (t.inline_position or counted):
@@ -161,7 +162,7 @@ class Dataflow:
         e = t.definition
         if e is None or e.op in SCATTERS or e.op in SCANS or e.is_reduction or len(e.outputs) > 1:
             raise UnclearError
-        attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items()))
+        attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items())) if e.attrs else ()
         if e.op in _SAME or e.op in _MOVED or e.op in _INDEXED:
             source = 1 if e.op == "embedding" else 0
             along = path if e.op in _SAME else self.number(("view", path, e.op, attrs))
@@ -189,7 +190,10 @@ class Dataflow:
             return self.cast(made[0], t.dtype)
         key = (e.op, t.dtype, attrs, path if e.op in _CHOSEN else 0, *(v.number for v in made))
         varies = bool(columns) if e.op in _CHOSEN else any(v.varies for v in made)
-        rows = frozenset(r for v in made for r in v.rows)
+        rows = made[0].rows
+        for v in made:
+            if v.rows is not rows:
+                rows = rows | v.rows
         return Value(self.number(key), "compute", t.dtype, varies, e.op, tuple(made), rows)
 
     def cast(self, v: Value, dtype: DType) -> Value:

@@ -38,7 +38,10 @@ class Space:
 
     def is_row(self, t: Tensor) -> bool:
         """True of a member with one number a row: a reduction, or made of those."""
-        return t in self.labels and (reduces(t) or not any(n >= self.rows for n in self.labels[t].values()))
+        labels = self.labels.get(t)
+        if labels is None or reduces(t):
+            return labels is not None
+        return max(labels.values(), default=-1) < self.rows
 
     def uses(self, t: Tensor) -> list[TensorExpr]:
         """The readers of ``t``, each once."""
@@ -52,7 +55,8 @@ class Space:
 
 def reduces(t: Tensor) -> bool:
     """True of the output of a reduction with one operand."""
-    return t.definition is not None and t.definition.op in REDUCTIONS and t.definition.is_reduction
+    e = t.definition
+    return e is not None and e.op in REDUCTIONS and e.is_reduction
 
 
 def spaces(fusion: Fusion) -> list[Space]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import example, given, settings
 
 import idgraph as ig
 from idgraph.fuse import CAUSES, Touch
+from idgraph.kernel.defuse import stored_in
 
 Elements = npt.NDArray[np.int64]
 Step = tuple[str, Any]
@@ -191,6 +193,21 @@ def _repeats(order: Elements, run: int, step: int) -> bool:
     return bool((rows == rows[:, :1] + step * np.arange(run)).all())
 
 
+def strided(case: Callable[[str, ig.Tensor, ig.Tensor], None]) -> None:
+    """Readers of every few elements, or of one row, beside others."""
+    x = ig.Fusion("f").input("x", shape=(3, 10))
+    case("stride in part", ig.exp(x[:, 0:7:2]), ig.exp(x[:, 2:9:2]))
+    x = ig.Fusion("f").input("x", shape=(3, 21))
+    case("stride in part of another length", ig.exp(x[:, 6:18:3]), ig.exp(x[:, 0:19:3]))
+    for k in (0, 1, 3):
+        x = ig.Fusion("f").input("x", shape=(3, 12))
+        case(f"stride of one, all of the other, from {k}", ig.exp(x), ig.exp(x[:, k:11:2]))
+    x = ig.Fusion("f").input("x", shape=(3, 9, 4))
+    case("extent of one row", ig.exp(x), ig.exp(x[:, 6:7]))
+    x = ig.Fusion("f").input("x", shape=(4, 16))
+    case("stride of one, a row of the other", ig.exp(x[:, ::2]), ig.exp(x[1:2]))
+
+
 def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     """One example of each cause that two operations can have."""
     made: dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]] = {}
@@ -235,6 +252,7 @@ def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     case("constant index", ig.exp(ig.select(x, 0, 1)), ig.exp(ig.select(x, 0, 2)))
     x = ig.Fusion("f").input("x", shape=(8,))
     case("stride", ig.exp(x[::2]), ig.exp(x[1::2]))
+    strided(case)
     x = ig.Fusion("f").input("x", shape=(16, 24))
     case("loop order of sums", ig.sum(x, 0), ig.sum(x, 1))
     return made
@@ -399,3 +417,28 @@ def test_indices_that_no_random_number_gives_are_tried_and_told() -> None:
     f.output(at, out)
     o = ig.fuse.explain(f, at, out)
     assert o is not None and (o.alignment is not None or any("outside the 8" in x for x in o.tried))
+
+
+@pytest.mark.parametrize("also_read", [False, True])
+def test_an_index_of_a_scatter_is_computed_in_front_of_the_loops_over_rows(also_read: bool) -> None:
+    """A scatter has two kernels, and both must do without the index: the first only copies what is written over."""
+    f = ig.parse("""fusion f {
+      i = input(shape=(6,), dtype="int64")
+      low = input(shape=(6,), dtype="int64")
+      base = input(shape=(8, 9), dtype="float32")
+      rows = input(shape=(6, 9), dtype="float32")
+      at = maximum(i, low)
+      out = index_put(base, at, rows, dims=(0,), accumulate=false)
+      output out
+    }""")
+    at, out = f["at"], f["out"]
+    if also_read:
+        f.output(at)
+    o = ig.fuse.explain(f, at, out, buffer=at)
+    assert o is not None and o.alignment is not None and o.alignment.one_kernel, o
+    o.alignment.apply(f)
+    kernels = [k for k in ig.emit(f, target="cuda").kernels if "rows" in {b.title for b in k.buffers}]
+    assert len(kernels) == 1
+    assert at.name not in {b.title for b in kernels[0].buffers if b.name not in stored_in(kernels[0].body)}
+    zeros = {t.name: np.zeros([int(n) for n in t.shape], t.dtype) for t in f.inputs}
+    assert ig.validate(f, target="numpy", inputs=zeros).ok

@@ -31,6 +31,23 @@ def test_work_of_a_plan_is_near_linear(family: str) -> None:
     assert large / small < 3**1.3, (small, large)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "most"), [("residual", 5300), ("norm", 3900)])
+def test_calls_for_each_further_operation_are_few(family: str, most: int) -> None:
+    """Each block of rows gets a score of private copies: none is judged by a builder again (6100 and 4500 calls)."""
+    small, large = (scheduled(FAMILIES[family](n)) for n in (240, 480))
+    assert (large - small) / 240 < most, (small, large)
+
+
+def scheduled(f: ig.Fusion) -> int:
+    """Calls of Python functions that an automatic schedule takes."""
+    profile = cProfile.Profile()
+    profile.enable()
+    ig.schedule.auto(f)
+    profile.disable()
+    return int(cast(Any, pstats.Stats(profile)).total_calls)
+
+
 @pytest.mark.parametrize("blocks", [32, 80])
 def test_spaces_of_rows_do_not_go_through_the_whole_fusion_one_by_one(
     blocks: int, monkeypatch: pytest.MonkeyPatch

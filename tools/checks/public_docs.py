@@ -19,11 +19,13 @@ ROOMS = (
 # Methods that builders, front ends and notebooks call; a user has no use for them.
 INSIDE = {
     "Fusion": {
-        "adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "input_line", "mark",
+        "adopt", "again", "at_line", "axis_like", "building", "check_args", "emit", "extent", "free_strides",
+        "input_line", "mark",
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
     "Tensor": {
-        "add_use", "drop_use", "forget", "keep_first", "keep_last", "note_step", "put_back", "read_by", "readers",
+        "add_use", "drop_use", "forget", "keep_first", "keep_last", "note_step", "note_steps",
+        "put_back", "read_by", "readers",
         "saved", "state",
     },
     "IdModel": {"solver"},
