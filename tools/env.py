@@ -82,6 +82,7 @@ def ensure(environment: Environment, steps: Steps) -> Path:
         if environment.is_current():
             steps.number += 2
             return environment.python
+        _refuse_that_of_another_checkout(environment)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(environment.directory)
         environment.log.write_text("", encoding="utf-8")
@@ -93,6 +94,18 @@ def ensure(environment: Environment, steps: Steps) -> Path:
         partial.write_text(environment.wanted(), encoding="utf-8")
         partial.replace(environment.stamp)
     return environment.python
+
+
+def _refuse_that_of_another_checkout(environment: Environment) -> None:
+    """A worktree's `.venv` may be a link to its checkout's, in which others work: it is not removed to be made anew."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        owner = Path(json.loads(environment.stamp.read_text(encoding="utf-8"))["root"])
+        outside = not environment.directory.resolve().is_relative_to(environment.root.resolve())
+        if outside and owner.resolve() != environment.root.resolve() and owner.exists():
+            raise EnvironmentFailure(
+                f"{environment.directory} leads to the environment of {owner}, which is left as it is\n"
+                f"  for one of your own, remove the link {environment.root / '.venv'}, then run this again"
+            )
 
 
 def launch(tool: str, main: Callable[[list[str]], None]) -> None:

@@ -34,6 +34,14 @@ from idgraph.runtime.interrupts import told, undisturbed
 ROW = 128  # elements of a row that C's memcpy copies faster than a loop with its ends
 FEW = 4  # instructions on an element that memory is slower than
 SMALL = 1 << 15  # loop points up to which one core is done before others have begun
+# Passes of numba over what no kernel has: closures, ``with``, ``raise``, tests for None, literal containers, arrays as
+# operands. Without them the machine code is the same, and made in three quarters of the time.
+IDLE = frozenset({
+    "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "RewriteDynamicRaises",
+    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites", "NoPythonSupportedFeatureValidation",
+    "DumpParforDiagnostics",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +206,7 @@ def compiler(streams: bool, short: bool) -> Any:
     What is written is memory of its own (`idgraph.runtime.frozen`), or an ``out=`` that shares memory with nothing. Of
     kernels that `streams` names, vectors of 256 bits are preferred, as by clang's -mprefer-vector-width. Loops that
     copy are calls of C's memcpy where rows are ``short`` only: it is slower for long ones (cat of 1003 columns: 1.4
-    times as slow).
+    times as slow). The passes in `IDLE` are left out.
     """
     lowering: Any = import_module("numba.core.lowering")
     passes: Any = import_module("numba.core.typed_passes")
@@ -230,7 +238,8 @@ def compiler(streams: bool, short: bool) -> Any:
     class Compiler(base.CompilerBase):
         def define_pipelines(self) -> list[Any]:
             made = base.DefaultPassBuilder.define_nopython_pipeline(self.state)
-            made.passes = [(Lowering, why) if p is passes.NativeLowering else (p, why) for p, why in made.passes]
+            kept = [(p, why) for p, why in made.passes if p.__name__ not in IDLE]
+            made.passes = [(Lowering, why) if p is passes.NativeLowering else (p, why) for p, why in kept]
             made.finalize()
             return [made]
 

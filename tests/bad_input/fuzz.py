@@ -30,7 +30,8 @@ import idgraph as ig
 from idgraph.reports import metrics
 from tests.bad_input.walk import INSIDE, RIGHT, Case
 
-SECONDS = 5.0
+SECONDS = 5.0  # of processor time that a call may take: other work on the machine takes none of it
+WAITED = 300.0  # after which a call waits for what does not come
 ROOMS = ("check", "frontends", "fuse", "kernel", "layout", "reports", "schedule", "testing", "viz")
 # Names that start processes, servers or test functions of their own; tests/sweeps, tests/cli and tests/emit call them.
 ELSEWHERE = {"sweep", "tune", "from_torch", "Tuner", "given"}
@@ -215,22 +216,25 @@ LOST = (
 
 
 @contextlib.contextmanager
-def _limit(seconds: float) -> Generator[None, None, None]:
+def limit(seconds: float, timer: int = signal.ITIMER_REAL) -> Generator[None, None, None]:
+    """Raises `TooLong` after so many seconds; with ``signal.ITIMER_PROF`` they are of this process's processor time."""
+    number = signal.SIGALRM if timer == signal.ITIMER_REAL else signal.SIGPROF
+
     def stop(_number: int, frame: FrameType | None) -> None:
         while frame is not None:
             if frame.f_code.co_name in LOST:
-                signal.setitimer(signal.ITIMER_REAL, 1e-3)  # long enough for this function to end
+                signal.setitimer(timer, 1e-3)  # long enough for this function to end
                 return
             frame = frame.f_back
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(number, stop)
+    signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)
 
 
 def _where(error: BaseException) -> str:
@@ -256,7 +260,12 @@ def _one(r: random.Random, c: Case, name: str, f: Callable[..., Any], found: Fin
     before = _text(c)
     found.calls += 1
     try:
-        with _limit(SECONDS), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            limit(SECONDS, signal.ITIMER_PROF),
+            limit(WAITED),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             warnings.simplefilter("error")
             result = f(*args, **named)
             if isinstance(result, Iterator):
@@ -338,7 +347,7 @@ def interrupt(calls: int, seed: int) -> Findings:
         done()
         took = time.perf_counter() - began  # how fast a machine is must not decide where the interrupt comes
         try:
-            with _limit(max(1e-5, took * r.random())):
+            with limit(max(1e-5, took * r.random())):
                 table[k]()
         except TooLong:
             found.failed += 1  # the interrupt may come when all is done

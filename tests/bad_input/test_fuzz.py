@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
+import time
 from collections import UserList
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
@@ -12,7 +15,16 @@ import idgraph as ig
 from idgraph.errors import Keep, OperationError, arguments
 from idgraph.ir.guards import building
 from idgraph.ir.state import rewriting
-from tests.bad_input.fuzz import fuzz, interrupt
+from tests.bad_input.fuzz import TooLong, fuzz, interrupt, limit
+
+
+def test_a_limit_of_processor_time_leaves_a_busy_machine_its_time() -> None:
+    with limit(0.05, signal.ITIMER_PROF):
+        time.sleep(0.3)
+    with pytest.raises(TooLong), limit(0.05, signal.ITIMER_PROF):
+        all(n >= 0 for n in itertools.count())
+    with pytest.raises(TooLong), limit(0.05):
+        time.sleep(600)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -9,6 +9,8 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
@@ -77,9 +79,54 @@ def dot_structure(dot: str) -> str:
 
 
 LONG = built([f"{'long' * 20}{k}" for k in range(7)])  # long names are folded on a page, behind a button
-PLAIN_SOURCES = {target: ig.emit(PLAIN, target=target).source for target in TARGETS}
-PLAIN_TAGS = set(tags(ig.IdModel(PLAIN).exact.to_svg()))
-KNOWN_TAGS = {x for f in (PLAIN, LONG) for x in Tags(ig.report(f).to_html()).seen}
+
+
+# Of the plain names, once for all examples, and by the worker that has the test.
+
+
+@cache
+def plain_code(target: Any) -> tuple[str, int]:
+    """The code and the number of lines of its program."""
+    source = ig.emit(PLAIN, target=target).source
+    return code(source), len(source.splitlines())
+
+
+@cache
+def plain_tags() -> set[object]:
+    """Elements of the picture of its graph."""
+    return set(tags(ig.IdModel(PLAIN).exact.to_svg()))
+
+
+@cache
+def known_tags() -> set[object]:
+    """Elements of pages of short names and of long ones."""
+    return {x for f in (PLAIN, LONG) for x in Tags(ig.report(f).to_html()).seen}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a fusion: the explorer's data and page, numbers of lines, and the last access's picture."""
+
+    data: Any
+    page: list[object]
+    lines: tuple[int, int]
+    picture: set[object]
+    cost: str
+
+    @classmethod
+    def of(cls, f: ig.Fusion) -> Shown:
+        explorer, program, last = ig.viz.explore(f), ig.emit(f, target="cuda"), ig.IdModel(f)
+        picture = last.access(f.exprs[-1], f.outputs[-1]).picture().to_svg()
+        return cls(
+            explorer.data, Tags(explorer.to_html().replace(script(), "")).seen,
+            (len(shown(f.show)), len(shown(program.show))), set(tags(picture)), ig.cost(program).to_json(),
+        )  # fmt: skip
+
+
+@cache
+def plain_shown() -> Shown:
+    """Of the plain names."""
+    return Shown.of(PLAIN)
 
 
 @settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
@@ -88,12 +135,11 @@ def test_structure_does_not_depend_on_names(names: list[str]) -> None:
     f = built(names)
     assert str(ig.parse(str(f))) == str(f)
     for target in TARGETS:
-        hostile, plain = ig.emit(f, target=target).source, PLAIN_SOURCES[target]
-        assert code(hostile) == code(plain)
-        assert len(hostile.splitlines()) == len(plain.splitlines())
-    assert set(tags(ig.IdModel(f).exact.to_svg())) == PLAIN_TAGS
+        hostile = ig.emit(f, target=target).source
+        assert (code(hostile), len(hostile.splitlines())) == plain_code(target)
+    assert set(tags(ig.IdModel(f).exact.to_svg())) == plain_tags()
     assert dot_structure(f.to_dot()) == dot_structure(PLAIN.to_dot())
-    assert set(Tags(ig.report(f).to_html()).seen) <= KNOWN_TAGS
+    assert set(Tags(ig.report(f).to_html()).seen) <= known_tags()
 
 
 def shape_of(data: Any, names: dict[str, str]) -> object:
@@ -115,21 +161,16 @@ def shown(what: Any) -> list[str]:
 def test_pages_tables_and_lines_do_not_depend_on_names(names: list[str]) -> None:
     f = built(names)
     known = dict(zip(names, (f"n{k}" for k in range(7)), strict=True))
-    hostile, plain = ig.viz.explore(f), ig.viz.explore(PLAIN)
+    hostile, plain = Shown.of(f), plain_shown()
     rows, kept = (json.dumps(x.data["ops"]) for x in (hostile, plain))
     assert [o["name"] for o in json.loads(rows)] == [names[int(o["name"][1:])] if o["name"][0] == "n" else o["name"]
                                                      for o in json.loads(kept)]  # fmt: skip
     for part in ("ops", "loops", "kernels", "passes"):
         assert shape_of(hostile.data[part], known) == shape_of(plain.data[part], {}), part
-    assert Tags(hostile.to_html().replace(script(), "")).seen == Tags(plain.to_html().replace(script(), "")).seen
-    assert len(shown(f.show)) == len(shown(PLAIN.show))
-    programs = ig.emit(f, target="cuda"), ig.emit(PLAIN, target="cuda")
-    assert len(shown(programs[0].show)) == len(shown(programs[1].show))
-    cost = ig.cost(programs[0])
-    assert json.loads(cost.to_json())["name"] == names[0]
-    (svg, other) = (m.access(m.fusion.exprs[-1], m.fusion.outputs[-1]).picture().to_svg()
-                    for m in (ig.IdModel(f), ig.IdModel(PLAIN)))  # fmt: skip
-    assert set(tags(svg)) == set(tags(other))
+    assert hostile.page == plain.page
+    assert hostile.lines == plain.lines
+    assert json.loads(hostile.cost)["name"] == names[0]
+    assert hostile.picture == plain.picture
 
 
 @settings(max_examples=200)

@@ -72,6 +72,22 @@ def test_out_of_date_is_made_again(made: tuple[Environment, list[str]], change: 
     assert did == ["venv", "packages"] * 2
 
 
+def test_that_of_another_checkout_is_not_removed(made: tuple[Environment, list[str]]) -> None:
+    environment, did = made
+    ensure(environment, Steps(2))
+    worktree = environment.root / "worktree"
+    worktree.mkdir()
+    (worktree / "pyproject.toml").write_text(PROJECT)
+    (worktree / ".venv").symlink_to(environment.root / ".venv")
+    linked = Environment("demo", ("cpu",), worktree)
+    with pytest.raises(EnvironmentFailure, match=r"(?s)leads to the environment of .*remove the link"):
+        ensure(linked, Steps(2))
+    assert environment.is_current() and did == ["venv", "packages"]
+    (worktree / ".venv").unlink()
+    ensure(linked, Steps(2))
+    assert did == ["venv", "packages"] * 2
+
+
 def test_lint_settings_do_not_make_it_out_of_date(made: tuple[Environment, list[str]]) -> None:
     environment, did = made
     ensure(environment, Steps(2))
