@@ -82,6 +82,14 @@ def ensure(environment: Environment, steps: Steps) -> Path:
         if environment.is_current():
             steps.number += 2
             return environment.python
+        own = environment.root.resolve() / ".venv" / environment.name
+        if environment.directory.resolve() != own:
+            raise EnvironmentFailure(
+                f".venv/{environment.name} is a link to {environment.directory.resolve()}, made for another checkout, "
+                "and is not made anew from here.\n"
+                "  remove the link for an environment of this checkout's own, or run what is in it: "
+                f".venv/{environment.name}/bin/python -m tools.steps"
+            )
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(environment.directory)
         environment.log.write_text("", encoding="utf-8")

@@ -57,6 +57,20 @@ def test_half_made_is_made_again(made: tuple[Environment, list[str]], monkeypatc
     assert not (environment.directory / "half").exists()
 
 
+def test_the_environment_of_another_checkout_is_left_alone(made: tuple[Environment, list[str]], tmp_path: Path) -> None:
+    """Where `.venv` is a link to it, its stamp tells another root: it would be made anew, under those who use it."""
+    environment, calls = made
+    ensure(environment, Steps(2))
+    before = list(calls)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pyproject.toml").write_text((environment.root / "pyproject.toml").read_text())
+    (other / ".venv").symlink_to(environment.root / ".venv")
+    with pytest.raises(EnvironmentFailure, match="made for another checkout"):
+        ensure(Environment(environment.name, environment.extras, other), Steps(2))
+    assert calls == before and ensure(environment, Steps(2)) == environment.python and calls == before
+
+
 @pytest.mark.parametrize("change", ["dependencies", "interpreter", "stamp"])
 def test_out_of_date_is_made_again(made: tuple[Environment, list[str]], change: str) -> None:
     environment, did = made
