@@ -157,13 +157,14 @@ def read_twice(kernel: Kernel) -> set[Access]:
     written = {x.buffer.name for x in walk(kernel.body) if isinstance(x, (Store, Accumulate)) and x.buffer is not None}
     found: set[Access] = set()
     for level in levels(kernel.body):
-        known: dict[object, set[Access]] = {}
-        for loop in level:
-            if isinstance(loop, Loop) and loop.column is not None:
-                shape, reads = one_pass(loop)
-                seen = known.setdefault(shape, set())
-                found |= {r for r in seen & reads if r[0] not in written}
-                seen |= reads
+        passes = [one_pass(x) for x in level if isinstance(x, Loop)]
+        rows_of = {shape for shape, _, sums in passes if sums}
+        seen: dict[object, set[Access]] = {}
+        for shape, reads, _ in passes:
+            known = seen.setdefault(shape, set())
+            if shape in rows_of:
+                found |= {r for r in known & reads if r[0] not in written}
+            known |= reads
     return found
 
 
@@ -178,9 +179,9 @@ def levels(body: Sequence[Stmt]) -> Iterator[Sequence[Stmt]]:
 Access = tuple[str, str]  # a buffer, and an index by the digits of the column
 
 
-def one_pass(s: Loop) -> tuple[object, set[Access]]:
-    """The shape of the loops over columns, and what every column reads at a place of its own. Nothing, where a
-    condition on the column stands around a pass or a loop within it, or an index has a digit of the column."""
+def one_pass(s: Loop) -> tuple[object, set[Access], bool]:
+    """The shape of the loops over columns, what every column reads at a place of its own, and whether they reduce.
+    Nothing, where a condition on the column stands around it all or a loop within, or an index has a digit of it."""
     chain: list[Loop] = [s]
     for _ in range(1, 1 if s.column is None else s.column.loops):
         (inner,) = chain[-1].body
@@ -188,27 +189,30 @@ def one_pass(s: Loop) -> tuple[object, set[Access]]:
         chain.append(inner)
     digits = {v.var: symbol(f"d{n}", 0, simplify(v.extent - 1)) for n, v in enumerate(chain)}
     body, around = bare(chain[-1].body), list[str]()
-    while len(body) == 1 and isinstance(body[0], If):
-        around.append(str(body[0].condition))
-        if body[0].condition.names & digits.keys():
-            return None, set()
-        body = bare(body[0].body)
+    guards = [x for x in body if isinstance(x, If)]
+    while guards and len(guards) == len(body) and len({x.condition for x in guards}) == 1:
+        around.append(str(guards[0].condition))
+        if guards[0].condition.names & digits.keys():
+            return None, set(), False
+        body = bare([x for g in guards for x in g.body])
+        guards = [x for x in body if isinstance(x, If)]
     whole = list(walk(tuple(body)))
     nested = any(isinstance(x, Loop) or (isinstance(x, Accumulate) and x.running is not None) for x in whole)
-    branches = [x for x in body if isinstance(x, If) for x in x.body]
+    branches = [x for g in guards for x in g.body]
     if (
         nested
         or any(isinstance(x, (If, Accumulate)) for x in branches)
         or any(by_digits(e, digits.keys()) for x in whole for e in index_exprs(x))
     ):
-        return None, set()
+        return None, set(), False
     place = {x: digits[x.name] for y in body if isinstance(y, Load) for x in y.address.symbols if x.name in digits}
     reads = {
         (x.buffer.name, str(simplify(x.address.substitute(place))))
         for x in body if isinstance(x, Load) and x.address.names & digits.keys()
         and x.guard == TRUE and x.local.dtype != "bool"
     }  # fmt: skip
-    return (*((str(v.extent), v.parallel) for v in chain), *around), reads
+    sums = any(isinstance(x, Accumulate) and x.buffer is None for x in body)
+    return (*((str(v.extent), v.parallel) for v in chain), *around), reads, sums
 
 
 def bare(body: Sequence[Stmt]) -> list[Stmt]:
@@ -272,6 +276,29 @@ def test_a_row_of_one_element_that_memory_repeats_holds_nothing() -> None:
     (row,) = kernel.rows
     assert "not held: no value of one pass is read by another" in row
     right(f)
+
+
+def beside(shape: tuple[int, int]) -> ig.Fusion:
+    """Rows of columns that lie apart, and other results of the same memory that the launch computes beside them."""
+    f = ig.Fusion("beside")
+    x = f.input("x", shape=shape, strides=(1, shape[0]))
+    f.output(ig.copy(ig.expand(x[:, :1], shape)))
+    f.output(norm(x))
+    f.output(ig.copy(x))
+    return f
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (7, 8)])
+def test_a_row_is_held_though_another_nest_of_its_launch_has_other_columns(shape: tuple[int, int]) -> None:
+    """The loop of the other nest was taken for a pass over the row, which was read three times then."""
+    f = beside(shape)
+    ig.schedule.auto(f)
+    (kernel,) = ig.emit(f, "cuda").kernels
+    assert "fuse_launches" in kernel.passes and read_twice(before_rows(f)[kernel.name])
+    (row,) = kernel.rows
+    assert row.startswith("read once and held by the target's rule")
+    right(f)
+    assert ig.validate(f, target="python").ok
 
 
 def test_rows_that_nothing_is_said_of_are_read_again() -> None:
