@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from idgraph.arith import ArithError, Expr, parse, simplify, symbol
 from idgraph.check.form import ZERO, CheckError
+from idgraph.loading import with_trees
 
 LARGEST = 8 << 20  # characters of source
 
@@ -37,7 +38,7 @@ def parse_source(text: str) -> ast.Module:
     if len(text) > LARGEST:
         raise CheckError(f"the source has more than {LARGEST} characters")
     try:
-        return ast.parse(text)
+        return with_trees(lambda: ast.parse(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CheckError(f"the source is not Python: {type(error).__name__}") from None
 

@@ -16,9 +16,10 @@ from idgraph.errors import ParseError
 class Limits:
     """The limits of `parse` and `from_json`; the defaults hold every graph that was captured so far, tenfold.
 
-    ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, ``terms``: operators and names of one
-    index expression as it is written, entries of one tuple, arguments of one call, ``rank``: axes of one tensor.
-    Each is counted before what it limits is made. Raises `ParseError` for a limit that is not a positive number.
+    ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, and of symbols and outputs as many,
+    ``terms``: operators and names of one index expression as it is written, entries of one tuple, arguments of one
+    call, ``rank``: axes of one tensor, ``loops`` of one tensor, and steps of its schedule. Each is counted before what
+    it limits is made. Raises `ParseError` for a limit that is not a positive number.
 
     >>> import idgraph as ig
     >>> ig.parse("fusion f { }", limits=ig.Limits(bytes=8))
@@ -31,6 +32,7 @@ class Limits:
     nodes: int = 100_000
     terms: int = 10_000
     rank: int = 64
+    loops: int = 1_000
 
     def __post_init__(self) -> None:
         for field in fields(self):

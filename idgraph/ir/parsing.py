@@ -23,15 +23,16 @@ from idgraph.ir.registry import apply, primitives
 from idgraph.ir.scheduling import choose
 
 MAX_NESTING = 8
+MAX_NAME = 2_500  # characters as written: 200 of which each may be escaped as two halves, and quotes
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n(?:[ \t\r]*(?:\#[^\n]*)?\n)*+)
-    |(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<expr>`[^`\n]*`)|(?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))
-    |(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<mark>[{}(),=])""",
+    r"""(?P<space>[ \t\r]++|\#[^\n]*+)|(?P<newline>\n(?:[ \t\r\n]*+\#[^\n]*+)*+[ \t\r\n]*+)
+    |(?P<string>"(?:[^"\\\n]++|\\.)*+")|(?P<expr>`[^`\n]*+`)|(?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))
+    |(?P<word>[A-Za-z_][A-Za-z_0-9]*+)|(?P<mark>[{}(),=])""",
     re.VERBOSE,
 )
-_MAKES = re.compile(
-    r"""^[ \t\r]*(?:[A-Za-z_][A-Za-z_0-9]*|"(?:[^"\\\n]|\\.)*")[ \t\r]*=""", re.MULTILINE
-)  # a node, on its line
+_NAME = r"""(?:[A-Za-z_][A-Za-z_0-9]*+|"(?:[^"\\\n]++|\\.)*+")[ \t\r]*+"""
+_MAKES = re.compile(rf"^[ \t\r]*+{_NAME}=", re.MULTILINE)  # a node, on its line
+_DECLARES = {word: re.compile(rf"^[ \t\r]*+{word}[ \t\r]++{_NAME}", re.MULTILINE) for word in ("symbol", "output")}
 _STEPS = frozenset(
     {
         "split",
@@ -65,6 +66,7 @@ class _Token:
     kind: str
     text: str
     line: int
+    at: int = 0  # characters before it
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -72,32 +74,34 @@ def _tokens(text: str) -> Iterator[_Token]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise ParseError(f"line {line}: unexpected character {text[at]!r}", hint=_excerpt(text, line))
+            raise ParseError(f"line {line}: unexpected character {text[at]!r}", hint=_excerpt(text, at))
         kind = found.lastgroup or ""
         if kind == "newline":  # with the empty lines behind it
-            yield _Token(kind, "\n", line)
+            yield _Token(kind, "\n", line, at)
             line += text.count("\n", at, found.end())
         elif kind != "space":
-            yield _Token(kind, found.group(), line)
+            yield _Token(kind, found.group(), line, at)
         at = found.end()
-    yield _Token("end", "", line)
+    yield _Token("end", "", line, at)
 
 
-def _excerpt(text: str, line: int) -> str:
-    lines = text.split("\n")
-    return lines[line - 1].strip()[:80] if line <= len(lines) else ""
+def _excerpt(text: str, at: int) -> str:
+    """The line around a place, cut."""
+    first, last = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+    return text[first : last if last >= 0 else None].strip()[:80]
 
 
 class _Reader:
     def __init__(self, text: str, limits: Limits) -> None:
         self.text = text
         self.limits = limits
+        self.steps: dict[str, int] = {}  # of the schedule, by tensor
         self.tokens = _tokens(text)
         self.now = next(self.tokens)
 
     def fail(self, what: str, hint: str = "") -> NoReturn:
         shown = "the end of the text" if self.now.kind == "end" else repr(self.now.text[:40])
-        where = _excerpt(self.text, self.now.line)
+        where = _excerpt(self.text, self.now.at)
         raise ParseError(f"line {self.now.line}: {what}, found {shown}", hint=hint or where)
 
     def take(self) -> _Token:
@@ -124,6 +128,8 @@ class _Reader:
         self.take()
 
     def name(self) -> str:
+        if len(self.now.text) > MAX_NAME:
+            self.fail(f"expected a name, not {len(self.now.text)} characters")
         if self.now.kind == "string":
             return self.string()
         if self.now.kind != "word":
@@ -211,7 +217,7 @@ def _call(reader: _Reader, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr]
                 elif token.kind == "word":
                     raise ParseError(
                         f"line {token.line}: there is no tensor {word!r} yet",
-                        hint=did_you_mean(word, _names(fusion), _excerpt(reader.text, token.line)),
+                        hint=did_you_mean(word, _names(fusion), _excerpt(reader.text, token.at)),
                     )
         else:
             value = reader.value(scope)
@@ -344,7 +350,10 @@ def _statement(reader: _Reader, fusion: Fusion) -> Tensor | None:
             tensor = _known(reader, fusion)
             step = reader.name()
             _, kwargs, plain = _call(reader, fusion)
+            done = reader.steps[tensor.name] = reader.steps.get(tensor.name, 0) + 1
+            reader.limits.check(f"the schedule of {tensor.name}", done, "loops", "steps")
             replay_step(tensor, step, plain, kwargs)
+            reader.limits.check(tensor.name, len(tensor.loop), "loops")
         return None
     name = reader.name()
     if reader.now.text != "=":
@@ -395,7 +404,11 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
         raise ParseError(f"{type(text).__name__} is not text")
     limits.check("the text", len(text), "bytes")
     limits.check("the text", len(text.encode("utf-8", "surrogatepass")), "bytes")
-    limits.check("the text", sum(1 for _ in _MAKES.finditer(text)), "nodes")
+    if text.count("=") > limits.nodes:
+        limits.check("the text", sum(1 for _ in _MAKES.finditer(text)), "nodes")
+    for word, declares in _DECLARES.items():
+        if text.count(word) > limits.nodes:
+            limits.check("the text", sum(1 for _ in declares.finditer(text)), "nodes", f"{word}s")
     reader = _Reader(text, limits)
     reader.skip_lines()
     if reader.take_word("fusion") is None:
@@ -405,7 +418,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     reader.mark("{")
     reader.skip_lines()
     while not reader.at("}"):
-        line = reader.now.line
+        line, at = reader.now.line, reader.now.at
         try:
             made = _statement(reader, fusion)
             if made is not None:
@@ -416,7 +429,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
             if isinstance(error, ParseError) and error.what.startswith("line "):
                 raise
             raise ParseError(
-                f"line {line}: {error.what}", because=error.because, hint=error.hint or _excerpt(text, line)
+                f"line {line}: {error.what}", because=error.because, hint=error.hint or _excerpt(text, at)
             ) from error
         if not reader.at("}"):
             reader.mark("\n")
@@ -428,7 +441,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     return fusion
 
 
-_OWN = Limits(*[sys.maxsize] * 4)  # a fusion that exists has been read or built already
+_OWN = Limits(*[sys.maxsize] * 5)  # a fusion that exists has been read or built already
 
 
 def copy_fusion(fusion: Fusion) -> Fusion:

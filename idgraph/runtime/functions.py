@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import linecache
-import threading
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from idgraph.errors import EmitError
+from idgraph.loading import with_trees
 
-TRIES = 16
-_TREES = threading.Lock()
 CONVERSIONS = frozenset(("f32", "f64", "i64", "u32", "u64"))
 
 
@@ -49,23 +47,11 @@ class _Typed(ast.NodeTransformer):
 
 
 def _code(source: str, file: str, names: dict[str, Any]) -> CodeType:
-    """The compiled source; ``names`` gets the numbers that stand in it.
-
-    CPython before 3.13 counts the depth of all threads' syntax trees in one number and raises `SystemError` where two
-    are made at once: one thread makes a tree here at a time, and it is made again where another did.
-    """
-    for tries in range(TRIES):
-        typed = _Typed(names)
-        try:
-            with _TREES:
-                code = compile(typed.visit(ast.parse(source, file)), file, "exec")
-        except SystemError as e:
-            if "recursion depth" not in str(e) or tries == TRIES - 1:
-                raise
-            continue
-        names.update(typed.values)
-        return code
-    raise AssertionError("the last try returns or raises")
+    """The compiled source; ``names`` gets the numbers that stand in it."""
+    typed = _Typed(names)
+    code = with_trees(lambda: compile(typed.visit(ast.parse(source, file)), file, "exec"))
+    names.update(typed.values)
+    return code
 
 
 def function_of(source: str, name: str, names: dict[str, Any], target: str) -> Callable[..., Any]:

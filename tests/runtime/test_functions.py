@@ -1,23 +1,35 @@
-"""Generated source as functions, by several threads at once."""
+"""Generated source as functions, and sources that are read, by several threads at once."""
 
 from __future__ import annotations
 
 import ast
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pytest
 
-from idgraph.runtime import functions
+from idgraph.check.wrapper import parse_source
+from idgraph.loading import with_trees
 from idgraph.runtime.functions import function_of
 
 LINES = [f"    x = f32(x + f32({k}.0)) if x > f32({-k}.0) else f32(x * x)\n" for k in range(40)]
 SOURCE = "".join(["def f(x):\n", *LINES, "    return x\n"])
 
 
-def test_threads_make_functions_at_once() -> None:
+def makes_function() -> None:
+    assert function_of(SOURCE, "f", {"f32": np.float32}, "cpu")(np.float32(1)) > 0
+
+
+def reads_source() -> None:
+    assert len(parse_source(SOURCE).body) == 1
+
+
+@pytest.mark.parametrize("make", [makes_function, reads_source])
+def test_threads_make_trees_at_once(make: Callable[[], None]) -> None:
     """Other code of the process parses meanwhile, without a lock of ours."""
     stop, wrong = threading.Event(), list[str]()
 
@@ -29,7 +41,7 @@ def test_threads_make_functions_at_once() -> None:
     def makes() -> None:
         for _ in range(40):
             try:
-                assert function_of(SOURCE, "f", {"f32": np.float32}, "cpu")(np.float32(1)) > 0
+                make()
             except BaseException as e:
                 wrong.append(repr(e))
 
@@ -50,7 +62,8 @@ def test_threads_make_functions_at_once() -> None:
     assert not wrong, wrong[:3]
 
 
-def test_a_tree_that_another_thread_disturbed_is_made_again(monkeypatch: Any) -> None:
+@pytest.mark.parametrize("make", [makes_function, reads_source])
+def test_a_tree_that_another_thread_disturbed_is_made_again(make: Callable[[], None], monkeypatch: Any) -> None:
     parse, times = ast.parse, list[int]()
 
     def disturbed(*given: Any) -> ast.AST:
@@ -59,6 +72,14 @@ def test_a_tree_that_another_thread_disturbed_is_made_again(monkeypatch: Any) ->
             raise SystemError("AST constructor recursion depth mismatch (before=66, after=57)")
         return parse(*given)
 
-    monkeypatch.setattr(functions.ast, "parse", disturbed)
-    f = function_of("def f(x): return f32(x + f32(2.0))", "f", {"f32": np.float32}, "cpu")
-    assert f(np.float32(1)) == 3 and len(times) == 3
+    monkeypatch.setattr(ast, "parse", disturbed)
+    make()
+    assert len(times) == 3
+
+
+def test_another_system_error_is_raised() -> None:
+    def fails() -> None:
+        raise SystemError("unknown opcode")
+
+    with pytest.raises(SystemError, match=r"^unknown opcode$"):
+        with_trees(fails)

@@ -286,7 +286,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=2, help="of each operator and type; 0: all")
     parser.add_argument("--targets", default="python,numpy,cpu")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
-    parser.add_argument("--only", default="", help="part of an operator's name")
+    parser.add_argument("--only", default="", help="part of an operator's full name")
     parser.add_argument("--every", type=int, default=1, help="each n-th operator only")
     parser.add_argument("--first", type=int, default=0, help="with --every: from this one on")
     parser.add_argument("--resume", action="store_true", help="go on where a run with the same --out was killed")
@@ -358,7 +358,7 @@ def main() -> int:
     signal.signal(signal.SIGALRM, stop)
     signal.signal(signal.SIGPROF, stop)
     began = time.monotonic()
-    chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][
+    chosen = [o for o in op_db if given.only in o.full_name and not any(w in o.name for w in NO_FUNCTIONS)][
         given.first :: given.every
     ]
     warnings.simplefilter("ignore")

@@ -49,16 +49,19 @@ Part = Stmt | Sweep
 _WIDE = ("float32", "float64")
 
 
-def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False) -> list[Part]:
+def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False, of_row: bool = False) -> list[Part]:
     """The statements with their loops over columns as sweeps, joined where they may be.
 
     ``online``: sums may follow a running maximum; ``one_pass``: a variance may be found with the mean, and the place of
-    an extremum with it.
+    an extremum with it; ``of_row``: a loop over other columns than those of the reductions (another nest of the launch)
+    stays a statement.
     """
+    found = [sweep_of(s) if isinstance(s, Loop) else None for s in body]
+    sums = [s for s in found if s is not None and any(isinstance(x, Accumulate) for x in s.body)]
     parts: list[Part] = []
-    for n, s in enumerate(body):
-        sweep = sweep_of(s) if isinstance(s, Loop) else None
-        parts.append(s if sweep is None or _is_read_after(sweep, body[n + 1 :]) else sweep)
+    for n, (s, sweep) in enumerate(zip(body, found, strict=True)):
+        foreign = of_row and sweep is not None and not any(_alike(x, sweep) for x in sums)
+        parts.append(s if sweep is None or foreign or _is_read_after(sweep, body[n + 1 :]) else sweep)
     parts = _early(parts)
     at = 0
     while at < len(parts):

@@ -27,7 +27,7 @@ def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choic
     fit, or is passed over once. Where ``choices`` ask for it, `EmitError` says why a row passed over twice cannot be.
     """
     asked = choices.persistent is True
-    parts = with_sweeps(body, online=False)
+    parts = with_sweeps(body, online=False, of_row=True)
     sweeps = [p for p in parts if isinstance(p, Sweep)]
     if len(sweeps) < 2:
         return None, DIGITS if any(isinstance(p, Loop) and p.column is not None for p in parts) else ONE_PASS
