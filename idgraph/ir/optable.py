@@ -227,8 +227,6 @@ _ROWS: Final = (
         cycles="library", steps=6,
     ),
     _key("near_int", 1, "The integer of a float that is a short one, toward zero; 0 of NaN", "near_int({0})"),
-    _key("order_key", 1, "A float32 as an integer in the same order", "order_key({0})"),
-    _key("order_value", 1, "The float32 of such an integer", "order_value({0})"),
     # reductions
     _reduction("sum", "The sum", "add", 0),
     _reduction("prod", "The product", "mul", 1),

@@ -82,7 +82,7 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         Target(
             "cpu", f"numba for the CPU; {_COMPILED}", "numba",
             ("serial", "collapse", "own_rows", "columns", "rename_columns", "hoist_loads", "prove_checks",
-             "rows_of_core", "interchange", "keys", "unswitch", "round_once", "composed", "keep_rolled"),
+             "rows_of_core", "interchange", "unswitch", "round_once", "composed", "keep_rolled"),
             cores=True, typed=True,
         ),
         GPU,

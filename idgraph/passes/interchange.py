@@ -6,6 +6,9 @@ apart. After: the running values are an array, and the loop over rows is inside 
     for a: all[a] = 0
     for c: for a: all[a] <- x[c*n + a]  (a few c at once)
     for a: acc = all[a]; out[a] = acc
+
+Several loops over columns, as those of a softmax, are taken one by one: what a row hands on from one to the next is an
+array, too, and a row that is kept has its columns `many` elements apart.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from idgraph.arith import Expr, as_expr, ceildiv, minimum, simplify, symbol
-from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.ir import item_size
+from idgraph.kernel.defuse import all_sets, everywhere, loaded_in, made_by, reads, rewritten, stored_in
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -32,7 +37,6 @@ from idgraph.kernel.ir import (
     Number,
     Stmt,
     Store,
-    walk,
 )
 from idgraph.kernel.ssa import single
 from idgraph.kernel.value_numbers import Values
@@ -46,6 +50,7 @@ ROWS = 512  # of one block: their running values stay in a core's first cache
 LEAST = 32  # rows that are worth the array
 STEPS = 8  # columns between a load and a store of a running value
 BLOCKS = 8  # at least, so that all cores have work
+KEPT = 1 << 18  # bytes of the rows that a block keeps, but of `LEAST`: they stay in a core's second cache
 Body = tuple[Stmt, ...]
 
 
@@ -103,18 +108,28 @@ def interchanged(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """``outer`` blocks of ``inner`` rows, the last of which is ``count`` - 1; what each does, in three parts."""
+    """``outer`` blocks of ``inner`` rows, the last of which is ``count`` - 1; what each does, in parts: loops over
+    columns, and what stands between them. ``kept``: arrays of one row, indexed by columns."""
 
     outer: Loop
     inner: Loop
     count: int
-    first: tuple[Declare, ...]
-    columns: Loop
-    after: Body
+    parts: tuple[Loop | Body, ...]
+    kept: tuple[Buffer, ...]
 
     @property
     def step(self) -> int:
         return int(self.inner.extent)
+
+    @property
+    def loops(self) -> list[Loop]:
+        return [p for p in self.parts if isinstance(p, Loop)]
+
+    @property
+    def accesses(self) -> list[Load | Store]:
+        """Those of columns, but for the arrays that are kept."""
+        inside = [s for p in self.loops for s in p.body]
+        return [s for s in inside if isinstance(s, (Load, Store)) and s.buffer not in self.kept]
 
 
 def _interchanged(s: Stmt) -> Stmt:
@@ -123,10 +138,11 @@ def _interchanged(s: Stmt) -> Stmt:
 
 
 def _nest(s: Stmt) -> _Nest | None:
-    """The loops of a reduction by rows, where they do nothing else."""
+    """The loops of rows, where they do nothing but reduce and map columns."""
     if not (isinstance(s, Loop) and s.parallel == "blockIdx.x" and s.extent.is_const):
         return None
-    inner = _only(s.body)
+    kept = tuple(x.buffer for x in s.body if isinstance(x, Alloc))
+    inner = _only(tuple(x for x in s.body if not isinstance(x, Alloc)))
     if not (isinstance(inner, Loop) and inner.extent.is_const and int(inner.extent) > 1):
         return None
     inner, lanes = _fused(inner)
@@ -134,19 +150,58 @@ def _nest(s: Stmt) -> _Nest | None:
     if unguarded is None:
         return None
     body, count = unguarded
-    plain = [x for x in body if not isinstance(x, Note)]
-    first = tuple(x for x in plain if isinstance(x, Declare))
-    loops = [x for x in plain if isinstance(x, Loop)]
-    if len(loops) != 1 or not first or list(first) != plain[: len(first)] or plain[len(first)] is not loops[0]:
-        return None
-    after = tuple(body[body.index(loops[0]) + 1 :])
-    straight = all(isinstance(x, (Note, Load, Compute, Choose, Accumulate)) for x in loops[0].body)
-    plain_end = all(isinstance(x, (Note, Load, Compute, Choose, Store)) for x in after)
-    sums = {x.acc.name for x in loops[0].body if isinstance(x, Accumulate) and x.buffer is None and x.running is None}
-    every = {x.acc.name for x in walk(loops[0].body) if isinstance(x, Accumulate)}
-    if not (straight and plain_end and sums == every == {d.name for d in first} and loops[0].parallel == "serial"):
-        return None
-    return _Nest(s, inner, count, first, loops[0], after)
+    nest = _Nest(s, inner, count, _parts(body), kept)
+    return nest if all(map(_is_straight, nest.parts)) and _is_apart(nest, body) else None
+
+
+def _parts(body: Body) -> tuple[Loop | Body, ...]:
+    """The loops of ``body``, and the statements between them, without notes alone."""
+    made: list[Loop | Body] = []
+    for is_loop, some in groupby(body, lambda x: isinstance(x, Loop)):
+        found = tuple(some)
+        if is_loop:
+            made += [x for x in found if isinstance(x, Loop)]
+        elif not all(isinstance(x, Note) for x in found):
+            made.append(found)
+    return tuple(made)
+
+
+def _is_straight(part: Loop | Body) -> bool:
+    """No loop, branch or update of memory inside; updates of running values in loops alone."""
+    if isinstance(part, Loop):
+        plain = all(isinstance(x, (Note, Load, Compute, Choose, Accumulate, Store)) for x in part.body)
+        return plain and part.parallel == "serial"
+    return all(isinstance(x, (Note, Declare, Load, Compute, Choose, Store)) for x in part)
+
+
+def _is_apart(nest: _Nest, body: Body) -> bool:
+    """Whether rows may be taken in any order, and column by column: each has its own running values, which no column
+    reads, and none reads what another one has written."""
+    declared = [x.name for p in nest.parts if not isinstance(p, Loop) for x in p if isinstance(x, Declare)]
+    updates = [x for p in nest.loops for x in p.body if isinstance(x, Accumulate)]
+    if not updates or any(x.buffer is not None or x.running is not None for x in updates):
+        return False
+    if {x.acc.name for x in updates} != set(declared) or len(set(declared)) < len(declared):
+        return False
+    if any(_read(p) & {x.acc.name for x in p.body if isinstance(x, Accumulate)} for p in nest.loops):
+        return False
+    private = {b.name for b in nest.kept}
+    stores = [x for p in nest.loops for x in p.body if isinstance(x, Store)]
+    if (stores and nest.inner.parallel == "serial") or not (stored_in(body) & loaded_in(body) <= private):
+        return False
+    own = [(p, x) for p in nest.parts for x in _inside(p) if isinstance(x, (Load, Store)) and x.buffer in nest.kept]
+    return all(isinstance(p, Loop) and x.address.names == frozenset({p.var}) for p, x in own)
+
+
+def _inside(part: Loop | Body) -> Body:
+    return part.body if isinstance(part, Loop) else part
+
+
+def _read(part: Loop | Body) -> frozenset[str]:
+    """The variables that a part reads and others have set, its own running values left out."""
+    inside = _inside(part)
+    found = {n for x in inside for n in reads(x) - ({x.acc.name} if isinstance(x, Accumulate) else set[str]())}
+    return frozenset(found - all_sets(x for x in inside if not isinstance(x, Accumulate)))
 
 
 def _fused(inner: Loop) -> tuple[Loop, int]:
@@ -198,43 +253,62 @@ def _limit(c: Expr, outer: Loop, inner: Loop, lanes: int) -> int | None:
 
 
 def _pays(nest: _Nest) -> bool:
-    """Whether rows lie side by side in the memory that is read, and columns do not."""
+    """Whether rows lie side by side in the memory of columns, and columns do not."""
     block, lane, many = _blocks(nest)
-    place, column = _place(nest, block * many + lane), symbol(nest.columns.var, 0, None)
-    loads = [simplify(s.address.substitute(place)) for s in nest.columns.body if isinstance(s, Load)]
-    beside = [a for a in loads if lane.name not in simplify(a - lane).names]
-    along = [a for a in loads if nest.columns.var not in simplify(a - _own(a, column)).names]
+    place, columns = _place(nest, block * many + lane), {p.var for p in nest.loops}
+    found = [simplify(s.address.substitute(place)) for s in nest.accesses]
+    beside = [a for a in found if lane.name not in simplify(a - lane).names]
+    along = [a for a in found for c in a.symbols if c.name in columns and c.name not in simplify(a - c).names]
     return nest.count >= LEAST and bool(beside) and not along
-
-
-def _own(address: Expr, column: Expr) -> Expr:
-    """The symbol of the column in an address, with the bounds that it has there."""
-    return next((s for s in address.symbols if s.name == column.name), column)
 
 
 def _rebuilt(nest: _Nest) -> Loop:
     block, lane, many = _blocks(nest)
     place = _place(nest, block * many + lane)
     extent = simplify(minimum(as_expr(many), nest.count - block * many))
-    arrays = {
-        d.name: Buffer(f"{d.name}_all", f"{d.name} of {many} rows", d.dtype, as_expr(many), "private")
-        for d in nest.first
-    }
+    arrays = _arrays(nest, many)
+    rows = {b.name: replace(b, title=f"{b.title} of {many} rows", size=simplify(b.size * many)) for b in nest.kept}
 
-    def moved(body: Sequence[Stmt]) -> Body:
-        return everywhere(tuple(body), lambda s: rewritten(s, index=lambda e: simplify(e.substitute(place))))
+    def moved(s: Stmt) -> Stmt:
+        s = rewritten(s, index=lambda e: simplify(e.substitute(place)))
+        if isinstance(s, (Load, Store)) and s.buffer.name in rows:
+            s = replace(s, buffer=rows[s.buffer.name], address=simplify(s.address * many + lane))
+        return s
 
     def beside(body: Sequence[Stmt]) -> Loop:
         return Loop(nest.inner.var, extent, "serial", tuple(body), nest.inner.note)
 
     def kept(s: Stmt) -> Stmt:
-        return replace(s, buffer=arrays[s.acc.name], address=lane) if isinstance(s, Accumulate) else s
+        return replace(s, buffer=arrays[s.acc.name][1], address=lane) if isinstance(s, Accumulate) else s
 
-    first = [Store(arrays[d.name], lane, Number(d.value)) for d in nest.first]
-    held = [Load(_local(nest, d), arrays[d.name], lane) for d in nest.first]
-    columns = _at_once(nest.columns, moved(nest.columns.body), lambda body: beside([kept(s) for s in body]))
-    body = (*(Alloc(b) for b in arrays.values()), beside(first), *columns, beside([*held, *moved(nest.after)]))
+    made: list[Stmt] = []
+    for part in nest.parts:
+        read = _read(part)
+        held = [Load(x, b, lane) for name, (x, b) in arrays.items() if name in read]
+        body = everywhere(_inside(part), moved)
+        if isinstance(part, Loop):
+            made += _at_once(part, body, lambda body, held=held: beside([*held, *map(kept, body)]))
+            continue
+        first = [Store(arrays[s.name][1], lane, Number(s.value)) if isinstance(s, Declare) else s for s in body]
+        handed = [x for s in body for x in made_by(s) if x.name in arrays and not isinstance(s, Declare)]
+        made.append(beside([*held, *first, *(Store(arrays[x.name][1], lane, x) for x in handed)]))
+    allocated = [Alloc(b) for b in (*(b for _, b in arrays.values()), *rows.values())]
+    body = (*allocated, *made)
     return replace(nest.outer, extent=simplify(ceildiv(as_expr(nest.count), as_expr(many))), body=body)
+
+
+def _arrays(nest: _Nest, many: int) -> dict[str, tuple[Local, Buffer]]:
+    """Running values, and what one part hands on to others: the variable and its array, by name."""
+    outside = frozenset[str]().union(*map(_read, nest.parts))
+    found: dict[str, Local] = {}
+    for part in nest.parts:
+        for s in part if not isinstance(part, Loop) else ():
+            if isinstance(s, Declare):
+                found[s.name] = Local(s.name, s.dtype)
+            else:
+                found |= {x.name: x for x in made_by(s) if x.name in outside}
+    size = as_expr(many)
+    return {n: (x, Buffer(f"{n}_all", f"{n} of {many} rows", x.dtype, size, "private")) for n, x in found.items()}
 
 
 def _blocks(nest: _Nest) -> tuple[Expr, Expr, int]:
@@ -252,16 +326,19 @@ def _place(nest: _Nest, row: Expr) -> dict[Expr, Expr]:
 
 
 def _many(nest: _Nest) -> int:
-    """The rows of one block: so many that no index divides by them, where rows of two axes lie in pieces."""
-    most = max(LEAST, min(ROWS, nest.count // BLOCKS))
+    """The rows of one block: so many that no index divides by them, where rows of two axes lie in pieces; of rows that
+    are kept, as few as fit in `KEPT` bytes."""
+    most = max(LEAST, min(ROWS, -(-nest.count // (BLOCKS * LEAST)) * LEAST))  # ends of vectors are scalar code
+    row = sum(int(b.size) * item_size(b.dtype) for b in nest.kept)
+    most = most if not row else max(LEAST, min(most, KEPT // row // LEAST * LEAST))
     number = symbol("interchange_row", 0, nest.count - 1)
     place = _place(nest, number)
-    read = [simplify(s.address.substitute(place)) for s in nest.columns.body if isinstance(s, Load)]
+    read = [simplify(s.address.substitute(place)) for s in nest.accesses]
     whole = {n for e in read for n in periods(e, number)}
     if not whole:
         return most
     least = math.gcd(*whole)
-    return max((k for k in range(LEAST, 2 * ROWS + 1) if least % k == 0), default=most)
+    return max((k for k in range(LEAST, (most if row else 2 * ROWS) + 1) if least % k == 0), default=most)
 
 
 def _at_once(columns: Loop, body: Sequence[Stmt], beside: Callable[[Sequence[Stmt]], Loop]) -> list[Stmt]:
@@ -269,7 +346,8 @@ def _at_once(columns: Loop, body: Sequence[Stmt], beside: Callable[[Sequence[Stm
 
     The terms of one visit are combined in pairs, those of sums in float32: log2(`STEPS`) roundings each.
     """
-    if not columns.extent.is_const or int(columns.extent) < STEPS:
+    reduces = any(isinstance(x, Accumulate) for x in body)
+    if not reduces or not columns.extent.is_const or int(columns.extent) < STEPS:
         return [replace(columns, body=(beside(body),))]
     body, terms = narrowed([x for x in body if isinstance(x, Plain)])
     count, left = divmod(int(columns.extent), STEPS)
@@ -281,7 +359,3 @@ def _at_once(columns: Loop, body: Sequence[Stmt], beside: Callable[[Sequence[Stm
 
     made: list[Stmt] = [replace(columns, extent=as_expr(count), body=tuple(some(block * STEPS, STEPS)))]
     return [*made, *some(as_expr(count * STEPS), left)] if left else made
-
-
-def _local(nest: _Nest, d: Declare) -> Local:
-    return next(s.acc for s in nest.columns.body if isinstance(s, Accumulate) and s.acc.name == d.name)

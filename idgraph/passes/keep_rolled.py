@@ -3,15 +3,14 @@
 LLVM writes loops of few known steps out before it looks for vectors: a sum over 48 or 64 channels then becomes scalar
 code, 5 to 10 times slower, and blocks of one row are read side by side, as 16 streams of memory instead of one. A loop
 that is ``rolled`` runs like a serial one; its extent is known to every pass and to `verify`, and not to LLVM.
-Extrema of integers become vectors when written out, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from idgraph.kernel.defuse import everywhere, reads
-from idgraph.kernel.ir import Accumulate, Compute, Kernel, Loop, Stmt, walk
+from idgraph.kernel.defuse import everywhere
+from idgraph.kernel.ir import Accumulate, Kernel, Loop, Stmt, walk
 
 LEAST = 9  # steps; fewer are best written out
 
@@ -48,9 +47,5 @@ def rolled(kernel: Kernel) -> Kernel:
 def _rolled(s: Stmt) -> Stmt:
     if not (isinstance(s, Loop) and s.parallel == "serial" and s.extent.is_const and int(s.extent) >= LEAST):
         return s
-    keys = {x.local.name for x in walk(s.body) if isinstance(x, Compute) and x.op == "order_key"}
-    sums = any(
-        isinstance(x, Accumulate) and x.buffer is None and x.running is None and not keys & reads(x)
-        for x in walk(s.body)
-    )
+    sums = any(isinstance(x, Accumulate) and x.buffer is None and x.running is None for x in walk(s.body))
     return replace(s, parallel="rolled") if sums else s

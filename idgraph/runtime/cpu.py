@@ -12,7 +12,7 @@ import numpy as np
 from idgraph.codegen.ops.compiled import rebound
 from idgraph.errors import EmitError
 from idgraph.loading import load
-from idgraph.runtime.cpu_math import by_width, half_words, hidden, row_functions
+from idgraph.runtime.cpu_math import by_width, extremum, half_words, hidden, row_functions
 
 
 def load_numba() -> Any:
@@ -36,7 +36,8 @@ def namespace() -> dict[str, Any]:
         "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf, "nan": math.nan,
         "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "sqrt": math.sqrt,
         "fast_exp": math.exp, "short_exp": math.exp, "count": hidden(), "float_bits": jit(_float_bits),
-        "bits_float": jit(_bits_float), **half_words(inlined),
+        "bits_float": jit(_bits_float), "largest": extremum("llvm.maximum"), "least": extremum("llvm.minimum"),
+        **half_words(inlined),
         **{name: by_width(short[form], short.get(wide, wide)) for name, (form, wide) in _FORMS.items()},
     }  # fmt: skip
     made = rebound(base, jit)
@@ -48,9 +49,9 @@ def namespace() -> dict[str, Any]:
 _FORMS: Final[Mapping[str, tuple[str, Any]]] = {
     "exp": ("exp_near", "exp_double"), "exp_inside": ("exp_half", "exp_double"), "exp2": ("exp2_32", np.exp2),
     "expm1": ("expm1_32", "expm1_double"), "log": ("log_32", "log_double"), "log2": ("log2_32", math.log2),
-    "log1p": ("log1p_32", "log1p_double"), "power": ("power_32", math.pow), "sin": ("sin_32", math.sin),
-    "cos": ("cos_32", math.cos), "tan": ("tan_32", math.tan), "atan2": ("atan2_32", math.atan2),
-    "fmod": ("fmod_32", np.fmod), "tanh": ("tanh32", math.tanh), "erf": ("erf32", math.erf),
+    "log1p": ("log1p_32", "log1p_double"), "power": ("power_32", math.pow), "sin": ("sin_32", "sin_double"),
+    "cos": ("cos_32", "cos_double"), "tan": ("tan_32", "tan_double"), "atan2": ("atan2_32", "atan2_double"),
+    "fmod": ("fmod_32", np.fmod), "tanh": ("tanh32", "tanh_double"), "erf": ("erf32", "erf_double"),
 }  # fmt: skip
 """Functions by the names of kernels: the form for float32, and the one for float64, or a library's function for it."""
 

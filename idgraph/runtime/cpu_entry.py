@@ -27,6 +27,7 @@ from idgraph.passes.rows.sweep import COLUMN
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cache_keys import cache_of, kernel_key
 from idgraph.runtime.cpu import load_numba
+from idgraph.runtime.cpu_far import inlining
 from idgraph.runtime.cpu_jump import Entry, jump
 from idgraph.runtime.executable import Executable
 from idgraph.runtime.interrupts import told, undisturbed
@@ -217,6 +218,7 @@ def compiler(streams: bool, short: bool) -> Any:
     class Lower(lowering.Lower):
         def setup_function(self, fndesc: Any) -> None:
             super().setup_function(fndesc)  # pyright: ignore[reportUnknownMemberType]
+            inlining(self.library)
             for argument in self.function.args:
                 if isinstance(argument.type, pointer):
                     argument.add_attribute("noalias")

@@ -2,11 +2,10 @@
 
 ``exp32`` has no branch and no table (Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], scaled in two steps so that the
 smallest results are rounded once); within 1 unit in the last place of float32. None of its steps changes its meaning
-where LLVM may take sums and products in another order, as in kernels of rows. ``order_key`` maps float32 to integers
-in the order in which `maximum` has them, NaN above all: a maximum of integers may be reduced in any order, the
-`maximum` of floats may not. ``exp_near`` (``exp`` in all other loops), ``tanh32`` and ``erf32`` have no branch either
-and are computed in float64, so that little but the last rounding is left of their errors: within 0.51 units in the
-last place. ``exp_half``, half of that work, is within 0.69 units: for formulas whose own roundings are larger.
+where LLVM may take sums and products in another order, as in kernels of rows. ``exp_near`` (``exp`` in all other
+loops), ``tanh32`` and ``erf32`` have no branch either and are computed in float64, so that little but the last rounding
+is left of their errors: within 0.51 units in the last place. ``exp_half``, half of that work, is within 0.69 units: for
+formulas whose own roundings are larger. `extremum` is for reductions, which may be taken in any order.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportMissingParameterType=false
@@ -22,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from idgraph.runtime import cpu_doubles
+from idgraph.runtime.cpu_far import far
 from idgraph.runtime.cpu_functions import FORMS, HELPERS, POLYNOMIALS
+
+LAST = 2  # steps of a polynomial that are taken one by one
 
 # Globals that `row_functions` gives its copies of the functions below.
 int_float: Any = None
@@ -140,20 +142,6 @@ def erf32(x):
     return out if x == x else x
 
 
-def order_key(x):
-    """An integer for a float32, larger for what `maximum` prefers."""
-    bits = float_int(x)
-    size = np.int32(bits & np.int32(0x7FFFFFFF))
-    key = np.int32(bits ^ np.int32((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-    return key if size <= np.int32(0x7F800000) else np.int32(0x7FFFFFFF)
-
-
-def order_value(key):
-    """The float32 of an `order_key`."""
-    k = np.int32(key)
-    return int_float(np.int32(k ^ np.int32((k >> np.int32(31)) & np.int32(0x7FFFFFFF))))
-
-
 def _int_float(bits):
     return np.int32(bits).view(np.float32)
 
@@ -205,7 +193,11 @@ def _multiply_add(bits: int, name: str = "llvm.fmuladd") -> Any:
 
 
 def _polynomial(coefficients: Sequence[float]) -> Any:
-    """The polynomial of a float64 with these coefficients, that of the highest power first."""
+    """The polynomial of a float64 with these coefficients, that of the highest power first.
+
+    But for the last steps, whose roundings are seen, it is the sum of two of the square: half as many steps wait for
+    one another.
+    """
     intrinsic: Any = import_module("numba.extending").intrinsic
     types: Any = import_module("numba.types")
     ir: Any = import_module("llvmlite.ir")
@@ -214,14 +206,47 @@ def _polynomial(coefficients: Sequence[float]) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             number = ir.DoubleType()
             add = builder.module.declare_intrinsic("llvm.fmuladd", [number], ir.FunctionType(number, [number] * 3))
-            found, *rest = (ir.Constant(number, c) for c in coefficients)
-            for c in rest:
-                found = builder.call(add, (found, args[0], c))
-            return found
+
+            def horner(some: Sequence[Any], at: Any) -> Any:
+                found, *rest = some
+                for c in rest:
+                    found = builder.call(add, (found, at, c))
+                return found
+
+            every = [ir.Constant(number, c) for c in coefficients]
+            most, last = every[:-LAST], every[-LAST:]
+            if len(most) < 2 * LAST:
+                return horner(every, args[0])
+            square = builder.fmul(args[0], args[0])
+            even, odd = horner(most[(len(most) + 1) % 2 :: 2], square), horner(most[len(most) % 2 :: 2], square)
+            return horner([builder.call(add, (odd, args[0], even)), *last], args[0])
 
         return types.float64(types.float64), codegen
 
     return intrinsic(polynomial)
+
+
+def extremum(name: str) -> Any:
+    """``llvm.maximum`` or ``llvm.minimum`` of two floats: NaN where one is; of two zeros either, whatever their signs.
+
+    LLVM makes vectors of a loop over them, several running values side by side.
+    """
+    intrinsic: Any = import_module("numba.extending").intrinsic
+    types: Any = import_module("numba.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def of_two(typingctx: Any, a: Any, b: Any) -> Any:
+        wide = types.float32 if a == b == types.float32 else types.float64
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            both = [context.cast(builder, x, t, wide) for x, t in zip(args, signature.args, strict=True)]
+            kind = ir.FunctionType(both[0].type, [both[0].type] * 2)
+            found = builder.module.declare_intrinsic(name, [both[0].type], kind)
+            return builder.call(found, both, fastmath=("nsz",))
+
+        return wide(a, b), codegen
+
+    return intrinsic(of_two)
 
 
 def half_words(jit: Callable[[Any], Any]) -> dict[str, Any]:
@@ -280,6 +305,7 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
         "long_double": jit(_long_double), "double_long": jit(_double_long), "multiply_add64": _multiply_add(64),
         "fused64": _multiply_add(64, "llvm.fma"), **{n: _polynomial(c) for n, c in POLYNOMIALS.items()},
         **{n: _polynomial(c) for n, c in cpu_doubles.POLYNOMIALS.items()},
+        **{f"far_{n}": far(n, cpu_doubles.FAR) for n in ("sin", "cos", "tan")},
     }  # fmt: skip
     for f in (scaled_exp, little_expm1, expm1_64, exp_64, *HELPERS, *cpu_doubles.HELPERS):
         names[f.__name__] = jit(FunctionType(f.__code__, names, f.__name__))
@@ -289,8 +315,6 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
         exp_half,
         tanh32,
         erf32,
-        order_key,
-        order_value,
         bf16_word,
         bf16,
         *FORMS,

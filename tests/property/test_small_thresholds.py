@@ -31,7 +31,7 @@ from tests.property.budget import examples
 
 CORE: dict[ModuleType, dict[str, int]] = {
     collapse: {"LEAST": 2, "BLOCKS": 2, "COLUMNS": 12},
-    interchange: {"LEAST": 2, "ROWS": 3, "BLOCKS": 2, "STEPS": 2},
+    interchange: {"LEAST": 2, "ROWS": 3, "BLOCKS": 2, "STEPS": 2, "KEPT": 64},
     unswitch: {"LEAST": 2},
     core_loops: {"LEAST": 5, "LONG": 16, "STEP": 4},
 }
@@ -58,7 +58,7 @@ def small() -> Iterator[None]:
         yield
 
 
-PASSES = tuple(p for p in table.TABLE["cpu"] if p.name != "keys")  # plain Python has no keys; they do not look at sizes
+PASSES = table.TABLE["cpu"]
 
 
 def equal(f: Fusion, found: dict[str, Any], inputs: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from idgraph.codegen.printers.quotients import divided, divided_by, is_division,
 from idgraph.codegen.printers.unchecked import Inside, Rows, rows_of
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
-from idgraph.ir import DType, item_size
+from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.targets import Target
 from idgraph.kernel.defuse import names
 from idgraph.kernel.ir import (
@@ -76,6 +76,7 @@ _CHOOSE = "({1} if {0} else {2})"
 BLOCKS = ("first_block", "last_block")  # the second is exclusive
 EXCHANGE = "exchange_"  # and the type: the shared array of a kernel's exchanges between columns
 _KINDS = {"f32": "float32", "f64": "float64", "int": "int64"}
+ANY_ORDER = {"amax": "largest", "amin": "least"}  # of floats for numba on a core, of two zeros either
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
@@ -529,6 +530,8 @@ class _Scalar:
         if s.buffer is not None and s.address is not None:
             before = self.loaded(s.buffer, s.address)
         text = combined_text(s.op, before, value, s.acc.dtype)
+        if self.target.cores and s.op in ANY_ORDER and is_float(s.acc.dtype):
+            text = f"{ANY_ORDER[s.op]}({before}, {value})"
         if s.acc.dtype in ("int64", "int32"):
             kind = "np.int32" if self.is_short(s.acc.dtype) else f"i{s.acc.dtype[3:]}"
             text = f"{kind}({text})"
