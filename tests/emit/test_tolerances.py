@@ -144,11 +144,15 @@ def erf64(x: Array) -> Array:
     return 1.0 - np.asarray(_erfc(x)).astype(np.float64)
 
 
+def chosen(condition: Array, a: Array, b: Array) -> Array:
+    return np.where(condition != 0, a, b)
+
+
 EXACT: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "tanh": np.tanh,
     "exp": np.exp, "log1p": np.log1p, "square": np.square, "abs": np.abs, "maximum": np.maximum, "cast": np.positive,
     "sqrt": np.sqrt, "sigmoid": sigmoid64, "erf": erf64,
-    "expm1": np.expm1, "gt": np.greater, "where": lambda c, a, b: np.where(c != 0, a, b),
+    "expm1": np.expm1, "gt": np.greater, "where": chosen,
 }  # fmt: skip
 
 
