@@ -84,7 +84,7 @@ def test_a_variance_of_infinities_is_nan() -> None:
 
 @pytest.mark.parametrize(("shape", "dim"), [((96, 8), 0), ((6, 200), 1)])
 @pytest.mark.parametrize("first", [np.inf, -np.inf, 2.0])
-def test_a_mean_beside_its_variance_is_infinite_where_a_value_is(first: float, shape: tuple[int, int], dim: int) -> None:
+def test_a_mean_with_its_variance_is_infinite_where_a_value_is(first: float, shape: tuple[int, int], dim: int) -> None:
     """Also where that value is the row's first, which finite rows are summed without."""
     f = ig.Fusion("moments")
     x = f.input("x", shape)

@@ -7,8 +7,8 @@ With p the row's first value, D = sum(x - p) and Q = sum((x - p)^2), for any c
 so both sums are taken while the row is read once, and c, which is made of sum(x) = D + n * p, need not be known before.
 All of it is in float64, of float32 values. What the difference loses of it is a factor Q / sum((x - mean)^2), which is
 never above n + 1 since p is a value of the row (Chan, Golub and LeVeque, "Algorithms for computing the sample variance:
-analysis and recommendations", 1983, on shifted data), and a row of equal values gives exactly 0. In place of an infinite
-first value p is 0, or the sum of x would be NaN.
+analysis and recommendations", 1983, on shifted data), and a row of equal values gives exactly 0. In place of an
+infinite first value p is 0, or the sum of x would be NaN.
 """
 
 from __future__ import annotations
