@@ -23,6 +23,8 @@ from idgraph.kernel.value_numbers import Values
 from idgraph.passes.purpose import where
 from idgraph.passes.rows.sweep import Moments, Plain, Sweep
 
+LEAST = 32  # columns of each thread: of fewer, reading them again costs less than what is done once for each row
+
 
 def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
     """Sweep ``a`` with the statements ``added`` of a later one, which use the number ``c`` only in a sum of
@@ -42,7 +44,7 @@ def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
             return None
     total = next((s for s in a.body if _adds(s, x, a.body)), None)
     first = _first(a, x)
-    known = a.extent.is_const and is_true(a.extent >= 1)
+    known = a.extent.is_const and is_true(a.extent >= max(1, LEAST * a.threads))
     if x.dtype != "float32" or center.name != c or not isinstance(total, Accumulate) or first is None or not known:
         return None
     pivot, name = Local(f"{total.acc.name}_first", "float64"), total.acc.name
