@@ -939,7 +939,7 @@ CASES.update({
     "again_softmax_passes": lambda: _kept(rows(NORMS["softmax"], (2, 51)), persistent=False, online=False, threads=8),
     "one_pass_variance": lambda: _kept(rows(lambda x: variance(x, 1), (3, 136)), persistent=False, threads=4),
     "one_pass_variance_odd": lambda: _kept(rows(lambda x: variance(x, 1), (2, 261)), False, threads=8, rows=4),
-    "one_pass_variance_columns": lambda: _kept(rows(lambda x: variance(x, 0), (70, 8), "bfloat16"), False, threads=4),
+    "one_pass_variance_columns": lambda: _kept(rows(lambda x: variance(x, 0), (134, 8), "bfloat16"), False, threads=4),
     "one_pass_argmax": lambda: _kept(rows(lambda x: place(x, 1), (3, 72)), persistent=False, threads=4),
     "one_pass_argmin_odd": lambda: _kept(rows(lambda x: least_place(x, 1), (3, 51)), False, threads=8, rows=2),
     "one_pass_argmax_columns": lambda: _kept(rows(lambda x: place(x, 0), (70, 8)), persistent=False, threads=4),
