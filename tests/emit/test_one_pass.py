@@ -212,7 +212,7 @@ def test_other_uses_of_a_row_s_number_take_two_passes(form: Form) -> None:
 
 @pytest.mark.parametrize(("shape", "times"), [((16, 192, 3136), 2), ((4, 8192, 2048), 1)])
 def test_short_rows_are_read_again(shape: tuple[int, ...], times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """192 channels of a pixel on 16 threads: as measured on an H200, two passes are faster than what a row needs once."""
+    """192 channels of a pixel on 16 threads: on an H200 two passes were faster than what a row needs once."""
     monkeypatch.undo()
     f = ig.Fusion("pixels")
     f.output(variance(f.input("x", shape, "bfloat16"), 1))
