@@ -77,7 +77,7 @@ def as_many_threads() -> Generator[None]:
 
 def _thread_counts() -> dict[str, int]:
     """Of this thread, for the libraries that are loaded."""
-    found = {name: sys.modules.get(name) for name in ("numba", "torch")}
+    found: dict[str, Any] = {name: sys.modules[name] for name in ("numba", "torch") if name in sys.modules}
     return {name: int(m.get_num_threads()) for name, m in found.items() if hasattr(m, "get_num_threads")}
 
 

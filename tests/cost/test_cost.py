@@ -269,8 +269,8 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 
 
 def test_a_running_maximum_on_a_cpu_waits_for_each_step() -> None:
-    """A masked maximum has no lanes there: 1.2 to 1.9 ns a step were measured. Sums and integers have, as which float32
-    is compared in one loop; GPUs hide it."""
+    """A masked maximum of floats has no lanes there: 1.1 to 2.0 ns a step were measured. Sums and integers have; GPUs
+    hide it."""
 
     def kernel(build: Callable[[ig.Tensor, ig.Tensor], ig.Tensor], kind: str, target: Any) -> KernelCost:
         f = ig.Fusion("f")
@@ -285,11 +285,12 @@ def test_a_running_maximum_on_a_cpu_waits_for_each_step() -> None:
 
     steps = ig.cost.devices["cpu"].running
     slow = kernel(most, "float64", "cpu")
-    assert slow.bound == "running values"
-    assert math.isclose(slow.time_us, 512 * 300 / steps * 1e6 + ig.cost.devices["cpu"].launch_us, rel_tol=0.05)
+    for found in (slow, kernel(most, "float32", "cpu")):
+        assert found.bound == "running values"
+        assert math.isclose(found.time_us, 512 * 300 / steps * 1e6 + ig.cost.devices["cpu"].launch_us, rel_tol=0.05)
     others = (
         kernel(lambda x, hit: ig.sum(ig.where(hit, x, 0.0), 1), "float64", "cpu"),
-        kernel(most, "int32", "cpu"), kernel(most, "float32", "cpu"), kernel(most, "float64", "cuda"),
+        kernel(most, "int32", "cpu"), kernel(most, "float64", "cuda"),
     )  # fmt: skip
     assert all(k.bound != "running values" and k.time_us < slow.time_us for k in others)
     known = Device.from_json('{"name": "x", "kind": "cpu", "bandwidth": 1e10}')

@@ -28,7 +28,7 @@ SMALL = {  # family -> size, most seconds of processor time on a machine that is
     "pads of pads": (60, 8.0),
     "rolls of rolls, scheduled": (120, 5.0),
     "cats of cats, scheduled": (120, 6.0),
-    "gathers of gathers, scheduled": (120, 5.0),
+    "gathers of gathers, scheduled": (120, 15.0),
 }
 
 
