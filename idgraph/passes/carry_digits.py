@@ -1,6 +1,6 @@
 """carry_digits: lanes that cross from one row into the next, with one division for all of them.
 
-A vector of a flattened tensor whose rows are no multiple of it crosses from row to row, so that each lane has a row and
+A vector of a flat tensor whose rows are not a multiple of it crosses from row to row, so that each lane has a row and
 a column of its own: ``(i*8 + q) // n`` and ``(i*8 + q) % n``. A row is longer than the vector, so it crosses one end at
 most. With r and c of the vector's first element, lane q has column c + q of row r, or column c + q - n of row r + 1
 where that is not below n. What depends on the row has two values for all lanes, which are computed once.

@@ -70,7 +70,7 @@ def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
 
 
 def _shifted(added: Sequence[Plain], c: str) -> frozenset[str]:
-    """What is made of ``c``, and itself."""
+    """The variables that are made of ``c``, and itself."""
     found = {c}
     for s in added:
         if reads(s) & found and not isinstance(s, Accumulate):

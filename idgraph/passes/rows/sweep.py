@@ -83,7 +83,7 @@ class Online:
     sum(u * exp(x - c)) = exp(r - c) * sum(u * exp(x - r)) for any r; r is ``top`` where that is finite, else 0.
     ``sums`` pairs each accumulator with the variable c of its terms.
 
-    With ``first`` they are no sums but the least places of elements that are equal to the running extremum ``top``,
+    With ``first`` they are not sums but the least places of elements that are equal to the running extremum ``top``,
     a maximum or minimum: they start anew, from `FAR`, when it moves.
     """
 
