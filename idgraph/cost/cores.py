@@ -17,7 +17,7 @@ from idgraph.arith import Expr, symbol
 from idgraph.cost.points import Arrays, count_points, relevant
 from idgraph.cost.residency import second_cache
 from idgraph.cost.sites import Around, KernelSites, Site, Work
-from idgraph.ir import is_float, item_size
+from idgraph.ir import item_size
 from idgraph.ir.device import Device
 from idgraph.ir.optable import OPERATIONS
 
@@ -25,7 +25,7 @@ SHORT = 8  # steps of a loop that is written out
 DIVISION = 5  # instructions of a quotient or rest by a constant: a product, its upper half, shifts, a difference
 APART = 2  # instructions of an element that is put into a vector, or taken out of it
 LINE = 64  # bytes that a cache moves
-CoreBound = Literal["arithmetic", "special functions", "running values", "loads", "steps"]
+CoreBound = Literal["arithmetic", "special functions", "loads", "steps"]
 _SPECIAL = ("special", "library")
 
 
@@ -110,13 +110,11 @@ class _Core:
         works = [(w, self.many(w) * w.count) for w in body.works if OPERATIONS[w.op].cycles != "free"]
         special = sum(n / self.function(w, vector) for w, n in works if OPERATIONS[w.op].cycles in _SPECIAL)
         plain = sum(n * OPERATIONS[w.op].steps / device.rate(w.dtype, special=False) for w, n in works)
-        waiting = [w for w in body.works if w.waits and w.op in ("amax", "amin") and is_float(w.dtype)]
         apart = [s for s in body.sites if self.is_apart(s, body)]
         steps = sum(self.many(s) * s.width * APART for s in apart) if vector else self.steps(body)
         lines = sum(self.many(s) for s in apart) if sum(self.reach(s, body) for s in apart) > self.near else 0
         return {
             "arithmetic": plain, "special functions": special,
-            "running values": sum(map(self.many, waiting)) / device.running if device.running else 0.0,
             "loads": sum(self.many(s) for s in body.sites) / device.loads,
             "steps": steps / device.scalar + lines * LINE / second_cache(device) + special if device.scalar else 0.0,
         }  # fmt: skip

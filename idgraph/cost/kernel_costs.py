@@ -16,7 +16,7 @@ from idgraph.errors import IdGraphError, arguments
 from idgraph.ir.device import Device
 
 Bound = Literal[
-    "memory", "cache", "arithmetic", "special functions", "running values", "loads", "steps", "atomics", "launch"
+    "memory", "cache", "arithmetic", "special functions", "loads", "steps", "atomics", "launch"
 ]
 
 

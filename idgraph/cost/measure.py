@@ -16,7 +16,6 @@ from idgraph.cost.cores import scalar_steps
 from idgraph.cost.sites import sites_of
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import DType, Fusion, Tensor
-from idgraph.ir.composite import amax
 from idgraph.ir.device import Device, devices
 from idgraph.ir.indexed import scatter_add
 from idgraph.ir.movement import roll
@@ -84,7 +83,7 @@ def _of_cores(own: _Bench, n: int, base: Device, cached: float) -> dict[str, Any
         levels.insert(0, (size, max(near, copied)))
     f = _roll(max(1024, n // 16))
     steps = sum(scalar_steps(sites_of(k, {}), devices["cpu"]) for k in _emitted(f).kernels)
-    return {"running": n / own.work(_maxima(n)), "scalar": steps / own.work(f), "levels": tuple(levels)}
+    return {"scalar": steps / own.work(f), "levels": tuple(levels)}
 
 
 def _emitted(f: Fusion) -> Program:
@@ -204,12 +203,6 @@ def _shifts(n: int) -> Fusion:
     for k in range(1, 8):
         y = add(y, x[k : n + k])
     f.output(y)
-    return f
-
-
-def _maxima(n: int) -> Fusion:
-    f = Fusion("maxima")
-    f.output(amax(f.input("x", (n // 1024, 1024), "float64"), 1))
     return f
 
 

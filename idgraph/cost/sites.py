@@ -113,10 +113,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One statement that computes ``count`` values of type ``dtype`` at each point of ``around``.
-
-    ``waits``: of a value that runs on in one variable, so that each step waits for the one before.
-    """
+    """One statement that computes ``count`` values of type ``dtype`` at each point of ``around``."""
 
     op: str
     dtype: DType
@@ -124,7 +121,6 @@ class Work:
     around: tuple[Around, ...]
     conditions: tuple[Expr, ...]
     dims: tuple[str, ...]
-    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -278,7 +274,7 @@ class _Walk:
             case VectorAdd(buffer, address, values):
                 self.site("atomic", buffer, address, len(values), place)
             case Accumulate(acc, op, value, buffer, address, shared, running):
-                self.work(op, acc.dtype, 1, place, waits=buffer is None and acc.at is None)
+                self.work(op, acc.dtype, 1, place)
                 if buffer is not None and address is not None:
                     for kind in ("atomic",) if shared else ("read", "write"):
                         self.site(kind, buffer, address, 1, place)
@@ -319,5 +315,5 @@ class _Walk:
         if site.buffer.place == "global" and not is_float(site.buffer.dtype):
             self.found.stores.append((site, tuple(self.value(v) for v in values)))
 
-    def work(self, op: str, dtype: DType, count: int, place: _Place, waits: bool = False) -> None:
-        self.found.works.append(Work(op, dtype, count, place.around, place.conditions, place.dims, waits))
+    def work(self, op: str, dtype: DType, count: int, place: _Place) -> None:
+        self.found.works.append(Work(op, dtype, count, place.around, place.conditions, place.dims))

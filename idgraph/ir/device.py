@@ -25,11 +25,10 @@ class Device(Printed):
     and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: the
     overhead of a launch. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
     like, by dtype; on a CPU also functions, as "exp float32", and those of a library that no vector unit does, as
-    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``running``: steps of
-    a running maximum of floats, each of which waits for the one before (0: no limit, threads hide it); ``scalar``:
-    steps of loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the
-    nearest first, with the bytes and the bandwidth of all processors' together. The other five are limits of a
-    multiprocessor (0: none), and its capability.
+    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``scalar``: steps of
+    loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the nearest
+    first, with the bytes and the bandwidth of all processors' together. The other five are limits of a multiprocessor
+    (0: none), and its capability.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -55,7 +54,6 @@ class Device(Printed):
     registers: int = 0
     shared: int = 0
     cc: tuple[int, int] = (0, 0)
-    running: float = 0.0
     scalar: float = 0.0
     levels: tuple[tuple[int, float], ...] = ()
 
@@ -203,7 +201,7 @@ devices: dict[str, Device] = {
         {"float32": 1.9e10, "float64": 6.4e9, "int64": 8e8, "exp float32": 3.1e9, "exp float64": 4.6e8,
          "sigmoid float32": 3.2e9, "sigmoid float64": 4.2e8, "tanh float32": 1.6e9, "tanh float64": 1.6e8,
          "erf float32": 8.4e8, "erf float64": 1.5e8, "exp32 float32": 3.1e9, "libm float64": 4.6e8, "libm": 4.5e8},
-        7.5e10, 2.3e9, running=1.2e9, scalar=1.15e10, levels=((64 << 10, 2.1e11), (2 << 20, 2.1e11)),
+        7.5e10, 2.3e9, scalar=1.15e10, levels=((64 << 10, 2.1e11), (2 << 20, 2.1e11)),
     ),
 }  # fmt: skip
 """The devices known by name; add your own: ``ig.cost.devices["mine"] = ig.cost.measure_device("cpu")``."""

@@ -229,7 +229,9 @@ def _polynomial(coefficients: Sequence[float]) -> Any:
 def extremum(name: str) -> Any:
     """``llvm.maximum`` or ``llvm.minimum`` of two floats: NaN where one is; of two zeros either, whatever their signs.
 
-    LLVM makes vectors of a loop over them, several running values side by side.
+    LLVM makes vectors of a loop over them, several running values side by side. ``freeze`` before the second keeps
+    LLVM from a running value behind a condition, of which it makes no vectors: ``maximum(top, x if hit else -inf)``
+    would become ``maximum(top, x) if hit else top``.
     """
     intrinsic: Any = import_module("numba.extending").intrinsic
     types: Any = import_module("numba.types")
@@ -240,9 +242,11 @@ def extremum(name: str) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             both = [context.cast(builder, x, t, wide) for x, t in zip(args, signature.args, strict=True)]
+            frozen = ir.instructions.Instruction(builder.block, both[1].type, "freeze", both[1:])
+            builder._insert(frozen)
             kind = ir.FunctionType(both[0].type, [both[0].type] * 2)
             found = builder.module.declare_intrinsic(name, [both[0].type], kind)
-            return builder.call(found, both, fastmath=("nsz",))
+            return builder.call(found, (both[0], frozen), fastmath=("nsz",))
 
         return wide(a, b), codegen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -57,5 +58,25 @@ def test_loops_over_extrema_are_vectors(op: Any, dtype: Any, monkeypatch: pytest
     f = ig.Fusion(f"vectors of {op.__name__} {dtype}")
     f.output(op(f.input("x", (64, 4096), dtype), 1))
     ig.compile(f)(np.ones((64, 4096), dtype))
-    name, kind = {"amax": "maximum", "amin": "minimum"}[op.__name__], {"float32": "f32", "float64": "f64"}[dtype]
-    assert any(re.search(rf"call [^@\n]*@llvm\.{name}\.v\d+{kind}", text) for text in seen)
+    assert any(_vectors(op.__name__, dtype).search(text) for text in seen)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("op", [ig.amax, ig.amin])
+def test_extrema_under_a_mask_are_vectors(op: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a running value behind a condition, though the mask's other value changes no extremum."""
+    seen = llvm_texts(monkeypatch)
+    f = ig.Fusion(f"masked {op.__name__} {dtype}")
+    x, hit = f.input("x", (64, 1000), dtype), f.input("hit", (64, 1000), "bool")
+    f.output(op(ig.where(hit, x, -math.inf if op is ig.amax else math.inf), 1))
+    a, b = np.linspace(-1, 1, 64000).reshape(64, 1000).astype(dtype), np.arange(64000).reshape(64, 1000) % 7 == 3
+    a[5, 3:50], b[6] = np.nan, False
+    found = np.asarray(ig.compile(f)(a, b))
+    want = np.where(b, a, -np.inf).max(1) if op is ig.amax else np.where(b, a, np.inf).min(1)
+    assert np.array_equal(found, want, equal_nan=True)
+    assert any(_vectors(op.__name__, dtype).search(text) for text in seen)
+
+
+def _vectors(op: str, dtype: str) -> re.Pattern[str]:
+    name, kind = {"amax": "maximum", "amin": "minimum"}[op], {"float32": "f32", "float64": "f64"}[dtype]
+    return re.compile(rf"call [^@\n]*@llvm\.{name}\.v\d+{kind}")
