@@ -43,7 +43,7 @@ def two_stages(fusion: Fusion) -> None:
         if e.op in REDUCTIONS and e.is_reduction:
             way = _way(e)
             if way is not None:
-                rewrite(e, partial(_finished, e, way))
+                rewrite(e, partial(finished, e, way))
 
 
 def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
@@ -105,7 +105,7 @@ def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], run: Sequence[int]
     cut = movement.reshape(x, *shape[:first], parts, length // parts, *shape[last + 1 :])
     moved = len(run) - 2  # axes that there are fewer behind the run
     inner = [d for d in dims if d < first] + [first + 1] + [d - moved for d in dims if d > last]
-    return _reduce(e, _reduce(e, cut, inner), (first - sum(d < first for d in dims),))
+    return stage(e, stage(e, cut, inner), (first - sum(d < first for d in dims),))
 
 
 def _parts(n: int) -> int | None:
@@ -114,7 +114,7 @@ def _parts(n: int) -> int | None:
     return min(found, key=lambda p: abs(p - PARTS), default=None)
 
 
-def _finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
+def finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
     """The result in the type and the shape that it had."""
     made = way()
     if made.dtype != e.output.dtype:
@@ -125,8 +125,8 @@ def _finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
     return made
 
 
-def _reduce(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """One stage; between them sums are float64: the result is rounded once, as that of one stage is.
+def stage(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """One stage of the reduction ``e``. Between stages sums are float64: the result is rounded once, as that of one is.
 
     The first stage says what it is rounded to, and adds up terms as a sum of that type does.
     """
@@ -139,13 +139,13 @@ def _reduce(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _by_axes(e: TensorExpr, x: Tensor, outer: Sequence[int], inner: Sequence[int]) -> Tensor:
-    return _reduce(e, _reduce(e, x, inner), outer)
+    return stage(e, stage(e, x, inner), outer)
 
 
 def _by_parts(e: TensorExpr, x: Tensor, count: int, parts: int, n: int) -> Tensor:
     """The last ``count`` axes, of ``n`` elements together, cut into ``parts``."""
     cut = movement.reshape(x, *x.shape[: x.ndim - count], parts, n // parts)
-    return _reduce(e, _reduce(e, cut, (cut.ndim - 1,)), (cut.ndim - 2,))
+    return stage(e, stage(e, cut, (cut.ndim - 1,)), (cut.ndim - 2,))
 
 
 def _with_rest(e: TensorExpr, x: Tensor, count: int, parts: int, whole: int) -> Tensor:
@@ -153,5 +153,5 @@ def _with_rest(e: TensorExpr, x: Tensor, count: int, parts: int, whole: int) -> 
     flat = movement.reshape(x, *x.shape[: x.ndim - count], -1) if count > 1 else x
     at = flat.ndim - 1
     first = _by_parts(e, movement.slice(flat, at, 0, whole), 1, parts, whole)
-    rest = _reduce(e, movement.slice(flat, at, whole, None), (at,))
+    rest = stage(e, movement.slice(flat, at, whole, None), (at,))
     return apply(x.fusion, OPERATIONS[e.op].combine, (first, rest), {}, None)

@@ -37,6 +37,7 @@ from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers, w
 from idgraph.rewrite.constants import fold_constants
 from idgraph.rewrite.gathers import Force, take_gathers
 from idgraph.rewrite.one_hot import fold_one_hots
+from idgraph.rewrite.pieces import take_pieces
 from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
 from idgraph.rewrite.two_stage import two_stages
 from idgraph.rewrite.wrapped import wrap_pieces
@@ -129,6 +130,7 @@ def _schedule(
     _join_reshapes(fusion)
     numbers_into_readers(fusion)
     if any(e.is_reduction for e in fusion.exprs):
+        take_pieces(fusion)
         drop_single_axes(fusion)
         sink_reshapes(fusion)
         _join_reshapes(fusion)
