@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from idgraph.errors import ScheduleError, short_repr, user_line
+from idgraph.ir.targets import GPU
 
 MAX_ELEMENTS: Final = 1 << 12
+WARP: Final = GPU.warp
 
 
 def check_choice(name: str, value: object, of: str, most: int | None = None) -> None:
-    """Raise `ScheduleError` unless ``value`` is a bool, or with ``most`` a power of two up to that number.
+    """Raise `ScheduleError` unless ``value`` is a bool, or with ``most`` a power of two up to that number; ``threads``
+    may be whole warps, too.
 
     >>> check_choice("rows", 3, "a KernelConfig", 1024)
     Traceback (most recent call last):
@@ -25,8 +28,9 @@ def check_choice(name: str, value: object, of: str, most: int | None = None) -> 
             raise ScheduleError(what, where=user_line(), hint="True, False or None")
     elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise ScheduleError(what, where=user_line(), hint=f"an integer from 1 to {most}")
-    elif value & (value - 1):
-        raise ScheduleError(what, where=user_line(), hint="a power of two")
+    elif value & (value - 1) and (name != "threads" or value % WARP):
+        whole = f", or a multiple of {WARP}" if name == "threads" else ""
+        raise ScheduleError(what, where=user_line(), hint=f"a power of two{whole}")
 
 
 @dataclass(frozen=True, slots=True)

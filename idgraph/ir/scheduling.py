@@ -139,7 +139,8 @@ class Steps:
         """Loops over rows and their columns: loop axes ``axes`` are the rows, ``columns`` what each row consists of.
 
         ``threads`` share a row, ``rows`` share a block, a thread takes ``lanes`` neighbouring columns at once and
-        ``side`` neighbouring rows. With ``across`` neighbouring threads take neighbouring rows. All are powers of two.
+        ``side`` neighbouring rows. With ``across`` neighbouring threads take neighbouring rows. All are powers of two;
+        ``threads`` may also be whole warps.
 
         >>> import idgraph as ig
         >>> t = ig.sum(ig.Fusion("f").input("x", shape=(64, 512)), 1)

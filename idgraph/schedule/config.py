@@ -18,9 +18,9 @@ MAX_VECTORS = 16
 class KernelConfig:
     """One of the kernels that compute the same; None leaves a choice to the rule.
 
-    ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two. Work element by element:
-    ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array one thread has under way,
-    ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own; without ``realigned`` rows
+    ``threads`` of a row are a power of two or whole warps, ``rows`` of a block (on the CPU: of a task) a power of two.
+    Work element by element: ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array
+    one thread has under way, ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own; without ``realigned`` rows
     that begin at another alignment than those written are read element by element, by neighbouring threads; with
     ``whole_steps`` a thread takes all of a short innermost axis (the channels of a picture). Rows:
     ``items_per_thread`` are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added

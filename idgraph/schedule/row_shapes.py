@@ -32,6 +32,7 @@ HALF_LINE = 4  # the same of half a line, which is what memory gives at a time
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
+PIECES = (3, 4, 5, 6, 7)  # of 16 bytes that each thread of whole warps takes of a row, the best first
 MORE_HELD = 40  # elements of a row that a thread of half as many takes instead, where fewer threads are idle
 
 
@@ -85,11 +86,15 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
+    if config.threads and threads > config.threads:
+        threads = config.threads
     fit = writes and not alone
     if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(columns):
         threads *= 2
     if fit and threads > BLOCK and _is_short(columns) and _fuller(count, lanes, threads):
         threads //= 2
+    if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(columns):
+        threads = _whole_warps(count, lanes) or threads
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
     if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
@@ -122,6 +127,19 @@ def _fuller(count: int, lanes: int, threads: int) -> bool:
     """
     pieces, halves = -(-count // (lanes * threads)), -(-count // (lanes * (threads // 2)))
     return halves * lanes <= MORE_HELD and halves < 2 * pieces
+
+
+def _whole_warps(count: int, lanes: int) -> int:
+    """Threads, as whole warps, that take a row in a few equal pieces, so that none of them is idle; 0 where none do.
+
+    7 168 elements of 16 bits are four pieces of 224 threads, and three and a half of 256.
+
+    >>> [_whole_warps(n, 8) for n in (4608, 7168, 10752, 14336, 3584, 11008)]
+    [192, 224, 224, 256, 0, 0]
+    """
+    vectors = count // lanes if count % lanes == 0 else 0
+    shapes = [vectors // n for n in PIECES if vectors % (n * WARP) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
+    return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
 
 
 def _uncut(space: Space, count: int, lanes: int, threads: int) -> int:

@@ -24,6 +24,7 @@ from idgraph.lower.build import build_plan
 from idgraph.passes.fuse_launches import together
 from idgraph.passes.launch_shapes import fits, nested, on_block
 from idgraph.runtime import Program, compile_ptx, emit
+from idgraph.schedule import KernelConfig
 from idgraph.validate import random_inputs
 from tests.emit.cases import Case, difference
 from tests.emit.rounding import beyond, bounds
@@ -67,9 +68,9 @@ def close(f: ig.Fusion, inputs: dict[str, Any], got: dict[str, Any]) -> str:
     return difference(Case(f), inputs, got)
 
 
-def judge(f: ig.Fusion, seed: int = 0, told: Callable[..., str] = close) -> Program:
+def judge(f: ig.Fusion, seed: int = 0, told: Callable[..., str] = close, config: KernelConfig | None = None) -> Program:
     """The scheduled fusion's CUDA program, judged; ``told`` says what differs in its values."""
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, config=config or KernelConfig())
     program = emit(f, "cuda")
     inputs: dict[str, Any] = random_inputs(f, seed, {})
     for k in program.plan.kernels:
@@ -224,6 +225,21 @@ def test_never_before_what_it_needs() -> None:
     plan = build_plan(f, ig.IdModel(f), threads=True)
     made = together(plan)
     assert faults(made) == []
+
+
+def _norm(x: ig.Tensor) -> ig.Tensor:
+    y = ig.cast(x, "float32")
+    return ig.cast(y * ig.rsqrt(ig.mean(y * y, 1, keepdim=True) + 1e-6), x.dtype)
+
+
+@pytest.mark.parametrize(("threads", "columns"), [(96, 768), (96, 900), (192, 4608), (224, 1792)])
+@pytest.mark.parametrize("form", [_norm, lambda x: ig.softmax(x, 1)])
+def test_rows_of_any_number_of_whole_warps(form: Any, threads: int, columns: int) -> None:
+    """Reductions over three, six and seven warps; of 900 columns the last step has idle threads."""
+    f = ig.Fusion("warps")
+    f.output(form(f.input("x", (3, columns), "bfloat16")))
+    (kernel,) = judge(f, config=KernelConfig(threads=threads)).kernels
+    assert [int(e) for e in kernel.launch["threadIdx.x"]] == [threads]
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1)])
