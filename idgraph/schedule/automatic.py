@@ -246,10 +246,13 @@ def _join_views(fusion: Fusion) -> None:
 
 
 def _join_reshapes(fusion: Fusion) -> None:
-    """A reshape of a reshape reads what the first one does: loops are then one step away from those before."""
+    """A reshape of a reshape reads what the first one does: loops are then one step away from those before. So does a
+    copy of one, which is a reshape."""
     for e in fusion.exprs:
-        inner = e.inputs[0].definition if e.op == "reshape" else None
+        inner = e.inputs[0].definition if e.op in ("reshape", "copy") else None
         if inner is None or inner.op != "reshape":
+            continue
+        if e.op == "copy" and (fusion.is_output(inner.output) or e.output.allocation != e.output.logical):
             continue
         shape = tuple(attr(d.extent) for d in e.output.axes)
         build = partial(apply, fusion, "reshape", (inner.inputs[0],), {"shape": shape})

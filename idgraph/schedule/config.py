@@ -20,13 +20,13 @@ class KernelConfig:
 
     ``threads`` of a row are a power of two or whole warps, ``rows`` of a block (on the CPU: of a task) a power of two.
     Work element by element: ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array
-    one thread has under way, ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own; without ``realigned`` rows
-    that begin at another alignment than those written are read element by element, by neighbouring threads; with
-    ``whole_steps`` a thread takes all of a short innermost axis (the channels of a picture). Rows:
-    ``items_per_thread`` are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added
-    up in float32 before they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that
-    finds it; ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU
-    in an array (values that are expensive to compute). ``parallel``: on the CPU on all cores.
+    one thread has under way, ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own;
+    without ``realigned`` rows that begin at another alignment than those written are read element by element, by
+    neighbouring threads; with ``whole_steps`` a thread takes all of a short innermost axis (the channels of a picture).
+    Rows: ``items_per_thread`` are on a GPU those whose loads one thread has under way, on the CPU those whose terms are
+    added up in float32 before they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the
+    pass that finds it; ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on
+    the CPU in an array (values that are expensive to compute). ``parallel``: on the CPU on all cores.
 
     Given to `ig.schedule.auto`; `ig.emit` takes it from the fusion. Raises `ScheduleError` for numbers
     that no kernel can have.

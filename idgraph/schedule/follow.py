@@ -15,7 +15,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
-from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
+from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Split, Tensor, TensorExpr
 from idgraph.layout.inference import bytes_of, moved_bytes
 from idgraph.layout.orders import Order, carried, own_order
 
@@ -137,8 +137,9 @@ def _orders(t: Tensor, stored: Collection[Tensor], known: Orders | None = None) 
 # what a reference reads, and by which steps ---------------------------------------------------------------------------
 
 
-def traced(t: Tensor, stored: Collection[Tensor]) -> list[Touch] | None:
-    """The sources of ``t``, once for each way that they are read; None where there are too many ways.
+def traced(t: Tensor, stored: Collection[Tensor], splits: bool = False) -> list[Touch] | None:
+    """The sources of ``t``, once for each way that they are read; None where there are too many ways. With ``splits``
+    also along the parts of an axis that a reshape cuts.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -159,19 +160,25 @@ def traced(t: Tensor, stored: Collection[Tensor]) -> list[Touch] | None:
         if e is None or (u in stored and u is not t):
             found.append(_touch(t, u, of))
             continue
-        inside = _through(u, of)
+        inside = _through(u, of, splits)
         for k, x in enumerate(e.inputs):
             stack.append((x, _operand(e, k, inside)))
     return found[::-1]
 
 
-Known = Mapping[IterDomain, IterDomain | Literal["still"] | None]  # None: hidden; "still": at one place, as a choice is
+Parts = tuple[tuple[IterDomain, Expr], ...]  # axes, each with the elements that it moves by
+Known = Mapping[IterDomain, IterDomain | Parts | Literal["still"] | None]  # None: hidden; "still": at one place
 
 
-def _through(u: Tensor, of: Known) -> Known:
-    """From the logical axes of ``u`` to its root axes: slices and pads shift, the rest hides."""
+def _through(u: Tensor, of: Known, splits: bool) -> Known:
+    """From the logical axes of ``u`` to its root axes: slices and pads shift, ``splits`` add up, the rest hides."""
     known = dict(of)
     for x in reversed(u.domain.exprs):
+        if splits and isinstance(x, Split):
+            outer, inner = (known.get(d) for d in x.outputs)
+            if isinstance(outer, IterDomain) and isinstance(inner, IterDomain):
+                known[x.inputs[0]] = ((outer, inner.extent), (inner, as_expr(1)))
+                continue
         for d in x.inputs:
             if isinstance(x, Resize):
                 known[d] = known.get(x.outputs[0])
@@ -182,7 +189,7 @@ def _through(u: Tensor, of: Known) -> Known:
 
 def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
     """The axes of an operand, from those of the output's root."""
-    found: dict[IterDomain, IterDomain | Literal["still"] | None] = {}
+    found: dict[IterDomain, IterDomain | Parts | Literal["still"] | None] = {}
     for d, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
         match read:
             case Mapped(at):
@@ -205,9 +212,10 @@ def _touch(t: Tensor, source: Tensor, of: Known) -> Touch:
             continue
         if at is None:
             hidden = True
-        else:
-            before = steps[at]
-            steps[at] = None if before is None else simplify(before + stride)
+            continue
+        for axis, count in at if isinstance(at, tuple) else ((at, as_expr(1)),):
+            before = steps[axis]
+            steps[axis] = None if before is None else simplify(before + stride * count)
     if hidden:  # an axis that no other step explains may hide there
         steps = {d: None if s is None or s == 0 else s for d, s in steps.items()}
     return Touch(source, steps)

@@ -6,10 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import gcd, lcm
 
+from idgraph.arith import multiple_of
 from idgraph.index.warps import WARP
 from idgraph.ir import (
     SCATTERS,
     IterDomain,
+    Mapped,
     Merge,
     Resize,
     Tensor,
@@ -19,7 +21,7 @@ from idgraph.ir import (
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import KernelConfig
-from idgraph.schedule.follow import HEAVY, Cut, flat_cut, loop_order
+from idgraph.schedule.follow import HEAVY, LANES, Cut, flat_cut, loop_order, traced
 from idgraph.schedule.inline import scan_loops
 from idgraph.schedule.readers import picks_elements, takes_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
@@ -47,6 +49,10 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
         return
     if _interleaves(t):
         _interleaved(t, block)
+        return
+    dealt = _dealt(t, stored)
+    if dealt is not None:
+        _deal(t, dealt, block)
         return
     if cut_scan(t, sources.exprs, _vector(t, sources), stored):
         return
@@ -169,6 +175,39 @@ def _interleaved(t: Tensor, block: int) -> None:
     while int(own[-2].extent) % width:
         width //= 2
     t.split(rows - 1, width).parallelize(rows, "vectorize").parallelize(rows + 1, "unroll")
+    cut_blocks(t, rows, block)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _dealt(t: Tensor, stored: Collection[Tensor]) -> IterDomain | None:
+    """The short axis along which what is read lies side by side, where it is a part of an outer axis of ``t``: elements
+    are dealt to as many vectors (pixels of a picture to channels)."""
+    e = t.definition
+    own = [d for d in t.root if not d.is_broadcast]
+    if e is None or e.op != "reshape" or t.loop != t.logical or not own or own[-1] is not t.loop[-1]:
+        return None
+    last, at = (
+        own[-1],
+        {r.domain: d for d, r in zip(e.inputs[0].axes, e.reads[0], strict=True) if isinstance(r, Mapped)},
+    )
+    width = VECTOR_BYTES // item_size(t.dtype)
+    if not multiple_of(last.extent, width) or set(own) - at.keys():
+        return None
+    for u in traced(e.inputs[0], stored, splits=True) or ():
+        near = [d for d in own[:-1] if u.steps[at[d]] == 1]
+        if bytes_of(u.source) * HEAVY >= bytes_of(t) and len(near) == 1 and u.steps[at[last]] == near[0].extent:
+            n = near[0].extent
+            return near[0] if n.is_const and 1 < int(n) <= min(MAX_PARTS, LANES // width) else None
+    return None
+
+
+def _deal(t: Tensor, near: IterDomain, block: int) -> None:
+    """Loops of a thread over a run of what is read: as many vectors of ``t`` as ``near`` has elements."""
+    own = [d for d in t.root if not d.is_broadcast]
+    lanes, rows = VECTOR_BYTES // item_size(t.dtype) * int(near.extent), len(own) - 1
+    t.set_loop([*(d for d in own[:-1] if d is not near), own[-1], near]).merge(rows - 1)
+    t.split(rows - 1, lanes).parallelize(rows, "unroll")
     cut_blocks(t, rows, block)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
