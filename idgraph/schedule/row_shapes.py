@@ -94,7 +94,8 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     if fit and threads > BLOCK and _is_short(columns) and _fuller(count, lanes, threads):
         threads //= 2
     if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(columns):
-        threads = _whole_warps(count, lanes) or threads
+        once = sum(map(reduces, space.labels)) == 1
+        threads = _whole_warps(count, lanes, once) or threads
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
     if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
@@ -129,16 +130,20 @@ def _fuller(count: int, lanes: int, threads: int) -> bool:
     return halves * lanes <= MORE_HELD and halves < 2 * pieces
 
 
-def _whole_warps(count: int, lanes: int) -> int:
+def _whole_warps(count: int, lanes: int, once: bool) -> int:
     """Threads, as whole warps, that take a row in a few equal pieces, so that none of them is idle; 0 where none do.
 
-    7 168 elements of 16 bits are four pieces of 224 threads, and three and a half of 256.
+    7 168 elements of 16 bits are four pieces of 224 threads, and three and a half of 256. Where a row is reduced
+    ``once``, a thread that has two pieces waits for the others seldom enough.
 
-    >>> [_whole_warps(n, 8) for n in (4608, 7168, 10752, 14336, 3584, 11008)]
+    >>> [_whole_warps(n, 8, once=False) for n in (4608, 7168, 10752, 14336, 3584, 11008)]
     [192, 224, 224, 256, 0, 0]
+    >>> _whole_warps(3584, 8, once=True)
+    224
     """
     vectors = count // lanes if count % lanes == 0 else 0
-    shapes = [vectors // n for n in PIECES if vectors % (n * WARP) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
+    pieces = (*PIECES, 2) if once else PIECES
+    shapes = [vectors // n for n in pieces if vectors % (n * WARP) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
     return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
 
 

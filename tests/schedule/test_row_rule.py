@@ -477,14 +477,14 @@ def test_passes_before_and_behind_a_gather_are_of_one_row() -> None:
     [
         (4096, "bfloat16", 128), (4608, "bfloat16", 192), (5120, "bfloat16", 128), (6144, "bfloat16", 256),
         (8192, "bfloat16", 256), (9216, "bfloat16", 192), (10240, "float16", 256), (12288, "bfloat16", 512),
-        (2560, "bfloat16", 128), (3584, "bfloat16", 128), (7168, "float16", 224), (10752, "bfloat16", 224),
+        (2560, "bfloat16", 160), (3584, "bfloat16", 224), (7168, "float16", 224), (10752, "bfloat16", 224),
         (14336, "bfloat16", 256), (4352, "bfloat16", 128), (4608, "float32", 512), (9216, "float32", 512),
     ],
 )  # fmt: skip
 def test_threads_that_a_row_leaves_few_of_idle(columns: int, dtype: Any, threads: int) -> None:
     """Three and a half steps of 256 threads are four of 224, whole warps, and two and a half are five of 128.
 
-    As measured on an H200, of 16 bits alone."""
+    As measured on an H200, of 16 bits alone, and two pieces for rows that are reduced once."""
     f = rows(NORMS["rms norm"], (8192, columns), dtype)
     ig.schedule.auto(f)
     (kernel,) = ig.emit(f, "cuda").kernels
