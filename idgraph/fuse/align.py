@@ -16,7 +16,7 @@ from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.fuse.access_digits import Form
 from idgraph.fuse.overlap import elements_met
-from idgraph.fuse.shared_order import common_loops, reorder, turned, widen
+from idgraph.fuse.shared_order import common_loops, reorder, rows_in_front, turned, widen
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
@@ -27,6 +27,7 @@ from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore,
 from idgraph.rewrite.read_at import GATHERS
 from idgraph.runtime import emit
 from idgraph.schedule import auto, inline_most, like, recompute
+from idgraph.schedule.replay import like_consumer
 from idgraph.validate import Report, validate
 from idgraph.validate.addresses import check_addresses
 from idgraph.validate.inputs import random_inputs
@@ -319,6 +320,7 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
         found.append((f"the gather by {way}", partial(_gather, way)))
     if q.buffer == q.a and not q.rows:
         found.append(("the producer's loops in front of its reader's others", _ahead))
+        found.append(("the loops of both in front, and what each makes of them one after the other", _one_after_other))
     return found
 
 
@@ -370,6 +372,25 @@ def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
         raise IdGraphError("not all of its loops can stand in front", hint="another way")
     _on_blocks((a, f[q.b]), count)
     inline_most(f, [a])
+    return ()
+
+
+def _one_after_other(f: Fusion, q: Question) -> Sequence[Step]:
+    """The loops that both go through alike on blocks and threads: in each step the producer makes all that it makes
+    there, each element once, and its reader reads it then."""
+    a, b = f[q.a], f[q.b]
+    fa, fb = q.forms
+    if fa is None or fb is None or fa.merged or fb.merged:
+        raise IdGraphError("its reader goes through what it makes in no regular steps", hint="another way")
+    count = rows_in_front(a, b, fa, fb)
+    if not count:
+        raise IdGraphError("no loop of both goes through it alike", hint="another way")
+    _on_blocks((a, b), count)
+    between = _toward(f, q.b) - _toward(f, q.a) - {b.definition}
+    chain = [e.output for e in reversed(f.exprs) if e in between]
+    for t in chain:
+        like_consumer(t, t.uses[0], t.uses[0].operands_of(t)[0])
+    inline_most(f, [*chain, a])
     return ()
 
 
@@ -429,7 +450,7 @@ def _flat(f: Fusion, q: Question) -> Sequence[Step]:
     fa, fb = q.forms
     if fa is not None and fb is not None and not fa.merged and not fb.merged:
         widen(a, b, fa, fb)
-        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and not turned(a, fa, fb):
+        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and turned(a, b, fa, fb) is None:
             reorder(a, fa, fb)
     for t in (a, b):
         for _ in range(len(t.loop) - 1):
