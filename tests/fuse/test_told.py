@@ -1,4 +1,4 @@
-"""Programs of torch that `tools.bench.told` judges: causes, alignments, bytes and factors against programs and oracle."""
+"""Programs of torch that `tools.bench.told` judges: causes, alignments, bytes, factors against programs and oracle."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ def test_reads_are_counted_by_the_oracle(steps: int) -> None:
     u = ig.exp(f.input("u", shape=(8,)))
     b = f.output(f.input("m", shape=(4, 8)) + ig.pad(u[::steps], [0, 8 - 8 // steps]))
     o = ig.fuse.explain(f, u, b)
-    assert o is not None and reads_of_each(o) == o.recompute_factor * (1 if steps == 1 else 1) == 4 / steps
+    assert o is not None and reads_of_each(o) == o.recompute_factor == 4 / steps
