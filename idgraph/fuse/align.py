@@ -36,6 +36,11 @@ BLOCK = 128
 RUN = 1 << 18  # loop points up to which values are compared too, and every address
 LISTED = 1 << 23  # loop points up to which the oracle holds the tables of a trial
 REMEMBERED = 4096
+ONCE = (
+    "the producer's loops in front of its reader's others",
+    "the loops of a private copy in front of its reader's others",
+    "the loops of both in front, and what each makes of them one after the other",
+)  # ways in which each element is computed once
 _KNOWN: OrderedDict[tuple[str, ...], Answer] = OrderedDict()
 
 
@@ -136,6 +141,7 @@ def answer(q: Question) -> Answer:
 
 def _answer(q: Question) -> Answer:
     tried: list[str] = []
+    apart: Alignment | None = None  # one that launches no fewer kernels: one is added, as for a composed index
     for name, way in _ways(q):
         try:
             made = copy_fusion(q.fusion)
@@ -161,8 +167,12 @@ def _answer(q: Question) -> Answer:
         if wrong:
             tried.append(f"{name}: {wrong}")
             continue
-        return Answer(Alignment(steps, before, len(after), points, joined), tuple(tried))
-    return Answer(None, tuple(tried))
+        fewer = len(after) < before + (q.a in q.shared)  # what others need has its own kernel beside a copy's
+        found = Alignment(steps, before, len(after), points, joined and fewer, name in ONCE)
+        if fewer or not joined:
+            return Answer(found, tuple(tried))
+        apart = apart or found
+    return Answer(apart, tuple(tried))
 
 
 def _checked(f: Fusion) -> tuple[int, str]:
@@ -238,12 +248,8 @@ def _same_place(made: Fusion, q: Question) -> bool:
                 when = tuple(x.substitute(names) for x in read.conditions)
                 mine.append(_Visit(tuple(x.extent for x in loops), at, when))
         sides.append(mine)
-    # What reads at fewer loops reads what the other does at each step of the rest.
-    near = [
-        (x, y) for x in sides[0] for y in sides[1]
-        if x.loops[: len(y.loops)] == y.loops or y.loops[: len(x.loops)] == x.loops
-    ]  # fmt: skip
-    return any(x.at == y.at for x, y in near) or any(_meet(made[q.buffer], x, y, q.both) for x, y in near)
+    near = [(x, y) for x in sides[0] for y in sides[1]]
+    return any(_at_one(x, y) for x, y in near) or any(_meet(made[q.buffer], x, y, q.both) for x, y in near)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +261,21 @@ class _Visit:
     when: tuple[Expr, ...]
 
 
+def _at_one(x: _Visit, y: _Visit) -> bool:
+    """Whether both read one element at each point of the loops that they have in common: what reads at fewer loops
+    reads what the other does at each step of the rest, and so do two whose other loops do not move them."""
+    common = next((n for n, (a, b) in enumerate(zip(x.loops, y.loops)) if a != b), min(len(x.loops), len(y.loops)))
+    if common < min(len(x.loops), len(y.loops)):
+        inner = {f"i{n}" for n in range(common, max(len(x.loops), len(y.loops)))}
+        if any(not inner.isdisjoint(c.names) for c in (*x.at, *y.at)):
+            return False
+    return x.at == y.at
+
+
 def _meet(buffer: Tensor, x: _Visit, y: _Visit, both: int | None) -> bool:
     """Whether, by enumeration, both read one element wherever both read, and so every element that both need."""
+    if x.loops[: len(y.loops)] != y.loops and y.loops[: len(x.loops)] != x.loops:
+        return False
     wide = x if len(x.loops) >= len(y.loops) else y
     sizes = [*wide.loops, *(d.extent for d in buffer.axes)]
     if not both or not all(n.is_const for n in sizes):
@@ -319,8 +338,11 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
         found.append((f"the gather by {way}", partial(_gather, way)))
     if q.buffer == q.a and not q.rows:
-        found.append(("the producer's loops in front of its reader's others", _ahead))
-        found.append(("the loops of both in front, and what each makes of them one after the other", _one_after_other))
+        in_front, copied, in_turn = ONCE
+        found.append((in_front, partial(_ahead, False)))
+        if q.shared:
+            found.append((copied, partial(_ahead, True)))
+        found.append((in_turn, _one_after_other))
     return found
 
 
@@ -357,10 +379,10 @@ def _private(f: Fusion, q: Question) -> Sequence[Step]:
     return _follow(f, q)
 
 
-def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
+def _ahead(copied: bool, f: Fusion, q: Question) -> Sequence[Step]:
     """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside:
     each element is computed once."""
-    made = _copied(f, q) if q.shared else []
+    made = _copied(f, q) if copied else []
     e = f[q.b].definition
     names = {q.a, *(s.copy for s in made)}
     a = next((t for t in e.inputs if t.name in names), None) if e is not None else None

@@ -26,7 +26,8 @@ class Obstacle(Printed):
     ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or
     ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, dead stores);
     ``estimate``: the same by the accesses alone, ``by_trial`` where the tried programs say it better.
-    ``recompute_factor``: how often each element is then computed.
+    ``recompute_factor``: how often each element is computed where its reader computes it for itself, as it does after
+    the steps of an alignment that is not `Alignment.once`.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -84,7 +85,9 @@ class Obstacle(Printed):
             if e.source_line:
                 lines.append(f"  {e.output.name} at {e.source_line}")
         if self.bytes_saved is not None:
+            once = self.alignment is not None and self.alignment.once
             again = f", each element computed {self.recompute_factor:g} times" if self.recompute_factor > 1 else ""
+            again = ", each element computed once" if again and once else again
             lines.append(f"  one kernel for both saves {self.bytes_saved:,} bytes{again}")
         if self.alignment is not None:
             lines.append(f"  aligned by ({self.alignment.points:,} addresses checked):")

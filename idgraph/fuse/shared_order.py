@@ -188,7 +188,7 @@ def _waits(t: Tensor, k: int) -> bool:
 
 def rows_in_front(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     """Put the loops that ``a`` and ``b`` go through alike, each along axes that no other loop goes along, in front of
-    all others; ``a`` neither reduces nor scans along them. Returns their number.
+    all others; neither reduces or scans along them. Returns their number.
 
     >>> import idgraph as ig
     >>> from idgraph.fuse.access_digits import Digit
@@ -203,7 +203,7 @@ def rows_in_front(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     """
     pairs = [
         (n, m) for m, y in enumerate(fb.loops) for n, x in enumerate(fa.loops)
-        if x == y and len(x) == 1 and x[0].moves and not _waits(a, n) and _is_alone(fa, fb, n, m)
+        if x == y and len(x) == 1 and x[0].moves and not _waits(a, n) and not _waits(b, m) and _is_alone(fa, fb, n, m)
     ]  # fmt: skip
     for t, first in ((a, [n for n, _ in pairs]), (b, [m for _, m in pairs])):
         _ordered(t, [*first, *(k for k in range(len(t.loop)) if k not in first)])

@@ -292,6 +292,16 @@ def waiting() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     x = ig.Fusion("f").input("x", shape=(2, 12, 8))
     case("a scan and a reader that goes back", ig.cumsum(x, 1), ig.flip(x, 1) * 2.0)
     x = ig.Fusion("f").input("x", shape=(6, 24))
+    f = ig.Fusion("f")
+    w = ig.permute(f.input("w", shape=(5, 8)), (1, 0))
+    case("a transpose and a product that reads it", w, ig.matmul(f.input("x", shape=(6, 8)), w))
+    f = ig.Fusion("f")
+    x, y, z = (f.input(n, shape=s) for n, s in (("x", (2, 4, 6, 8)), ("y", (2, 2, 6, 8)), ("z", (1, 1, 6, 8))))
+    case("two that repeat one tensor", x * z, y * z)
+    f = ig.Fusion("f")
+    i = ig.unsqueeze(f.input("i", shape=(16,), dtype="int64"), 0)
+    case("an index that others need", i, ig.embedding(i, f.input("table", shape=(32, 8))))
+    x = ig.Fusion("f").input("x", shape=(6, 24))
     case("pieces of rows and a part of them", ig.amax(ig.reshape(x, 6, 6, 4), 2), x[:, :8] * 2.0)
     x = ig.Fusion("f").input("x", shape=(6, 24))
     case("pieces of rows and their second half", ig.exp(ig.reshape(x, 6, 6, 4)), x[:, 12:] * 2.0)
@@ -303,10 +313,16 @@ def test_what_waits_or_is_cut_is_aligned_in_the_loops_in_front(name: str) -> Non
     f, a, b = waiting()[name]
     o = ig.fuse.explain(f, a, b)
     assert o is not None and o.alignment is not None, o and o.tried
-    before = len(ig.emit(ig.parse(str(f)), target="cuda").kernels)
+    before, elements = len(ig.emit(ig.parse(str(f)), target="cuda").kernels), prod(map(int, a.shape))
     o.alignment.apply(f)
     assert ig.validate(f, target="numpy").ok
     assert not o.alignment.one_kernel or len(ig.emit(f, target="cuda").kernels) < before
+    if o.alignment.once:  # each element once, and the idle threads of the last block
+        e = a.definition
+        assert e is not None
+        blocks, threads, *inner = (int(x.extent) for x in ig.IdModel(f).loops(e))
+        front, beside = divmod(elements, prod(inner))
+        assert (beside, threads, blocks) == (0, 128, -(-front // 128))
 
 
 def test_readers_at_a_loaded_index_and_elsewhere_cannot_be_aligned() -> None:
