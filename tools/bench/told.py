@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -340,9 +341,14 @@ def reads_of_each(o: Obstacle) -> float | None:
             at = reads(e, k)
             points = np.broadcast_to(_spread(e, weight[t]), at.shape)
             read = at >= 0
-            counts = np.bincount(at[read].ravel(), points[read].ravel(), int(np.prod(x.shape)))
+            counts = np.bincount(at[read].ravel(), points[read].ravel(), _count(x))
             weight[x] = weight.get(x, 0) + counts.reshape(x.shape)
-    return float(np.sum(weight[made])) / max(1, int(np.prod(made.shape))) if made in weight else None
+    return float(np.sum(weight[made])) / max(1, _count(made)) if made in weight else None
+
+
+def _count(t: Tensor) -> int:
+    """Elements of a tensor, of known size."""
+    return prod(int(d.extent) for d in t.axes)
 
 
 def _spread(e: TensorExpr, weight: Any) -> Any:
