@@ -16,7 +16,7 @@ from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.fuse.access_digits import Form
 from idgraph.fuse.overlap import elements_met
-from idgraph.fuse.shared_order import common_loops, reorder, turned, widen
+from idgraph.fuse.shared_order import common_loops, reorder, rows_in_front, turned, widen
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
@@ -27,6 +27,7 @@ from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore,
 from idgraph.rewrite.read_at import GATHERS
 from idgraph.runtime import emit
 from idgraph.schedule import auto, inline_most, like, recompute
+from idgraph.schedule.replay import like_consumer
 from idgraph.validate import Report, validate
 from idgraph.validate.addresses import check_addresses
 from idgraph.validate.inputs import random_inputs
@@ -35,6 +36,11 @@ BLOCK = 128
 RUN = 1 << 18  # loop points up to which values are compared too, and every address
 LISTED = 1 << 23  # loop points up to which the oracle holds the tables of a trial
 REMEMBERED = 4096
+ONCE = (
+    "the producer's loops in front of its reader's others",
+    "the loops of a private copy in front of its reader's others",
+    "the loops of both in front, and what each makes of them one after the other",
+)  # ways in which each element is computed once
 _KNOWN: OrderedDict[tuple[str, ...], Answer] = OrderedDict()
 
 
@@ -135,6 +141,7 @@ def answer(q: Question) -> Answer:
 
 def _answer(q: Question) -> Answer:
     tried: list[str] = []
+    apart: Alignment | None = None  # one that launches no fewer kernels: one is added, as for a composed index
     for name, way in _ways(q):
         try:
             made = copy_fusion(q.fusion)
@@ -160,8 +167,12 @@ def _answer(q: Question) -> Answer:
         if wrong:
             tried.append(f"{name}: {wrong}")
             continue
-        return Answer(Alignment(steps, before, len(after), points, joined), tuple(tried))
-    return Answer(None, tuple(tried))
+        fewer = len(after) < before + (q.a in q.shared)  # what others need has its own kernel beside a copy's
+        found = Alignment(steps, before, len(after), points, joined and fewer, name in ONCE)
+        if fewer or not joined:
+            return Answer(found, tuple(tried))
+        apart = apart or found
+    return Answer(apart, tuple(tried))
 
 
 def _checked(f: Fusion) -> tuple[int, str]:
@@ -237,12 +248,8 @@ def _same_place(made: Fusion, q: Question) -> bool:
                 when = tuple(x.substitute(names) for x in read.conditions)
                 mine.append(_Visit(tuple(x.extent for x in loops), at, when))
         sides.append(mine)
-    # What reads at fewer loops reads what the other does at each step of the rest.
-    near = [
-        (x, y) for x in sides[0] for y in sides[1]
-        if x.loops[: len(y.loops)] == y.loops or y.loops[: len(x.loops)] == x.loops
-    ]  # fmt: skip
-    return any(x.at == y.at for x, y in near) or any(_meet(made[q.buffer], x, y, q.both) for x, y in near)
+    near = [(x, y) for x in sides[0] for y in sides[1]]
+    return any(_at_one(x, y) for x, y in near) or any(_meet(made[q.buffer], x, y, q.both) for x, y in near)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +261,21 @@ class _Visit:
     when: tuple[Expr, ...]
 
 
+def _at_one(x: _Visit, y: _Visit) -> bool:
+    """Whether both read one element at each point of the loops that they have in common: what reads at fewer loops
+    reads what the other does at each step of the rest, and so do two whose other loops do not move them."""
+    common = next((n for n, (a, b) in enumerate(zip(x.loops, y.loops)) if a != b), min(len(x.loops), len(y.loops)))
+    if common < min(len(x.loops), len(y.loops)):
+        inner = {f"i{n}" for n in range(common, max(len(x.loops), len(y.loops)))}
+        if any(not inner.isdisjoint(c.names) for c in (*x.at, *y.at)):
+            return False
+    return x.at == y.at
+
+
 def _meet(buffer: Tensor, x: _Visit, y: _Visit, both: int | None) -> bool:
     """Whether, by enumeration, both read one element wherever both read, and so every element that both need."""
+    if x.loops[: len(y.loops)] != y.loops and y.loops[: len(x.loops)] != x.loops:
+        return False
     wide = x if len(x.loops) >= len(y.loops) else y
     sizes = [*wide.loops, *(d.extent for d in buffer.axes)]
     if not both or not all(n.is_const for n in sizes):
@@ -318,7 +338,11 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
         found.append((f"the gather by {way}", partial(_gather, way)))
     if q.buffer == q.a and not q.rows:
-        found.append(("the producer's loops in front of its reader's others", _ahead))
+        in_front, copied, in_turn = ONCE
+        found.append((in_front, partial(_ahead, False)))
+        if q.shared:
+            found.append((copied, partial(_ahead, True)))
+        found.append((in_turn, _one_after_other))
     return found
 
 
@@ -355,10 +379,10 @@ def _private(f: Fusion, q: Question) -> Sequence[Step]:
     return _follow(f, q)
 
 
-def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
+def _ahead(copied: bool, f: Fusion, q: Question) -> Sequence[Step]:
     """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside:
     each element is computed once."""
-    made = _copied(f, q) if q.shared else []
+    made = _copied(f, q) if copied else []
     e = f[q.b].definition
     names = {q.a, *(s.copy for s in made)}
     a = next((t for t in e.inputs if t.name in names), None) if e is not None else None
@@ -370,6 +394,25 @@ def _ahead(f: Fusion, q: Question) -> Sequence[Step]:
         raise IdGraphError("not all of its loops can stand in front", hint="another way")
     _on_blocks((a, f[q.b]), count)
     inline_most(f, [a])
+    return ()
+
+
+def _one_after_other(f: Fusion, q: Question) -> Sequence[Step]:
+    """The loops that both go through alike on blocks and threads: in each step the producer makes all that it makes
+    there, each element once, and its reader reads it then."""
+    a, b = f[q.a], f[q.b]
+    fa, fb = q.forms
+    if fa is None or fb is None or fa.merged or fb.merged:
+        raise IdGraphError("its reader goes through what it makes in no regular steps", hint="another way")
+    count = rows_in_front(a, b, fa, fb)
+    if not count:
+        raise IdGraphError("no loop of both goes through it alike", hint="another way")
+    _on_blocks((a, b), count)
+    between = _toward(f, q.b) - _toward(f, q.a) - {b.definition}
+    chain = [e.output for e in reversed(f.exprs) if e in between]
+    for t in chain:
+        like_consumer(t, t.uses[0], t.uses[0].operands_of(t)[0])
+    inline_most(f, [*chain, a])
     return ()
 
 
@@ -429,7 +472,7 @@ def _flat(f: Fusion, q: Question) -> Sequence[Step]:
     fa, fb = q.forms
     if fa is not None and fb is not None and not fa.merged and not fb.merged:
         widen(a, b, fa, fb)
-        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and not turned(a, fa, fb):
+        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and turned(a, b, fa, fb) is None:
             reorder(a, fa, fb)
     for t in (a, b):
         for _ in range(len(t.loop) - 1):

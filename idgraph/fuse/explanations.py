@@ -16,6 +16,7 @@ from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.overlap import elements_of_both, points_that_touch
 from idgraph.fuse.saved import Reads, of_flow, of_readers
 from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
+from idgraph.index.live import COUNTED
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
 
 Pair: TypeAlias = "tuple[Touch, Touch, int]"
@@ -32,10 +33,11 @@ def explain(
 ) -> Obstacle | None:
     """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
 
-    None where they do: one loop nest can hold both as they are. ``a`` and ``b`` are operations, or the tensors that
-    they make, in any order. Loops are the axes of each result, then those that are reduced; the schedule does not
-    matter, except that operations which share their loops already have no obstacle. The buffer is what one writes and
-    the other reads, else what both read: directly, through views, or through arithmetic that is composed away.
+    None where they do: one loop nest can hold both as they are; and of a constant, which is computed where it is read.
+    ``a`` and ``b`` are operations, or the tensors that they make, in any order. Loops are the axes of each result, then
+    those that are reduced; the schedule does not matter, except that operations which share their loops already have no
+    obstacle. The buffer is what one writes and the other reads, else what both read: directly, through views, or
+    through arithmetic that is composed away.
     ``buffer`` chooses one; ``stored`` are tensors in memory, through which accesses are not composed. Raises
     `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion failures; NVIDIA/Fuser
     #3455 asks which axes are aligned.)
@@ -75,7 +77,8 @@ def explain(
             ],
             hint="ig.fuse.obstacles(f) lists the pairs that share one",
         )
-    return _judge(fusion, first, second, pairs, (touches(first, _never), touches(second, _never)))
+    pairs = [p for p in pairs if not _is_constant(p[0].buffer)]
+    return _judge(fusion, first, second, pairs, (_reads(first), _reads(second))) if pairs else None
 
 
 @arguments(ScheduleError, first=True)
@@ -106,6 +109,8 @@ def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
     for root, inside in nests.items():
         mine = reads[root] = {}
         for t, found in touches(root, lambda e, inside=inside: e in inside).items():
+            if _is_constant(t):
+                continue
             if t.definition is None or t.definition not in inside or t is root.output:
                 by_buffer.setdefault(t, {})[root] = mine[t] = found
     order = {e: n for n, e in enumerate(fusion.exprs)}
@@ -137,6 +142,16 @@ def _of_launches(
         return None
     x, y, _ = pairs[0]
     return replace(_obstacle(fusion, a, b, x, y, known[0], pairs, reads), proof=known[1])
+
+
+def _reads(e: TensorExpr) -> Reads:
+    """What an operation touches in memory."""
+    return {t: ways for t, ways in touches(e, _never).items() if not _is_constant(t)}
+
+
+def _is_constant(t: Tensor) -> bool:
+    """Whether ``t`` has no buffer: a constant that is no result is computed where it is read."""
+    return t.definition is not None and t.definition.op in COUNTED and not t.fusion.is_output(t)
 
 
 def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
@@ -260,23 +275,28 @@ def _obstacle(
     reads: tuple[Reads, Reads],
 ) -> Obstacle:
     forms = form_of(x), form_of(y)
-    between = [e for e in (*x.path, *y.path) if e not in (a, b)]
+    ways = [t for u, v, _ in pairs if u.buffer is x.buffer and u.is_write is x.is_write for t in (u, v)]
+    between = dict.fromkeys(e for t in ways for e in t.path if e not in (a, b))
     both = None if x.is_write or x.loads or y.loads else elements_of_both(x, y)
-    asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y), both)
+    asked = question(fusion, a, b, x.buffer, [*between], forms, _shifts(x, y), both)
+    by_trial = False
     if x.is_write:
         mine = list({id(v): v for u, v, _ in pairs if u.is_write and u.buffer is x.buffer}.values())
-        saved = of_flow(a, b, reads, mine, {*between}, _is_kept(fusion, x.buffer, b))
+        kept = _is_kept(x.buffer, {a, b, *between})
+        saved, by_trial = of_flow(a, b, reads, mine, {*between}, kept), kept and any(t.loads for t in mine)
     else:
         saved = of_readers(_by_buffer(u for u, _, _ in pairs), _by_buffer(v for _, v, _ in pairs))
     proof = ""
     if apart.disjoint:
         proof = f"no element of {x.buffer.name} is touched by both: {apart.because[0]}"
+    elif not x.is_write and (at := _chosen_by_value(x, y)):
+        proof = at
     elif apart.cause == "synchronisation":
         proof = apart.because[0] + "; a grid-wide barrier or a new launch keeps that order, loops do not"
     factor = 1.0
     if x.is_write and not a.is_reduction:
         factor = _factor([t for u, t, _ in pairs if u.is_write and u.buffer is x.buffer], x)
-    return Obstacle(a, b, x.buffer, apart.cause, (x, y), apart.because, saved, factor, asked, proof)
+    return Obstacle(a, b, x.buffer, apart.cause, (x, y), apart.because, saved, factor, asked, proof, by_trial)
 
 
 def _by_buffer(ways: Iterable[Touch]) -> dict[Tensor, list[Touch]]:
@@ -288,20 +308,9 @@ def _by_buffer(ways: Iterable[Touch]) -> dict[Tensor, list[Touch]]:
     return {buffer: list(own.values()) for buffer, own in found.items()}
 
 
-def _is_kept(fusion: Fusion, t: Tensor, reader: TensorExpr) -> bool:
-    """Whether the buffer is needed after one kernel made and read it."""
-    return t in fusion.outputs or any(e is not reader and reader not in _below(e) for e in t.uses)
-
-
-def _below(e: TensorExpr) -> set[TensorExpr]:
-    found: set[TensorExpr] = set()
-    work = [e]
-    while work:
-        x = work.pop()
-        if x not in found:
-            found.add(x)
-            work += x.output.uses if len(x.output.uses) == 1 else ()
-    return found
+def _is_kept(t: Tensor, own: set[TensorExpr]) -> bool:
+    """Whether others than the operations of the pair need the buffer too."""
+    return t.fusion.is_output(t) or any(e not in own for e in t.uses)
 
 
 def _factor(reads: Sequence[Touch], write: Touch) -> float:
@@ -313,6 +322,21 @@ def _factor(reads: Sequence[Touch], write: Touch) -> float:
     if sizes is None or len(known) != len(counts) or not prod(sizes):
         return 1.0
     return max(1.0, sum(known) / prod(sizes))
+
+
+def _chosen_by_value(x: Touch, y: Touch) -> str:
+    """The proof that two readers meet at no point of any loops for every index: along one axis a loaded value chooses
+    the place of one, and the other's is known beforehand. Empty where that is not so."""
+    for one, other in ((x, y), (y, x)):
+        for axis, mine, theirs in zip(x.buffer.axes, one.map.results, other.map.results, strict=True):
+            index = next((one.loads[n][0] for n in mine.names if n in one.loads), None)
+            if index is not None and axis.extent != 1 and not any(n in other.loads for n in theirs.names):
+                a, b = one.expr.output.name, other.expr.output.name
+                return (
+                    f"whatever point of {a} stands beside one of {b}, the value of {index} there may name another "
+                    f"element of {x.buffer.name} than {b} reads"
+                )
+    return ""
 
 
 def _shifts(x: Touch, y: Touch) -> tuple[tuple[int, int], ...]:

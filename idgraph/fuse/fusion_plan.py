@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from idgraph.cost import cost
@@ -15,18 +15,19 @@ from idgraph.fuse.obstacle import Obstacles
 from idgraph.fuse.ordered import ordered_launches
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.device import device_of
-from idgraph.ir.parsing import copy_fusion
+from idgraph.ir.parsing import copy_fusion, snapshot
 from idgraph.ir.state import rewriting
+from idgraph.loading import keeping
 from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
-from idgraph.schedule.automatic import give_loops, take_ways
+from idgraph.schedule.automatic import LARGE, give_loops, take_ways
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Printed):
     """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in
-    launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``given`` is a copy of the fusion
-    as it was, ``scheduled`` the copy that was scheduled; it may hold private copies.
+    launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``scheduled`` is the copy of
+    the fusion that was scheduled; it may hold private copies.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -40,9 +41,25 @@ class Plan(Printed):
     kernels: tuple[tuple[str, ...], ...]
     before: int
     after: int
-    given: Fusion
     scheduled: Fusion
+    _as_given: Callable[[], Fusion] = field(repr=False, compare=False)
+    _given: list[Fusion] = field(default_factory=list[Fusion], repr=False, compare=False)
     _apart: list[Obstacles] = field(default_factory=list[Obstacles], repr=False, compare=False)
+
+    @property
+    def given(self) -> Fusion:
+        """A copy of the fusion as it was planned, made when first asked for.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(ig.exp(f.input("x", shape=(64,))) * 2.0)
+        >>> p = ig.fuse.plan(f)
+        >>> p.given == f, p.scheduled == f
+        (True, False)
+        """
+        if not self._given:
+            self._given.append(self._as_given())
+        return self._given[0]
 
     @property
     def apart(self) -> Obstacles:
@@ -129,10 +146,11 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    with one_line():
-        given, made = copy_fusion(fusion), copy_fusion(fusion)
-        before = count(given)
+    with one_line(), keeping(len(fusion.exprs) >= LARGE):
+        as_given = snapshot(fusion)
+        made = as_given()
+        before = count(made)
         take_ways(made, None, device_of("H200"))
         found = ordered_launches(made, give_loops(made).loops)
         kernels = operations(made, launches(made)) if found is None else found
-        return Plan(kernels, before, len(kernels), given, made)
+        return Plan(kernels, before, len(kernels), made, as_given)

@@ -50,7 +50,8 @@ class GatherWays(Printed):
     """The ways of the gather ``tensor`` from ``source`` on ``device``: the one that `auto` takes, then by time.
 
     ``runs``: what runs the loops over the indexed axis where the source is computed, by the user's schedule or else by
-    the automatic one. ``offer``: what a grid-wide barrier in place of a launch would save; nothing emits one.
+    the automatic one. ``offer``: what a grid-wide barrier in place of a launch would save, and how many blocks can be
+    resident at one time for it; nothing emits one.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -204,6 +205,8 @@ def _offer(c: Cost, device: Device) -> str:
     told = f"one cooperative launch in place of {len(c.kernels)} would save {saved:.1f} us of {c.total.time_us:.1f}"
     if blocks > resident:
         told += f", if each of the {resident:,} blocks that are resident did the work of {-(-blocks // resident)}"
+    else:
+        told += f": its blocks, {blocks:,} at most, can be resident at one time, as {resident:,} can"
     return f"{told} (estimated; nothing emits one)"
 
 

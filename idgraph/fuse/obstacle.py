@@ -6,12 +6,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
+from idgraph.errors import IdGraphError
 from idgraph.fuse.align import Question, answer
 from idgraph.fuse.causes import Cause
 from idgraph.fuse.steps import Alignment
 from idgraph.fuse.touch import Touch
 from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir.parsing import copy_fusion
+from idgraph.runtime.program import emit
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,10 @@ class Obstacle(Printed):
 
     ``cause`` is one of `CAUSES`. ``accesses``: of ``a`` and of ``b``, as index maps of their own loops.
     ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or
-    ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, dead stores).
-    ``recompute_factor``: how often each element is then computed.
+    ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, dead stores);
+    ``estimate``: the same by the accesses alone, ``by_trial`` where the tried programs say it better.
+    ``recompute_factor``: how often each element is computed where its reader computes it for itself, as it does after
+    the steps of an alignment that is not `Alignment.once`.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -40,15 +46,32 @@ class Obstacle(Printed):
     cause: Cause
     accesses: tuple[Touch, Touch]
     because: tuple[str, ...]
-    bytes_saved: int | None
+    estimate: int | None
     recompute_factor: float
     question: Question = field(repr=False, compare=False)
     proof: str = ""
+    by_trial: bool = field(default=False, repr=False, compare=False)
 
     @property
     def alignment(self) -> Alignment | None:
         """The steps, tried when first asked for."""
         return None if self.proof else answer(self.question).alignment
+
+    @property
+    def bytes_saved(self) -> int | None:
+        """Bytes that one kernel for both moves less than two; None where a size is open. Where others need the result
+        that a loaded index chooses from, they are those of the two programs that were emitted to try the alignment."""
+        found = self.alignment if self.by_trial else None
+        if found is None or not found.one_kernel:
+            return self.estimate
+        apart, together = copy_fusion(self.question.fusion), copy_fusion(self.question.fusion)
+        found.apply(together)
+        try:
+            totals = [cost(emit(f, target="cuda")).total for f in (apart, together)]
+        except IdGraphError:  # a size is open
+            return self.estimate
+        before, after = (t.bytes_read + t.bytes_written for t in totals)
+        return before - after
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -62,7 +85,9 @@ class Obstacle(Printed):
             if e.source_line:
                 lines.append(f"  {e.output.name} at {e.source_line}")
         if self.bytes_saved is not None:
+            once = self.alignment is not None and self.alignment.once
             again = f", each element computed {self.recompute_factor:g} times" if self.recompute_factor > 1 else ""
+            again = ", each element computed once" if again and once else again
             lines.append(f"  one kernel for both saves {self.bytes_saved:,} bytes{again}")
         if self.alignment is not None:
             lines.append(f"  aligned by ({self.alignment.points:,} addresses checked):")

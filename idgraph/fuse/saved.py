@@ -16,6 +16,7 @@ from idgraph.fuse.touch import Touch, needs_memory, touches
 from idgraph.index.live import COUNTED
 from idgraph.ir import Tensor, TensorExpr, item_size
 
+CUTS = frozenset({"slice", "pad", "cat", "slice_scatter"})  # along these a producer's loops are cut like its reader's
 Reads: TypeAlias = "Mapping[Tensor, Sequence[Touch]]"
 """What an operation, with those inlined into it, touches: by buffer."""
 
@@ -49,7 +50,8 @@ def of_flow(
             theirs, again = reads[1].get(u, ()), [v for v in way.get(u, ()) if a in v.path]
             if u is t:
                 continue
-            if kept and read == whole:  # written on the way to its reader
+            if kept and (read == whole or _stands_around(y, read)) and not any(v.loads for v in y):
+                # it is written on the way to its reader
                 found.append(_once(u, mine, theirs))
             elif kept:
                 found.append(_less(u, (theirs,), [*theirs, *again]))
@@ -57,6 +59,15 @@ def of_flow(
                 found.append(_less(u, (mine, theirs), [*theirs, *again]))
     known = [n for n in found if n is not None]
     return sum(known) if len(known) == len(found) else None
+
+
+def _stands_around(y: Sequence[Touch], read: int) -> bool:
+    """Whether the reader's loops go over whole axes and it takes one place of each other axis: the loops of a producer
+    whose elements are all needed are those, with loops over the other axes inside."""
+    if len(y) != 1 or any(e.op in CUTS for e in y[0].path):
+        return False
+    axes = zip(y[0].buffer.axes, y[0].map.results, strict=True)
+    return read == prod(int(d.extent) for d, at in axes if not at.is_const)
 
 
 def _once(t: Tensor, a: Sequence[Touch], b: Sequence[Touch]) -> int | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from idgraph.fuse.access_digits import Digit, Form, refined
 from idgraph.ir import Tensor
+from idgraph.schedule.inline import scan_loops
 
 
 def common_loops(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     """Give both the loops in which they go through the buffer, in one order, those that go over one element behind.
 
     ``fa`` and ``fb`` are the digits of their accesses, loop by loop. Returns the number of leading loops that both have
-    and neither reduces.
+    and neither reduces or scans.
 
     >>> from idgraph.fuse.access_digits import Digit
     >>> import idgraph as ig
@@ -30,16 +31,15 @@ def common_loops(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     for t in (a, b):  # as the forms count loops: kept ones, then reduced ones
         _ordered(t, sorted(range(len(t.loop)), key=lambda n: t.loop[n].kind == "reduction"))
     units = {d.stride for d in (*fa.digits, *fb.digits)}
-    if turned(a, fa, fb):
-        fa = Form(fb.first, fb.loops)
+    fa, fb = turned(a, b, fa, fb) or (fa, fb)
     mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
-    offsets = list(_offsets(fa, fb))
-    for axis, later in enumerate(offsets):
-        if _completed(a, b, mine, theirs, axis, -later) or _completed(b, a, theirs, mine, axis, later):
-            offsets[axis] = 0
+    offsets = {
+        axis: later for axis, later in enumerate(_offsets(fa, fb))
+        if not _completed(a, b, mine, theirs, axis, -later) and not _completed(b, a, theirs, mine, axis, later)
+    }  # fmt: skip
     _widen_digits(a, b, mine, theirs, offsets)
     reduced = {d.stride for t, digits in ((a, mine), (b, theirs)) for k, d in enumerate(digits)
-               if d.moves and t.loop[k].kind == "reduction"}  # fmt: skip
+               if d.moves and _waits(t, k)}  # fmt: skip
     order = [d.stride for d in theirs if d.moves]
     order = [x for x in dict.fromkeys(order) if x not in reduced] + [x for x in dict.fromkeys(order) if x in reduced]
     for t, digits in ((a, mine), (b, theirs)):
@@ -104,17 +104,25 @@ def _completed(t: Tensor, u: Tensor, own: list[Digit], other: Sequence[Digit], a
     return True
 
 
-def _widen_digits(a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: Sequence[int]) -> None:
-    """The loops along an axis that each side goes through by one digit, over all coordinates that either touches."""
-    for axis, later in enumerate(offsets):
+def _widen_digits(
+    a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: Mapping[int, int]
+) -> None:
+    """The loops along an axis that both sides go through by the same digits, but for the number of the largest steps:
+    over all coordinates that either touches."""
+    for axis, later in offsets.items():
         one, other = ([k for k, d in enumerate(x) if d.stride[axis : axis + 1] != (0,) and d.moves and d.extent > 1]
                       for x in (mine, theirs))  # fmt: skip
-        if len(one) != 1 or len(other) != 1:
+        one.sort(key=lambda k: -mine[k].stride[axis])
+        other.sort(key=lambda n: -theirs[n].stride[axis])
+        if not one or [mine[k].stride for k in one] != [theirs[n].stride for n in other]:
             continue
-        (k,), (n,) = one, other
+        if [mine[k].extent for k in one[1:]] != [theirs[n].extent for n in other[1:]]:
+            continue
+        k, n = one[0], other[0]
         x, y = mine[k], theirs[n]
         step = x.stride[axis]
-        if x.stride != y.stride or step < 1 or sum(map(abs, x.stride)) != step or later % step:
+        alone = all(sum(map(abs, mine[p].stride)) == mine[p].stride[axis] > 0 for p in one)
+        if not alone or later % step:
             continue
         for t, at, (left, right) in zip((a, b), (k, n), _ends(x.extent, y.extent, later // step), strict=True):
             if left or right:
@@ -156,17 +164,57 @@ def widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
                 t.resize(n, left, right)
 
 
-def turned(a: Tensor, fa: Form, fb: Form) -> bool:
-    """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed."""
+def turned(a: Tensor, b: Tensor, fa: Form, fb: Form) -> tuple[Form, Form] | None:
+    """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed, or those of ``b`` where ``a``
+    scans along them. Returns the forms then; None where they differ in more than directions."""
     back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
     same = [[d.stride for d in loop] for loop in fa.loops]
     theirs = [[d.stride for d in loop] for loop in fb.loops]
     if len(same) != len(theirs) or any(len(x) > 1 or y not in (x, z) for x, y, z in zip(same, theirs, back)):
-        return False
-    for k, loop in enumerate(fa.loops):
-        if loop and theirs[k] != same[k]:
-            a.stride(k, loop[0].extent - 1, -1, loop[0].extent)
-    return True
+        return None
+    against = [k for k, loop in enumerate(fa.loops) if loop and theirs[k] != same[k]]
+    scanned = {*scan_loops(a)}
+    t, form, like = (b, fb, fa) if any(a.loop[k] in scanned for k in against) else (a, fa, fb)
+    for k in against:
+        extent = form.loops[k][0].extent
+        t.stride(k, extent - 1, -1, extent)
+    return like, like
+
+
+def _waits(t: Tensor, k: int) -> bool:
+    """Whether a loop combines values: what follows waits until it has ended."""
+    return t.loop[k].kind == "reduction" or t.loop[k] in scan_loops(t)
+
+
+def rows_in_front(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
+    """Put the loops that ``a`` and ``b`` go through alike, each along axes that no other loop goes along, in front of
+    all others; neither reduces or scans along them. Returns their number.
+
+    >>> import idgraph as ig
+    >>> from idgraph.fuse.access_digits import Digit
+    >>> f = ig.Fusion("f")
+    >>> t = ig.cumsum(f.input("x", shape=(4, 8)), 0)
+    >>> u = f.output(ig.flip(t, 0))
+    >>> rows, up, down = ((Digit(n, at),) for n, at in ((8, (0, 1)), (4, (1, 0)), (4, (-1, 0))))
+    >>> rows_in_front(t, u, Form((0, 0), (up, rows)), Form((3, 0), (down, rows)))
+    1
+    >>> [str(d.extent) for d in t.loop]
+    ['8', '4']
+    """
+    pairs = [
+        (n, m) for m, y in enumerate(fb.loops) for n, x in enumerate(fa.loops)
+        if x == y and len(x) == 1 and x[0].moves and not _waits(a, n) and not _waits(b, m) and _is_alone(fa, fb, n, m)
+    ]  # fmt: skip
+    for t, first in ((a, [n for n, _ in pairs]), (b, [m for _, m in pairs])):
+        _ordered(t, [*first, *(k for k in range(len(t.loop)) if k not in first)])
+    return len(pairs)
+
+
+def _is_alone(fa: Form, fb: Form, n: int, m: int) -> bool:
+    """Whether no other loop goes along the axes of these two, which begin at one place."""
+    axes = [p for p, step in enumerate(fa.loops[n][0].stride) if step]
+    others = [d for form, own in ((fa, n), (fb, m)) for k, loop in enumerate(form.loops) if k != own for d in loop]
+    return all(fa.first[p] == fb.first[p] and not any(d.stride[p] for d in others) for p in axes)
 
 
 def reorder(a: Tensor, fa: Form, fb: Form) -> None:

@@ -49,7 +49,8 @@ class Alignment:
     those of the two operations and what lies between, ``points`` the addresses that were checked (0 where the sizes are
     too large for the oracle's tables: then the index graph is proved free of conflicts and races, no more).
     ``one_kernel`` says whether the emitted CUDA program then has both in one kernel; sums beside each other have one
-    each so far.
+    each so far. ``once``: the producer's loops stand in front of its reader's others, so each element is computed once,
+    whatever `Obstacle.recompute_factor` says.
     """
 
     steps: tuple[Step, ...]
@@ -57,6 +58,7 @@ class Alignment:
     kernels_after: int
     points: int
     one_kernel: bool = True
+    once: bool = False
 
     @arguments(ScheduleError, keep=rewriting)
     def apply(self, fusion: Fusion) -> None:

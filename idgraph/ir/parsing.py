@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from idgraph.arith import Expr
 from idgraph.arith.text import parse_in, written_terms
-from idgraph.errors import IdGraphError, ParseError, arguments, did_you_mean
+from idgraph.errors import IdGraphError, ParseError, SourceLine, arguments, did_you_mean
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
@@ -446,7 +447,24 @@ _OWN = Limits(*[sys.maxsize] * 5)  # a fusion that exists has been read or built
 
 def copy_fusion(fusion: Fusion) -> Fusion:
     """An independent fusion with the same operations, names, schedule and source lines."""
-    made = parse_fusion(str(fusion), limits=_OWN)
-    for mine, theirs in zip(fusion.exprs, made.exprs, strict=True):
-        theirs.source_line = mine.source_line
+    return snapshot(fusion)()
+
+
+def snapshot(fusion: Fusion) -> Callable[[], Fusion]:
+    """The function that makes independent fusions like ``fusion`` is now, whatever becomes of it.
+
+    >>> f = Fusion("f")
+    >>> t = f.output(f.input("x", shape=(8,)) * 2.0)
+    >>> before = snapshot(f)
+    >>> _ = t.split(0, 4)
+    >>> len(before()["t1"].loop), len(t.loop)
+    (1, 2)
+    """
+    return partial(_copied, str(fusion), [e.source_line for e in fusion.exprs])
+
+
+def _copied(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
+    made = parse_fusion(text, limits=_OWN)
+    for e, line in zip(made.exprs, lines, strict=True):
+        e.source_line = line
     return made

@@ -275,6 +275,70 @@ def test_each_cause_has_one_example_and_an_alignment_or_a_proof(name: str) -> No
         assert len(ig.emit(f, target="cuda").kernels) < len(ig.emit(ig.parse(before), target="cuda").kernels)
 
 
+def waiting() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
+    """Scans with what reads them otherwise than they go, and readers whose axes are cut."""
+    made: dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]] = {}
+
+    def case(name: str, a: ig.Tensor, b: ig.Tensor) -> None:
+        a.fusion.output(a, b)
+        made[name] = a.fusion, a, b
+
+    x = ig.Fusion("f").input("x", shape=(2, 12, 8))
+    case("a scan and its last element", s := ig.cumsum(x, 1), s[:, -1:] * 2.0)
+    x = ig.Fusion("f").input("x", shape=(2, 12, 8))
+    case("a scan, turned", s := ig.cumsum(x, 1), ig.flip(s, 1) * 2.0)
+    x = ig.Fusion("f").input("x", shape=(2, 12, 8))
+    case("a scan beside something else", s := ig.cumsum(x, 1), ig.cat([s, x], 2))
+    x = ig.Fusion("f").input("x", shape=(2, 12, 8))
+    case("a scan and a reader that goes back", ig.cumsum(x, 1), ig.flip(x, 1) * 2.0)
+    x = ig.Fusion("f").input("x", shape=(6, 24))
+    f = ig.Fusion("f")
+    w = ig.permute(f.input("w", shape=(5, 8)), (1, 0))
+    case("a transpose and a product that reads it", w, ig.matmul(f.input("x", shape=(6, 8)), w))
+    f = ig.Fusion("f")
+    x, y, z = (f.input(n, shape=s) for n, s in (("x", (2, 4, 6, 8)), ("y", (2, 2, 6, 8)), ("z", (1, 1, 6, 8))))
+    case("two that repeat one tensor", x * z, y * z)
+    f = ig.Fusion("f")
+    i = ig.unsqueeze(f.input("i", shape=(16,), dtype="int64"), 0)
+    case("an index that others need", i, ig.embedding(i, f.input("table", shape=(32, 8))))
+    x = ig.Fusion("f").input("x", shape=(6, 24))
+    case("pieces of rows and a part of them", ig.amax(ig.reshape(x, 6, 6, 4), 2), x[:, :8] * 2.0)
+    x = ig.Fusion("f").input("x", shape=(6, 24))
+    case("pieces of rows and their second half", ig.exp(ig.reshape(x, 6, 6, 4)), x[:, 12:] * 2.0)
+    return made
+
+
+@pytest.mark.parametrize("name", list(waiting()))
+def test_what_waits_or_is_cut_is_aligned_in_the_loops_in_front(name: str) -> None:
+    f, a, b = waiting()[name]
+    o = ig.fuse.explain(f, a, b)
+    assert o is not None and o.alignment is not None, o and o.tried
+    before, elements = len(ig.emit(ig.parse(str(f)), target="cuda").kernels), prod(map(int, a.shape))
+    o.alignment.apply(f)
+    assert ig.validate(f, target="numpy").ok
+    assert not o.alignment.one_kernel or len(ig.emit(f, target="cuda").kernels) < before
+    if o.alignment.once:  # each element once, and the idle threads of the last block
+        e = a.definition
+        assert e is not None
+        blocks, threads, *inner = (int(x.extent) for x in ig.IdModel(f).loops(e))
+        front, beside = divmod(elements, prod(inner))
+        assert (beside, threads, blocks) == (0, 128, -(-front // 128))
+
+
+def test_readers_at_a_loaded_index_and_elsewhere_cannot_be_aligned() -> None:
+    """Whatever point stands beside another: some index names another element there."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(4, 8)), f.input("i", shape=(6,), dtype="int64")
+    y, z = ig.index_select(x, 1, i) * 1.0, x[:, :6] * 2.0
+    w = ig.transpose(ig.index_select(x, 1, i), 0, 1) * 3.0
+    f.output(y, z, w)
+    gathers = [e.output for e in f.exprs if e.op == "index_select"]
+    o = ig.fuse.explain(f, gathers[0], f[z.name].definition.inputs[0])  # type: ignore[union-attr]
+    assert o is not None and o.cause == "loaded index" and o.alignment is None and "may name another" in o.proof
+    both = ig.fuse.explain(f, gathers[0], w, buffer=x)
+    assert both is None or "may name another" not in both.proof  # one index: the same element of each
+
+
 def test_what_shares_its_loops_has_no_obstacle() -> None:
     f = ig.Fusion("f")
     x = f.input("x", shape=(4, 8))

@@ -105,6 +105,7 @@ def test_a_barrier_is_offered_where_blocks_can_wait() -> None:
     (ways,) = ig.fuse.gathers(f, "H200")
     launch = ig.cost.devices["H200"].launch_us
     assert f"would save {launch:.1f} us" in ways.offer and "nothing emits one" in ways.offer
+    assert "resident" in ways.offer  # the device's limit
     old = replace(ig.cost.devices["A100"], name="old", cc=(5, 2))
     assert not old.cooperative and not ig.cost.devices["cpu"].cooperative
     (ways,) = ig.fuse.gathers(running(), old)

@@ -45,8 +45,19 @@ def readers_of_parts() -> dict[str, ig.Fusion]:
     x = f.input("x", shape=(8, 12))
     y = f.output(ig.pad(x, [1, 1, 0, 0]))
     f.output(y[0:7:2])
-    f = fusion("constants")
-    f.output(ig.flip(f.full((4, 6), 2.0), 0) * f.input("x", shape=(4, 6)))
+    f = fusion("places of an axis, of what others need")
+    y = ig.exp(f.input("x", shape=(3, 8, 4)))
+    f.output(y, ig.select(y, 0, 1) * 2.0, ig.transpose(ig.select(y, 0, 2), 0, 1))
+    f = fusion("one element of a slice, of what others need")
+    y = f.output(ig.exp(f.input("x", shape=(3, 8))))
+    f.output(y[1:2] * 1.0)
+    f = fusion("rows at an index, of what others need")
+    y = f.output(ig.exp(f.input("x", shape=(8, 4))))
+    f.output(ig.index_select(y, 0, f.input("i", shape=(6,), dtype="int64")))
+    f = fusion("a maximum that something else needs first")
+    x = f.input("x", shape=(8, 6))
+    m = ig.amax(x, 1, keepdim=True)
+    f.output(ig.where(x >= m, x, 0.0) / m)
     f = fusion("both read the same two")
     x, w = f.input("x", shape=(8, 12)), f.input("w", shape=(8, 12))
     f.output(ig.exp(x * w), ig.transpose(x, 0, 1) * ig.transpose(w, 0, 1))
@@ -72,6 +83,18 @@ def test_told_bytes_are_those_of_the_emitted_programs(name: str) -> None:
             met += 1
             assert o.bytes_saved == counted(o), o
     assert met
+
+
+def test_constants_have_no_obstacles() -> None:
+    """They are computed where they are read: nothing is stored that a kernel for both would save."""
+    f = ig.Fusion("f")
+    c = f.full((4, 6), 2.0)
+    y, z = ig.flip(c, 0) * f.input("x", shape=(4, 6)), ig.transpose(c, 0, 1) + 1.0
+    f.output(y, z)
+    assert not any(c in (o.a.output, o.buffer) for o in ig.fuse.obstacles(f))
+    assert ig.fuse.explain(f, c, f["t1"]) is None
+    f.output(c)  # a result is stored
+    assert any(c in (o.a.output, o.buffer) for o in ig.fuse.obstacles(f))
 
 
 @pytest.mark.parametrize("name", list(seeds()))
