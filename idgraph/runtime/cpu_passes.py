@@ -6,8 +6,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-# Passes of numba over what no kernel or function of kernels has: closures, ``with``, ``raise``, tests for None, literal containers, arrays as
-# operands. Without them the machine code is the same, and made in three quarters of the time.
+# Passes of numba over what no kernel or function of kernels has: closures, ``with``, ``raise``, tests for None, literal
+# containers, arrays as operands. Without them the machine code is the same, and made in three quarters of the time.
 IDLE = frozenset({
     "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "RewriteDynamicRaises",
     "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
@@ -18,8 +18,10 @@ IDLE = frozenset({
 
 @cache
 def short_pipeline() -> Any:
-    """numba's compiler without the passes in `IDLE`, for the functions that kernels call: a process compiles up to 80 of
-    them before its kernels."""
+    """numba's compiler without the passes in `IDLE`, for the functions that kernels call.
+
+    A process compiles up to 80 of them before its kernels.
+    """
     base: Any = import_module("numba.core.compiler")
 
     class Short(base.CompilerBase):
