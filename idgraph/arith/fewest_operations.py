@@ -139,10 +139,12 @@ class _Factoring:
     A sum stays as it is where more than `_MOST_SUMS` sums have been looked at for it.
     """
 
-    __slots__ = ("found",)
+    __slots__ = ("divided", "found", "terms")
 
     def __init__(self) -> None:
         self.found: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
+        self.terms: dict[tuple[Expr, int], Expr] = {}
+        self.divided: dict[tuple[Expr, Expr], Expr | None] = {}
 
     def least(self, t: Terms, c: int) -> Expr:
         """The sum in the cheapest form that is found."""
@@ -157,7 +159,21 @@ class _Factoring:
 
     def plain(self, t: Terms, c: int) -> Expr:
         """The sum of the terms as they are."""
-        return add((*(_term(b, v) for b, v in t.items()), const(c)))
+        return add((*(self.term(b, v) for b, v in t.items()), const(c)))
+
+    def term(self, base: Expr, v: int) -> Expr:
+        """One term, made once for all sums that have it."""
+        found = self.terms.get((base, v))
+        if found is None:
+            found = self.terms[base, v] = mul((const(v), *(_least(f) for f in factors(base))))
+        return found
+
+    def divide(self, base: Expr, candidate: Expr) -> Expr | None:
+        """``base`` without a factor, found once for all sums that have the two; None where it has no such factor."""
+        asked = base, candidate
+        if asked not in self.divided:
+            self.divided[asked] = divide_base(base, (candidate,))
+        return self.divided[asked]
 
     def best(self, t: Terms, c: int, plain: Expr) -> Expr:
         """The cheapest of the sum as it is and with any one factor taken out."""
@@ -186,7 +202,7 @@ class _Factoring:
                 else:
                     outer[base] = v
                 continue
-            left = divide_base(base, (candidate,))
+            left = self.divide(base, candidate)
             if left is None:
                 outer[base] = v
             elif left.op == "const":
@@ -195,7 +211,3 @@ class _Factoring:
                 inner[left] = inner.get(left, 0) + v
         factor = const(candidate) if isinstance(candidate, int) else _least(candidate)
         return add((mul((factor, self.least(inner, inner_c))), self.least(outer, c)))
-
-
-def _term(base: Expr, v: int) -> Expr:
-    return mul((const(v), *(_least(f) for f in factors(base))))

@@ -418,6 +418,15 @@ def bodies(s: Stmt) -> tuple[Stmt, ...]:
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """All statements, outer ones first."""
-    for s in body:
-        yield s
-        yield from walk(bodies(s))
+    open_ = [iter(body)]
+    while open_:
+        for s in open_[-1]:
+            yield s
+            if isinstance(s, _NESTING):
+                open_.append(iter(s.body))
+                break
+        else:
+            open_.pop()
+
+
+_NESTING = (Loop, If, Single, Lanes, Checked)

@@ -331,9 +331,10 @@ class _Roller:
     def part(self, body: Sequence[Stmt]) -> list[Stmt]:
         """Straight-line code: independent statements of one kind are packed, then packs become loops."""
         order = _Order()
-        alike = Counter(_loose(s) for s in body if isinstance(s, (If, Checked)))
+        kinds = {id(s): _loose(s) for s in body if isinstance(s, (If, Checked))}
+        alike = Counter(kinds[id(s)] for s in body if id(s) in kinds)
         for s in body:
-            unlike = isinstance(s, (If, Checked)) and (alike[_loose(s)] < 2 or _has_vectors(s))
+            unlike = id(s) in kinds and (alike[kinds[id(s)]] < 2 or _has_vectors(s))
             if unlike or isinstance(s, (Let, Note)) or (isinstance(s, Accumulate) and s.buffer is None):
                 order.alone(s, self.whole(s))
             elif isinstance(s, VectorStore):

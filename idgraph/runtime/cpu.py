@@ -13,6 +13,7 @@ from idgraph.codegen.ops.compiled import rebound
 from idgraph.errors import EmitError
 from idgraph.loading import load
 from idgraph.runtime.cpu_math import by_width, extremum, half_words, hidden, row_functions
+from idgraph.runtime.cpu_passes import short_pipeline
 
 
 def load_numba() -> Any:
@@ -27,10 +28,13 @@ def load_numba() -> Any:
 def namespace() -> dict[str, Any]:
     """The names that kernels use, compiled for the CPU."""
     numba = load_numba()
-    jit = numba.njit(error_model="numpy", inline="never", no_cfunc_wrapper=True)  # no C code calls them
+    options = {  # no C code calls them
+        "error_model": "numpy", "inline": "never", "no_cfunc_wrapper": True, "pipeline_class": short_pipeline(),
+    }  # fmt: skip
+    jit = numba.njit(**options)
     # Sums in any order, which kernels of rows have, are not for a function's own steps; loops with a call in them are
     # not made vectors.
-    inlined = numba.njit(error_model="numpy", inline="never", no_cfunc_wrapper=True, fastmath=False, forceinline=True)
+    inlined = numba.njit(**options, fastmath=False, forceinline=True)
     short = row_functions(inlined)
     base: dict[str, Any] = {
         "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf, "nan": math.nan,

@@ -29,20 +29,13 @@ from idgraph.runtime.cache_keys import cache_of, kernel_key
 from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cpu_far import inlining
 from idgraph.runtime.cpu_jump import Entry, jump
+from idgraph.runtime.cpu_passes import IDLE
 from idgraph.runtime.executable import Executable
 from idgraph.runtime.interrupts import told, undisturbed
 
 ROW = 128  # elements of a row that C's memcpy copies faster than a loop with its ends
 FEW = 4  # instructions on an element that memory is slower than
 SMALL = 1 << 15  # loop points up to which one core is done before others have begun
-# Passes of numba over what no kernel has: closures, ``with``, ``raise``, tests for None, literal containers, arrays as
-# operands. Without them the machine code is the same, and made in three quarters of the time.
-IDLE = frozenset({
-    "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "RewriteDynamicRaises",
-    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
-    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites", "NoPythonSupportedFeatureValidation",
-    "DumpParforDiagnostics",
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ import numpy as np
 from idgraph.runtime import cpu_doubles
 from idgraph.runtime.cpu_far import far
 from idgraph.runtime.cpu_functions import FORMS, HELPERS, POLYNOMIALS
+from idgraph.runtime.cpu_passes import short_pipeline
 
 LAST = 2  # steps of a polynomial that are taken one by one
 
@@ -354,5 +355,6 @@ def by_width(narrow: Any, wide: Any) -> Any:
             return of_one if x == single else one_of_others
         return of_two if x == single and y == single else two_of_others
 
-    overload(chosen, strict=False, jit_options={"forceinline": True})(by_type)
+    options = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": short_pipeline()}
+    overload(chosen, strict=False, jit_options=options)(by_type)
     return chosen

@@ -291,12 +291,12 @@ def test_a_masked_maximum_on_a_cpu_costs_as_much_as_a_sum() -> None:
 def test_a_tensor_comes_from_the_cache_that_still_holds_it() -> None:
     """Two kernels: what the first one stores is read from the last cache, or from memory where more lies between."""
     f = ig.Fusion("two")
-    x, y = f.input("x", (1024, 1024)), f.input("y", (1024, 1024))
+    x, y = f.input("x", (512, 512)), f.input("y", (512, 512))
     a = f.output(ig.cumsum(x, 0))
     f.output(ig.cumsum(a + y, 1))
     ig.schedule.auto(f)
     program = ig.emit(f, "cpu")
-    size, few = 4 << 20, 1e9
+    size, few = 1 << 20, 1e9
     rates: dict[str, Any] = {"flops": {"float32": 1e15}, "loads": 1e15, "launch_us": 0.0}
     device = replace(ig.cost.devices["cpu"], bandwidth=few, cache_bandwidth=4 * few, **rates)
     assert len(program.kernels) == 2
@@ -305,11 +305,11 @@ def test_a_tensor_comes_from_the_cache_that_still_holds_it() -> None:
         return ig.cost(program, replace(device, cache=cache), warm=warm).total.time_us
 
     slow, fast = 1e6 * size / few, 1e6 * size / (4 * few)
-    assert math.isclose(memory_us(1 << 20, warm=False), 5 * slow, rel_tol=0.01)  # x, a; a, y, the result
-    assert math.isclose(memory_us(15 << 20, warm=True), 5 * slow, rel_tol=0.01)  # 16 MiB since the last use of each
-    assert math.isclose(memory_us(17 << 20, warm=False), 4 * slow + fast, rel_tol=0.01)
-    assert math.isclose(memory_us(17 << 20, warm=True), 5 * fast, rel_tol=0.01)
-    near = replace(device, cache=64 << 20, levels=((32 << 20, 8 * few),))
+    assert math.isclose(memory_us(1 << 18, warm=False), 5 * slow, rel_tol=0.01)  # x, a; a, y, the result
+    assert math.isclose(memory_us(15 << 18, warm=True), 5 * slow, rel_tol=0.01)  # 4 MiB since the last use of each
+    assert math.isclose(memory_us(17 << 18, warm=False), 4 * slow + fast, rel_tol=0.01)
+    assert math.isclose(memory_us(17 << 18, warm=True), 5 * fast, rel_tol=0.01)
+    near = replace(device, cache=64 << 18, levels=((32 << 18, 8 * few),))
     assert math.isclose(ig.cost(program, near).total.time_us, 5 * fast / 2, rel_tol=0.01)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from idgraph.runtime import cpu_entry
+from idgraph.runtime import cpu, cpu_entry, cpu_passes
 from tests.emit.cases import outcome
 from tests.emit.llvm_text import no_cache
 
@@ -58,3 +58,31 @@ def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.Mo
     inner._machine_code.cache_clear()
     assert outcome(name, "cpu", checked=name == "gather") == ""
     assert seen and all(seen)
+
+
+def test_functions_of_kernels_are_the_same_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel's text has those of the functions that it calls."""
+    inner: Any = cpu_entry
+    compiled, seen = inner._compiled, list[str]()
+
+    def noted(*given: Any) -> Any:
+        made = compiled(*given)
+        seen.append(_text(made))
+        return made
+
+    monkeypatch.setattr(cpu_entry, "_compiled", noted)
+    monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
+    caches: tuple[Any, ...] = (inner._entry, inner._machine_code, cpu.namespace, cpu_passes.short_pipeline)
+    each = list[list[str]]()
+    for idle in (cpu_passes.IDLE, frozenset[str]()):
+        seen.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(cpu_passes, "IDLE", idle)
+            for kept in caches:
+                kept.cache_clear()
+            for name in ("reduce_softmax", "power_of_integers", "casts_float16"):
+                assert outcome(name, "cpu") == ""
+        each.append([*seen])
+    for kept in caches:
+        kept.cache_clear()
+    assert each[0] == each[1] and len(each[0]) >= 3

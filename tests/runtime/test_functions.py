@@ -28,8 +28,9 @@ def reads_source() -> None:
     assert len(parse_source(SOURCE).body) == 1
 
 
+@pytest.mark.parametrize("count", [10, pytest.param(40, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("make", [makes_function, reads_source])
-def test_threads_make_trees_at_once(make: Callable[[], None]) -> None:
+def test_threads_make_trees_at_once(make: Callable[[], None], count: int) -> None:
     """Other code of the process parses meanwhile, without a lock of ours."""
     stop, wrong = threading.Event(), list[str]()
 
@@ -39,7 +40,7 @@ def test_threads_make_trees_at_once(make: Callable[[], None]) -> None:
                 ast.parse(SOURCE)
 
     def makes() -> None:
-        for _ in range(40):
+        for _ in range(count):
             try:
                 make()
             except BaseException as e:

@@ -252,7 +252,7 @@ def test_a_refusal_is_known_of_all_that_are_alike(monkeypatch: pytest.MonkeyPatc
         return whole(*args)
 
     monkeypatch.setattr(inline, "_try", counted)
-    few, made = [0, 0], [lookups(3), lookups(9)]
+    few, made = [0, 0], [lookups(2), lookups(6)]
     for n, f in enumerate(made):
         tried.clear()
         ig.schedule.auto(f)
@@ -260,7 +260,7 @@ def test_a_refusal_is_known_of_all_that_are_alike(monkeypatch: pytest.MonkeyPatc
     assert few[1] <= few[0] + 16 < 100
     tried.clear()
     monkeypatch.setattr(inline._Alike, "limit", own_limit)
-    one = lookups(9)
+    one = lookups(6)
     ig.schedule.auto(one)
     assert str(one) == str(made[1]) and len(tried) > 2 * few[1]
 

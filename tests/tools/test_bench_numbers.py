@@ -10,8 +10,9 @@ from tools.bench import numbers
 from tools.bench.numbers import Case, torch
 
 
-def test_random_programs_are_torchs() -> None:
-    made = numbers.programs(60, seed=7)
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.nightly)])
+def test_random_programs_are_torchs(count: int) -> None:
+    made = numbers.programs(count, seed=7)
     assert set(numbers.tried(made, ["python", "numpy"])) == {"equal"}
 
 

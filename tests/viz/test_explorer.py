@@ -75,7 +75,7 @@ def test_steps_lead_from_no_schedule_to_this_one() -> None:
 
 
 def test_every_box_hangs_in_the_tree() -> None:
-    for f in (rope(), rope(scheduled=False), layers(12)):
+    for f in (rope(), rope(scheduled=False), layers(4)):
         for view in ig.viz.explore(f).data["views"]:
             folds = {x["id"]: x["parent"] for x in view["folds"]}
             ids = {b["id"] for b in view["boxes"]}
