@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, OperationError, arguments
 from idgraph.fuse.align import Question, answer
 from idgraph.fuse.causes import Cause
 from idgraph.fuse.steps import Alignment
@@ -113,6 +113,10 @@ class Obstacle(Printed):
         return Obstacles((self,)).sheet()
 
 
+class NoObstacle(OperationError, IndexError):
+    """The error of `Obstacles` for a number that has no obstacle: an IndexError, as of any sequence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacles(Printed, Sequence[Obstacle]):
     """The obstacles of a fusion, one for each pair; prints as a table.
@@ -129,8 +133,12 @@ class Obstacles(Printed, Sequence[Obstacle]):
     rows: tuple[Obstacle, ...]
     told: str = field(default="")
 
+    @arguments(OperationError)
     def __getitem__(self, n: int) -> Obstacle:  # type: ignore[override]
-        return self.rows[n]
+        try:
+            return self.rows[n]
+        except IndexError:
+            raise NoObstacle(f"there is no obstacle {n}", hint=f"there are {len(self.rows)}, from 0") from None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
-from idgraph.errors import IndexingError, SourceLine, user_line
+from idgraph.errors import IndexingError, SourceLine, arguments, user_line
 from idgraph.graphs.effects import CycleKind
 from idgraph.graphs.net import GraphNet, Step
 from idgraph.graphs.numbering import axis_of, key_text
@@ -132,6 +132,7 @@ class Cycle(Printed, Generic[K]):
             lines[self.closing.source_line] = None
         return tuple(lines)
 
+    @arguments(IndexingError)
     def at(self, axis: K) -> Cycle[K]:
         """The same ring looked at from another of its groups: its map and the coordinates for which it holds there.
 

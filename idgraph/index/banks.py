@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from idgraph.arith import Expr, multiple_of, simplify
-from idgraph.errors import IndexingError
+from idgraph.errors import IndexingError, arguments
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.loop import Loop
 from idgraph.index.warps import BANKS, WARP, WORD, block_dims, lane_bytes, number_of, thread_loops, vector_loop
@@ -54,6 +54,7 @@ class Conflicts:
         return self.ways > 1
 
     @classmethod
+    @arguments(IndexingError)
     def counted(
         cls, access: AccessFunction, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
     ) -> Self:

@@ -25,7 +25,7 @@ from idgraph.arith import (
     symbol,
 )  # fmt: skip
 from idgraph.display import Printed
-from idgraph.errors import IndexingError, short_repr, user_line
+from idgraph.errors import IndexingError, arguments, short_repr, user_line
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.lane_runs import (
     MAX_POINTS,
@@ -63,6 +63,7 @@ class Width:
     point: Mapping[str, int] | None = None
 
     @classmethod
+    @arguments(IndexingError)
     def along(cls, access: AccessFunction, loop: str | int | Loop, wanted: int | None = None) -> Self:
         """The width of an access along a loop; see `Access.explain_vector_width`.
 

@@ -63,6 +63,7 @@ class Device(Printed):
         table = self.special if special else self.flops
         return table.get(dtype) or table["float32"]
 
+    @arguments(IdGraphError)
     def function(self, op: str, dtype: str, library: bool) -> float:
         """Values a second of a function: its own rate, else that of a library's of ``dtype``, or of special operations.
 
@@ -91,6 +92,7 @@ class Device(Printed):
         return json.dumps(asdict(self), indent=1)
 
     @staticmethod
+    @arguments(IdGraphError)
     def from_json(text: str) -> Device:
         """A device from `to_json`'s text. Raises `IdGraphError` for anything else."""
         if len(text) > LARGEST:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from idgraph.errors import ParseError
+from idgraph.errors import ParseError, arguments, short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,9 @@ class Limits:
         for field in fields(self):
             value: object = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ParseError(f"limits: {field.name} is {value!r}, not a positive number")
+                raise ParseError(f"limits: {field.name} is {short_repr(value)}, not a positive number")
 
+    @arguments(ParseError)
     def check(self, what: str, count: int, name: str, counted: str = "") -> None:
         """Raise unless ``count`` is within the limit called ``name``.
 

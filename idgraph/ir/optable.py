@@ -6,7 +6,7 @@ here and its public name in `idgraph.ir.ops`. The oracle has its own meanings, w
 
 A text holds for plain Python, NumPy, numba on the CPU and numba.cuda: the functions that it names (``maximum``,
 ``f32``) exist in each of them. ``{0}``, ``{1}``, ``{2}`` are operands, ``{one}`` and ``{zero}`` numbers of the
-computing type.
+computing type, ``{width}`` is ``_32`` where that is float32 and nothing where it is float64.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ _ROWS: Final = (
         aten=_BOTH,
     ),
     _both(
-        "floor_divide", 2, "a / b rounded down", "number", "floor_divide({0}, {1})", "int_floor_divide({0}, {1})",
-        cycles="special",
+        "floor_divide", 2, "a / b rounded down", "number", "floor_divide{width}({0}, {1})",
+        "int_floor_divide({0}, {1})", cycles="special",
     ),
     _both("pow", 2, "a ** b", "same", "power({0}, {1})", "int_power({0}, {1})", cycles="library"),
     _both("fma", 3, "a * b + c", "same", "{0} * {1} + {2}", steps=2),

@@ -5,13 +5,14 @@ Only sizes known without arrays are tested here; the launch tests the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from idgraph.arith import Expr, interval
 from idgraph.errors import EmitError, ScheduleError, SourceLine
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.targets import Target
+from idgraph.kernel.grids import X, Y, Z, most_blocks
 from idgraph.schedule.legal import runs_inside
 
 _LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "parallelize", "row_loops", "set_loop")
@@ -19,13 +20,16 @@ _LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "p
 
 def check_schedule(fusion: Fusion, target: Target) -> None:
     """Raise `ScheduleError` for steps that no kernel would follow, `EmitError` for a launch that no device can do."""
+    limits = dict(target.limits)
+    if not any(d.parallel in (Y, Z) for t in fusion.tensors for d in t.loop):
+        limits[X] = most_blocks()  # which `idgraph.kernel.grids` counts along all three
     for t in fusion.tensors:
         if t.definition is None:
             _no_loops(t)
         else:
             _innermost(t)
             if target.threads:
-                _limits(t, target)
+                _limits(t, target, limits)
 
 
 def _no_loops(t: Tensor) -> None:
@@ -56,10 +60,10 @@ def _innermost(t: Tensor) -> None:
         )
 
 
-def _limits(t: Tensor, target: Target) -> None:
+def _limits(t: Tensor, target: Target, limits: Mapping[str, int]) -> None:
     threads: list[tuple[int, IterDomain, int]] = []
     for p, d in enumerate(t.loop):
-        most = target.limits.get(d.parallel)
+        most = limits.get(d.parallel)
         size = _least(d.extent)
         if most is None:
             continue
@@ -67,7 +71,7 @@ def _limits(t: Tensor, target: Target) -> None:
             raise EmitError(
                 f"axis {p} of {t.name}, {d!r}, is on {d.parallel}, which counts up to {most:,}",
                 where=_line_of(t, d.parallel),
-                hint=_way_out(t, p, d, max(1, min(most, _room(t, d, most, target)))),
+                hint=_way_out(t, p, d, max(1, _room(t, d, target.limits[d.parallel], target))),
             )
         if d.parallel.startswith("threadIdx"):
             threads.append((p, d, size))

@@ -17,6 +17,7 @@ from math import prod
 from idgraph.arith import as_expr, simplify
 from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import loaded_in, stored_in
+from idgraph.kernel.grids import X, beyond_x
 from idgraph.kernel.ir import Accumulate, Kernel, Loop, Note, Plan, Stmt, walk
 from idgraph.kernel.shared import shared_layout
 from idgraph.kernel.ssa import single
@@ -98,7 +99,8 @@ class _Launch:
         return max((prod(n.block) for n in self.nests or ()), default=1)
 
     def takes(self, nests: Sequence[Nested], arrays: set[str]) -> bool:
-        """Whether these may join it: blocks of one shape, few enough arrays, shared memory that every device has."""
+        """Whether these may join it: blocks of one shape, not too many of them, few enough
+        arrays, shared memory that every device has."""
         if self.nests is None or len(self.arrays | arrays) > ARRAYS:
             return False
         both = (*self.nests, *nests)
@@ -109,6 +111,8 @@ class _Launch:
         if len(fixed) > 1 or not all(fits(n, block) for n in both):
             return False
         if prod(block) > WIDEST and any(n.block != block for n in both):
+            return False
+        if beyond_x({X: (sum((n.blocks for n in both), as_expr(0)),)}):
             return False
         return not any(n.shares for n in both) or not shared_layout([s for n in both for s in n.kernel.body]).dynamic
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from idgraph.errors import ScheduleError
+from idgraph.errors import ScheduleError, arguments
 from idgraph.ir.choices import MAX_ELEMENTS, check_choice
 from idgraph.ir.targets import GPU
 
@@ -76,6 +76,7 @@ class KernelConfig:
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
     @staticmethod
+    @arguments(ScheduleError)
     def from_data(data: Mapping[str, object]) -> KernelConfig:
         """The inverse of `to_data`; raises `ScheduleError` for anything else.
 

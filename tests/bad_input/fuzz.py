@@ -17,9 +17,9 @@ import time
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -35,7 +35,8 @@ WAITED = 300.0  # after which a call waits for what does not come
 ROOMS = ("check", "frontends", "fuse", "kernel", "layout", "reports", "schedule", "testing", "viz")
 # Names that start processes, servers or test functions of their own; tests/sweeps, tests/cli and tests/emit call them.
 ELSEWHERE = {"sweep", "tune", "from_torch", "Tuner", "given"}
-BUILT_BY_USERS = {"Fusion", "IdModel", "KernelConfig"}  # the other classes are what the library hands out
+BUILT_BY_USERS = {"Fusion", "IdModel", "KernelConfig", "Limits"}  # the other classes are what the library hands out
+OF_SEQUENCES = {"Obstacles": {"index", "count"}}  # Python's own, with the errors of any sequence
 PLAIN_ERRORS = (FileNotFoundError, IsADirectoryError, PermissionError, NotADirectoryError)  # of a path that is wrong
 DUNDERS = (
     "__getitem__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__floordiv__", "__mod__",
@@ -115,7 +116,35 @@ def objects(c: Case) -> dict[str, Callable[[], Any]]:
         "Metrics": lambda: metrics(c.f, target="python", auto=False),
         "KernelConfig": lambda: ig.schedule.KernelConfig(block=64), "Decisions": lambda: ig.layout.infer(c.f),
         "Device": lambda: ig.cost.devices["cpu"], "ValueReport": lambda: ig.validate(c.f, target="python"),
+        "AlignedGraph": lambda: c.m.aligned, "ExtentsGraph": lambda: c.m.extents, "Limits": lambda: ig.Limits(),
+        "Explorer": lambda: ig.viz.explore(c.f), **_beside(),
     }  # fmt: skip
+
+
+@cache
+def _beside() -> Mapping[str, Callable[[], Any]]:
+    """Objects of fusions that no call changes, made once."""
+    ring, tile, sums, rows = map(ig.Fusion, ("ring", "tile", "sums", "rows"))
+    x = ring.input("x", shape=(8,))
+    ring.output(x + ig.cat([x[4:], x[:4]], dim=0))
+    copied = ig.copy(tile.input("x", shape=(8, 32))).set_memory("shared")
+    use = tile.output(copied * 2.0).definition
+    for t in tile.tensors[1:]:
+        t.parallelize(1, "threadIdx.x")
+    y = sums.input("y", shape=(8, 4))
+    sums.output(ig.sum(y, 1))
+    sums.output(ig.sum(y, 0))
+    rows.output(ig.index_select(rows.input("z", shape=(8, 4)) * 2.0, 0, rows.input("i", shape=(3,), dtype="int64")))
+    assert use is not None
+    found = {
+        "Cycle": ig.IdModel(ring).exact.cycles()[0], "Obstacles": ig.fuse.obstacles(sums),
+        "BankConflicts": ig.IdModel(tile).access(use, copied).bank_conflicts(), "GatherWays": ig.fuse.gathers(rows),
+    }  # fmt: skip
+    return {name: partial(_same, held) for name, held in found.items()}
+
+
+def _same(held: object) -> object:
+    return held
 
 
 _CLASSES: dict[str, type] = {}
@@ -141,7 +170,8 @@ def surface(c: Case) -> Iterator[tuple[str, Callable[[], Callable[..., Any]]]]:
         for name in dir(_CLASSES[kind]):
             member = inspect.getattr_static(_CLASSES[kind], name)
             wanted = not name.startswith("_") or name in DUNDERS
-            if wanted and name not in INSIDE.get(kind, ()) and inspect.isfunction(member):
+            called = inspect.isfunction(member) or isinstance(member, (staticmethod, classmethod))
+            if wanted and name not in INSIDE.get(kind, ()) and name not in OF_SEQUENCES.get(kind, ()) and called:
                 yield f"{kind}.{name}", partial(_method, make, name)
 
 

@@ -140,3 +140,18 @@ def test_a_power_of_a_half_is_cs_in_every_evaluation() -> None:
     for values in (evaluate(f, given), *(ig.emit(f, target=t).run(given) for t in ("python", "numpy", "cpu"))):
         assert np.asarray(values[y.name]).tolist() == [np.inf, 0.0, 2.0]
         assert not np.signbit(values[y.name]).any()
+
+
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+def test_quotients_of_float32_have_the_steps_of_float32(target: Any) -> None:
+    """Of large quotients one step in more places is another integer: 1e10 / -88 is -113636360 to torch."""
+    r = np.random.default_rng(1126)
+    x, y = (r.normal(size=400) * 10.0 ** r.uniform(-2, top, 400) for top in (9, 3))
+    a, b = (
+        np.concatenate([first, v]).astype(np.float32) for first, v in (([1e10, 530595.8], x), ([-88.0, 0.11439345], y))
+    )
+    f = ig.Fusion("quotients")
+    f.output(ig.floor_divide(f.input("a", (402,)), f.input("b", (402,))))
+    (got,) = ig.emit(f, target).run({"a": a, "b": b}).values()
+    wanted = torch.stack([torch.floor_divide(*pair) for pair in zip(torch.tensor(a), torch.tensor(b), strict=True)])
+    assert np.array_equal(got, wanted.numpy())

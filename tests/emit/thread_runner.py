@@ -10,7 +10,7 @@ import itertools
 import operator
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from idgraph.codegen.ops import scalars
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
+from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
@@ -167,39 +168,52 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
         if b.place in ("output", "global"):
             flat[b.name] = global_buffer(program, b, env, True)
     for kernel in program.plan.kernels:
-        source = program.kernel_source(kernel).replace("cuda.syncthreads()", "yield")
-        source = _SCAN.sub(_scan_request, _EXCHANGE.sub(_request, source))
-        places = itertools.count()
-        source = re.sub(r"shared\.array\(", lambda _, k=places: f"shared.array({next(k)}, ", source)
-        thread = _threads(source, kernel.name)
         arguments = [*(flat[b.name] for b in kernel.buffers), *scalars_of(kernel, env)]
-        blocks, threads = launch_shape(kernel, env)
-        shared = shared_layout(kernel.body).dynamic
-        for at in _shuffled(blocks, order):
-            cuda = {
-                "blockIdx": SimpleNamespace(**at),
-                "shared": _Shared(shared),
-                "local": SimpleNamespace(array=_filled),
-                "atomic": _ATOMIC,
-            }
-            waiting: list[Any] = [
-                thread(SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda), *arguments)
-                for t in _shuffled(threads, order)
-            ]
-            told: list[Any] = [None] * len(waiting)
-            while waiting:
-                turns = list(zip(waiting, told, strict=True))
-                order.shuffle(turns)
-                waiting = [t for t, _ in turns]
-                met: list[Any] = [_next(t, answer) for t, answer in turns]
-                kinds: set[Any] = {m[0] if isinstance(m, tuple) else m for m in met}
-                assert len(kinds) == 1, "threads wait at different barriers"
-                told = _answers(met) if isinstance(met[0], tuple) else [None] * len(met)
-                waiting = [] if met[0] == "done" else waiting
+        run = block_runner(program, kernel, arguments, env, order)
+        for at in _shuffled(launch_shape(kernel, env)[0], order):
+            run(at)
     return {
         t.name: output_array(t, flat[homes[t.name]], env) if t.definition is not None else np.array(given[t.name].data)
         for t in fusion.outputs
     }
+
+
+def block_runner(
+    program: Program, kernel: Kernel, arguments: Sequence[Any], env: Mapping[str, int], order: random.Random
+) -> Callable[[Mapping[str, int]], None]:
+    """A function that runs one block, given by its numbers along x, y and z, its threads in random ``order``."""
+    source = program.kernel_source(kernel).replace("cuda.syncthreads()", "yield")
+    source = _SCAN.sub(_scan_request, _EXCHANGE.sub(_request, source))
+    places = itertools.count()
+    source = re.sub(r"shared\.array\(", lambda _: f"shared.array({next(places)}, ", source)
+    thread = _threads(source, kernel.name)
+    blocks, threads = launch_shape(kernel, env)
+    shared = shared_layout(kernel.body).dynamic
+
+    def run(at: Mapping[str, int]) -> None:
+        cuda = {
+            "blockIdx": SimpleNamespace(**at),
+            "gridDim": SimpleNamespace(**dict(zip("xyz", blocks, strict=True))),
+            "shared": _Shared(shared),
+            "local": SimpleNamespace(array=_filled),
+            "atomic": _ATOMIC,
+        }
+        waiting: list[Any] = [
+            thread(SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda), *arguments)
+            for t in _shuffled(threads, order)
+        ]
+        told: list[Any] = [None] * len(waiting)
+        while waiting:
+            turns = list(zip(waiting, told, strict=True))
+            order.shuffle(turns)
+            waiting = [t for t, _ in turns]
+            met: list[Any] = [_next(t, answer) for t, answer in turns]
+            kinds: set[Any] = {m[0] if isinstance(m, tuple) else m for m in met}
+            assert len(kinds) == 1, "threads wait at different barriers"
+            told = _answers(met) if isinstance(met[0], tuple) else [None] * len(met)
+            waiting = [] if met[0] == "done" else waiting
+
+    return run
 
 
 def _shuffled(sizes: tuple[int, ...], order: random.Random) -> list[dict[str, int]]:

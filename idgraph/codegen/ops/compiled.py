@@ -161,6 +161,10 @@ def floor_divide(a, b):
     return below + 1 if quotient - below > 0.5 else below
 
 
+def floor_divide_32(a, b):
+    return floor_divide(a, b)
+
+
 def u8(x):
     return i64(np.uint8(x))
 
@@ -246,7 +250,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     near_expm1, near_tanh, log1p_exp, exp_inside, fast_exp_sub, div_by, small_quotient,
     sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
     int_remainder, int_fmod,
-    int_power, remainder, floor_divide, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,
+    int_power, remainder, floor_divide, floor_divide_32, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,
     f16_word, f16_load, f16,
 )  # fmt: skip
 

@@ -180,7 +180,8 @@ def _arithmetic(s: Compute, c: DType, index: IndexText) -> str:
     row = OPERATIONS[s.op]
     pattern = _pattern(row.integers if is_integer(c) else row.floats, s.op, c)
     texts = [inner_text(o, c, index) for o in s.operands]
-    return pattern.format(*texts, one=literal(1, c), zero=literal(0, c))
+    width = "_32" if value_type(c) == "f32" else ""
+    return pattern.format(*texts, one=literal(1, c), zero=literal(0, c), width=width)
 
 
 def _pattern(found: str | None, op: str, c: DType) -> str:

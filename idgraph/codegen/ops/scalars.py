@@ -210,6 +210,23 @@ def floor_divide(a: float, b: float) -> float:
     return below + 1.0 if quotient - below > 0.5 else below
 
 
+def floor_divide_32(a: float, b: float) -> float:
+    """floor of the quotient of two float32, each step rounded to one, as torch has it.
+
+    >>> floor_divide_32(1e10, -88.0), floor_divide(1e10, -88.0)
+    (-113636360.0, -113636364.0)
+    """
+    if b == 0:
+        return div(a, b)
+    rest = fmod(a, b)
+    quotient = f32(f32(a - rest) / b)
+    quotient = f32(quotient - 1.0) if rest != 0 and (b < 0) != (rest < 0) else quotient
+    if quotient == 0:
+        return math.copysign(0.0, a / b)
+    below = floor(quotient)
+    return below + 1.0 if quotient - below > 0.5 else below
+
+
 def _total(f: Callable[[float], float]) -> Callable[[float], float]:
     """``f`` with infinity and NaN where ``math`` raises."""
 

@@ -34,6 +34,8 @@ from idgraph.index.storage import is_thread
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.targets import Target
 from idgraph.kernel.defuse import names
+from idgraph.kernel.grids import BLOCK_NUMBER, beyond_x
+from idgraph.kernel.grids import X as BLOCKS_X
 from idgraph.kernel.ir import (
     ZERO,
     Accumulate,
@@ -82,10 +84,12 @@ SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 def scalar_kernel(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> str:
     """A function of flat buffers and integers, one statement for each of the plan."""
-    short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target.threads and is_thread(s.parallel)}
+    wide = target.threads and beyond_x(kernel.launch)
+    threads = {s.var: s.parallel for s in walk(kernel.body) if isinstance(s, Loop) and is_thread(s.parallel)}
+    short = {v for v, way in threads.items() if target.threads and not (wide and way == BLOCKS_X)}
     offsets = shared_layout(kernel.body).offsets if target.threads else {}
     lanes = frozenset(s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "unroll")
-    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets)
+    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets, wide)
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
     if target.cores and runs_parallel(kernel):
         params += BLOCKS
@@ -125,6 +129,7 @@ class _Scalar:
     narrow: Narrow
     lanes: frozenset[str]  # variables of loops that are unrolled
     offsets: dict[str, int]  # of arrays in dynamic shared memory, in bytes
+    wide: bool  # blocks are counted along x, y and z
     lines: list[str] = field(default_factory=list[str])
     exchanged: dict[str, int] = field(default_factory=dict[str, int])  # elements that exchanges of a type share
     around: int = 0  # loops around the present statement, other than those on threads
@@ -399,15 +404,22 @@ class _Scalar:
         note = f"  # {s.note}" if s.note else ""
         extent = self.index(s.extent)
         if self.target.threads and is_thread(s.parallel):
+            wide = self.wide and s.parallel == BLOCKS_X
             first = "" if s.first == ZERO else f" - {self.narrow.text(s.first)}"
-            value = f"u32(cuda.{s.parallel})"
+            value = BLOCK_NUMBER if wide else f"u32(cuda.{s.parallel})"
             # Below the first block the difference wraps to a number that no extent reaches.
-            self.put(depth, f"{s.var} = {f'u32({value}{first})' if first else value}{note}")
+            self.put(depth, f"{s.var} = {f'u32({value}{first})' if first and not wide else value + first}{note}")
             self.bound = (*self.bound, s.var)
-            if self.exact(s):
+            below = " and 0 <= " + s.var if wide and first else ""
+            if self.exact(s) and not wide:
                 self.named(s.body, depth)
             elif any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
-                self.named(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
+                inside = symbol(s.var, None if below else 0, None)
+                within = (inside < s.extent) & (inside >= 0) if below else inside < s.extent
+                self.named(tested(s.body, within), depth)
+            elif wide:
+                self.put(depth, f"if {s.var} < {extent}{below}:")
+                self.named(s.body, depth + 1)
             else:
                 self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
                 self.named(s.body, depth + 1)

@@ -7,7 +7,6 @@ import ctypes
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -16,6 +15,7 @@ from idgraph.arith import Expr, as_expr, maximum
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError, IndexingError
 from idgraph.ir.targets import GPU
+from idgraph.kernel.grids import X, beyond_x, grid_exprs, grid_of, most_blocks
 from idgraph.kernel.ir import Kernel
 from idgraph.runtime.binding import Env
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
@@ -33,28 +33,36 @@ _PLACES = {f"{what}.{d}": n for n, (what, d) in enumerate((w, d) for w in ("bloc
 
 def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and threads of a launch: each dimension as large as the largest loop that runs on it."""
-    return launch_of({dim: max(1, *(int(e.evaluate(env)) for e in found)) for dim, found in kernel.launch.items()})
+    sizes = {dim: max(1, *(int(e.evaluate(env)) for e in found)) for dim, found in kernel.launch.items()}
+    return launch_of(sizes, beyond_x(kernel.launch))
 
 
-def launch_of(sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for an illegal one."""
+def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for an illegal one.
+
+    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.grids.beyond_x`)."""
     for dim, size in sizes.items():
-        if size > GPU.limits[dim]:
-            raise EmitError(
-                f"{size} is more than the {GPU.limits[dim]} that {dim} can count",
-                hint="split the axis and put the outer part on blockIdx.x",
-            )
+        most = most_blocks() if wide and dim == X else GPU.limits[dim]
+        if size > most:
+            raise EmitError(f"{size} is more than the {most} that {dim} can count", hint=_way_out(dim, most))
     threads = tuple([sizes.get(f"threadIdx.{d}", 1) for d in "xyz"])
     if math.prod(threads) > GPU.max_threads:
         raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {GPU.max_threads}")
-    return tuple([sizes.get(f"blockIdx.{d}", 1) for d in "xyz"]), threads
+    blocks = grid_of(sizes.get(X, 1)) if wide else tuple([sizes.get(f"blockIdx.{d}", 1) for d in "xyz"])
+    return blocks, threads
+
+
+def _way_out(dim: str, most: int) -> str:
+    if dim == X and most < most_blocks():
+        return "a symbol with max=... tells that there may be so many blocks: they are then counted along x, y and z"
+    return "split the axis and put the outer part on blockIdx.x"
 
 
 def check_limits(kernels: Sequence[Kernel]) -> None:
     """Raise `EmitError` for a kernel that no device can launch, as far as its sizes are known without arrays."""
     for kernel in kernels:
-        known = {d: tuple(e for e in found if e.is_const) for d, found in kernel.launch.items()}
-        launch_shape(replace(kernel, launch={d: e for d, e in known.items() if e}), {})
+        known = {d: [int(e) for e in found if e.is_const] for d, found in kernel.launch.items()}
+        launch_of({d: max(1, *sizes) for d, sizes in known.items() if sizes}, beyond_x(kernel.launch))
 
 
 class Device:
@@ -165,7 +173,7 @@ class _Start:
         self.places = tuple([(7 * n + ADDRESS, number) for n, number in enumerate(mold.buffers)])
         self.fault_word = 7 * len(mold.buffers) + len(sizes.scalars(mold)) + ADDRESS
         self.fault_size = mold.fault_size if checked and mold.sites else 0
-        blocks, threads = launch_of(sizes.launch(mold))
+        blocks, threads = launch_of(sizes.launch(mold), beyond_x(mold.kernel.launch))
         self.launch: Launch = loaded.prepared(blocks, threads, self._words(sizes), mold.shared, overlap)
         self._lent: list[Any] = []
 
@@ -184,7 +192,11 @@ class _Start:
         mold, shape, within = self._mold, [as_expr(1)] * 6, list[Expr]()
         for dim, cut in mold.launch:
             size = shape[_PLACES[dim]] = maximum(1, *exprs[cut])
-            within.append(size <= GPU.limits[dim])
+            if dim == X and beyond_x(mold.kernel.launch):
+                shape[:3] = grid_exprs(size)
+                within.append(size <= most_blocks())
+            else:
+                within.append(size <= GPU.limits[dim])
         within.append(shape[3] * shape[4] * shape[5] <= GPU.max_threads)
         words: list[Expr | int] = []
         for number, item in self._buffers:

@@ -1,0 +1,62 @@
+"""Grids: how many blocks a device counts along x, y and z, and the shape of a grid for more blocks than x counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from idgraph.arith import Expr, as_expr, ceildiv, interval, maximum
+from idgraph.ir.targets import GPU
+
+X, Y, Z = BLOCK_DIMS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+BLOCK_NUMBER: Final = (
+    "i64(cuda.blockIdx.x) + i64(cuda.gridDim.x) * (i64(cuda.blockIdx.y) + i64(cuda.gridDim.y) * i64(cuda.blockIdx.z))"
+)
+"""The number of a block in a grid of three dimensions, x fastest, as a source says it."""
+
+
+def most_blocks() -> int:
+    """The number of blocks that x, y and z count together: over 2^62.
+
+    >>> most_blocks() > 2**62
+    True
+    """
+    return GPU.limits[X] * GPU.limits[Y] * GPU.limits[Z]
+
+
+def beyond_x(launch: Mapping[str, Sequence[Expr]]) -> bool:
+    """True of a launch that may have more blocks along x than a device counts there, and none along y and z: its blocks
+    are then counted along all three. A number of blocks without an upper bound is left as it is.
+
+    >>> beyond_x({"blockIdx.x": (as_expr(2**32),)}), beyond_x({"blockIdx.x": (as_expr(2**31 - 1),)})
+    (True, False)
+    >>> beyond_x({"blockIdx.x": (as_expr(2**32),), "blockIdx.y": (as_expr(2),)})
+    False
+    """
+    most = [interval(e)[1] for e in launch.get(X, ())]
+    return Y not in launch and Z not in launch and any(n is not None and n > GPU.limits[X] for n in most)
+
+
+def grid_of(blocks: int) -> tuple[int, int, int]:
+    """A grid of at least ``blocks`` blocks and fewer than y times z more: as few as possible along z, then along y.
+
+    >>> grid_of(5), grid_of(2**31 - 1), grid_of(2**32), grid_of(2**50)
+    ((5, 1, 1), (2147483647, 1, 1), (1431655766, 3, 1), (2147454977, 58255, 9))
+    """
+    y = -(-blocks // GPU.limits[X])
+    z = max(1, -(-y // GPU.limits[Y]))
+    y = max(1, -(-y // z))
+    return max(1, -(-blocks // (y * z))), y, z
+
+
+def grid_exprs(blocks: Expr) -> tuple[Expr, Expr, Expr]:
+    """The same of a number of blocks that a call tells.
+
+    >>> [str(e) for e in grid_exprs(as_expr(2**32))]
+    ['1431655766', '3', '1']
+    """
+    one = as_expr(1)
+    y = ceildiv(blocks, as_expr(GPU.limits[X]))
+    z = maximum(one, ceildiv(y, as_expr(GPU.limits[Y])))
+    y = maximum(one, ceildiv(y, z))
+    return maximum(one, ceildiv(blocks, y * z)), y, z
