@@ -19,7 +19,8 @@ class Limits:
     ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, and of symbols and outputs as many,
     ``terms``: operators and names of one index expression as it is written, entries of one tuple, arguments of one
     call, ``rank``: axes of one tensor, ``loops`` of one tensor, and steps of its schedule. Each is counted before what
-    it limits is made. Raises `ParseError` for a limit that is not a positive number.
+    it limits is made. Raises `ParseError` for a limit that is not a positive number of at most
+    63 bits.
 
     >>> import idgraph as ig
     >>> ig.parse("fusion f { }", limits=ig.Limits(bytes=8))
@@ -37,8 +38,8 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value: object = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ParseError(f"limits: {field.name} is {short_repr(value)}, not a positive number")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
+                raise ParseError(f"limits: {field.name} is {short_repr(value)}, not a positive number of 63 bits")
 
     @arguments(ParseError)
     def check(self, what: str, count: int, name: str, counted: str = "") -> None:

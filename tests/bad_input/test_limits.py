@@ -164,3 +164,10 @@ def test_limits_of_captured_graphs(tmp_path: Path) -> None:
     for limits in (ig.Limits(bytes=len(graph(3, 2)) - 1), ig.Limits(nodes=2), ig.Limits(rank=1)):
         with pytest.raises(ig.ParseError):
             from_json(file, limits=limits)
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 2**63, 10**5000], ids=["0", "-1", "true", "64 bits", "long"])
+def test_a_limit_is_a_positive_number_of_63_bits(most: int) -> None:
+    with pytest.raises(ig.ParseError, match=r"limits: rank is .*, not a positive number of 63 bits"):
+        ig.Limits(rank=most)
+    assert "9223372036854775807" in repr(ig.Limits(rank=2**63 - 1))
