@@ -2,6 +2,8 @@
 
 The trial is a small fusion of the two and of what lies between; each way is taken on a copy of it, and is given out
 only where its kernels put both operations together and pass the checks against the oracle.
+
+Long: all ways stand in one table, which each question goes through in order.
 """
 
 from __future__ import annotations

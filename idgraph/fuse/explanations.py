@@ -145,12 +145,12 @@ def _of_launches(
 
 
 def _reads(e: TensorExpr) -> Reads:
-    """What an operation touches in memory."""
+    """The touches of an operation in memory."""
     return {t: ways for t, ways in touches(e, _never).items() if not _is_constant(t)}
 
 
 def _is_constant(t: Tensor) -> bool:
-    """Whether ``t`` has no buffer: a constant that is no result is computed where it is read."""
+    """Whether ``t`` has no buffer: a constant that is not an output is computed where it is read."""
     return t.definition is not None and t.definition.op in COUNTED and not t.fusion.is_output(t)
 
 

@@ -36,8 +36,8 @@ class Obstacle(Printed):
     >>> o = ig.fuse.obstacles(f)[0]
     >>> o.cause, o.buffer.name, o.row()["cause"], o.tried
     ('loop order', 't', 'loop order', ())
-    >>> str(o.alignment.steps[-1])
-    't.inline(2)'
+    >>> str(o.alignment.steps[-1]), o.bytes_saved
+    ('t.inline(2)', 384)
     """
 
     a: TensorExpr
