@@ -75,7 +75,8 @@ class _Joined:
         if axis < 0 or t.axes[axis].is_broadcast:
             return t
         if t is self.tensor and e is not None:
-            return e.inputs[piece]
+            own = e.inputs[piece]
+            return own if own.dtype == t.dtype else ops.cast(own, t.dtype)
         if e is not None and e.op in POINTWISE and self.reaches(t):
             args = tuple(self.piece(a, piece) if isinstance(a, Tensor) else a for a in e.args)
             return apply(t.fusion, e.op, args, dict(e.attrs), None)

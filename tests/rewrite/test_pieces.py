@@ -69,6 +69,22 @@ def test_reductions_of_a_joined_axis(op: str, dims: tuple[int, ...], keepdim: bo
     assert np.array_equal(ig.emit(f, "numpy").run(values)[t.name], want)
 
 
+@pytest.mark.parametrize(("long", "single"), [("uint8", "int32"), ("int16", "int64"), ("int64", "int32")])
+def test_pieces_of_several_types(long: Any, single: Any) -> None:
+    """Arithmetic behind the cat is of the type of the cat, whose numbers do not fit the narrower piece's."""
+    f = ig.Fusion("types")
+    x, s = f.input("x", (3, 8), long), f.input("s", (3, 1), single)
+    row = ig.cat([x, s], 1) * 30000
+    tops = f.output(ig.sum(row, 1)), f.output(ig.amax(row, 1)), f.output(row[:, :8])
+    ig.schedule.auto(f)
+    assert not any(e.op == "cat" for e in f.exprs)
+    values = {"x": DRAW.integers(100, 120, (3, 8)).astype(long), "s": DRAW.integers(100, 120, (3, 1)).astype(single)}
+    whole = np.concatenate([values["x"], values["s"]], 1) * 30000
+    found = ig.emit(f, "numpy").run(values)
+    for t, want in zip(tops, (whole.sum(1), whole.max(1), whole[:, :8]), strict=True):
+        assert found[t.name].dtype == want.dtype and np.array_equal(found[t.name], want)
+
+
 def test_a_sum_is_rounded_once() -> None:
     """2^24 ones and a one more, each of which float32 would lose behind the other."""
     f = ig.Fusion("once")
