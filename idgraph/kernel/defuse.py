@@ -285,29 +285,12 @@ def names(s: Stmt) -> frozenset[str]:
 
 def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
     """Names set anywhere in ``body``."""
-    return _NONE.union(*[sets(s) if not bodies(s) else _inside(s)[0] for s in body])
+    return frozenset(n for s in walk(tuple(body)) for n in sets(s))
 
 
 def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
     """Names read anywhere in ``body``."""
-    return _NONE.union(*[reads(s) if not bodies(s) else _inside(s)[1] for s in body])
-
-
-_NONE: frozenset[str] = frozenset()
-_known: dict[int, tuple[Stmt, tuple[frozenset[str], frozenset[str]]]] = {}  # by identity, as the parts above
-
-
-def _inside(s: Stmt) -> tuple[frozenset[str], frozenset[str]]:
-    """Names set and read by a statement and inside it, found once."""
-    known = _known.get(id(s))
-    if known is not None and known[0] is s:
-        return known[1]
-    body = bodies(s)
-    found = sets(s) | all_sets(body), reads(s) | all_reads(body)
-    if len(_known) >= _KEPT:
-        _known.clear()
-    _known[id(s)] = s, found
-    return found
+    return frozenset(n for s in walk(tuple(body)) for n in reads(s))
 
 
 def definitions(body: Iterable[Stmt]) -> dict[str, Stmt]:

@@ -422,11 +422,9 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     while open_:
         for s in open_[-1]:
             yield s
-            if isinstance(s, _NESTING):
-                open_.append(iter(s.body))
+            inside = bodies(s)
+            if inside:
+                open_.append(iter(inside))
                 break
         else:
             open_.pop()
-
-
-_NESTING = (Loop, If, Single, Lanes, Checked)
