@@ -17,10 +17,9 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.device import device_of
 from idgraph.ir.parsing import copy_fusion, snapshot
 from idgraph.ir.state import rewriting
-from idgraph.loading import keeping
 from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
-from idgraph.schedule.automatic import LARGE, give_loops, take_ways
+from idgraph.schedule.automatic import give_loops, take_ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    with one_line(), keeping(len(fusion.exprs) >= LARGE):
+    with one_line():
         as_given = snapshot(fusion)
         made = as_given()
         before = count(made)

@@ -32,7 +32,6 @@ from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
-from idgraph.loading import keeping
 from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
 from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers, wide_views
 from idgraph.rewrite.constants import fold_constants
@@ -56,7 +55,6 @@ from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transpose import Nest, tile_transposes
 
 AGAIN = 4 * CHEAP  # operations on an element that its private copies compute in all; differences of differences double
-LARGE = 500  # operations from which on full collections of Python's objects wait for the end
 ROUNDS = 3  # of private copies, each making way for the next tensor upstream
 
 
@@ -101,7 +99,7 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line(), keeping(len(fusion.exprs) >= LARGE):
+    with one_line():
         machine = device_of(device)
         take_ways(fusion, gathers, machine)
         rows = give_loops(fusion, block, config, layout, shared=machine.kind == "cuda")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import cProfile
-import gc
 import pstats
-import traceback
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -73,27 +70,6 @@ def test_spaces_of_rows_do_not_go_through_the_whole_fusion_one_by_one(
     reads = 0
     done = schedule_rows(f)
     assert len(done.told) == blocks // 8 and reads < 8, reads
-
-
-@pytest.mark.parametrize("run", [ig.schedule.auto, ig.fuse.plan])
-def test_full_collections_wait_for_the_end_of_a_large_schedule(run: Callable[[ig.Fusion], object]) -> None:
-    """Each goes through all objects, and of those of a schedule finds none to free: a quarter of the time of 10 000
-    operations."""
-    f, full = FAMILIES["chain"](2000), list[str]()
-
-    def seen(phase: str, told: dict[str, int]) -> None:
-        within = traceback.extract_stack() if phase == "start" and told["generation"] == 2 else ()
-        full.extend(at.name for at in within if at.name == "give_loops")
-
-    before = gc.get_threshold()
-    gc.set_threshold(200, 2, 2)
-    gc.callbacks.append(seen)
-    try:
-        run(f)
-        assert gc.get_threshold() == (200, 2, 2) and not full
-    finally:
-        gc.callbacks.remove(seen)
-        gc.set_threshold(*before)
 
 
 def test_many_norms_in_a_row_are_cut_into_kernels_of_a_few_passes() -> None:

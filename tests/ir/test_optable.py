@@ -28,9 +28,12 @@ def texts(o: Operation) -> list[str]:
 
 
 def functions(text: str) -> set[str]:
-    """The functions that a text calls."""
-    tree = ast.parse(text.format("a", "b", "c", one="one", zero="zero"), mode="eval")
-    return {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} - {"abs"}
+    """The functions that a text calls, in float32 and in float64."""
+    trees = [
+        ast.parse(text.format("a", "b", "c", one="one", zero="zero", width=width), mode="eval") for width in ("", "_32")
+    ]
+    calls = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    return {n.func.id for n in calls if isinstance(n.func, ast.Name)} - {"abs"}
 
 
 @pytest.mark.parametrize("o", OPERATIONS.values(), ids=list(OPERATIONS))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from idgraph.runtime.interrupts import undisturbed
+
 PROGRAMS = """
 import signal, sys, time
 import numpy as np
@@ -37,8 +39,8 @@ BY_A_SIGNAL = """
 def interrupted(*_):
     raise KeyboardInterrupt
 
+run(1.0)  # so that the signal comes while a program compiles, not while the rooms are imported
 signal.signal(signal.SIGALRM, interrupted)
-import numba  # so that the signal comes while it compiles
 times = []
 for k in range(8):
     signal.setitimer(signal.ITIMER_REAL, 0.03 * (k + 1))
@@ -62,3 +64,58 @@ def test_programs_compile_after_an_interrupt(interrupt: str) -> None:
         cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+IMPORT_LOCK_HELD = """
+import _imp
+from idgraph.runtime.interrupts import undisturbed
+
+def compiles():
+    import colorsys  # nobody has imported it yet
+    return colorsys.__name__
+
+_imp.acquire_lock()  # an interrupt inside importlib leaves it so
+_imp.acquire_lock()
+assert "colorsys" not in sys.modules
+assert undisturbed(compiles) == "colorsys"
+"""
+
+
+def test_an_import_that_was_interrupted_keeps_no_lock_from_the_compiling_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAMS + IMPORT_LOCK_HELD],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("error", [KeyError("k"), KeyboardInterrupt(), SystemExit(3)])
+def test_errors_of_the_work_are_the_callers(error: BaseException) -> None:
+    def make() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        undisturbed(make)
+    assert caught.value is error
+
+
+def test_python_ends_when_the_work_has_ended() -> None:
+    slow = """
+import signal, time
+from idgraph.runtime.interrupts import undisturbed
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupted)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    undisturbed(lambda: (time.sleep(1.5), print("worked", flush=True)))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", slow], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "worked"]), done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from idgraph.loading import LOADING, NEVER, keeping, load
+from idgraph.loading import LOADING, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,34 +50,3 @@ def test_a_load_waits_for_the_thread_that_loads() -> None:
         assert other.is_alive() and not loaded
     other.join(60)
     assert loaded == ["idgraph.display"]
-
-
-def test_full_collections_wait_for_one_call_at_a_time() -> None:
-    """Calls of several threads that overlap for hours would put them off for hours."""
-    before, met = gc.get_threshold(), threading.Barrier(2)
-    first_left = threading.Event()
-    seen: dict[str, int] = {}
-
-    def late() -> None:
-        met.wait()
-        with keeping():
-            seen["both"] = gc.get_threshold()[2]
-            met.wait()
-            first_left.wait(30)
-            seen["alone"] = gc.get_threshold()[2]
-
-    other = threading.Thread(target=late)
-    other.start()
-    with keeping():
-        met.wait()
-        met.wait()
-    first_left.set()
-    other.join()
-    assert seen == {"both": NEVER, "alone": before[2]} and gc.get_threshold() == before
-
-
-def test_an_error_lets_full_collections_go_on() -> None:
-    before = gc.get_threshold()
-    with pytest.raises(ZeroDivisionError), keeping():
-        _ = 1 // 0
-    assert gc.get_threshold() == before
