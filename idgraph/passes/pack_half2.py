@@ -4,16 +4,21 @@ The GPU multiplies, adds and rounds such pairs in one instruction, where element
 rounded and narrowed again. A pair result equals the element-wise one, which rounds a float32 result: products and sums
 of two such floats, rounded to 24 bits first and to 11 or 8 then, are what one rounding gives (24 >= 2 * 11 + 2, S. A.
 Figueroa, When is double rounding innocuous?, 1995); only a bfloat16 product below 2**-126 may differ, in its last bit.
+
+An operation that has no form for pairs computes in float32; its two results are rounded into one word, and whoever
+needs them reads its halves. Those are the values that nothing but the words of one store is computed from (`mates`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import defined_once, in_lanes
+from idgraph.kernel.defuse import defined_once, in_lanes, locals_read
 from idgraph.kernel.ir import (
     Checked,
     Compute,
@@ -71,7 +76,8 @@ def _is_short(dtype: DType) -> bool:
 
 def _level(given: Sequence[Stmt]) -> list[Stmt]:
     body: list[Stmt] = [replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, Checked)) else s for s in given]
-    pairs = _Pairs(defined_once(body))
+    defined = defined_once(body)
+    pairs = _Pairs(defined, mates(body, defined))
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, VectorStore) and _is_short(s.buffer.dtype) and all(isinstance(v, Local) for v in s.values):
@@ -89,21 +95,25 @@ class _Pairs:
     """Words of the pairs that are wanted, with the statements that make them."""
 
     defined: dict[str, Stmt]
+    mates: dict[str, str]
     known: dict[tuple[str, str], Local | None] = field(default_factory=dict[tuple[str, str], "Local | None"])
     wanted: set[str] = field(default_factory=set[str])
     made: list[Stmt] = field(default_factory=list[Stmt])
     floats: set[str] = field(default_factory=set[str])  # values before their rounding that are made already
+    halves: dict[str, Local] = field(default_factory=dict[str, Local])
 
     def flush(self) -> list[Stmt]:
         made, self.made = self.made, []
         return made
 
     def stored(self, a: Local, b: Local, dtype: DType) -> Local:
-        """The word of two values that are stored side by side."""
+        """The word of two values that are stored side by side, or computed for such."""
         word = self.word(a, b, dtype)
         if word is None:
             word = Local(f"{a.name}_{b.name}_p", dtype)
-            self.made.append(PairCompute(word, "pack", (self.unrounded(a, dtype), self.unrounded(b, dtype))))
+            of = self.unrounded(a, b, dtype)
+            self.made.append(PairCompute(word, "pack", of))
+            self.known[a.name, b.name] = word
         return word
 
     def word(self, a: Local, b: Local, dtype: DType) -> Local | None:
@@ -125,7 +135,7 @@ class _Pairs:
         for p, q in zip(x.operands, y.operands, strict=True):
             if not (isinstance(p, Local) and isinstance(q, Local) and p.dtype == q.dtype == dtype):
                 return None
-            word = self.word(p, q, dtype)
+            word = self.stored(p, q, dtype) if self.mates.get(p.name) == q.name else self.word(p, q, dtype)
             if word is None:
                 return None
             words.append(word)
@@ -143,8 +153,26 @@ class _Pairs:
         self.made.append(PairCompute(made, f"pick_{'lh'[i % 2]}{'lh'[k % 2]}", (a, b)))
         return made
 
-    def unrounded(self, a: Local, dtype: DType) -> Local:
-        """A value that packing rounds to the same: the float32 one before its own rounding, where that is known."""
+    def unrounded(self, a: Local, b: Local, dtype: DType) -> tuple[Local, Local]:
+        """Two values that packing rounds to the same: float32 ones before their own rounding, where those are known."""
+        x, y = self.defined.get(a.name), self.defined.get(b.name)
+        if self.mates.get(a.name) == b.name and isinstance(x, Compute) and isinstance(y, Compute):
+            for p, q in zip(x.operands, y.operands, strict=False):
+                if isinstance(p, Local) and isinstance(q, Local) and self.mates.get(p.name) == q.name:
+                    self.split(p, q, dtype)
+        return self.float_of(a, dtype), self.float_of(b, dtype)
+
+    def split(self, p: Local, q: Local, dtype: DType) -> None:
+        """Two values as halves of the word that they are rounded into."""
+        if p.name in self.halves:
+            return
+        word = self.stored(p, q, dtype)
+        for x, high in ((p, False), (q, True)):
+            self.halves[x.name] = Local(f"{x.name}_h", dtype)
+            self.made.append(Half(self.halves[x.name], word, high))
+
+    def float_of(self, a: Local, dtype: DType) -> Local:
+        """The float32 value that ``a`` is rounded from; itself where that is not known."""
         x = self.defined.get(a.name)
         if not isinstance(x, Compute) or a.dtype != dtype:
             return a
@@ -154,7 +182,8 @@ class _Pairs:
         made = Local(f"{a.name}_f", "float32")
         if made.name not in self.floats:
             self.floats.add(made.name)
-            self.made.append(replace(x, local=made))
+            operands = tuple(self.halves.get(o.name, o) if isinstance(o, Local) else o for o in x.operands)
+            self.made.append(replace(x, local=made, operands=operands))
         return made
 
     def load(self, s: Stmt) -> list[Stmt]:
@@ -169,3 +198,75 @@ class _Pairs:
 def _word_of(s: VectorLoad, n: int) -> Local:
     first = s.locals[n - n % 2]
     return Local(f"{first.name}_p", first.dtype)
+
+
+def mates(body: Sequence[Stmt], defined: Mapping[str, Stmt]) -> dict[str, str]:
+    """16-bit floats that are computed side by side: of each low one the high one, by name.
+
+    Two values are mates where whatever reads the one is a store beside the other, or computes a value whose mate reads
+    the other at the same place: nothing else needs either of them alone.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: bfloat16[64] input "x"
+    ...   buffer y: bfloat16[64] output "y"
+    ...   for i < 32:
+    ...     lanes:
+    ...       (a: bfloat16, b: bfloat16) = x[i*2; 2]
+    ...       c: bfloat16 = exp(a)
+    ...       d: bfloat16 = exp(b)
+    ...       e: bfloat16 = tanh(c)
+    ...       f: bfloat16 = tanh(d)
+    ...       y[i*2; 2] = (e, f)
+    ... ''')
+    >>> inner = k.body[0].body[0].body
+    >>> mates(inner, defined_once(inner))
+    {'e': 'f', 'c': 'd'}
+    """
+    readers = defaultdict[str, list[Stmt]](list)
+    for s in walk(tuple(body)):
+        for name in locals_read(s):
+            readers[name].append(s)
+    found: dict[str, str] = {}
+    lows: dict[str, str] = {}
+    for s in reversed(body):
+        if isinstance(s, Compute) and _is_short(s.local.dtype) and s.local.name not in lows:
+            mate = _mate(s.local, readers, defined, found, lows)
+            if mate is not None:
+                found[s.local.name], lows[mate] = mate, s.local.name
+    return found
+
+
+def _mate(
+    p: Local,
+    readers: Mapping[str, Sequence[Stmt]],
+    defined: Mapping[str, Stmt],
+    found: Mapping[str, str],
+    lows: Mapping[str, str],
+) -> str | None:
+    """The value that all that reads ``p`` has beside it, where nothing else reads that one."""
+    beside = set[str]()
+    for s in readers[p.name]:
+        if isinstance(s, VectorStore):
+            one, other = s.values[::2], s.values[1::2]
+        elif isinstance(s, Compute) and s.local.name in found:
+            one, other = s.operands, cast(Compute, defined[found[s.local.name]]).operands
+        else:
+            return None
+        if p in other or len(one) != len(other):
+            return None
+        both = [q for o, q in zip(one, other, strict=True) if o == p]
+        beside |= {q.name if isinstance(q, Local) and q.dtype == p.dtype else "" for q in both}
+    q = beside.pop() if len(beside) == 1 else ""
+    if not isinstance(defined.get(q), Compute) or q in found or q in lows:
+        return None
+    expected = {id(s) for s in readers[p.name]}
+    return q if all(id(_low(s, defined, lows)) in expected for s in readers[q]) else None
+
+
+def _low(s: Stmt, defined: Mapping[str, Stmt], lows: Mapping[str, str]) -> Stmt | None:
+    """What reads the low value where ``s`` reads the high one."""
+    if isinstance(s, VectorStore):
+        return s
+    return defined.get(lows.get(s.local.name, "")) if isinstance(s, Compute) else None

@@ -7,11 +7,12 @@ the address. The range follows from the arithmetic, with room for every rounding
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import TRUE, Expr, simplify, symbol
-from idgraph.kernel.defuse import all_sets, rewritten
+from idgraph.kernel.defuse import all_sets, rewritten, sets
 from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Let, Loop, Single, Stmt, walk
 from idgraph.passes.value_ranges import Range, Ranges
 
@@ -57,7 +58,8 @@ def with_proved_checks(kernel: Kernel) -> Kernel:
     if not checks:
         return kernel
     found: Found = {}
-    _collect(kernel.body, Ranges(), found)
+    times = Counter(name for s in walk(kernel.body) for name in sets(s))
+    _collect(kernel.body, Ranges(), found, frozenset(n for n, count in times.items() if count == 1))
     known = {n: symbol(n, int(r.lo), int(r.hi)) for n, r in found.items() if r is not None}
     proved = {c for c in checks if c.names & known.keys() and simplify(_narrowed(c, known)) is TRUE}
     if not proved:
@@ -66,17 +68,24 @@ def with_proved_checks(kernel: Kernel) -> Kernel:
     return replace(kernel, body=_without(kernel.body, proved, used))
 
 
-def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found) -> None:
-    """Bring ``found``, the ranges of index variables, and ``ranges`` up to date behind the statements of ``body``."""
+def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset[str]) -> None:
+    """Bring ``found``, the ranges of index variables, and ``ranges`` up to date behind the statements of ``body``.
+
+    A variable of ``once``, which one statement sets, has the value of that statement wherever it has one: its range is
+    also that of readers behind the condition under which it is set.
+    """
     for s in body:
         match s:
             case Loop() if s.extent == 1:
-                _collect(s.body, ranges, found)
+                _collect(s.body, ranges, found, once)
             case Loop() | If() | Single() | Lanes() | Checked():
                 changed = all_sets((s,))
                 for name in changed:
                     ranges.known.pop(name, None)
-                _collect(s.body, ranges.without(changed), found)
+                inner = ranges.without(changed)
+                _collect(s.body, inner, found, once)
+                if isinstance(s, If | Checked):
+                    ranges.known |= {n: r for n in changed & once if (r := inner.known.get(n)) is not None}
             case Let(name, value):
                 r = ranges.of(value, "int64")
                 r = r if r is not None and not r.nan and r.within(-LIMIT, LIMIT) else None

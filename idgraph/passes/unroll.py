@@ -224,12 +224,11 @@ class Expansion:
     def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
         made: list[Stmt] = []
-        for s in body:
+        flat, once = spliced(body)
+        if once:
+            lanes = [Lane(lane.numbers, {**lane.values, **once}, lane.lets, lane.facts) for lane in lanes]
+        for s in flat:
             match s:
-                case Loop() if _is_single(s):
-                    at = {symbol(s.var, 0, 0): 0}
-                    once = [Lane(lane.numbers, {**lane.values, **at}, lane.lets, lane.facts) for lane in lanes]
-                    made += self.expand(s.body, once, depths)
                 case Loop():
                     var = symbol(s.var, 0, s.extent - 1)
                     inner = [
@@ -331,6 +330,43 @@ class Expansion:
             made += inner if decided == TRUE else [If(decided, tuple(inner))]
         depths.update(after)
         return made
+
+
+def spliced(body: Sequence[Stmt]) -> tuple[list[Stmt], dict[Expr, int]]:
+    """``body`` with the statements of loops of one step in the place of those loops, and the values of their variables;
+    neighbouring tests of one condition are one then, so that code behind one of them knows what is computed in front.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 64:
+    ...     if i < 20:
+    ...       t: float32 = mul(2.0, 3.0)
+    ...     for j < 1:
+    ...       if i < 20:
+    ...         y[i + j] = t
+    ... ''')
+    >>> flat, values = spliced(k.body[0].body)
+    >>> len(flat), len(flat[0].body), values
+    (1, 2, {j: 0})
+    """
+    made: list[Stmt] = []
+    values: dict[Expr, int] = {}
+    for s in body:
+        if isinstance(s, Loop) and _is_single(s):
+            inner, more = spliced(s.body)
+            values |= {symbol(s.var, 0, 0): 0, **more}
+        else:
+            inner = [s]
+        for x in inner:
+            at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Note)), -1)
+            last = made[at] if at >= 0 else None
+            if isinstance(x, If) and isinstance(last, If) and last.condition == x.condition:
+                made[at:] = [replace(x, body=(*last.body, *made[at + 1 :], *x.body))]
+            else:
+                made.append(x)
+    return made, values
 
 
 def _operand_in_lane(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:

@@ -32,6 +32,7 @@ HALF_LINE = 4  # the same of half a line, which is what memory gives at a time
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
+AGAIN = 16  # reads of an element, in the mean, that find it in a cache
 PIECES = (3, 4, 5, 6, 7)  # of 16 bytes that each thread of whole warps takes of a row, the best first
 MORE_HELD = 40  # elements of a row that a thread of half as many takes instead, where fewer threads are idle
 
@@ -89,11 +90,11 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     if config.threads and threads > config.threads:
         threads = config.threads
     fit = writes and not alone
-    if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(columns):
+    if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(space, columns):
         threads *= 2
-    if fit and threads > BLOCK and _is_short(columns) and _fuller(count, lanes, threads):
+    if fit and threads > BLOCK and _is_short(space, columns) and _fuller(count, lanes, threads):
         threads //= 2
-    if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(columns):
+    if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(space, columns):
         once = sum(map(reduces, space.labels)) == 1
         threads = _whole_warps(count, lanes, once) or threads
     threads = _uncut(space, count, lanes, threads)
@@ -107,6 +108,8 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     while block < most and (rows is None or block < rows):
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
+    if side > 1 and _from_cache(space, columns, rows, count):
+        threads = min(threads, LINE_THREADS)
     if side > 1:
         block = max(1, BLOCK // threads)
         return Shape(
@@ -161,23 +164,34 @@ def _operands(t: Tensor) -> Iterable[Tensor]:
     return t.definition.inputs if t.definition is not None else ()
 
 
-def _is_short(columns: Iterable[Tensor]) -> bool:
-    """Whether all inputs that ``columns`` are made of have 16 bits or fewer.
+def _is_short(space: Space, columns: Iterable[Tensor]) -> bool:
+    """Whether all inputs that ``columns`` are made of have 16 bits or fewer; one number a row may have more.
 
     A row of wider ones is not always held in registers; what each pass reads again must then stay in the cache, which
     more threads at a time crowd.
     """
+    return all(item_size(t.dtype) <= SHORT_BYTES for t in _stored(space, columns))
+
+
+def _from_cache(space: Space, columns: Iterable[Tensor], rows: int | None, count: int) -> bool:
+    """Whether the rows read each element of their inputs again and again (distances between all pairs of rows): then
+    their loads wait for a cache only, and fewer threads, of more columns each, exchange fewer partial sums."""
+    elements = [product_of(tuple(d.extent for d in t.axes)) for t in _stored(space, columns)]
+    known = [n for n in elements if n is not None]
+    return rows is not None and 0 < len(known) == len(elements) and sum(known) * AGAIN <= rows * count
+
+
+def _stored(space: Space, columns: Iterable[Tensor]) -> set[Tensor]:
+    """The inputs that ``columns`` are made of, but for those that have one number a row."""
     seen: set[Tensor] = set()
     stack = list(columns)
     while stack:
         t = stack.pop()
-        if t in seen:
+        if t in seen or (space.is_row(t) and not reduces(t)):
             continue
         seen.add(t)
-        if t.definition is None and item_size(t.dtype) > SHORT_BYTES:
-            return False
         stack += t.definition.inputs if t.definition is not None else ()
-    return True
+    return {t for t in seen if t.definition is None}
 
 
 def _across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:

@@ -24,6 +24,7 @@ from idgraph.kernel.ir import (
     Local,
     Loop,
     Number,
+    PairCompute,
     Store,
     VectorLoad,
     VectorStore,
@@ -110,6 +111,31 @@ def _pairwise(dtype: str) -> ig.Fusion:
     return f
 
 
+def _stored_between(dtype: str) -> ig.Fusion:
+    """A value between two functions is an output as well, and one is read in both halves of a word."""
+    f = ig.Fusion("between")
+    x = f.input("x", shape=(3, 32), dtype=dtype)
+    e = f.output(ig.exp(x * 0.3))
+    t = ig.tanh(e)
+    f.output(t * ig.sigmoid(t))
+    f.output(ig.flatten(ig.stack([ig.tanh(x[:, 1::2]), ig.exp(x[:, ::2])], dim=-1), 1) * ig.cos(x))
+    return f
+
+
+def _between(dtype: str) -> dict[str, Callable[[], ig.Fusion]]:
+    """Functions whose values between are rounded as well."""
+
+    def one(build: Callable[[ig.Tensor], ig.Tensor]) -> Callable[[], ig.Fusion]:
+        return lambda: _one(build, (3, 32), dtype)
+
+    return {
+        f"functions of products {dtype}": one(lambda x: x * ig.sigmoid(x * 1.702)),
+        f"products of functions {dtype}": one(lambda x: ig.tanh(x[:, :16]) * ig.sigmoid(x[:, 16:])),
+        f"a chain of functions {dtype}": one(lambda x: ig.cos(ig.tanh(ig.sin(x) + 0.3) / 0.7)),
+        f"values between that are stored {dtype}": lambda: _stored_between(dtype),
+    }
+
+
 SHORT: dict[str, Callable[[], ig.Fusion]] = {
     "rope bf16": lambda: _rope("bfloat16"),
     "rope f16": lambda: _rope("float16"),
@@ -125,6 +151,8 @@ SHORT: dict[str, Callable[[], ig.Fusion]] = {
     "abs, sub and exp bf16": lambda: _one(lambda x: ig.exp(x - ig.abs(x)) * x, (3, 16), "bfloat16"),
     "a number times f16": lambda: _one(lambda x: x * 0.3 - x, (3, 16), "float16"),
     "shift by one bf16": lambda: _one(lambda x: ig.pad(x[:, 1:], (0, 1)) + x, (3, 16), "bfloat16"),
+    **_between("bfloat16"),
+    **_between("float16"),
     "padded halves f16": lambda: _one(lambda x: ig.pad(x, (4, 4)) * 2.0, (3, 24), "float16"),
 }
 CASES: dict[str, Callable[[], ig.Fusion]] = {
@@ -186,6 +214,17 @@ def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     lines = [line.split()[0] for line in ptx[ptx.index("{") :].splitlines() if line.startswith("\t") and ";" in line]
     assert len(lines) < most and not [op for op in lines if op.startswith("cvt.rn")]
     assert [sum(op.startswith(f"{way}.global.v4") for op in lines) for way in ("ld", "st")] == [8, 2]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_values_between_are_rounded_in_pairs(dtype: str) -> None:
+    """One instruction rounds two of them; a function that has no form for pairs reads the halves of the word."""
+    f = SHORT[f"functions of products {dtype}"]()
+    ig.schedule.auto(f)
+    statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
+    assert not [s for s in statements if isinstance(s, Compute) and s.local.dtype == dtype]
+    packed = [s for s in statements if isinstance(s, PairCompute)]
+    assert sum(s.op == "pack" for s in packed) == 2 * sum(s.op == "mul" for s in packed) > 0
 
 
 @pytest.mark.parametrize("way", ["unroll", "vectorize"])

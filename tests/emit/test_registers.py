@@ -12,6 +12,7 @@ import idgraph as ig
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.runtime import Program, compile_ptx
+from idgraph.runtime.cache_keys import most_threads
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import NORMS, rows, weighted_norm
@@ -116,3 +117,18 @@ def test_what_the_row_writes_is_no_value_to_keep() -> None:
     x = arrays(f)
     name = f.outputs[0].name
     np.testing.assert_allclose(on_cpu.run(x)[name], evaluate(f, x)[name], rtol=4e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "bound"), [(65536, ".maxntid 1024, 1, 1"), (512, None)])
+def test_every_block_has_registers_enough(columns: int, bound: str | None, tmp_path: Path) -> None:
+    """A block of 1 024 threads of 66 registers cannot be launched: the assembler is told of more threads than 256."""
+    f = ig.Fusion("deviation")
+    x = f.input("x", shape=(256, columns))
+    away = x - ig.mean(x, 1, keepdim=True)
+    f.output(ig.sqrt(ig.sum(away * away, 1)))
+    ig.schedule.auto(f)
+    p = ig.emit(f, target="cuda")
+    (kernel,) = p.kernels
+    (ptx,) = compile_ptx(p)
+    assert re.findall(r"\.maxntid .*", ptx) == ([] if bound is None else [bound])
+    assert used_registers(ptx, tmp_path / "kernel.ptx") * most_threads(kernel) <= 1 << 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.kernel.ir import Checked, Compute, Load, walk
+from idgraph.kernel.ir import Checked, Compute, If, Load, walk
 from idgraph.passes.prove_checks import with_proved_checks
 from idgraph.passes.short_ints import with_short_ints
 from idgraph.passes.value_ranges import Ranges
@@ -211,3 +212,41 @@ kernel k():
 """
     assert "near_int" in str(with_short_ints(ig.kernel.parse(text.replace("OUT", "int8"))))
     assert "near_int" not in str(with_short_ints(ig.kernel.parse(text.replace("OUT", "int64"))))
+
+
+def test_what_is_computed_under_a_condition_has_its_range_behind_it() -> None:
+    """A block that has fewer points than threads tests each of them; one statement sets the index."""
+    text = """
+kernel k():
+  where a in _, _
+  buffer x: float32[7] input "x"
+  buffer y: float32[10] output "y"
+  for r < 12:
+    if r < 10:
+      t: int64 = cast({r})
+      u: int64 = minimum(t, 6)
+    if r < 10:
+      let a = u
+      check (a >= 0) & (a < 7), of a, site "x", axis 0, extent 7, index "i", in "y", at "f.py:1":
+        v: float32 = x[a]
+        y[r] = v
+"""
+    assert "check" not in str(with_proved_checks(ig.kernel.parse(text)))
+    again = text.replace(
+        "    if r < 10:\n      let", "    if r < 3:\n      u: int64 = cast({r + 7})\n    if r < 10:\n      let"
+    )
+    assert "check" in str(with_proved_checks(ig.kernel.parse(again)))
+
+
+@pytest.mark.parametrize("size", [(7, 9), (237, 31), (50, 13)])
+def test_a_resize_to_any_size_tests_its_end_and_nothing_else(size: tuple[int, int]) -> None:
+    """What all lanes compute stands behind one test of the end, not behind one for each tensor between."""
+    torch = pytest.importorskip("torch")
+    resize = partial(torch.nn.functional.interpolate, size=size, mode="bilinear", align_corners=True)
+    (segment,) = ig.from_torch(resize, (torch.empty(2, 3, 10, 12),)).segments
+    assert segment.fusion is not None
+    ig.schedule.auto(segment.fusion)
+    for kernel in ig.emit(segment.fusion, "cuda").kernels:
+        assert not [s for s in walk(kernel.body) if isinstance(s, Checked)]
+        tests = [s.condition for s in walk(kernel.body) if isinstance(s, If)]
+        assert len(tests) == len(set(tests)), kernel

@@ -490,3 +490,25 @@ def test_threads_that_a_row_leaves_few_of_idle(columns: int, dtype: Any, threads
     (kernel,) = ig.emit(f, "cuda").kernels
     assert [int(e) for e in kernel.launch["threadIdx.x"]] == [threads]
     assert "kept0" in sources(f, "cuda")[0]
+
+
+def test_one_number_a_row_of_more_bits_does_not_change_the_threads() -> None:
+    f = ig.Fusion("weight norm")
+    v, g = f.input("v", shape=(8192, 4608), dtype="bfloat16"), f.input("g", shape=(8192, 1))
+    x = ig.cast(v, "float32")
+    f.output(ig.cast(x * (g / ig.sqrt(ig.sum(x * x, 1, keepdim=True))), "bfloat16"))
+    ig.schedule.auto(f)
+    (kernel,) = ig.emit(f, "cuda").kernels
+    assert [int(e) for e in kernel.launch["threadIdx.x"]] == [192]
+
+
+@pytest.mark.parametrize(("rows_", "threads"), [((512, 2048), 8), ((16384, 1), 16)])
+def test_rows_that_come_from_a_cache_have_few_threads(rows_: tuple[int, int], threads: int) -> None:
+    """Distances of all pairs read each element again and again, where the loads of a sum wait for memory."""
+    m, n = rows_
+    f = ig.Fusion("distances")
+    a, b = f.input("a", shape=(m, 1, 64)), f.input("b", shape=(1, n, 64))
+    f.output(ig.sum(ig.abs(a - b), 2))
+    ig.schedule.auto(f)
+    (kernel,) = ig.emit(f, "cuda").kernels
+    assert [int(e) for e in kernel.launch["threadIdx.x"]] == [threads]

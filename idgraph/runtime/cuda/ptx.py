@@ -13,13 +13,15 @@ import numpy.typing as npt
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.cache_keys import cache_of, kernel_key
+from idgraph.runtime.cache_keys import cache_of, kernel_key, most_threads
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.names import namespace
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.runtime.executable import Executable
 from idgraph.runtime.functions import function_of
 from idgraph.runtime.interrupts import told, undisturbed
+
+FREE_THREADS = 256  # of a block: as many have registers enough, however many each takes (65 536 and 255)
 
 
 def kernel_functions(program: Executable, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def compile_ptx(program: Executable, *, checked: bool = False, cc: tuple[int, in
             functions.update(kernel_functions(program, checked, cc))
         flat = [np.empty(0, storage_dtype(b.dtype)) for b in kernel.buffers]
         fault = [np.empty(0, np.int64)] if checked else []
-        return ptx_of(functions[kernel.name], [*flat, *(0 for _ in kernel.scalars), *fault], cc)
+        return bounded(ptx_of(functions[kernel.name], [*flat, *(0 for _ in kernel.scalars), *fault], cc), kernel)
 
     kept = cache_of(program)
     if kept is None:
@@ -59,6 +61,24 @@ def compile_ptx(program: Executable, *, checked: bool = False, cc: tuple[int, in
         found = [kept.text(kernel_key(program, k, checked, cc), partial(make, k)) for k in program.plan.kernels]
     program.texts[checked, cc] = tuple(found)
     return found
+
+
+def bounded(ptx: str, kernel: Kernel) -> str:
+    """PTX that tells the assembler how many threads a block has, where it might give each more registers than a
+    processor has for all of them: such a block cannot be launched.
+
+    >>> from idgraph.arith import as_expr
+    >>> k = Kernel("k", (), (), (), {"threadIdx.x": (as_expr(1024),), "blockIdx.x": (as_expr(7),)})
+    >>> print(bounded(".visible .entry k(.param .u64 a)\\n{ret;}", k))
+    .visible .entry k(.param .u64 a)
+    .maxntid 1024, 1, 1
+    {ret;}
+    """
+    threads = most_threads(kernel)
+    if threads <= FREE_THREADS:
+        return ptx
+    head, body = ptx[: (at := ptx.index("{", ptx.index(".entry")))].rstrip(), ptx[at:]
+    return f"{head}\n.maxntid {threads}, 1, 1\n{body}"
 
 
 def ptx_of(function: Callable[..., Any], given: Sequence[npt.NDArray[Any] | int], cc: tuple[int, int]) -> str:
