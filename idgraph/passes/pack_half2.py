@@ -266,7 +266,7 @@ def _mate(
 
 
 def _low(s: Stmt, defined: Mapping[str, Stmt], lows: Mapping[str, str]) -> Stmt | None:
-    """What reads the low value where ``s`` reads the high one."""
+    """The statement that reads the low value where ``s`` reads the high one."""
     if isinstance(s, VectorStore):
         return s
     return defined.get(lows.get(s.local.name, "")) if isinstance(s, Compute) else None
