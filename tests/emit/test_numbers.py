@@ -42,6 +42,18 @@ def test_rounding_of_half_types(name: str) -> None:
     assert same([compiled(v) for v in x], wanted)
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_a_product_with_a_number_is_a_float32_first(name: str) -> None:
+    """It has more bits than a float32: rounded at once, one product in forty is another."""
+    words = np.arange(2**16, dtype=np.uint16)
+    kind = np.float16 if name == "f16" else ml_dtypes.bfloat16
+    with np.errstate(all="ignore"):
+        x = words.view(kind).astype(np.float32)
+        wanted = (x * np.float32(0.7)).astype(kind).astype(np.float32)
+    number = scalars.f32(0.7)
+    assert same([getattr(scalars, name)(float(v) * number) for v in x], wanted)
+
+
 def test_every_half_loads() -> None:
     words = np.arange(2**16, dtype=np.uint16)
     names = cpu.namespace()
