@@ -1,8 +1,10 @@
-"""Grids: how many blocks a device counts along x, y and z, and the shape of a grid for more blocks than x counts."""
+"""Grids: how many blocks a device counts along x, y and z, the shape of a grid for more blocks than x counts, and the
+threads of a block."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Final
 
 from idgraph.arith import Expr, as_expr, ceildiv, interval, maximum
@@ -60,3 +62,15 @@ def grid_exprs(blocks: Expr) -> tuple[Expr, Expr, Expr]:
     z = maximum(one, ceildiv(y, as_expr(GPU.limits[Y])))
     y = maximum(one, ceildiv(y, z))
     return maximum(one, ceildiv(blocks, y * z)), y, z
+
+
+def most_threads(launch: Mapping[str, Sequence[Expr]]) -> int:
+    """The threads of a block, or the most that a block may have where their number is a symbol's.
+
+    >>> most_threads({"threadIdx.x": (as_expr(64), as_expr(32)), "threadIdx.y": (as_expr(4),)})
+    256
+    """
+    extents = [found for dim, found in launch.items() if dim.startswith("threadIdx")]
+    if any(not n.is_const for e in extents for n in e):
+        return GPU.max_threads
+    return prod(max(1, *(int(n) for n in e)) for e in extents)

@@ -6,7 +6,7 @@ of two such floats, rounded to 24 bits first and to 11 or 8 then, are what one r
 Figueroa, When is double rounding innocuous?, 1995); only a bfloat16 product below 2**-126 may differ, in its last bit.
 
 An operation that has no form for pairs computes in float32; its two results are rounded into one word, and whoever
-needs them reads its halves. Those are the values that nothing but the words of one store is computed from (`mates`).
+needs them reads its halves. Those are the values that nothing but the words of one store is computed from (`_mates`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _is_short(dtype: DType) -> bool:
 def _level(given: Sequence[Stmt]) -> list[Stmt]:
     body: list[Stmt] = [replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, Checked)) else s for s in given]
     defined = defined_once(body)
-    pairs = _Pairs(defined, mates(body, defined))
+    pairs = _Pairs(defined, _mates(body, defined))
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, VectorStore) and _is_short(s.buffer.dtype) and all(isinstance(v, Local) for v in s.values):
@@ -200,29 +200,11 @@ def _word_of(s: VectorLoad, n: int) -> Local:
     return Local(f"{first.name}_p", first.dtype)
 
 
-def mates(body: Sequence[Stmt], defined: Mapping[str, Stmt]) -> dict[str, str]:
+def _mates(body: Sequence[Stmt], defined: Mapping[str, Stmt]) -> dict[str, str]:
     """16-bit floats that are computed side by side: of each low one the high one, by name.
 
     Two values are mates where whatever reads the one is a store beside the other, or computes a value whose mate reads
     the other at the same place: nothing else needs either of them alone.
-
-    >>> import idgraph as ig
-    >>> k = ig.kernel.parse('''
-    ... kernel k():
-    ...   buffer x: bfloat16[64] input "x"
-    ...   buffer y: bfloat16[64] output "y"
-    ...   for i < 32:
-    ...     lanes:
-    ...       (a: bfloat16, b: bfloat16) = x[i*2; 2]
-    ...       c: bfloat16 = exp(a)
-    ...       d: bfloat16 = exp(b)
-    ...       e: bfloat16 = tanh(c)
-    ...       f: bfloat16 = tanh(d)
-    ...       y[i*2; 2] = (e, f)
-    ... ''')
-    >>> inner = k.body[0].body[0].body
-    >>> mates(inner, defined_once(inner))
-    {'e': 'f', 'c': 'd'}
     """
     readers = defaultdict[str, list[Stmt]](list)
     for s in walk(tuple(body)):

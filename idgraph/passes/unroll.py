@@ -37,6 +37,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import single
 from idgraph.kernel.value_numbers import Values
+from idgraph.passes.merge_tests import joined_tests
 
 MAX_LANES = 64
 MAX_SIDES = 2  # nested conditions by which code is split
@@ -351,22 +352,16 @@ def spliced(body: Sequence[Stmt]) -> tuple[list[Stmt], dict[Expr, int]]:
     >>> len(flat), len(flat[0].body), values
     (1, 2, {j: 0})
     """
-    made: list[Stmt] = []
+    flat: list[Stmt] = []
     values: dict[Expr, int] = {}
     for s in body:
         if isinstance(s, Loop) and _is_single(s):
             inner, more = spliced(s.body)
+            flat += inner
             values |= {symbol(s.var, 0, 0): 0, **more}
         else:
-            inner = [s]
-        for x in inner:
-            at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Note)), -1)
-            last = made[at] if at >= 0 else None
-            if isinstance(x, If) and isinstance(last, If) and last.condition == x.condition:
-                made[at:] = [replace(x, body=(*last.body, *made[at + 1 :], *x.body))]
-            else:
-                made.append(x)
-    return made, values
+            flat.append(s)
+    return joined_tests(flat), values
 
 
 def _operand_in_lane(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:

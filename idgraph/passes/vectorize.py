@@ -13,7 +13,6 @@ from idgraph.kernel.defuse import (
     all_sets,
     everywhere,
     in_lanes,
-    names,
     rewritten,
     unchanged,
     unwritten,
@@ -23,13 +22,11 @@ from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
     Checked,
-    Declare,
     If,
     Kernel,
     Let,
     Load,
     Local,
-    Note,
     Purpose,
     Stmt,
     Store,
@@ -110,57 +107,6 @@ def with_vector_stores(kernel: Kernel) -> Kernel:
           y[i*2; 2] = (a, b)
     """
     return replace(kernel, body=in_lanes(kernel.body, _join_stores))
-
-
-def with_joined_tests(kernel: Kernel) -> Kernel:
-    """merge_tests: neighbouring tests of one condition in lanes as one.
-
-    >>> import idgraph as ig
-    >>> k = ig.kernel.parse('''
-    ... kernel k():
-    ...   buffer y: float32[64] output "y"
-    ...   for i < 32:
-    ...     lanes:
-    ...       if i < 20:
-    ...         y[i*2] = 1.0
-    ...       if i < 20:
-    ...         y[i*2 + 1] = 2.0
-    ... ''')
-    >>> print(with_joined_tests(k))
-    kernel k():
-      buffer y: float32[64] output "y"
-      for i < 32:
-        lanes:
-          if i < 20:
-            y[i*2] = 1.0
-            y[i*2 + 1] = 2.0
-    """
-    return replace(kernel, body=in_lanes(kernel.body, _join_conditions))
-
-
-def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
-    """Neighbouring tests of one condition as one; comments and first values that stand between them move in front."""
-    made: list[Stmt] = []
-    for s in body:
-        if isinstance(s, Checked):
-            s = replace(s, body=tuple(_join_conditions(s.body)))
-        if isinstance(s, If):
-            s = replace(s, body=tuple(_join_conditions(s.body)))
-            at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], (Note, Declare))), -1)
-            last = made[at] if at >= 0 else None
-            between = {d.name for d in made[at + 1 :] if isinstance(d, Declare)}
-            if isinstance(last, If) and last.condition == s.condition and not between & _touched(last.body):
-                first_values = [d for d in made[at + 1 :] if isinstance(d, Declare)]
-                notes = [n for n in made[at + 1 :] if isinstance(n, Note)]
-                joined = replace(s, body=tuple(_join_conditions((*last.body, *notes, *s.body))))
-                made[at:] = [*first_values, joined]
-                continue
-        made.append(s)
-    return made
-
-
-def _touched(body: Sequence[Stmt]) -> set[str]:
-    return {name for s in walk(tuple(body)) for name in names(s)}
 
 
 class Places:

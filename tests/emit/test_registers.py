@@ -11,8 +11,8 @@ import pytest
 import idgraph as ig
 from idgraph.errors import EmitError
 from idgraph.ir import DType
+from idgraph.kernel.grids import most_threads
 from idgraph.runtime import Program, compile_ptx
-from idgraph.runtime.cache_keys import most_threads
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import NORMS, rows, weighted_norm
@@ -131,4 +131,4 @@ def test_every_block_has_registers_enough(columns: int, bound: str | None, tmp_p
     (kernel,) = p.kernels
     (ptx,) = compile_ptx(p)
     assert re.findall(r"\.maxntid .*", ptx) == ([] if bound is None else [bound])
-    assert used_registers(ptx, tmp_path / "kernel.ptx") * most_threads(kernel) <= 1 << 16
+    assert used_registers(ptx, tmp_path / "kernel.ptx") * most_threads(kernel.launch) <= 1 << 16

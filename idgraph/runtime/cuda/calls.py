@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache, partial
@@ -14,6 +15,7 @@ import numpy as np
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
+from idgraph.loading import load
 from idgraph.runtime.binding import Array, Env, Given, element_strides
 from idgraph.runtime.cuda.device_arrays import View, device_given, is_device
 from idgraph.runtime.cuda.driver import load_context
@@ -75,7 +77,7 @@ class DeviceArrays:
             return load_cuda().to_device(flat.copy_to_host()[at])
 
     def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
-        torch = _torch()
+        torch = _torch(load_it=True)
         if torch is None:
             raise EmitError(
                 f"input {t.name} lies in memory in another order than declared, and a device array is not copied",
@@ -109,9 +111,12 @@ class DeviceArrays:
 DEVICE_ARRAYS = DeviceArrays()
 
 
-def _torch() -> Any:
-    """torch, where it can use a device."""
+def _torch(*, load_it: bool = False) -> Any:
+    """torch, where it is loaded, or installed and asked for, and can use a device."""
     torch = sys.modules.get("torch")
+    if torch is None and load_it:
+        with contextlib.suppress(ImportError):
+            torch = load("torch")
     return torch if torch is not None and torch.cuda.is_available() else None
 
 

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
+from idgraph.kernel.grids import most_threads
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.cache_keys import cache_of, kernel_key, most_threads
+from idgraph.runtime.cache_keys import cache_of, kernel_key
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.names import namespace
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
@@ -65,7 +66,8 @@ def compile_ptx(program: Executable, *, checked: bool = False, cc: tuple[int, in
 
 def bounded(ptx: str, kernel: Kernel) -> str:
     """PTX that tells the assembler how many threads a block has, where it might give each more registers than a
-    processor has for all of them: such a block cannot be launched.
+    processor has for all of them: such a block cannot be launched. The product of the three numbers counts (PTX ISA,
+    performance-tuning directives), as in what nvcc makes of ``__launch_bounds__``.
 
     >>> from idgraph.arith import as_expr
     >>> k = Kernel("k", (), (), (), {"threadIdx.x": (as_expr(1024),), "blockIdx.x": (as_expr(7),)})
@@ -74,7 +76,7 @@ def bounded(ptx: str, kernel: Kernel) -> str:
     .maxntid 1024, 1, 1
     {ret;}
     """
-    threads = most_threads(kernel)
+    threads = most_threads(kernel.launch)
     if threads <= FREE_THREADS:
         return ptx
     head, body = ptx[: (at := ptx.index("{", ptx.index(".entry")))].rstrip(), ptx[at:]
