@@ -28,11 +28,14 @@ from idgraph.kernel.ir import (
     Store,
     VectorLoad,
     VectorStore,
+    walk,
 )
 from idgraph.kernel.value_numbers import Values
 from idgraph.lower.build import build_plan
 from idgraph.passes import table
+from idgraph.passes.dead_code import live
 from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.passes.pack_half2 import with_pairs
 from idgraph.passes.unroll import with_lanes
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
@@ -225,6 +228,28 @@ def test_values_between_are_rounded_in_pairs(dtype: str) -> None:
     assert not [s for s in statements if isinstance(s, Compute) and s.local.dtype == dtype]
     packed = [s for s in statements if isinstance(s, PairCompute)]
     assert sum(s.op == "pack" for s in packed) == 2 * sum(s.op == "mul" for s in packed) > 0
+
+
+def test_a_value_that_one_lane_needs_alone_is_computed_once() -> None:
+    """The exp of ``b`` is negated by itself: as half of a word it would be computed twice."""
+    k = ig.kernel.parse("""
+kernel k():
+  buffer x: bfloat16[64] input "x"
+  buffer y: bfloat16[64] output "y"
+  buffer z: bfloat16[32] output "z"
+  for i < 32:
+    lanes:
+      (a: bfloat16, b: bfloat16) = x[i*2; 2]
+      c: bfloat16 = exp(a)
+      d: bfloat16 = exp(b)
+      e: bfloat16 = tanh(c)
+      f: bfloat16 = tanh(d)
+      y[i*2; 2] = (e, f)
+      g: bfloat16 = neg(d)
+      z[i] = g
+""")
+    made = live(with_pairs(k))
+    assert [s.op for s in walk(made.body) if isinstance(s, Compute)] == ["exp", "exp", "tanh", "tanh", "neg"]
 
 
 @pytest.mark.parametrize("way", ["unroll", "vectorize"])

@@ -214,15 +214,15 @@ kernel k():
     assert "near_int" not in str(with_short_ints(ig.kernel.parse(text.replace("OUT", "int64"))))
 
 
-def test_what_is_computed_under_a_condition_has_its_range_behind_it() -> None:
-    """A block that has fewer points than threads tests each of them; one statement sets the index."""
-    text = """
+UNDER_A_CONDITION = """
 kernel k():
   where a in _, _
   buffer x: float32[7] input "x"
   buffer y: float32[10] output "y"
   for r < 12:
     if r < 10:
+      u: int64 = cast({r + 7})
+    if r < 3:
       t: int64 = cast({r})
       u: int64 = minimum(t, 6)
     if r < 10:
@@ -231,11 +231,13 @@ kernel k():
         v: float32 = x[a]
         y[r] = v
 """
-    assert "check" not in str(with_proved_checks(ig.kernel.parse(text)))
-    again = text.replace(
-        "    if r < 10:\n      let", "    if r < 3:\n      u: int64 = cast({r + 7})\n    if r < 10:\n      let"
-    )
-    assert "check" in str(with_proved_checks(ig.kernel.parse(again)))
+
+
+def test_what_one_statement_sets_under_a_condition_has_its_range_behind_it() -> None:
+    """A block that has fewer points than threads tests each of them, and an index is computed under the test."""
+    assert "check" in str(with_proved_checks(ig.kernel.parse(UNDER_A_CONDITION)))
+    once = UNDER_A_CONDITION.replace("    if r < 10:\n      u: int64 = cast({r + 7})\n", "").replace("r < 3", "r < 10")
+    assert "check" not in str(with_proved_checks(ig.kernel.parse(once)))
 
 
 @pytest.mark.parametrize("size", [(7, 9), (237, 31), (50, 13)])
