@@ -25,6 +25,7 @@ LEAST_THREADS = 4  # of a row that is read in parts
 WARP_COLUMNS = 24  # columns of each thread of a row that one warp takes: it waits for no other
 SOME_COLUMNS = 16  # the same of a few warps and 16-bit inputs, where no thread is idle: more loads are under way
 ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
+HELD_ACROSS = 32  # columns of one input that a thread of such a block holds at most
 ENOUGH = 3 << 15  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
 LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
 PROCESSORS = 128  # blocks that a large GPU has a processor for, nearly
@@ -59,8 +60,9 @@ class Shape:
         return (2 if self.across or self.rows > 1 or self.side > 1 else 1) + (self.side > 1)
 
 
-def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
-    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory.
+def shape_of(space: Space, writes: bool, config: KernelConfig = RULE, *, again: bool = False) -> Shape:
+    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory. A kernel that
+    ``writes`` over the columns after it has passed over them (``again``) may hold them.
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
     warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
@@ -70,7 +72,7 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
     count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
     if across:
-        return _across(space, rows, count, config)
+        return _held_across(space, rows, count, config) if writes and again else _across(space, rows, count, config)
     beside = 1 if writes or config.threads or config.rows else _beside(space, rows, count)
     if beside > 1:
         why = "rows of a few columns: several a thread, which lie side by side"
@@ -192,6 +194,29 @@ def _stored(space: Space, columns: Iterable[Tensor]) -> set[Tensor]:
         seen.add(t)
         stack += t.definition.inputs if t.definition is not None else ()
     return {t for t in seen if t.definition is None}
+
+
+def _held_across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:
+    """Neighbouring threads on neighbouring rows, one each, and for each row as many more as hold its columns between
+    the passes over it; where no block has so many, as for rows that are read again."""
+    apart = [t for t in space.labels if not space.is_row(t) or reduces(t)]
+    if rows is None or count is None or config.persistent is False:
+        return _across(space, rows, count, config)
+    held = [t for t in _stored(space, apart) if product_of([d.extent for d in t.axes]) == rows * count]
+    threads = config.threads or 1
+    while not config.threads and threads * HELD_ACROSS < count * len(held):
+        threads *= 2
+    together = config.rows or (BLOCK if threads == 1 else min(WARP, MAX_THREADS // threads))
+    least = WARP if any(item_size(t.dtype) <= SHORT_BYTES for t in held) else LINE_THREADS
+    if not held or threads * HELD_ACROSS < count * len(held) or together < min(least, config.rows or least):
+        return _across(space, rows, count, config)
+    while not config.rows and together > least and rows < PROCESSORS * together:
+        together //= 2
+    most = MAX_THREADS // together
+    while not config.threads and threads < most and rows * threads < BUSY and threads * 2 * LEAST_COLUMNS <= count:
+        threads *= 2
+    why = "rows side by side in memory: neighbours on neighbouring threads, enough of them to hold each"
+    return Shape(1, threads, min(together, MAX_THREADS // threads), across=True, why=why)
 
 
 def _across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:

@@ -279,7 +279,8 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     for space in found:
         ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
-        how = shape_of(space, any(not space.is_row(t) for t in ends), config)
+        again = passes(space, ends, order) > 1
+        how = shape_of(space, any(not space.is_row(t) for t in ends), config, again=again)
         done.note(space, ends, how, order)
         for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):

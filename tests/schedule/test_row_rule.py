@@ -12,11 +12,12 @@ from hypothesis import given, settings
 
 import idgraph as ig
 from idgraph.arith import TRUE, Expr, simplify, symbol
+from idgraph.ir import DType
 from idgraph.ir.changed_copy import rebuild
 from idgraph.ir.choices import Choices
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.kernel.defuse import index_exprs
-from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Load, Loop, Note, Stmt, Store, walk
+from idgraph.kernel.ir import Accumulate, Alloc, Checked, If, Kernel, Load, Loop, Note, Stmt, Store, walk
 from idgraph.runtime.program import stages
 from idgraph.schedule import KernelConfig
 from idgraph.schedule.row_rule import CONDITIONS, DIGITS, NO_VALUE
@@ -89,7 +90,7 @@ DECIDED = {  # as measured on an H200, and as a kernel's own rule decided by its
     "safe": ("online 16", "again 256"),
     "groups": ("held", "again 256"),
     "causal": ("held", "held 256"),
-    "side by side": ("online 8", "held 256"),
+    "side by side": ("held", "held 256"),
     "other terms": ("held", "again 256"),
     "two sums": ("again 16", "again 256"),
 }
@@ -114,6 +115,46 @@ def test_decisions(name: str) -> None:
     ig.schedule.auto(f)
     for target, wanted in zip(TARGETS, DECIDED[name], strict=True):
         assert ", ".join(dict.fromkeys(words(t.ruled[target]) for t in f.tensors if t.ruled)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "wanted", "how"),
+    [
+        ((21, 65536), "float32", (1, 128), "held"),  # threads of a row, rows of a block
+        ((100, 65536), "float32", (4, 32), "held"),
+        ((1024, 65536), "float32", (32, 32), "held"),
+        ((2048, 65536), "float32", (64, 16), "held"),  # 1024 threads: fewer rows, of 64 bytes
+        ((4096, 65536), "float32", (128, 8), "held"),
+        ((8192, 65536), "float32", (8, 32), "online 8"),  # no block holds it
+        ((2048, 65536), "bfloat16", (16, 16), "online 4"),  # 16 rows of 16 bits would be half of what memory gives
+        ((512, 512), "float32", (32, 8), "held"),  # few rows: smaller blocks, for more processors
+    ],
+)
+def test_rows_side_by_side_that_are_written_are_held(
+    shape: tuple[int, int], dtype: DType, wanted: tuple[int, int], how: str
+) -> None:
+    f = rows(lambda x: ig.cast(ig.softmax(ig.cast(x, "float32"), 0), dtype), shape, dtype)
+    (said,) = ig.schedule.auto(f).rows
+    assert (said.threads, said.together) == wanted
+    assert {words(t.ruled["cuda"]) for t in f.tensors if t.ruled} == {how}
+
+
+@pytest.mark.parametrize("columns", [5, 64, 70, 200])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_values_of_rows_side_by_side_that_are_held(columns: int, shared: int) -> None:
+    """A softmax, and a norm of a sum that is written too: as many threads a row as hold it, the last ones with fewer
+    columns, in blocks of which the last is not full."""
+    f = ig.Fusion("mid")
+    x, y = (f.input(n, shape=(2, columns, 67), dtype="float32") for n in "xy")
+    h = x if shared == 1 else f.output(x + y)
+    f.output(ig.softmax(h, 1))
+    ig.schedule.auto(f)
+    p = ig.emit(f, target="cuda")
+    assert all(any(isinstance(x, Alloc) for x in walk(k.ir.body)) for k in p.kernels)  # the row, held
+    inputs = random_inputs(f, 0, {})
+    found = run_threads(p, inputs)
+    for name, wanted in evaluate(f, inputs).items():
+        np.testing.assert_allclose(found[name], wanted, rtol=2e-6, atol=1e-7)
 
 
 @settings(max_examples=examples(20), deadline=None)
