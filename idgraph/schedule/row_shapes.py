@@ -127,12 +127,11 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE, *, again: 
 
 
 def _fuller(count: int, lanes: int, threads: int) -> bool:
-    """Whether half as many threads do one more piece of a row or two, and fewer of them are idle in the last one.
+    """Whether half as many threads, of which fewer are idle in the last piece of a row, can hold it.
 
     5 120 elements of 16 bits are two and a half pieces of 256 threads, and five of 128.
     """
-    pieces, halves = -(-count // (lanes * threads)), -(-count // (lanes * (threads // 2)))
-    return halves * lanes <= MORE_HELD and halves < 2 * pieces
+    return -(-count // (lanes * (threads // 2))) * lanes <= MORE_HELD
 
 
 def _whole_warps(count: int, lanes: int, once: bool) -> int:

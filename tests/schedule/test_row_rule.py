@@ -139,6 +139,20 @@ def test_rows_side_by_side_that_are_written_are_held(
     assert {words(t.ruled["cuda"]) for t in f.tensors if t.ruled} == {how}
 
 
+@pytest.mark.parametrize(("columns", "threads"), [(4096, 128), (5120, 128), (6144, 256)])
+def test_half_of_the_threads_where_fewer_of_them_are_idle(columns: int, threads: int) -> None:
+    f = rows(lambda x: ig.cast(ig.softmax(ig.cast(x, "float32"), 1), "bfloat16"), (4096, columns), "bfloat16")
+    assert [r.threads for r in ig.schedule.auto(f).rows] == [threads]
+
+
+def test_threads_that_the_user_chooses_hold_what_fits() -> None:
+    for threads, how in ((16, "held"), (4, "online 8")):  # of 256 columns, four would hold 64 each, twice
+        f = rows(lambda x: ig.softmax(x, 0), (256, 65536))
+        (said,) = ig.schedule.auto(f, config=KernelConfig(threads=threads)).rows
+        assert said.threads == threads
+        assert {words(t.ruled["cuda"]) for t in f.tensors if t.ruled} == {how}
+
+
 @pytest.mark.parametrize("columns", [5, 64, 70, 200])
 @pytest.mark.parametrize("shared", [1, 2])
 def test_values_of_rows_side_by_side_that_are_held(columns: int, shared: int) -> None:
