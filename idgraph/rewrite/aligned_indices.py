@@ -17,7 +17,7 @@ from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.ir.registry import apply
 from idgraph.rewrite.replacing import rewrite
 
-MOST: Final = 8  # operations on an index that are computed again for each vector that it picks
+MOST: Final = 12  # operations on an index that are computed again for each vector that it picks
 SHIFTED: Final = frozenset({"unsqueeze", "squeeze", "slice", "flip", "roll"})  # with ``dims``, and no other axes
 
 
@@ -91,7 +91,7 @@ def _follows(t: Tensor, e: TensorExpr) -> bool:
 
 def _aligned(e: TensorExpr, x: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor:
     before, after, rank = dims[0], x.ndim - 1 - dims[-1], max(i.ndim for i in indices)
-    known: dict[tuple[Tensor, int], Tensor] = {}
+    known: dict[tuple[Tensor, int, int], Tensor] = {}
     made = [_spread(i, before + rank - i.ndim, after, known) for i in indices]
     if e.op == "index_put":
         attrs: dict[str, Attr] = {**e.attrs, "dims": dims, "aligned": True}
@@ -99,11 +99,17 @@ def _aligned(e: TensorExpr, x: Tensor, indices: Sequence[Tensor], dims: tuple[in
     return apply(x.fusion, "index", (x, *made), {"dims": dims, "aligned": True})
 
 
-def _spread(t: Tensor, before: int, after: int, known: dict[tuple[Tensor, int], Tensor]) -> Tensor:
+def _spread(t: Tensor, before: int, after: int, known: dict[tuple[Tensor, int, int], Tensor]) -> Tensor:
     """``t`` with this many axes of one element in front and behind, computed so from its sources on."""
-    key = (t, before)
+    key = (t, before, after)
+    e = t.definition
+    if e is not None and e.op == "unsqueeze" and _follows(t, e):  # its axes in front and behind, as those of ``t``
+        own = {*_moved(e.attrs["dims"], t.ndim, 0)}
+        front = next(p for p in range(t.ndim + 1) if p not in own)
+        behind = next(p for p in range(t.ndim + 1) if t.ndim - 1 - p not in own)
+        if front + behind == len(own):
+            return _spread(e.inputs[0], before + front, after + behind, known)
     if key not in known:
-        e = t.definition
         if e is None or not _follows(t, e):
             new = (*range(before), *range(before + t.ndim, before + t.ndim + after))
             known[key] = apply(t.fusion, "unsqueeze", (t,), {"dims": new}) if new else t

@@ -11,7 +11,8 @@ gather refuses, and never an element that the original would not have read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -369,7 +370,7 @@ class Reader:
             if not t.axes[p].is_broadcast and not same_extent(t.axes[p].extent, self.shape[a]):
                 t = movement.slice(t, p, 0, attr(self.shape[a]))
         missing = tuple(p for p in range(self.rank) if p not in axes)
-        return apply(self.fusion, "unsqueeze", (t,), {"dims": missing}) if missing else t
+        return unsqueezed(t, missing)
 
     def leaf(self, t: Tensor, at: Sequence[Coordinate]) -> Tensor:
         """A gather of ``t`` itself."""
@@ -419,13 +420,42 @@ class Reader:
 
 
 def _squeezed(t: Tensor, drop: tuple[int, ...]) -> Tensor:
-    """``t`` without these axes of one element; what was unsqueezed just now as it was before."""
+    """``t`` without these axes of one element; what was unsqueezed just now never gets them."""
     if not drop:
         return t
     e = t.definition
-    if e is not None and e.op == "unsqueeze" and e.attrs["dims"] == drop:
-        return e.inputs[0]
-    return apply(t.fusion, "squeeze", (t,), {"dims": drop})
+    added = {*_ints(e.attrs["dims"])} if e is not None and e.op == "unsqueeze" else set[int]()
+    if e is None or not {*drop} <= added:
+        return apply(t.fusion, "squeeze", (t,), {"dims": drop})
+    left = [p for p in range(t.ndim) if p not in drop]
+    dims = tuple(n for n, p in enumerate(left) if p in added)
+    return apply(t.fusion, "unsqueeze", (e.inputs[0],), {"dims": dims}) if dims else e.inputs[0]
+
+
+def unsqueezed(t: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """``t`` with new axes of one element at ``dims`` of the result; those that were squeezed just now come back.
+
+    Both kinds of axes lie between the same kept ones: of each such gap the squeezed axes count, not their places.
+    """
+    e = t.definition
+    if not dims or e is None or e.op != "squeeze":
+        return apply(t.fusion, "unsqueeze", (t,), {"dims": dims}) if dims else t
+    gone = {*_ints(e.attrs["dims"])}
+    before = Counter(q - sum(d < q for d in gone) for q in sorted(gone))  # kept axes in front: how many are squeezed
+    new: list[int] = []
+    for n, p in enumerate(dims):
+        gap = p - n
+        if before[gap]:
+            before[gap] -= 1
+        else:
+            new.append(p)
+    if +before:  # more were squeezed than come back
+        return apply(t.fusion, "unsqueeze", (t,), {"dims": dims})
+    return unsqueezed(e.inputs[0], tuple(new))
+
+
+def _ints(value: Attr) -> Iterator[int]:
+    return (d for d in value if isinstance(d, int)) if isinstance(value, tuple) else iter(())
 
 
 def _fewer(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

@@ -26,7 +26,7 @@ from idgraph.schedule.inline import scan_loops
 from idgraph.schedule.readers import picks_elements, takes_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import schedule_scatter
-from idgraph.schedule.several_points import calls_functions, outlasts, shared_axis
+from idgraph.schedule.several_points import calls_functions, outlasts, shared_axis, shared_work
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
@@ -86,6 +86,9 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
     shared = shared_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
+    if single and alone and not config.vectors:
+        shared = shared_work(t, t.loop[:kept], sources.exprs)
+        steps = steps if shared is None else max(1, steps // shared[1])
     if shared is not None:
         at, to = t.loop.index(shared[0]), kept + (parts > 1)
         t.split(at, shared[1]).reorder({at + 1: to}).parallelize(to, "unroll")

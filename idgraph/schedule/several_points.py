@@ -1,20 +1,24 @@
 """Several points of one thread, where their loads can be under way together, or what they load can be shared.
 
 The tables of a rotation are the same for all heads. Where they are put together of pieces, their loads and the choices
-of their addresses are most of a kernel's instructions; taken for several heads at once, they are shared.
+of their addresses are most of a kernel's instructions; taken for several heads at once, they are shared. So are the
+places and weights of a picture that is resized, for several channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from idgraph.ir import IterDomain, Tensor, TensorExpr
-from idgraph.ir.optable import OPERATIONS
+from idgraph.ir import IterDomain, Loaded, Mapped, Tensor, TensorExpr, item_size
+from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.follow import HEAVY, Touch, traced
 
 STEPS = 4  # points of a thread that share what it loads
 PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
+WORK = 8  # operations on an element whose results several points share, where they are most of all
+THREADS = 1 << 18  # that a large GPU runs at once
+GATHERS = frozenset({"index", "index_select"})  # that pick single elements
 LARGE = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
 
 
@@ -47,6 +51,84 @@ def shared_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor
 def _still(u: Touch, d: IterDomain) -> bool:
     step = u.steps.get(d)  # a loop that is cut already has none
     return step is not None and step == 0
+
+
+def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorExpr]) -> tuple[IterDomain, int] | None:
+    """(axis, steps) of the kept loops along which most operations of gathers, and not the innermost one, compute the
+    same; None where there is none, few operations, or fewer points than would keep a device busy.
+
+    Indices that lie in memory may select any element: of those two steps, so that fewer lines of a cache are in use.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("every other column")
+    >>> x = f.input("x", shape=(64, 64, 512))
+    >>> at = ig.cast(f.iota(512), "float32")
+    >>> for _ in range(8):
+    ...     at = at * 0.5 + at * 0.25
+    >>> t = f.output(ig.index_select(x, 2, ig.cast(at, "int64")))
+    >>> axis, steps = shared_work(t, t.logical, f.exprs)
+    >>> str(axis.extent), steps
+    ('64', 4)
+    """
+    order = {e: n for n, e in enumerate(t.fusion.exprs)}
+    work = sorted(exprs, key=order.__getitem__)
+    varies, where = _varying(work), _axes_along(t, work)
+    points = [e for e in work if e.op in POINTWISE]
+    loaded = any(e.op in GATHERS and _reads_memory(e) for e in work)
+    best: tuple[IterDomain, int] | None = None
+    most = max(WORK, (len(points) + 1) // 2) - 1
+    for d in kept[:-1]:
+        n = int(d.extent) if d.extent.is_const else 0
+        steps = next((s for s in (2 if loaded else STEPS, 2) if n and n % s == 0), 1)
+        still = sum(not (varies[e.output] & where[e.output].get(d, _NONE)) for e in points)
+        if steps > 1 and still >= most and bytes_of(t) >= THREADS * steps * item_size(t.dtype):
+            best, most = (d, steps), max(still, most)
+    return best
+
+
+_NONE = frozenset[IterDomain]()
+
+
+def _reads_memory(gather: TensorExpr) -> bool:
+    """Whether an index of a gather is computed of elements of an input."""
+    stack = [gather.inputs[r.operand] for row in gather.reads for r in row if isinstance(r, Loaded)]
+    seen: set[Tensor] = set()
+    while stack:
+        u = stack.pop()
+        if u.definition is None:
+            return True
+        if u not in seen:
+            seen.add(u)
+            stack += u.definition.inputs
+    return False
+
+
+def _varying(exprs: Sequence[TensorExpr]) -> dict[Tensor, set[IterDomain]]:
+    """The axes along which the elements of each result differ: an axis that is expanded is not one of them."""
+    found: dict[Tensor, set[IterDomain]] = {}
+    for e in exprs:
+        own = {d for d in e.output.root if not d.is_broadcast} if not e.inputs else set[IterDomain]()
+        for p, row in zip(e.inputs, e.reads, strict=True):
+            before = found.get(p, {d for d in p.axes if not d.is_broadcast})
+            own |= {r.domain for d, r in zip(p.axes, row, strict=True) if d in before and isinstance(r, Mapped)}
+        for x in e.output.domain.exprs:
+            own |= {*x.outputs} if own & {*x.inputs} else set[IterDomain]()
+        found[e.output] = own
+    return found
+
+
+def _axes_along(t: Tensor, exprs: Sequence[TensorExpr]) -> dict[Tensor, dict[IterDomain, set[IterDomain]]]:
+    """For each tensor and each axis of ``t`` the axes whose coordinate is made of that one's."""
+    found: dict[Tensor, dict[IterDomain, set[IterDomain]]] = {t: {d: {d} for d in t.logical}}
+    for e in reversed(exprs):
+        along = found.setdefault(e.output, {})
+        for d, own in along.items():
+            for x in reversed(e.output.domain.exprs):
+                own |= {*x.inputs} if own & {*x.outputs} else set[IterDomain]()
+            for p, row in zip(e.inputs, e.reads, strict=True):
+                read = {a for a, r in zip(p.axes, row, strict=True) if isinstance(r, Mapped) and r.domain in own}
+                found.setdefault(p, {}).setdefault(d, set()).update(read)
+    return found
 
 
 def outlasts(t: Tensor, exprs: Collection[TensorExpr], stored: Collection[Tensor]) -> bool:

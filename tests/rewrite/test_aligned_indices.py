@@ -6,13 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir.targets import TargetName
 from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
+from idgraph.rewrite.read_at import unsqueezed
+from idgraph.schedule.several_points import shared_work
 from idgraph.validate.addresses import index_values
 from idgraph.validate.kernels import check_kernels
 from idgraph.validate.oracle import evaluate
+from tests.property.budget import examples
 
 N = 9  # elements of an indexed axis
 Build = Callable[[ig.Fusion], ig.Tensor]
@@ -54,6 +59,12 @@ def two_axes(f: ig.Fusion) -> ig.Tensor:
     return ig.index_get(x, [None, wrapped(i), at])
 
 
+def with_axes(f: ig.Fusion) -> ig.Tensor:
+    """Indices with axes of one element behind and in front."""
+    x, i, j = _x(f, 3, N, N, 4), _i(f, 7), _i(f, 5, name="j")
+    return ig.index_get(x, [None, ig.unsqueeze(wrapped(i), 1), ig.unsqueeze(wrapped(j), 0)])
+
+
 def words(f: ig.Fusion) -> ig.Tensor:
     i, w = _i(f, 4, 6), f.input("w", shape=(N, 32))
     return ig.embedding(wrapped(i[:, ::2]), w)
@@ -86,7 +97,7 @@ def norm_of_rows(f: ig.Fusion) -> ig.Tensor:
 
 
 IN_ROWS = (dot_of_rows, norm_of_rows)
-CASES = (*IN_ROWS, rows, sum_of_rows, difference, columns, two_axes, words, picked, written, added)
+CASES = (*IN_ROWS, rows, sum_of_rows, difference, columns, two_axes, with_axes, words, picked, written, added)
 
 
 def _inputs(f: ig.Fusion) -> dict[str, np.ndarray]:
@@ -166,6 +177,55 @@ def test_an_index_that_is_not_aligned_is_refused() -> None:
     """
     with pytest.raises(ig.IdGraphError, match=r"index i of shape \(4, 3\) is not aligned"):
         ig.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("side", "loaded", "steps"),
+    [(200, False, 4), (200, True, 2), (20, False, 0)],  # places in memory; a picture that needs all threads
+)
+def test_places_and_weights_of_a_picture_are_computed_once_for_several_channels(
+    side: int, loaded: bool, steps: int
+) -> None:
+    f = ig.Fusion("resized")
+    x = f.input("x", shape=(2, 64, side, side))
+    n = f.input("at", shape=(2 * side,)) if loaded else ig.cast(f.iota(2 * side), "float32")
+    place = ig.maximum((n + 0.5) * 0.5 - 0.5, 0.0)
+    low = ig.minimum(ig.cast(place, "int64"), side - 2)
+    weight = ig.minimum(ig.maximum(place - ig.cast(low, "float32"), 0.0), 1.0)
+    a, b = (ig.index_select(x, 3, low + k) for k in (0, 1))
+    t = f.output(a + (b - a) * weight)
+    u = f.output(ig.exp(f.input("scale", shape=(2, 1, side, 1))) * t)  # one operation is another for each row
+    for made, axis in ((t, 2), (u, 1)):
+        found = shared_work(made, made.logical, f.exprs)
+        assert found == ((made.logical[axis], steps) if steps else None)
+    ig.schedule.auto(f)
+    assert len(ig.emit(f, "cuda").kernels) == 1
+
+
+def test_work_that_differs_from_point_to_point_is_not_shared() -> None:
+    f = ig.Fusion("own places")
+    x, at = f.input("x", shape=(8, 64, 4096)), f.input("at", shape=(8, 64, 4096))
+    for _ in range(6):
+        at = at * 0.5 + 0.25
+    t = f.output(ig.take_along_dim(x, ig.cast(at, "int64"), 2) + ig.index_select(x, 2, f.iota(4096)))
+    assert shared_work(t, t.logical, f.exprs) is None
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=1, max_size=5), st.data())
+def test_axes_that_are_squeezed_come_back(shape: list[int], data: st.DataObject) -> None:
+    """The same shape as NumPy's, and no squeeze where each of its axes comes back."""
+    ones = [p for p, n in enumerate(shape) if n == 1]
+    gone = tuple(sorted(data.draw(st.sets(st.sampled_from(ones))))) if ones else ()
+    rank = len(shape) - len(gone) + data.draw(st.integers(0, 3))
+    new = tuple(sorted(data.draw(st.permutations(range(rank)))[: rank - (len(shape) - len(gone))]))
+    f = ig.Fusion("back")
+    x = f.input("x", shape=tuple(shape))
+    made = unsqueezed(ig.squeeze(x, gone) if gone else x, new)
+    want = np.expand_dims(np.squeeze(np.zeros(shape), gone), new)
+    assert tuple(int(d.extent) for d in made.axes) == want.shape
+    if want.shape == tuple(shape) and gone == new:
+        assert made is x
 
 
 def test_long_index_arithmetic_keeps_a_kernel_of_its_own() -> None:
