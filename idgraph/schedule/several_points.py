@@ -16,7 +16,7 @@ from idgraph.schedule.follow import HEAVY, Touch, traced
 
 STEPS = 4  # points of a thread that share what it loads
 PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
-WORK = 8  # operations on an element whose results several points share, where they are most of all
+WORK = 24  # operations on an element whose results several points share, where they are most of all
 THREADS = 1 << 18  # that a large GPU runs at once
 GATHERS = frozenset({"index", "index_select"})  # that pick single elements
 LARGE = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
@@ -64,7 +64,7 @@ def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorE
     >>> x = f.input("x", shape=(64, 64, 512))
     >>> at = ig.cast(f.iota(512), "float32")
     >>> for _ in range(8):
-    ...     at = at * 0.5 + at * 0.25
+    ...     at = ig.maximum(at * 0.5 + at * 0.25, 1.0)
     >>> t = f.output(ig.index_select(x, 2, ig.cast(at, "int64")))
     >>> axis, steps = shared_work(t, t.logical, f.exprs)
     >>> str(axis.extent), steps
