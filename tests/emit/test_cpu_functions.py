@@ -115,14 +115,15 @@ def test_float16_words() -> None:
     np.testing.assert_array_equal(found.view(np.uint16)[~np.isnan(x)], wanted.view(np.uint16)[~np.isnan(x)])
 
 
-@pytest.mark.parametrize("name", [*ONE, *TWO, "sigmoid", "sign", "floor_divide", "half"])
+@pytest.mark.parametrize("name", [*ONE, *TWO, "sigmoid", "sign", "floor_divide", "half", "several"])
 def test_loops_are_vectors_without_a_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LLVM's text of the kernel: vectors of floats, and no function but its own."""
+    """LLVM's text of the kernel: vectors of floats, and no function but its own, also where it calls one often."""
     seen = llvm_texts(monkeypatch)
     x = np.linspace(0.1, 2, 4099, dtype=np.float32)
-    if name == "half":
+    if name in ("half", "several"):
         f = ig.Fusion(name)
-        f.output(ig.cast(f.input("x", x.shape), "float16"))
+        t = f.input("x", x.shape)
+        f.output(ig.cast(t, "float16") if name == "half" else t**2.5 + (t + 1.0) ** 3.5 + ig.tan(t) ** 1.5)
         kernel: Any = ig.compile(f)
         kernel(x)
     else:
