@@ -8,11 +8,12 @@ to another only through loops that inlining shares. So slice + cat + residual le
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
-from idgraph.graphs.alike import described, one_of_each
+from idgraph.graphs.alike import described, one_of_each, twins
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
@@ -26,7 +27,7 @@ from idgraph.graphs.same_loop import Meetings, Met
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
-from idgraph.ir.domains import is_one
+from idgraph.ir.domains import Parallel, is_one
 from idgraph.ir.indexing import is_int
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
@@ -142,11 +143,11 @@ def _check_key(key: object) -> None:
 
 
 class _Builder:
-    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans) -> None:
+    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans, nests: Nests | None = None) -> None:
         self.fusion = fusion
         self.exprs = exprs
-        self.nests = Nests(fusion)
-        self.promotion = Promotion(fusion, self.nests)
+        self.nests = nests or Nests(fusion)
+        self.promotion = Promotion(self.nests)
         self._meetings = Meetings(self.nests, self.promotion)
         self._proved: dict[SharedLoop, None] = {}
         self._partly: set[tuple[TensorExpr, int, int]] = set()  # those that are one only where the operand is read
@@ -433,13 +434,38 @@ def build_index_graph(
     return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
 
 
-def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Promotion:
-    """The loop nests of a scheduled fusion, and what their loops run over.
+@dataclass(frozen=True, slots=True)
+class Legal:
+    """Loop nests that are legal: ``promotion`` says what the loops of one of each kind run over, ``twins`` which
+    operation of those stands for each of the others."""
 
-    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does.
-    Of nests that differ in names only one is judged.
+    promotion: Promotion
+    twins: Mapping[TensorExpr, TensorExpr]
+
+    def ways(self, e: TensorExpr) -> tuple[Parallel, ...]:
+        """How the loops of an operation run: a shared one as any of those in it."""
+        return tuple([self.promotion.way(d) for d in self.twins.get(e, e).output.loop])
+
+    def longer(self, t: Tensor) -> bool:
+        """Whether a shared loop of ``t`` runs longer, or shorter, than its own axis."""
+        return bool(self.promotion.nests.lengths(t))
+
+
+def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
+    """The loop nests of a scheduled fusion.
+
+    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does. Of nests that differ in names only, one is
+    judged. They are told apart before anything is resolved in them, and once more after, where that follows from more
+    than the nest, or makes loops longer.
     """
+    alike = twins(exprs)
+    judged = tuple([e for e in exprs if alike[e] is e])
+    if len(judged) < len(exprs):
+        builder = _Builder(fusion, judged, Plans(), Nests(fusion, judged))
+        builder.build()
+        if not builder.nests.beside and not builder.nests.lengthened:
+            return Legal(builder.promotion, alike)
     builder = _Builder(fusion, exprs, Plans())
     builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)
     builder.build()
-    return builder.promotion
+    return Legal(builder.promotion, {})

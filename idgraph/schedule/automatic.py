@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from idgraph.errors import ScheduleError, arguments, one_line
-from idgraph.graphs.promotion import Promotion
+from idgraph.graphs.index_graph import Legal
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -187,7 +187,7 @@ def _chosen(t: Tensor, name: str, value: bool | int) -> None:
         choose(t, name, value, by="config")
 
 
-def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> Promotion | None:
+def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> Legal | None:
     """Inline ``tensors``; one that shares a block with its readers, but not its threads, is stored instead.
 
     Returns the loops, with those of ``later`` at their positions, where they are known to be legal then."""

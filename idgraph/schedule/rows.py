@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.graphs.promotion import Promotion
+from idgraph.graphs.index_graph import Legal
 from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
 from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
@@ -194,7 +194,7 @@ class Scheduled:
     told: list[Rows] = field(default_factory=list[Rows])
     groups: list[Group] = field(default_factory=list[Group])
     rules: list[Ruled] = field(default_factory=list[Ruled])
-    loops: Promotion | None = None
+    loops: Legal | None = None
 
     def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
         """Record what was decided for a space."""
