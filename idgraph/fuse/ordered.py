@@ -36,8 +36,7 @@ def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[
     ):
         return None
     model, nests = _Proved(fusion), outermost(run)
-    known = loops or Legal(model.all_loops, {})
-    ways = {e: known.ways(e) for e in run}
+    ways = (loops or Legal(model.all_loops, {})).ways(run)
     groups = [[e for n in group for e in nests[n]] for group in launched(nests, ways, model)]
     outputs, live = frozenset(fusion.outputs), frozenset(run)
     memory = {t for e in run for t in e.outputs if in_memory(t, outputs, live)}

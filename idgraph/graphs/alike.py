@@ -115,8 +115,8 @@ class _Description:
 
     def operation(self, e: TensorExpr) -> None:
         """An operation with its tensors, what it reads, and what its shared loops are made."""
-        self.parts += (e.op, len(e.outputs))
-        for t in (*e.outputs, *e.inputs):
+        self.parts.append(e.op)
+        for t in (e.output, *e.inputs):
             self.tensor(t)
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             self.parts.append(tuple([self.read(r) for r in row]))
@@ -131,10 +131,10 @@ class _Description:
 
     def loops(self, e: TensorExpr) -> None:
         """The ways of the loops of an operation, and whether its results must be whole where loops are shared."""
-        for t in e.outputs:
-            self.parts.append(tuple([d.parallel for d in t.loop]))
-            if _shared(t):
-                self.parts.append(t.fusion.is_output(t))
+        t = e.output
+        self.parts.append(tuple([d.parallel for d in t.domain.loop]))
+        if _shared(t):
+            self.parts.append(t.fusion.is_output(t))
 
     def tensor(self, t: Tensor) -> None:
         """A tensor: its number, and everything about it where it is met first."""
@@ -151,6 +151,10 @@ class _Description:
         self.parts.append(own if domain.allocation is root else many(domain.allocation))
         if domain.exprs:
             self.steps(domain.exprs)
+        pattern = domain.made_after() if self._nests is None else None
+        if pattern is not None:  # no other tensor names the axes of these loops before anything is resolved
+            self.parts.append(pattern)
+            return
         if domain.loop_exprs:
             self.steps(domain.loop_exprs)
         self.parts.append(own if domain.loop is root else many(domain.loop))
@@ -172,8 +176,8 @@ class _Description:
     def read(self, r: AxisRead) -> Hashable:
         """How one axis of an operand is read."""
         match r:
-            case Mapped(domain):
-                return self.axis(domain)
+            case Mapped():
+                return self.axis(r.domain)
             case Fixed(index, why, resolves):
                 return (index, why, None if resolves is None else self.axis(resolves))
             case Loaded(operand):

@@ -7,7 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -397,30 +397,31 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
     inlined further. No limit is told for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
     for e in fusion.exprs:
-        wide = {d for d in e.output.logical if d.is_broadcast}
+        wide = {d for d in e.output.logical if d.kind == "broadcast"}
         for x in e.output.domain.loop_exprs if wide else ():
             if any(d in wide for d in x.inputs):
                 if isinstance(x, Merge):
                     return found  # any tensor's loops may have to run over what it lacks
                 wide.update(x.outputs)
+    plain = {t for t in found if _is_plain(t)}
+    if not plain:
+        return found
     alone = _Builder(fusion, (), Plans())
     known: dict[Hashable, dict[int, int]] = {}  # what equal operations with equal schedules have in common is equal
-    for e in dict.fromkeys(e for t in tensors for e in t.uses):
-        if not any(t in found and _is_plain(t) for t in e.inputs):
-            continue
+    for e in dict.fromkeys([e for t in tensors if t in plain for e in t.uses]):
         like = described([e], alone.nests, alone.promotion)
         if like not in known:
             known[like] = alone.common(e)
         for k, count in known[like].items():
             t = e.inputs[k]
-            if t in found and _is_plain(t):
+            if t in plain:
                 found[t] = min(found[t], count)
     return found
 
 
 def _is_plain(t: Tensor) -> bool:
     """True where no loop can take another tensor's extent."""
-    return not any(d.is_broadcast for d in t.logical) and not any(is_one(d.extent) for d in t.loop)
+    return "broadcast" not in [d.kind for d in t.logical] and not any(map(is_one, [d.extent for d in t.loop]))
 
 
 def build_index_graph(
@@ -442,9 +443,16 @@ class Legal:
     promotion: Promotion
     twins: Mapping[TensorExpr, TensorExpr]
 
-    def ways(self, e: TensorExpr) -> tuple[Parallel, ...]:
-        """How the loops of an operation run: a shared one as any of those in it."""
-        return tuple([self.promotion.way(d) for d in self.twins.get(e, e).output.loop])
+    def ways(self, exprs: Iterable[TensorExpr]) -> dict[TensorExpr, tuple[Parallel, ...]]:
+        """For each operation how its loops run: a shared one as any of those in it."""
+        known: dict[TensorExpr, tuple[Parallel, ...]] = {}
+        found: dict[TensorExpr, tuple[Parallel, ...]] = {}
+        for e in exprs:
+            twin = self.twins.get(e, e)
+            if twin not in known:
+                known[twin] = tuple([self.promotion.way(d) for d in twin.output.loop])
+            found[e] = known[twin]
+        return found
 
     def longer(self, t: Tensor) -> bool:
         """Whether a shared loop of ``t`` runs longer, or shorter, than its own axis."""

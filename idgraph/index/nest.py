@@ -190,7 +190,7 @@ def launched(
     """The same of the expressions of each outermost loop, by number."""
     groups: list[list[int]] = []
     for n, inside in enumerate(nests):
-        used = {w for e in inside for w in ways[e]}
+        used = {w for way in {ways[e] for e in inside} for w in way}
         one_block = not any(is_block(w) for w in used) and not any(e.op in SCATTERS for e in inside)
         before = [e for k in groups[-1] for e in nests[k]] if one_block and groups else []
         if any(is_thread(w) for e in before for w in ways[e]):

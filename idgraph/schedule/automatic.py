@@ -32,15 +32,14 @@ from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
+from idgraph.rewrite import constants, one_hot
 from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
 from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers, wide_views
-from idgraph.rewrite.constants import fold_constants
 from idgraph.rewrite.gathers import Force, take_gathers
-from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.rewrite.pieces import take_pieces
 from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
 from idgraph.rewrite.two_stage import two_stages
-from idgraph.rewrite.wrapped import wrap_pieces
+from idgraph.rewrite.wrapped import wrapped
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
 from idgraph.schedule.readers import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
@@ -214,11 +213,12 @@ def take_ways(fusion: Fusion, gathers: Force, device: Device) -> None:
     """The first half of `auto`: take gathers and scatters their cheapest way, and remember why; what an earlier call
     decided stays noted."""
     narrow_indices(fusion)
-    fold_constants(fusion)
-    wrap_pieces(fusion)
-    folded = fold_one_hots(fusion)
+    constants.folded(fusion)
+    wrapped(fusion)
+    folded = one_hot.gathered(fusion)
     scatters = scatter_plan(fusion)
-    apply_scatter_plan(fusion, scatters)
+    if scatters:
+        apply_scatter_plan(fusion, scatters)
     plan = take_gathers(fusion, gathers, device)
     new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}

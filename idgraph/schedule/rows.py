@@ -21,7 +21,7 @@ from idgraph.schedule.inline import private_copy
 from idgraph.schedule.inlining_conflicts import sharing
 from idgraph.schedule.legal import nest_conflict
 from idgraph.schedule.row_rule import Group
-from idgraph.schedule.row_shapes import Shape, shape_of
+from idgraph.schedule.row_shapes import Shape, goes_across, shape_of
 from idgraph.schedule.row_spaces import Space, reduces, spaces
 
 # private copies -------------------------------------------------------------------------------------------------------
@@ -34,6 +34,7 @@ Order = dict[TensorExpr, tuple[int, ...]]
 """The order of operations while copies are made: one that stands in front of ``(p, 1)`` is ``(p, 0, n, 1)``.
 
 One for all spaces: the fusion's own order would be made anew for each, in time proportional to all operations."""
+_KEPT = frozenset({"iteration", "broadcast"})  # kinds of axes of what is not reduced, nor written at loaded places
 ROWS = "rows"
 ENDS = "ends"
 
@@ -114,8 +115,13 @@ def _stays_alone(t: Tensor) -> bool:
     """True of what is not worth, or not able, to be computed twice: reductions, scans, scatters, what is gathered
     from."""
     e = t.definition
-    gathered = any(isinstance(r, Loaded) for u in t.uses for k in u.operands_of(t) for r in u.reads[k])
-    return e is None or e.op in SCANS or gathered or any(d.kind not in ("iteration", "broadcast") for d in t.logical)
+    if e is None or e.op in SCANS or not _KEPT.issuperset([d.kind for d in t.logical]):
+        return True
+    for u in t.uses:
+        for p, row in zip(u.inputs, u.reads, strict=True):
+            if p is t and Loaded in map(type, row):
+                return True
+    return False
 
 
 def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]) -> dict[Owner, list[TensorExpr]]:
@@ -277,9 +283,10 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     outputs = frozenset(fusion.outputs)
     order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     for space in found:
+        across = goes_across(space)  # asked here: what copies are read along follows from what they are copies of
         ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
-        how = shape_of(space, any(not space.is_row(t) for t in ends), config)
+        how = shape_of(space, any(not space.is_row(t) for t in ends), across, config)
         done.note(space, ends, how, order)
         for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):
