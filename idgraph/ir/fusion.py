@@ -322,14 +322,15 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         for d in dict.fromkeys((*domain.root, *domain.logical, *domain.loop)):
             axes += (d, d.parallel, d.definitions, d.tensor)
         steps, log = tuple(domain.loop_exprs), tuple(self._log or ())
-        return *_fields_of(self), *_lists_of(domain), steps, log, self.readers(), axes
+        return *_fields_of(self), *_lists_of(domain), steps, log, self.readers(), *axes
 
     def put_back(self, saved: Saved) -> None:
         """Be as when ``saved`` was made; for guards of calls only."""
-        *values, steps, log, readers, axes = saved
-        for name, value in zip(_KEPT, values, strict=False):
+        count = len(_KEPT) + len(_AXES)
+        (steps, log, readers), axes = saved[count : count + 3], saved[count + 3 :]
+        for name, value in zip(_KEPT, saved, strict=False):
             setattr(self, name, value)
-        for name, value in zip(_AXES, values[len(_KEPT) :], strict=True):
+        for name, value in zip(_AXES, saved[len(_KEPT) : count], strict=True):
             setattr(self.domain, name, value)
         self.domain.loop_exprs[:] = steps
         self._log = list(log) or None
@@ -991,8 +992,8 @@ class Fusion(Restorable, ShownFusion):
         for a in use.args:
             number += isinstance(a, Tensor)
             args.append(new if a is old and (operands is None or number in operands) else a)
-        use.args = tuple(args)
-        use.inputs = tuple(a for a in args if isinstance(a, Tensor))
+        use.inputs = tuple([a for a in args if isinstance(a, Tensor)])
+        use.args = use.inputs if len(use.inputs) == len(args) else tuple(args)  # one tuple instead of two
         if old not in use.inputs:
             old.drop_use(use)
         new.add_use(use)

@@ -297,4 +297,6 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
             inside = [u for u in uses if u.output in space.labels]
             if t not in ends and inside and len(inside) == len(uses) and space.rows:
                 done.inlined.append((t, how.row_loops))
+    for space in found:
+        space.orders.clear()  # nobody asks again, and they are as many as the tensors
     return done
