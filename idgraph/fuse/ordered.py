@@ -71,7 +71,7 @@ class _Proved(IdModel):
 
     @property
     def all_loops(self) -> Promotion:
-        """What the loops run over, and the way they run."""
+        """The axes that all loops run over, and the way they run."""
         return self._keep("loops", lambda: Promotion(Nests(self.fusion)))
 
     def loops(self, e: TensorExpr) -> tuple[Loop, ...]:

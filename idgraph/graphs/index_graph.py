@@ -470,8 +470,8 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     judged = tuple([e for e in exprs if alike[e] is e])
     if len(judged) < len(exprs):
         builder = _Builder(fusion, judged, Plans(), Nests(fusion, judged))
-        builder.build()
         if not builder.nests.beside and not builder.nests.lengthened:
+            builder.build()
             return Legal(builder.promotion, alike)
     builder = _Builder(fusion, exprs, Plans())
     builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)

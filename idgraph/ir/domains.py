@@ -78,7 +78,15 @@ class IterDomain:
         self._made = made if len(made) > 1 else made[0] if made else None
 
     def defined_by(self, made: DomainExpr) -> None:
-        """Set its only definition; for copies of schedules, which make a hundred thousand."""
+        """Set its only definition; for copies of schedules, which make a hundred thousand.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(64,)).T[32:]
+        >>> made = t.logical[0].definition
+        >>> t.logical[0].defined_by(made)
+        >>> t.logical[0].definitions == (made,)
+        True
+        """
         self._made = made
 
     @property

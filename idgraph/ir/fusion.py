@@ -70,8 +70,8 @@ class TensorExpr(Printed):
     t1[I2] = slice(t0[I0]; dims=(0,), starts=(0,), stops=(32,), steps=(1,))
     >>> t1.definition.op, t1.definition.reads
     ('slice', ((Mapped(domain=I1[64]),),))
-    >>> t1.definition.output.name, t1.definition.is_reduction
-    ('t1', False)
+    >>> t1.definition.output.name, t1.definition.outputs, t1.definition.is_reduction
+    ('t1', (t1[I2[32]],), False)
     """
 
     __slots__ = ("args", "attrs", "inputs", "name", "op", "output", "reads", "source_line")
@@ -686,7 +686,13 @@ class Fusion(Restorable, ShownFusion):
         return made
 
     def axes_like(self, known: Sequence[tuple[Expr, Kind]], tensor: Owner | None = None) -> list[IterDomain]:
-        """The same for each of several extents and kinds."""
+        """The same for each of several extents and kinds.
+
+        >>> f = Fusion("f")
+        >>> x = f.input("x", shape=(4, 8))
+        >>> f.axes_like([(d.extent, d.kind) for d in x.logical])
+        [I2[4], I3[8]]
+        """
         first = self._domains
         self._domains += len(known)
         return [IterDomain(first + n, extent, kind, tensor) for n, (extent, kind) in enumerate(known)]

@@ -74,14 +74,15 @@ def without(flat: Flat, name: str) -> None:
     >>> [s.name for s in steps_in(log)]
     ['split']
     """
-    names = flat[::_ENTRIES]
-    if MANY in names and any(
-        name == s.name for at, n in enumerate(names) if n == MANY for s in flat[at * _ENTRIES + 1]
-    ):
-        told_apart(flat)
-        names = flat[::_ENTRIES]
-    if name in names:
-        _keep(flat, (n for n, other in enumerate(names) if other != name))
+    found = False
+    for at in range(0, len(flat), _ENTRIES):  # asked of every tensor that is scheduled; most have no such step
+        if flat[at] == MANY and name in [s.name for s in flat[at + 1]]:
+            told_apart(flat)
+            found = True
+            break
+        found = found or flat[at] == name
+    if found:
+        _keep(flat, [n for n, other in enumerate(flat[::_ENTRIES]) if other != name])
 
 
 def only_last(flat: Flat, names: Iterable[str]) -> None:

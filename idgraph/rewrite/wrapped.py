@@ -38,10 +38,10 @@ def wrap_pieces(fusion: Fusion) -> int:
     >>> [e.op for e in f.exprs]
     ['iota', 'remainder', 'index_select']
     """
-    return wrapped(check_fusion(fusion, "wrap_pieces", ScheduleError))
+    return wrap(check_fusion(fusion, "wrap_pieces", ScheduleError))
 
 
-def wrapped(fusion: Fusion) -> int:
+def wrap(fusion: Fusion) -> int:
     """`wrap_pieces` for a scheduler, whose own call guards the fusion."""
     before = len(fusion.exprs)
     if not any(e.op == "slice_scatter" for e in fusion.exprs):

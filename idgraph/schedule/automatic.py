@@ -39,7 +39,7 @@ from idgraph.rewrite.gathers import Force, take_gathers
 from idgraph.rewrite.pieces import take_pieces
 from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
 from idgraph.rewrite.two_stage import two_stages
-from idgraph.rewrite.wrapped import wrapped
+from idgraph.rewrite.wrapped import wrap
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
 from idgraph.schedule.readers import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
@@ -192,8 +192,9 @@ def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, in
     Returns the loops, with those of ``later`` at their positions, where they are known to be legal then."""
     while tensors:
         for t in tensors:  # positions of an earlier round may not suit readers that are copies
-            t.inline_position = 0
-            t.forget("inline")
+            if t.inline_position:
+                t.inline_position = 0
+                t.forget("inline")
         proved = inline_far(fusion, tensors, later)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
@@ -214,7 +215,7 @@ def take_ways(fusion: Fusion, gathers: Force, device: Device) -> None:
     decided stays noted."""
     narrow_indices(fusion)
     constants.folded(fusion)
-    wrapped(fusion)
+    wrap(fusion)
     folded = one_hot.gathered(fusion)
     scatters = scatter_plan(fusion)
     if scatters:
@@ -330,7 +331,10 @@ class _Nests:
         crowded = {t for t in fusion.tensors if t not in self.stored and not t.inline_position}
         fresh: set[TensorExpr] = set()
         for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
-            reads, leader = reads_of(t), self.leader(t, fresh)
+            reads = reads_of(t)
+            if len(reads) < 2 and not fresh:
+                continue
+            leader = self.leader(t, fresh)
             others = [r for r in reads if r != leader and (t in crowded or r[0] in fresh)]
             if len(reads) > 1 and others and _is_cheap(t, self.stored, len(others)):
                 fresh.update(e for use in self.copy(t, others) if (e := use.definition) is not None)
