@@ -14,6 +14,7 @@ from idgraph.fuse.launch_groups import count, operations
 from idgraph.fuse.obstacle import Obstacles
 from idgraph.fuse.ordered import ordered_launches
 from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.changed_copy import rebuild
 from idgraph.ir.device import device_of
 from idgraph.ir.parsing import copy_fusion, snapshot
 from idgraph.ir.state import rewriting
@@ -146,8 +147,7 @@ def plan(fusion: Fusion) -> Plan:
     """
     check_fusion(fusion, "plan", ScheduleError)
     with one_line():
-        as_given = snapshot(fusion)
-        made = as_given()
+        as_given, made = snapshot(fusion), rebuild(fusion)
         before = count(made)
         take_ways(made, None, device_of("H200"))
         found = ordered_launches(made, give_loops(made).loops)

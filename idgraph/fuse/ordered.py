@@ -6,16 +6,18 @@ the one before it, the launches are the loop nests, and which operations each ha
 
 from __future__ import annotations
 
+from idgraph.graphs.index_graph import Legal
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.promotion import Promotion
 from idgraph.index import IdModel
 from idgraph.index.live import needed
 from idgraph.index.model import Loop, loops_of
-from idgraph.index.nest import build_tree, exprs_of, launches
+from idgraph.index.nest import launched, outermost
+from idgraph.index.storage import in_memory
 from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 
 
-def ordered_launches(fusion: Fusion, loops: Promotion | None = None) -> tuple[tuple[str, ...], ...] | None:
+def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[str, ...], ...] | None:
     """The tensors that each CUDA launch makes, in launch order; None where only the lowered kernels tell.
 
     That is where a launch does not wait for the one before it, where an index is loaded, in scans and in updates.
@@ -33,10 +35,11 @@ def ordered_launches(fusion: Fusion, loops: Promotion | None = None) -> tuple[tu
         e.op in SCATTERS or e.op in SCANS or any(isinstance(r, Loaded) for row in e.reads for r in row) for e in run
     ):
         return None
-    model = _Proved(fusion, loops)
-    nodes = launches(build_tree(run, model), model.ways, model)
-    groups = [exprs_of(group) for group in nodes]
-    memory = {t for e in run for t in e.outputs if model.storage(t).memory is not None}
+    model, nests = _Proved(fusion), outermost(run)
+    ways = (loops or Legal(model.all_loops, {})).ways(run)
+    groups = [[e for n in group for e in nests[n]] for group in launched(nests, ways, model)]
+    outputs, live = frozenset(fusion.outputs), frozenset(run)
+    memory = {t for e in run for t in e.outputs if in_memory(t, outputs, live)}
     made = [{t for e in group for t in e.outputs if t in memory} for group in groups]
     read = [{t for e in group for t in e.inputs if t.definition is None or t in memory} for group in groups]
     if any(not made[n - 1] & read[n] for n in range(1, len(groups))):
@@ -61,16 +64,19 @@ def _inside(stored: set[Tensor], read: set[Tensor]) -> set[TensorExpr]:
 
 
 class _Proved(IdModel):
-    """The model of a legal schedule, whose loops are known without another proof."""
+    """The model of a legal schedule, whose loops are known without another proof, made where any are asked for."""
 
-    def __init__(self, fusion: Fusion, loops: Promotion | None) -> None:
+    def __init__(self, fusion: Fusion) -> None:
         super().__init__(fusion, threads=True)
-        self._given = loops
+
+    @property
+    def all_loops(self) -> Promotion:
+        """The axes that all loops run over, and the way they run."""
+        return self._keep("loops", lambda: Promotion(Nests(self.fusion)))
 
     def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
         """Loops of an operation, outermost first."""
         found = self._loops.get(e)
         if found is None:
-            promotion = self._given or self._keep("loops", lambda: Promotion(self.fusion, Nests(self.fusion)))
-            found = self._loops[e] = loops_of(e, promotion)
+            found = self._loops[e] = loops_of(e, self.all_loops)
         return found

@@ -20,7 +20,6 @@ from idgraph.graphs.coordinates import padded
 from idgraph.ir import (
     DomainExpr,
     Fixed,
-    Fusion,
     IterDomain,
     Mapped,
     Merge,
@@ -68,9 +67,11 @@ class _Cause(NamedTuple):
     before: _Cause | None
 
 
-def shared_reads(fusion: Fusion, shared: Callable[[Tensor], int]) -> Iterator[tuple[Tensor, TensorExpr, int]]:
+def shared_reads(
+    exprs: Sequence[TensorExpr], shared: Callable[[Tensor], int]
+) -> Iterator[tuple[Tensor, TensorExpr, int]]:
     """(tensor, operation, operand) for each read of a tensor inlined into the operation."""
-    for e in fusion.exprs:
+    for e in exprs:
         for k, t in enumerate(e.inputs):
             if shared(t):
                 yield t, e, k
@@ -105,7 +106,7 @@ class Forwards:
 
     def __init__(
         self,
-        fusion: Fusion,
+        exprs: Sequence[TensorExpr],
         shared: Callable[[Tensor], int],
         standing: Callable[[Tensor, IterDomain], Expr | None],
     ) -> None:
@@ -116,7 +117,7 @@ class Forwards:
         self._ways: dict[_Read, _Way] = {}
         self._changes: Counter[Tensor] = Counter()  # how often each tensor was widened
         self._extents: dict[Tensor, tuple[int, dict[IterDomain, Expr]]] = {}  # at that number of changes
-        reads = list(shared_reads(fusion, shared))
+        reads = list(shared_reads(exprs, shared))
         # Nothing is widened where no reader merges what it reads with a broadcast of its own: such merges come first,
         # then what they widen.
         self._seeds: set[_Read] = set()

@@ -7,12 +7,13 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
-from idgraph.graphs.alike import described, one_of_each
+from idgraph.graphs.alike import described, one_of_each, twins
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
@@ -26,7 +27,7 @@ from idgraph.graphs.same_loop import Meetings, Met
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
-from idgraph.ir.domains import is_one
+from idgraph.ir.domains import Parallel, is_one
 from idgraph.ir.indexing import is_int
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
@@ -142,11 +143,11 @@ def _check_key(key: object) -> None:
 
 
 class _Builder:
-    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans) -> None:
+    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans, nests: Nests | None = None) -> None:
         self.fusion = fusion
         self.exprs = exprs
-        self.nests = Nests(fusion)
-        self.promotion = Promotion(fusion, self.nests)
+        self.nests = nests or Nests(fusion)
+        self.promotion = Promotion(self.nests)
         self._meetings = Meetings(self.nests, self.promotion)
         self._proved: dict[SharedLoop, None] = {}
         self._partly: set[tuple[TensorExpr, int, int]] = set()  # those that are one only where the operand is read
@@ -396,30 +397,31 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
     inlined further. No limit is told for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
     for e in fusion.exprs:
-        wide = {d for d in e.output.logical if d.is_broadcast}
+        wide = {d for d in e.output.logical if d.kind == "broadcast"}
         for x in e.output.domain.loop_exprs if wide else ():
             if any(d in wide for d in x.inputs):
                 if isinstance(x, Merge):
                     return found  # any tensor's loops may have to run over what it lacks
                 wide.update(x.outputs)
+    plain = {t for t in found if _is_plain(t)}
+    if not plain:
+        return found
     alone = _Builder(fusion, (), Plans())
     known: dict[Hashable, dict[int, int]] = {}  # what equal operations with equal schedules have in common is equal
-    for e in dict.fromkeys(e for t in tensors for e in t.uses):
-        if not any(t in found and _is_plain(t) for t in e.inputs):
-            continue
+    for e in dict.fromkeys([e for t in tensors if t in plain for e in t.uses]):
         like = described([e], alone.nests, alone.promotion)
         if like not in known:
             known[like] = alone.common(e)
         for k, count in known[like].items():
             t = e.inputs[k]
-            if t in found and _is_plain(t):
+            if t in plain:
                 found[t] = min(found[t], count)
     return found
 
 
 def _is_plain(t: Tensor) -> bool:
     """True where no loop can take another tensor's extent."""
-    return not any(d.is_broadcast for d in t.logical) and not any(is_one(d.extent) for d in t.loop)
+    return "broadcast" not in [d.kind for d in t.logical] and not any(map(is_one, [d.extent for d in t.loop]))
 
 
 def build_index_graph(
@@ -433,13 +435,45 @@ def build_index_graph(
     return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
 
 
-def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Promotion:
-    """The loop nests of a scheduled fusion, and what their loops run over.
+@dataclass(frozen=True, slots=True)
+class Legal:
+    """Loop nests that are legal: ``promotion`` says what the loops of one of each kind run over, ``twins`` which
+    operation of those stands for each of the others."""
 
-    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does.
-    Of nests that differ in names only one is judged.
+    promotion: Promotion
+    twins: Mapping[TensorExpr, TensorExpr]
+
+    def ways(self, exprs: Iterable[TensorExpr]) -> dict[TensorExpr, tuple[Parallel, ...]]:
+        """For each operation how its loops run: a shared one as any of those in it."""
+        known: dict[TensorExpr, tuple[Parallel, ...]] = {}
+        found: dict[TensorExpr, tuple[Parallel, ...]] = {}
+        for e in exprs:
+            twin = self.twins.get(e, e)
+            if twin not in known:
+                known[twin] = tuple([self.promotion.way(d) for d in twin.output.loop])
+            found[e] = known[twin]
+        return found
+
+    def longer(self, t: Tensor) -> bool:
+        """Whether a shared loop of ``t`` runs longer, or shorter, than its own axis."""
+        return bool(self.promotion.nests.lengths(t))
+
+
+def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
+    """The loop nests of a scheduled fusion.
+
+    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does. Of nests that differ in names only, one is
+    judged. They are told apart before anything is resolved in them, and once more after, where that follows from more
+    than the nest, or makes loops longer.
     """
+    alike = twins(exprs)
+    judged = tuple([e for e in exprs if alike[e] is e])
+    if len(judged) < len(exprs):
+        builder = _Builder(fusion, judged, Plans(), Nests(fusion, judged))
+        if not builder.nests.beside and not builder.nests.lengthened:
+            builder.build()
+            return Legal(builder.promotion, alike)
     builder = _Builder(fusion, exprs, Plans())
     builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)
     builder.build()
-    return builder.promotion
+    return Legal(builder.promotion, {})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor
+from idgraph.ir import DomainExpr, IterDomain, Tensor
 
 
 class LoopClasses:
     """Classes of the loop axes of computed tensors: those left of a tensor's position are its readers' too."""
 
-    def __init__(self, fusion: Fusion, shared: Callable[[Tensor], int]) -> None:
-        self._fusion = fusion
+    def __init__(self, tensors: Sequence[Tensor], shared: Callable[[Tensor], int]) -> None:
+        self._tensors = tensors
         parent: dict[IterDomain, IterDomain] = {}
 
         def find(d: IterDomain) -> IterDomain:
@@ -19,7 +19,7 @@ class LoopClasses:
                 parent[d] = d = parent.get(above, above)
             return d
 
-        for t in fusion.tensors:
+        for t in tensors:
             count = shared(t)
             for e in t.uses if count else ():
                 for mine, theirs in zip(t.loop[:count], e.output.loop, strict=False):
@@ -41,7 +41,7 @@ class LoopClasses:
         found: dict[IterDomain, set[IterDomain]] = {}
         leader = self._leader
         wanted = {leader[d] for t in of for d in t.loop if d in leader}
-        for t in self._fusion.tensors if wanted else ():
+        for t in self._tensors if wanted else ():
             loops = [d for d in t.loop if leader.get(d) in wanted]
             if not loops:
                 continue

@@ -7,7 +7,7 @@ a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
@@ -78,33 +78,36 @@ class Shadows(dict[Tensor, Shadow]):
 
 
 class Nests:
-    """Union of tensors that share loops, with the resolution of broadcast axes inside each nest."""
+    """Union of tensors that share loops, with the resolution of broadcast axes inside each nest.
 
-    def __init__(self, fusion: Fusion) -> None:
+    ``exprs`` leaves out all other nests: whoever shares a loop with one of them must be among them.
+    """
+
+    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> None:
         self.fusion = fusion
+        self.exprs = fusion.exprs if exprs is None else exprs
+        self.tensors = fusion.tensors if exprs is None else tuple([t for e in exprs for t in e.outputs])
+        self.beside = False  # whether an axis was resolved by what is read elsewhere
         check_positions(fusion)
         self._parent: dict[IterDomain, IterDomain] = {}
         self._fresh = 0
         self._forwards: Forwards | None = None
         self._conflicts: dict[IterDomain, IterDomain] = {}
         self._lengths: dict[Tensor, dict[int, Resize]] = {}
-        self._classes = LoopClasses(fusion, self.shared)
+        self._classes = LoopClasses(self.tensors, self.shared)
         self.shadows = Shadows()
-        if any(t.inline_position for t in fusion.tensors):
+        if any(t.inline_position for t in self.tensors):
             self._share()
 
     def _share(self) -> None:
         """Resolve broadcasts in shared loops, and make what stands for the axes that this touches."""
-        fusion = self.fusion
         self._resolve()
-        open_ = [t for t in fusion.tensors if any(self.resolved(d) is not None for d in t.logical)]
+        open_ = [t for t in self.tensors if any(self.resolved(d) is not None for d in t.logical)]
         self._fed = self._classes.fed(self._targets(open_), open_)
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
-        if any(
-            self.shared(t) and any(d.is_broadcast for e in t.uses for d in e.output.logical) for t in fusion.tensors
-        ):
-            self._forwards = Forwards(fusion, self.shared, self._standing)
+        if any(self.shared(t) and any(d.is_broadcast for e in t.uses for d in e.output.logical) for t in self.tensors):
+            self._forwards = Forwards(self.exprs, self.shared, self._standing)
             self._fresh = 0
             self.shadows = self._all_shadows()
         if any(s.direct for s in self.shadows.values()):
@@ -151,7 +154,7 @@ class Nests:
         self._parent[rb] = ra
 
     def _resolve(self) -> None:
-        for e in self.fusion.exprs:
+        for e in self.exprs:
             for t, row in zip(e.inputs, e.reads, strict=True):
                 if not self.shared(t):
                     continue
@@ -170,7 +173,7 @@ class Nests:
         """
         open_: set[IterDomain] = set()
         met = False  # by a loop that others share, at the most that any of them does
-        for t in self.fusion.tensors:
+        for t in self.tensors:
             for d in t.logical:
                 if d.kind == "broadcast" and self.resolved(d) is None:
                     open_.add(d)
@@ -181,6 +184,7 @@ class Nests:
         if not met:
             return
         beside: OneAxis | None = None
+        self.beside = True
         for loops in self._nests():
             places = {d: _positions(t, d, k) for t, k in loops.items() for d in t.logical if d in open_}
             if not any(places.values()):
@@ -200,7 +204,7 @@ class Nests:
     def _nests(self) -> list[dict[Tensor, int]]:
         """Tensors computed in one nest, each with the number of its loops that others share."""
         nest: dict[Tensor, dict[Tensor, int]] = {}
-        for t in self.fusion.tensors:
+        for t in self.tensors:
             k = self.shared(t)
             for e in t.uses if k else ():
                 mine, theirs = nest.setdefault(t, {t: k}), nest.setdefault(e.output, {e.output: k})
@@ -209,7 +213,7 @@ class Nests:
                     large, small = (mine, theirs) if len(mine) >= len(theirs) else (theirs, mine)
                     large.update(small)
                     nest.update(dict.fromkeys(small, large))
-        order = {t: n for n, t in enumerate(self.fusion.tensors)}
+        order = {t: n for n, t in enumerate(self.tensors)}
         unique = {id(found): found for found in nest.values()}
         return [dict(sorted(found.items(), key=lambda item: order[item[0]])) for found in unique.values()]
 
@@ -233,7 +237,7 @@ class Nests:
 
     def _narrow(self) -> None:
         """A loop over one element of something longer, in a loop that a reader's broadcast widens: it stays at 0."""
-        for e in reversed(self.fusion.exprs):
+        for e in reversed(self.exprs):
             t = e.output
             for j in range(self.shared(t)):
                 mine = self.shadows[t]
@@ -251,7 +255,7 @@ class Nests:
         where elements of an output would be cut off.
         """
         whole = frozenset(self.fusion.outputs)
-        for e in reversed(self.fusion.exprs):
+        for e in reversed(self.exprs):
             t, count = e.output, self.shared(e.output)
             if not count or self._as_long(t, count):
                 continue
@@ -285,6 +289,11 @@ class Nests:
     def lengths(self, t: Tensor) -> Mapping[int, Resize]:
         """By position the steps that make shared loops of ``t`` as long as its readers' are, where its own are not."""
         return self._lengths.get(t, {})
+
+    @property
+    def lengthened(self) -> bool:
+        """Whether any loop is made as long as its readers' are."""
+        return bool(self._lengths)
 
     def links(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
         """Stand-ins of axes of ``t`` in loops that it shares with ``e``, each with the reader's axis of its coordinate.
@@ -367,7 +376,7 @@ class Nests:
         )
 
     def _all_shadows(self) -> Shadows:
-        return Shadows({t: made for t in self.fusion.tensors if (made := self._shadow(t)) is not None})
+        return Shadows({t: made for t in self.tensors if (made := self._shadow(t)) is not None})
 
     def _shadow(self, t: Tensor) -> Shadow | None:
         self._check_scatter(t)

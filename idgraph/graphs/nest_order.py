@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from idgraph.errors import ScheduleError
@@ -22,8 +23,12 @@ class Joined:
 
     def __init__(self, fusion: Fusion) -> None:
         self._place = {e: n for n, e in enumerate(fusion.exprs)}
+        # The nests of neighbouring levels are the same, but where a tensor is inlined: at positions of which there are
+        # few. The first levels have those of the first of these bands, up to where it ends, and so on.
+        self._ends: list[int] = []
         self._leader: list[dict[TensorExpr, TensorExpr]] = []
         self._members: list[dict[TensorExpr, list[TensorExpr]]] = []
+        self._open: list[tuple[Tensor, int]] = []  # inlined, but not yet joined: most are read once, so nobody asks
         for t in fusion.tensors:
             self.join(t, t.inline_position)
 
@@ -31,6 +36,7 @@ class Joined:
         """The same, to go on from."""
         made = Joined.__new__(Joined)
         made._place = self._place
+        made._ends, made._open = [*self._ends], [*self._open]
         made._leader = [dict(x) for x in self._leader]
         made._members = [{nest: list(of) for nest, of in x.items()} for x in self._members]
         return made
@@ -38,38 +44,65 @@ class Joined:
     def limit(self, t: Tensor, most: int) -> int:
         """The largest position, up to ``most``, at which ``t`` ties no two nests that depend on each other."""
         uses = t.uses
-        for level in range(min(most, len(self._leader))) if len(uses) > 1 else ():
-            nests = {self._nest(level, e) for e in uses}
-            if len(nests) > 1 and self._depend(level, nests):
+        if len(uses) < 2:
+            return most
+        for other, position in self._open:
+            self._join(other, position)
+        self._open.clear()
+        level = 0
+        for band, end in enumerate(self._ends):
+            if level >= most:
+                break
+            nests = {self._nest(band, e) for e in uses}
+            if len(nests) > 1 and self._depend(band, nests):
                 return level
+            level = end
         return most
 
     def join(self, t: Tensor, position: int) -> None:
         """``t`` is inlined at ``position``."""
+        if t.definition is not None and position:
+            self._open.append((t, position))
+
+    def _join(self, t: Tensor, position: int) -> None:
         if t.definition is None:
             return
-        while len(self._leader) < position:
-            self._leader.append({})
-            self._members.append({})
-        for leader, members in zip(self._leader[:position], self._members, strict=False):
+        self._end_at(position)
+        for end, leader, members in zip(self._ends, self._leader, self._members, strict=True):
+            if end > position:
+                break
             for e in t.uses:
                 _unite(leader, members, t.definition, e)
 
-    def _nest(self, level: int, e: TensorExpr) -> TensorExpr:
-        return self._leader[level].get(e, e)
+    def _end_at(self, position: int) -> None:
+        """Let a band of levels end at ``position``."""
+        band = bisect_left(self._ends, position)
+        if band == len(self._ends):
+            leader, members = dict[TensorExpr, TensorExpr](), dict[TensorExpr, list[TensorExpr]]()
+        elif self._ends[band] == position:
+            return
+        else:
+            leader = dict(self._leader[band])
+            members = {nest: list(of) for nest, of in self._members[band].items()}
+        self._ends.insert(band, position)
+        self._leader.insert(band, leader)
+        self._members.insert(band, members)
 
-    def _of(self, level: int, nest: TensorExpr) -> Sequence[TensorExpr]:
-        return self._members[level].get(nest, (nest,))
+    def _nest(self, band: int, e: TensorExpr) -> TensorExpr:
+        return self._leader[band].get(e, e)
 
-    def _depend(self, level: int, nests: set[TensorExpr]) -> bool:
+    def _of(self, band: int, nest: TensorExpr) -> Sequence[TensorExpr]:
+        return self._members[band].get(nest, (nest,))
+
+    def _depend(self, band: int, nests: set[TensorExpr]) -> bool:
         """Whether values flow from one of the nests to another, through whatever else."""
-        last = max(self._place[e] for n in nests for e in self._of(level, n))
+        last = max(self._place[e] for n in nests for e in self._of(band, n))
         for start in nests:
             seen, open_ = {start}, [start]
             while open_:
-                for e in self._of(level, open_.pop()):
+                for e in self._of(band, open_.pop()):
                     for use in e.output.uses:
-                        to = self._nest(level, use)
+                        to = self._nest(band, use)
                         if to is not start and to in nests:
                             return True
                         if to not in seen and self._place[use] <= last:

@@ -15,7 +15,7 @@ def check_positions(fusion: Fusion) -> None:
                 _check_whole(t, f"asks for {t.memory} memory")
             continue
         _check_whole(t, f"is inlined at {k}")
-        if k > len(t.loop) or any(d.kind == "reduction" for d in t.loop[:k]):
+        if k > len(t.loop) or "reduction" in [d.kind for d in t.loop[:k]]:
             raise ScheduleError(
                 f"tensor {t.name} is inlined at {k}, but its loops were rescheduled to {', '.join(map(repr, t.loop))}",
                 where=t.source_line,

@@ -12,22 +12,21 @@ from functools import cached_property
 
 from idgraph.errors import ScheduleError
 from idgraph.graphs.loops import Nests
-from idgraph.ir import Fusion, IterDomain, Tensor, tensor_of
+from idgraph.ir import IterDomain, Tensor, tensor_of
 from idgraph.ir.domains import Parallel
 
 
 class Promotion:
     """For each loop axis of a computed tensor the axis that gives its loop the extent, and the way the loop runs."""
 
-    def __init__(self, fusion: Fusion, nests: Nests) -> None:
-        self._fusion = fusion
+    def __init__(self, nests: Nests) -> None:
         self.nests = nests
         # Only of loops that are shared or widened: most are neither, and run over their own axis in its own way.
         self._of: dict[IterDomain, IterDomain] = {}
         self._way: dict[IterDomain, Parallel] = {}
         classes: dict[IterDomain, list[IterDomain]] = {}
         self._joined = nests.joined
-        for e in reversed(fusion.exprs) if self._joined else ():
+        for e in reversed(nests.exprs) if self._joined else ():
             for j, d in enumerate(e.output.loop):
                 if d in self._joined:
                     classes.setdefault(nests.loop_class(e.output, j), []).append(d)
@@ -38,7 +37,7 @@ class Promotion:
             stands = (shadow.direct.get(j, d) for j, d in enumerate(shadow.loop))
             if t.definition is not None:
                 moved.update((d, by) for d, by in zip(t.loop, stands, strict=True) if by is not d)
-        for e in reversed(fusion.exprs) if moved else ():  # readers first: a shared loop takes its extent from them
+        for e in reversed(nests.exprs) if moved else ():  # readers first: a shared loop takes its extent from them
             for j, d in enumerate(e.output.loop):
                 if d in moved:
                     self._of[d] = self._given(e.output, j, moved, classes.get(nests.loop_class(e.output, j), ()))
@@ -65,7 +64,7 @@ class Promotion:
 
     @cached_property
     def _loops(self) -> frozenset[IterDomain]:
-        return frozenset(d for e in self._fusion.exprs for d in e.output.loop)
+        return frozenset(d for e in self.nests.exprs for d in e.output.loop)
 
 
 def _one_way(members: Sequence[IterDomain]) -> Parallel:

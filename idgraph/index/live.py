@@ -13,18 +13,19 @@ COUNTED = frozenset({"iota", "full"})
 def counted(fusion: Fusion) -> frozenset[TensorExpr]:
     """The operations whose values each reader makes in place."""
     # A scatter begins with a copy of its operand 0, so that must be in memory.
-    kept = set(fusion.outputs) | {e.inputs[0] for e in fusion.exprs if e.op in SCATTERS}
-    return frozenset(e for e in fusion.exprs if e.op in COUNTED and not any(t in kept for t in e.outputs))
+    exprs = fusion.exprs
+    kept = set(fusion.outputs) | {e.inputs[0] for e in exprs if e.op in SCATTERS}
+    return frozenset([e for e in exprs if e.op in COUNTED and kept.isdisjoint(e.outputs)])
 
 
 def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
     """The expressions that the outputs depend on, producers first; without those whose values each reader makes."""
     wanted = set(fusion.outputs)
     for e in reversed(fusion.exprs):
-        if any(t in wanted for t in e.outputs):
+        if not wanted.isdisjoint(e.outputs):
             wanted.update(e.inputs)
     made = counted(fusion)
-    return tuple(e for e in fusion.exprs if e not in made and any(t in wanted for t in e.outputs))
+    return tuple([e for e in fusion.exprs if e not in made and not wanted.isdisjoint(e.outputs)])
 
 
 def live_uses(t: Tensor, among: Set[TensorExpr]) -> tuple[TensorExpr, ...]:

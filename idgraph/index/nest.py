@@ -44,6 +44,20 @@ def build_tree(exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[Node, ...]
     return _level(tuple(exprs), 0, {e: tuple(maps.loops(e)) for e in exprs})
 
 
+def outermost(exprs: Sequence[TensorExpr]) -> list[tuple[TensorExpr, ...]]:
+    """The expressions of each tree of `build_tree`, in launch order, without what is inside of the trees.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.exp(f.input("x", shape=(64, 128)))
+    >>> u = ig.copy(t * 2.0)
+    >>> _ = t.inline(1)
+    >>> [[e.output.name for e in nest] for nest in outermost(f.exprs)]
+    [['t1', 't2'], ['t3']]
+    """
+    return _ordered(_components(tuple(exprs), 0), 0)
+
+
 def _level(
     exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
 ) -> tuple[Node, ...]:
@@ -167,18 +181,24 @@ def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]], m
     Threads that exchange values wait for all others of their block: a nest whose loops on threads have another extent
     than those around an exchange has a kernel of its own.
     """
-    groups: list[list[Node]] = []
-    for node in tree:
-        inside = exprs_of((node,))
-        used = {w for e in inside for w in ways[e]}
+    return [[tree[n] for n in group] for group in launched([exprs_of((node,)) for node in tree], ways, maps)]
+
+
+def launched(
+    nests: Sequence[tuple[TensorExpr, ...]], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps
+) -> list[list[int]]:
+    """The same of the expressions of each outermost loop, by number."""
+    groups: list[list[int]] = []
+    for n, inside in enumerate(nests):
+        used = {w for way in {ways[e] for e in inside} for w in way}
         one_block = not any(is_block(w) for w in used) and not any(e.op in SCATTERS for e in inside)
-        if one_block and groups and any(is_thread(w) for e in exprs_of(groups[-1]) for w in ways[e]):
-            before = exprs_of(groups[-1])
+        before = [e for k in groups[-1] for e in nests[k]] if one_block and groups else []
+        if any(is_thread(w) for e in before for w in ways[e]):
             blocks = any(is_block(w) for e in before for w in ways[e])
             if not blocks and not any(e.op in SCATTERS for e in before) and _same_block((*before, *inside), ways, maps):
-                groups[-1].append(node)
+                groups[-1].append(n)
                 continue
-        groups.append([node])
+        groups.append([n])
     return groups
 
 

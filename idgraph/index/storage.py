@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -156,6 +156,23 @@ def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor
     return found
 
 
+def in_memory(t: Tensor, outputs: Collection[Tensor], live: Set[TensorExpr]) -> bool:
+    """Whether all of a computed tensor is stored in memory of its own, unless it is that of a scatter's result.
+
+    A tensor that is to be inlined yet, as its kind of memory says, is stored only as one of the ``outputs``.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.exp(f.input("x", shape=(64,)))
+    >>> u = f.output(t * 2.0)
+    >>> in_memory(t, f.outputs, {*f.exprs}), in_memory(t.inline(1), f.outputs, {*f.exprs})
+    (True, False)
+    """
+    if t in outputs or t.memory == "global":
+        return True
+    return not t.inline_position and not (t.memory in ("shared", "local") and live_uses(t, live))
+
+
 class Allocator:
     """Decides where the tensors of a fusion live, each when first asked for.
 
@@ -190,12 +207,12 @@ class Allocator:
         if t in self._updated and k == 0:
             to = self._updated[t]
             memory = _whole(t, to, "output" if to in self._outputs else "global")
-        elif t in self._outputs or k == 0 or t.memory == "global":
+        elif in_memory(t, self._outputs, self.live):
             memory = _whole(t, t, "output" if t in self._outputs else "global")
         waits = k == 0 and t.memory in ("shared", "local") and live_uses(t, self.live)  # to be inlined yet
         if (k == 0 and not waits) or t.memory == "global":
             return Storage(t, memory)
-        return self._inlined(t, None if waits and t not in self._outputs else memory)
+        return self._inlined(t, memory)
 
     def on_thread(self, e: TensorExpr, p: int) -> bool:
         """True when loop ``p`` of ``e`` runs on blocks or threads that there are."""

@@ -6,6 +6,7 @@ attributes are values (integer expressions).
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
@@ -75,6 +76,18 @@ class IterDomain:
     @definitions.setter
     def definitions(self, made: tuple[DomainExpr, ...]) -> None:
         self._made = made if len(made) > 1 else made[0] if made else None
+
+    def defined_by(self, made: DomainExpr) -> None:
+        """Set its only definition; for copies of schedules, which make a hundred thousand.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(64,)).T[32:]
+        >>> made = t.logical[0].definition
+        >>> t.logical[0].defined_by(made)
+        >>> t.logical[0].definitions == (made,)
+        True
+        """
+        self._made = made
 
     @property
     def definition(self) -> DomainExpr | None:
@@ -335,6 +348,9 @@ class TensorDomain:
     memory order, outermost first; ``loop``: as scheduled, outermost first. ``strides`` are elements for each
     allocation axis, None where they follow from the extents (contiguous). ``exprs`` lie between root and logical,
     ``loop_exprs`` were added by the schedule.
+
+    ``pattern`` is what ``patterned`` loops were made after, all at once: those of another tensor of one pattern came by
+    equal steps. Every later step makes other loops.
     """
 
     root: tuple[IterDomain, ...]
@@ -344,6 +360,19 @@ class TensorDomain:
     strides: tuple[Expr | None, ...]
     exprs: tuple[DomainExpr, ...] = ()
     loop_exprs: list[DomainExpr] = field(default_factory=list[DomainExpr])
+    pattern: Hashable = field(default=None, repr=False, compare=False)
+    patterned: tuple[IterDomain, ...] = field(default=(), repr=False, compare=False)
+
+    def made_after(self) -> Hashable:
+        """The pattern of the present loops, None where they came by steps of their own.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(30,)) + 1
+        >>> t.domain.pattern, t.domain.patterned = "halves", t.split(0, 2).loop
+        >>> t.domain.made_after(), t.split(0, 3).domain.made_after()
+        ('halves', None)
+        """
+        return self.pattern if self.patterned is self.loop else None
 
 
 def is_one(extent: Expr) -> bool:

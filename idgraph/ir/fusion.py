@@ -5,7 +5,7 @@ Long: three classes that hold each other, so that no module is needed twice; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
@@ -41,7 +41,7 @@ from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Mark, with_front
 from idgraph.ir.scheduling import Steps
 from idgraph.ir.showing import ShownFusion
-from idgraph.ir.step import Flat, Step, only_first, only_last, steps_in, without
+from idgraph.ir.step import MANY, NO_NAMES, Flat, Step, only_first, only_last, steps_in, without
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
@@ -58,7 +58,7 @@ def current_fusion() -> Fusion:
 
 
 class TensorExpr(Printed):
-    """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
+    """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making the tensor ``output``.
 
     ``inputs`` are the tensors among ``args``, one entry for each operand (a tensor read twice stands there twice);
     ``reads[k]`` says for each axis of ``inputs[k].axes`` how it is read. ``source_line`` is the user's line.
@@ -70,11 +70,12 @@ class TensorExpr(Printed):
     t1[I2] = slice(t0[I0]; dims=(0,), starts=(0,), stops=(32,), steps=(1,))
     >>> t1.definition.op, t1.definition.reads
     ('slice', ((Mapped(domain=I1[64]),),))
-    >>> t1.definition.output.name, t1.definition.is_reduction
-    ('t1', False)
+    >>> t1.definition.output.name, t1.definition.outputs, t1.definition.is_reduction
+    ('t1', (t1[I2[32]],), False)
     """
 
-    __slots__ = ("args", "attrs", "inputs", "name", "op", "outputs", "reads", "source_line")
+    __slots__ = ("args", "attrs", "inputs", "name", "op", "output", "reads", "source_line")
+    output: Tensor
 
     def __init__(
         self,
@@ -92,18 +93,17 @@ class TensorExpr(Printed):
         self.attrs: dict[str, Attr] = dict(attrs)
         self.inputs = inputs
         self.reads = reads
-        self.outputs: tuple[Tensor, ...] = ()
         self.source_line = source_line
 
     @property
-    def output(self) -> Tensor:
-        """The tensor it makes (the first of several)."""
-        return self.outputs[0]
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors it makes: one."""
+        return (self.output,)
 
     @property
     def is_reduction(self) -> bool:
         """True when some axis of the output is reduced."""
-        return "reduction" in [d.kind for d in self.outputs[0].domain.logical]
+        return "reduction" in [d.kind for d in self.output.domain.logical]
 
     @arguments(OperationError, first=True)
     def operands_of(self, tensor: Tensor) -> tuple[int, ...]:
@@ -268,8 +268,10 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         else:
             self._log += step
 
-    def note_steps(self, steps: Iterable[Step], line: SourceLine | None) -> None:
+    def note_steps(self, steps: tuple[Step, ...], line: SourceLine | None) -> None:
         """Add steps like these to the log, all of them taken at ``line``; for schedulers only.
+
+        The log refers to ``steps``: thousands of tensors that are scheduled alike share them.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -278,11 +280,14 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         >>> [str(s) for s in u.log]
         ['split(0, 4)', 'merge(0, 1)']
         """
-        fusion, log = self.fusion, self._log or []
-        for s in steps:
-            log += (s.name, s.args, s.kwargs, fusion.version, line)
-            fusion.touch()
-        self._log = log or None
+        if not steps:
+            return
+        entry = (MANY, steps, NO_NAMES, self.fusion.version, line)
+        if self._log is None:
+            self._log = [*entry]
+        else:
+            self._log += entry
+        self.fusion.version += len(steps)
 
     def keep_last(self, steps: Collection[str]) -> None:
         """Keep the last step of each of those names in the log; for schedulers only.
@@ -317,14 +322,15 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         for d in dict.fromkeys((*domain.root, *domain.logical, *domain.loop)):
             axes += (d, d.parallel, d.definitions, d.tensor)
         steps, log = tuple(domain.loop_exprs), tuple(self._log or ())
-        return *_fields_of(self), *_lists_of(domain), steps, log, self.readers(), axes
+        return *_fields_of(self), *_lists_of(domain), steps, log, self.readers(), *axes
 
     def put_back(self, saved: Saved) -> None:
         """Be as when ``saved`` was made; for guards of calls only."""
-        *values, steps, log, readers, axes = saved
-        for name, value in zip(_KEPT, values, strict=False):
+        count = len(_KEPT) + len(_AXES)
+        (steps, log, readers), axes = saved[count : count + 3], saved[count + 3 :]
+        for name, value in zip(_KEPT, saved, strict=False):
             setattr(self, name, value)
-        for name, value in zip(_AXES, values[len(_KEPT) :], strict=True):
+        for name, value in zip(_AXES, saved[len(_KEPT) : count], strict=True):
             setattr(self.domain, name, value)
         self.domain.loop_exprs[:] = steps
         self._log = list(log) or None
@@ -679,6 +685,18 @@ class Fusion(Restorable, ShownFusion):
         self._domains += 1
         return made
 
+    def axes_like(self, known: Sequence[tuple[Expr, Kind]], tensor: Owner | None = None) -> list[IterDomain]:
+        """The same for each of several extents and kinds.
+
+        >>> f = Fusion("f")
+        >>> x = f.input("x", shape=(4, 8))
+        >>> f.axes_like([(d.extent, d.kind) for d in x.logical])
+        [I2[4], I3[8]]
+        """
+        first = self._domains
+        self._domains += len(known)
+        return [IterDomain(first + n, extent, kind, tensor) for n, (extent, kind) in enumerate(known)]
+
     def free_strides(self, tensor: TensorLike, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]:
         """None for contiguous allocation axes, a stride symbol for the others."""
         if all(contiguity):
@@ -768,7 +786,7 @@ class Fusion(Restorable, ShownFusion):
         if inputs:
             attrs = from_the_front(attrs, len(domain.logical) if op == "unsqueeze" else inputs[0].ndim)
         rows = tuple(tuple(r) for r in reads)
-        return self._added(op, args, attrs, inputs, rows, check_dtype(dtype), domain, name)
+        return self._added(op, args, attrs, inputs, rows, check_dtype(dtype), domain, name, None)
 
     def again(self, e: TensorExpr, name: str | None = None) -> Tensor:
         """The operation ``e`` of this fusion once more, at its line, with axes of its own; for schedulers only.
@@ -782,19 +800,19 @@ class Fusion(Restorable, ShownFusion):
         copy[I4, I5] = mul(x[I0, I1], 2.0)
         """
         t, own = e.output, e.output.domain
-        with self.at_line(e.source_line):
-            if own.exprs or own.root != own.logical or len(e.outputs) > 1:
+        if own.exprs or own.root != own.logical:
+            with self.at_line(e.source_line):
                 return apply(self, e.op, e.args, e.attrs, name)
-            image = {d: self.axis_like(d.extent, d.kind) for d in own.logical}
-            axes = tuple(image.values())
-            kept = axes if len(t.axes) == len(axes) else tuple([d for d in axes if d.kind != "reduction"])
-            rows: dict[int, tuple[AxisRead, ...]] = {}  # those that are one row stay one
-            for row in e.reads:
-                if id(row) not in rows:
-                    rows[id(row)] = tuple([read_along(r, image) for r in row])
-            domain = TensorDomain(axes, axes, kept, axes, (None,) * len(kept))
-            reads = tuple([rows[id(row)] for row in e.reads])
-            return self._added(e.op, e.args, e.attrs, e.inputs, reads, t.dtype, domain, name)
+        axes = tuple(self.axes_like([(d.extent, d.kind) for d in own.logical]))
+        image = dict(zip(own.logical, axes, strict=True))
+        kept = axes if len(t.axes) == len(axes) else tuple([d for d in axes if d.kind != "reduction"])
+        rows: dict[int, tuple[AxisRead, ...]] = {}  # those that are one row stay one
+        for row in e.reads:
+            if id(row) not in rows:
+                rows[id(row)] = tuple([read_along(r, image) for r in row])
+        domain = TensorDomain(axes, axes, kept, axes, (None,) * len(kept))
+        reads = tuple([rows[id(row)] for row in e.reads])
+        return self._added(e.op, e.args, e.attrs, e.inputs, reads, t.dtype, domain, name, e.source_line)
 
     def _added(
         self,
@@ -806,6 +824,7 @@ class Fusion(Restorable, ShownFusion):
         dtype: DType,
         domain: TensorDomain,
         name: str | None,
+        line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
         if name is not None:
@@ -817,7 +836,7 @@ class Fusion(Restorable, ShownFusion):
             while f"t{number}" in self._tensors:
                 number += 1
             name = f"t{number}"
-        line = self._forced_line or user_line()
+        line = line or self._forced_line or user_line()
         expr = TensorExpr(f"{op}{len(self._exprs)}", op, args, attrs, inputs, reads, line)
         tensor = Tensor(self, name, dtype, domain)
         for d in domain.logical:
@@ -826,7 +845,7 @@ class Fusion(Restorable, ShownFusion):
             for d in (*domain.root, *(x for e in domain.exprs for x in (*e.inputs, *e.outputs))):
                 d.tensor = tensor
         tensor.definition = expr
-        expr.outputs = (tensor,)
+        expr.output = tensor
         for t in dict.fromkeys(inputs):
             t.add_use(expr)
         self._tensors[name] = tensor
@@ -954,7 +973,7 @@ class Fusion(Restorable, ShownFusion):
         t.definition, t.domain, t.inline_position = new, made.domain, 0
         t.choices, t.ruled = NO_CHOICES, NO_RULES
         t.keep_last(())
-        new.outputs = (t,)
+        new.output = t
         exprs_of = (*made.domain.exprs, *made.domain.loop_exprs)
         for d in {*made.root, *made.logical, *(d for x in exprs_of for d in (*x.inputs, *x.outputs))}:
             d.tensor = t
@@ -979,8 +998,8 @@ class Fusion(Restorable, ShownFusion):
         for a in use.args:
             number += isinstance(a, Tensor)
             args.append(new if a is old and (operands is None or number in operands) else a)
-        use.args = tuple(args)
-        use.inputs = tuple(a for a in args if isinstance(a, Tensor))
+        use.inputs = tuple([a for a in args if isinstance(a, Tensor)])
+        use.args = use.inputs if len(use.inputs) == len(args) else tuple(args)  # one tuple instead of two
         if old not in use.inputs:
             old.drop_use(use)
         new.add_use(use)

@@ -310,16 +310,17 @@ def reset(tensor: TensorLike) -> None:
 
     Choices beside loops stay if the user made them, not a scheduler.
     """
-    tensor.domain.loop_exprs.clear()
-    tensor.domain.loop = iterated(tensor)
-    for d in tensor.domain.loop:
+    domain = tensor.domain
+    domain.loop_exprs.clear()
+    domain.loop = iterated(tensor)
+    for d in domain.loop:
         d.parallel = "serial"
     tensor.inline_position = 0
     tensor.ruled = NO_RULES
     kept = {"set_memory", "set_allocation"}
-    if not all(d in tensor.logical for d in tensor.domain.allocation):  # memory followed axes that are gone
-        tensor.domain.allocation = tensor.axes
-        tensor.domain.strides = (None,) * len(tensor.axes)
+    if domain.allocation is not domain.logical and not set(domain.allocation).issubset(domain.logical):
+        domain.allocation = tensor.axes  # memory followed axes that are gone
+        domain.strides = (None,) * len(tensor.axes)
         kept = {"set_memory"}
     if tensor.choices is not NO_CHOICES:
         made = {s.name: s.args[0] for s in tensor.log if s.name in NAMES and "by" not in s.kwargs}

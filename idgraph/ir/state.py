@@ -30,7 +30,7 @@ def whole_state(fusion: Fusion) -> Restore:
     """The function that puts the present state of ``fusion`` back."""
     mine = {name: _copied(value) for name, value in vars(fusion).items()}
     tensors = [(t, t.saved()) for t in fusion.tensors]
-    exprs = [(e, e.args, e.inputs, e.reads, e.outputs, dict(e.attrs)) for e in fusion.exprs]
+    exprs = [(e, e.args, e.inputs, e.reads, e.output, dict(e.attrs)) for e in fusion.exprs]
 
     def restore() -> None:
         version = fusion.version
@@ -40,8 +40,8 @@ def whole_state(fusion: Fusion) -> Restore:
             setattr(fusion, name, _copied(value))
         for t, saved in tensors:
             t.put_back(saved)
-        for e, args, inputs, reads, outputs, attrs in exprs:
-            e.args, e.inputs, e.reads, e.outputs, e.attrs = args, inputs, reads, outputs, dict(attrs)
+        for e, args, inputs, reads, output, attrs in exprs:
+            e.args, e.inputs, e.reads, e.output, e.attrs = args, inputs, reads, output, dict(attrs)
         fusion.version = version + 1  # graphs of the failed attempt are old too
 
     return restore

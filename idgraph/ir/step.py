@@ -30,8 +30,10 @@ class Step:
 
 
 Flat: TypeAlias = list[Any]
-"""Steps as a log keeps them, five entries for each: no object a step for the collector to walk."""
+"""Steps as a log keeps them, five entries for each: no object a step for the collector to walk. Steps that many tensors
+have are one entry: ``MANY``, the steps, NO_NAMES, the number of the first, the line."""
 _ENTRIES = 5
+MANY = ""
 NO_NAMES: Mapping[str, Attr] = {}
 """The named arguments of a step without any."""
 
@@ -42,7 +44,26 @@ def steps_in(flat: Sequence[Any]) -> tuple[Step, ...]:
     >>> [str(s) for s in steps_in(["split", (0, 4), {"inner": False}, 1, None, "merge", (0, 1), NO_NAMES, 2, None])]
     ['split(0, 4, inner=False)', 'merge(0, 1)']
     """
-    return tuple([Step(*flat[n : n + _ENTRIES]) for n in range(0, len(flat), _ENTRIES)])
+    found: list[Step] = []
+    for n in range(0, len(flat), _ENTRIES):
+        name, args, kwargs, at, line = flat[n : n + _ENTRIES]
+        if name == MANY:
+            found += [Step(s.name, s.args, s.kwargs, at + k, line) for k, s in enumerate(args)]
+        else:
+            found.append(Step(name, args, kwargs, at, line))
+    return tuple(found)
+
+
+def told_apart(flat: Flat) -> None:
+    """Give each step of a flat log entries of its own.
+
+    >>> log = [MANY, (Step("split", (0, 4), NO_NAMES), Step("merge", (0, 1), NO_NAMES)), NO_NAMES, 7, None]
+    >>> told_apart(log)
+    >>> log[::5], log[3::5], [s.at for s in steps_in(log)]
+    (['split', 'merge'], [7, 8], [7, 8])
+    """
+    if MANY in flat[::_ENTRIES]:
+        flat[:] = [x for s in steps_in(flat) for x in (s.name, s.args, s.kwargs, s.at, s.line)]
 
 
 def without(flat: Flat, name: str) -> None:
@@ -53,9 +74,15 @@ def without(flat: Flat, name: str) -> None:
     >>> [s.name for s in steps_in(log)]
     ['split']
     """
-    names = flat[::_ENTRIES]
-    if name in names:
-        _keep(flat, (n for n, other in enumerate(names) if other != name))
+    found = False
+    for at in range(0, len(flat), _ENTRIES):  # asked of every tensor that is scheduled; most have no such step
+        if flat[at] == MANY and name in [s.name for s in flat[at + 1]]:
+            told_apart(flat)
+            found = True
+            break
+        found = found or flat[at] == name
+    if found:
+        _keep(flat, [n for n, other in enumerate(flat[::_ENTRIES]) if other != name])
 
 
 def only_last(flat: Flat, names: Iterable[str]) -> None:
@@ -66,6 +93,7 @@ def only_last(flat: Flat, names: Iterable[str]) -> None:
     >>> [s.args for s in steps_in(log)]
     [(5,)]
     """
+    told_apart(flat)
     last = {name: n for n, name in enumerate(flat[::_ENTRIES])}
     _keep(flat, sorted(last[name] for name in names if name in last))
 
@@ -78,6 +106,7 @@ def only_first(flat: Flat, count: int) -> None:
     >>> [s.args for s in steps_in(log)]
     [(4,)]
     """
+    told_apart(flat)
     del flat[count * _ENTRIES :]
 
 

@@ -80,7 +80,11 @@ def fold_constants(fusion: Fusion) -> int:
     >>> print("; ".join(str(e) for e in f.exprs))
     t7[I3] = floor_divide(x[I0], 4); t8[I4] = copy(t7[I3])
     """
-    check_fusion(fusion, "fold_constants", ScheduleError)
+    return folded(check_fusion(fusion, "fold_constants", ScheduleError))
+
+
+def folded(fusion: Fusion) -> int:
+    """`fold_constants` for a scheduler, whose own call guards the fusion."""
     before = len(fusion.exprs)
     known: dict[Tensor, Scalar] = {}
     for e in fusion.exprs:

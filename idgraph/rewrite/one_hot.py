@@ -44,7 +44,11 @@ def fold_one_hots(fusion: Fusion) -> tuple[Decision, ...]:
     >>> "sum" in [e.op for e in f.exprs], "gather" in [e.op for e in f.exprs]
     (False, True)
     """
-    check_fusion(fusion, "fold_one_hots", ScheduleError)
+    return gathered(check_fusion(fusion, "fold_one_hots", ScheduleError))
+
+
+def gathered(fusion: Fusion) -> tuple[Decision, ...]:
+    """`fold_one_hots` for a scheduler, whose own call guards the fusion."""
     made: list[Decision] = []
     for e in [e for e in fusion.exprs if e.op == "sum" and e.is_reduction]:
         found = _mask(e)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from idgraph.errors import ScheduleError, arguments, one_line
-from idgraph.graphs.promotion import Promotion
+from idgraph.graphs.index_graph import Legal
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -32,15 +32,14 @@ from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
+from idgraph.rewrite import constants, one_hot
 from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
 from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers, wide_views
-from idgraph.rewrite.constants import fold_constants
 from idgraph.rewrite.gathers import Force, take_gathers
-from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.rewrite.pieces import take_pieces
 from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
 from idgraph.rewrite.two_stage import two_stages
-from idgraph.rewrite.wrapped import wrap_pieces
+from idgraph.rewrite.wrapped import wrap
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
 from idgraph.schedule.readers import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
@@ -187,14 +186,15 @@ def _chosen(t: Tensor, name: str, value: bool | int) -> None:
         choose(t, name, value, by="config")
 
 
-def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> Promotion | None:
+def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> Legal | None:
     """Inline ``tensors``; one that shares a block with its readers, but not its threads, is stored instead.
 
     Returns the loops, with those of ``later`` at their positions, where they are known to be legal then."""
     while tensors:
         for t in tensors:  # positions of an earlier round may not suit readers that are copies
-            t.inline_position = 0
-            t.forget("inline")
+            if t.inline_position:
+                t.inline_position = 0
+                t.forget("inline")
         proved = inline_far(fusion, tensors, later)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
@@ -214,11 +214,12 @@ def take_ways(fusion: Fusion, gathers: Force, device: Device) -> None:
     """The first half of `auto`: take gathers and scatters their cheapest way, and remember why; what an earlier call
     decided stays noted."""
     narrow_indices(fusion)
-    fold_constants(fusion)
-    wrap_pieces(fusion)
-    folded = fold_one_hots(fusion)
+    constants.folded(fusion)
+    wrap(fusion)
+    folded = one_hot.gathered(fusion)
     scatters = scatter_plan(fusion)
-    apply_scatter_plan(fusion, scatters)
+    if scatters:
+        apply_scatter_plan(fusion, scatters)
     plan = take_gathers(fusion, gathers, device)
     new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}
@@ -330,7 +331,10 @@ class _Nests:
         crowded = {t for t in fusion.tensors if t not in self.stored and not t.inline_position}
         fresh: set[TensorExpr] = set()
         for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
-            reads, leader = reads_of(t), self.leader(t, fresh)
+            reads = reads_of(t)
+            if len(reads) < 2 and not fresh:
+                continue
+            leader = self.leader(t, fresh)
             others = [r for r in reads if r != leader and (t in crowded or r[0] in fresh)]
             if len(reads) > 1 and others and _is_cheap(t, self.stored, len(others)):
                 fresh.update(e for use in self.copy(t, others) if (e := use.definition) is not None)

@@ -9,7 +9,7 @@ from typing import cast
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, canonical_operand, common_loops
 from idgraph.graphs.alike import described
-from idgraph.graphs.index_graph import legal_nests
+from idgraph.graphs.index_graph import Legal, legal_nests
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.promotion import Promotion
 from idgraph.index import IdModel
@@ -44,9 +44,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     _record(chosen)
 
 
-def inline_far(
-    fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None
-) -> Promotion | None:
+def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None) -> Legal | None:
     """The same for a scheduler that sees to threads and the order of steps itself.
 
     ``later`` are tensors that will be inlined at these positions. Returns the loops of the fusion then, where one graph
@@ -65,7 +63,7 @@ def _record(tensors: Sequence[Tensor]) -> None:
 
 def _positioned(
     fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]
-) -> tuple[Sequence[Tensor], Promotion | None]:
+) -> tuple[Sequence[Tensor], Legal | None]:
     """Tensors with the position that the index graph allows them, not yet in their logs; and the loops of all of them
     and of those of ``later``, where the last graph looked at them together, which one graph does if all is legal."""
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
@@ -79,7 +77,7 @@ def _positioned(
     done, step, settled = 0, len(rest), 0
     named: list[int] = []  # places of tensors that the last refusal names, in order
     refused: int | None = None  # no inlining of all up to here is legal
-    proved: Promotion | None = None
+    proved: Legal | None = None
     while done < len(rest):
         # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then those before
         # each of the tensors that a refusal names, or half of them where that is refused too.
@@ -150,7 +148,7 @@ class _Alike:
     def _describe(self) -> None:
         """The kinds of all that can be asked about, by what makes and reads them."""
         nests = Nests(self.fusion)
-        promotion = Promotion(self.fusion, nests)
+        promotion = Promotion(nests)
         for t in self.rest:
             near = [e for e in (t.definition, *t.uses) if e is not None]
             if _is_fixed(t) and not any(p.inline_position for e in near for p in e.inputs):
@@ -176,7 +174,7 @@ def _try(
     positions: Mapping[Tensor, int],
     later: Mapping[Tensor, int] | None = None,
     told: set[str] | None = None,
-) -> Promotion | None:
+) -> Legal | None:
     """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
     the loops, or None where it is not; ``told`` then gets the names of tensors that the refusal is about."""
     for t in batch:
@@ -191,9 +189,7 @@ def _try(
     return loops
 
 
-def _legal_loops(
-    fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: set[str]
-) -> Promotion | None:
+def _legal_loops(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: set[str]) -> Legal | None:
     """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
     longer or shorter than its own."""
     try:
@@ -201,7 +197,7 @@ def _legal_loops(
     except ScheduleError as error:
         told.update(error.subject)
         return None
-    longer = next((t for t in batch if loops.nests.lengths(t)), None)
+    longer = next((t for t in batch if loops.longer(t)), None)
     if longer is not None:
         told.add(longer.name)
     return None if longer is not None else loops

@@ -48,7 +48,7 @@ def reads_all(e: TensorExpr, k: int) -> bool:
         or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
         for x in made
     )
-    return not cut and not any(isinstance(r, Fixed) and r.why == "select" for r in e.reads[k])
+    return not cut and "select" not in [r.why for r in e.reads[k] if isinstance(r, Fixed)]
 
 
 def _in_place(use: TensorExpr, k: int) -> bool:
@@ -77,12 +77,13 @@ def followed_scans(fusion: Fusion) -> set[Tensor]:
     True
     """
     found: dict[Tensor, dict[Tensor, IterDomain]] = {}
-    for e in fusion.exprs:
-        if e.op in SCANS and e.output.uses:
+    made = [e for e in fusion.exprs if e.op in SCANS]
+    for e in made:
+        if e.output.uses:
             end = _end_of(e)
             if end is not None:
                 found.setdefault(end[0], {})[e.output] = end[1]
-    own = {e.output: scanned_axis(e) for e in fusion.exprs if e.op in SCANS}
+    own = {e.output: scanned_axis(e) for e in made}
     kept: set[Tensor] = set()
     for end, scans in found.items():
         axis = own.get(end) or next(iter(scans.values()))  # one nest goes along one axis
@@ -115,15 +116,15 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
     """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
     reader goes through in their own order: they are written on the way to it."""
     kept: set[Tensor] = set()
-    scans = followed_scans(fusion)
-    for e in fusion.exprs:
+    scans, exprs = followed_scans(fusion), fusion.exprs
+    for e in exprs:
         if e.is_reduction or e.op in SCATTERS or (e.op in SCANS and e.output not in scans):
             kept.add(e.output)
         for t, row in zip(e.inputs, e.reads, strict=True):
-            if any(isinstance(r, Loaded) for r in row) and t.definition is not None:
+            if Loaded in map(type, row) and t.definition is not None:
                 kept.add(t)
     # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
-    kept |= {e.output for e in fusion.exprs if not e.output.uses}
+    kept.update([e.output for e in exprs if not e.output.uses])
     # Loops that come to an output through a slice, pad or cat further on would make a part of it only.
     open_ = {t for t in fusion.outputs if t.uses}
     whole = set(kept)

@@ -19,9 +19,12 @@ from idgraph.ir.step import Step
 Made = tuple[DomainExpr, tuple[int, ...], tuple[tuple[Expr, Kind], ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """Steps from a tensor's own axes to its loops. Axes are numbers: its own, then what each step makes, in order."""
+    """Steps from a tensor's own axes to its loops. Axes are numbers: its own, then what each step makes, in order.
+
+    It is the pattern of the loops that it gave (`TensorDomain`).
+    """
 
     made: tuple[Made, ...]  # an expression like it, its inputs, the extents and kinds of its outputs
     loop: tuple[tuple[int, Parallel], ...]
@@ -29,23 +32,26 @@ class Recipe:
 
     def give(self, t: Tensor) -> None:
         """Do the same to ``t``, whose loops are its own axes."""
-        new, domain, axes = t.fusion.axis_like, t.domain, list(t.domain.loop)
+        domain = t.domain
+        axes = [*domain.loop, *t.fusion.axes_like([known for _, _, made in self.made for known in made], t)]
+        at = len(domain.loop)
         for like, inputs, outputs in self.made:
-            outs = [new(extent, kind, t) for extent, kind in outputs]
+            outs = axes[at : at + len(outputs)]
             e = replayed_expr(like, [axes[n] for n in inputs], outs)
             for d in outs:
-                d.definitions = (e,)
+                d.defined_by(e)
             domain.loop_exprs.append(e)
-            axes += outs
+            at += len(outs)
         domain.loop = tuple([axes[n] for n, _ in self.loop])
+        domain.pattern, domain.patterned = self, domain.loop
         for n, way in self.loop:
             axes[n].parallel = way
         t.note_steps(self.log, user_line())
 
 
 def recipe_of(t: Tensor, own: Sequence[IterDomain], steps: int) -> Recipe | None:
-    """How ``t`` got its loops from the axes ``own``, by its log after the first ``steps``; None of loops that were made
-    of anything else, or whose steps were logged before the replay began."""
+    """How ``t`` got its loops from the axes ``own``, by its log after the first ``steps``, and their pattern from now
+    on; None of loops that were made of anything else, or whose steps were logged before the replay began."""
     number = {d: n for n, d in enumerate(own)}
     made: list[Made] = []
     for e in t.domain.loop_exprs:
@@ -54,7 +60,9 @@ def recipe_of(t: Tensor, own: Sequence[IterDomain], steps: int) -> Recipe | None
         made.append((e, tuple(number[d] for d in e.inputs), tuple((d.extent, d.kind) for d in e.outputs)))
         for d in e.outputs:
             number[d] = len(number)
-    return Recipe(tuple(made), tuple((number[d], d.parallel) for d in t.loop), t.log[steps:])
+    found = Recipe(tuple(made), tuple((number[d], d.parallel) for d in t.loop), t.log[steps:])
+    t.domain.pattern, t.domain.patterned = found, t.loop
+    return found
 
 
 def described_replay(
@@ -65,6 +73,8 @@ def described_replay(
     cut: bool,
 ) -> Hashable:
     """All that a replay of ``exprs`` up to ``loop`` depends on, as a value: axes by number where they are met first.
+
+    Where the loops that are replayed were made after a pattern, that stands for their steps (`patterned_replay`).
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -93,4 +103,37 @@ def described_replay(
     for e in exprs:
         parts.append((e.attributes, *[number(d) for d in (*e.inputs, *e.outputs)]))
     parts += [(number(d), d.parallel) for d in loop]
+    return tuple(parts)
+
+
+def patterned_replay(
+    own: Sequence[IterDomain],
+    image: Mapping[IterDomain, IterDomain],
+    pattern: Hashable,
+    start: Sequence[IterDomain],
+    loop: Iterable[IterDomain],
+    cut: bool,
+) -> Hashable:
+    """The same of the steps of a pattern that begins with the axes ``start``; None where others correspond too.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.exp(f.input("x", shape=(64,)))
+    >>> u = f.output(t * 2.0)
+    >>> key = patterned_replay(t.logical, {u.logical[0]: t.logical[0]}, "halves", u.logical, u.loop, True)
+    >>> key == patterned_replay(t.logical, {}, "halves", u.logical, u.loop, True)
+    False
+    """
+    mine, theirs = {d: n for n, d in enumerate(own)}, {d: n for n, d in enumerate(start)}
+    parts: list[Hashable] = [pattern, cut, len(own)]
+    for d in own:
+        parts += (d.kind, d.extent)
+    for d in start:
+        parts += (d.kind, d.extent)
+    for a, b in image.items():
+        at, to = theirs.get(a), mine.get(b)
+        if at is None or to is None:
+            return None
+        parts += (at, to)
+    parts += [d.parallel for d in loop]
     return tuple(parts)

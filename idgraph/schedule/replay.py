@@ -33,20 +33,17 @@ from idgraph.ir import (
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import loop_conflict, nest_conflict, runs_inside, uninline
-from idgraph.schedule.recipes import Recipe, described_replay, recipe_of
+from idgraph.schedule.recipes import Recipe, described_replay, patterned_replay, recipe_of
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
     """Root axes of the output that operand ``k`` is read at, with the operand's axes; resolved broadcasts too."""
     found: dict[IterDomain, IterDomain] = {}
     for axis, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
-        match read:
-            case Mapped(domain):
-                found.setdefault(domain, axis)
-            case Fixed(resolves=IterDomain() as to):
-                found.setdefault(to, axis)
-            case _:
-                pass
+        if isinstance(read, Mapped):
+            found.setdefault(read.domain, axis)
+        elif isinstance(read, Fixed) and read.resolves is not None:
+            found.setdefault(read.resolves, axis)
     return found
 
 
@@ -194,7 +191,8 @@ def replay_loops(
     selected: Mapping[IterDomain, Expr] | None = None,
     recipes: dict[Hashable, Recipe] | None = None,
 ) -> None:
-    """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay.
+    """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay, up to
+    all that the reference's schedule added.
 
     Loops that correspond come first, in the reference's order and with its parallel types; then the target's other
     axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements. ``selected`` are axes of
@@ -204,7 +202,11 @@ def replay_loops(
     loop_steps.reset(target)
     own, key = target.loop, None
     if recipes is not None and not selected:
-        key = described_replay(own, image, exprs, reference.loop, cut)
+        pattern = reference.domain.made_after()
+        if pattern is not None and len(exprs) == len(reference.domain.loop_exprs):
+            key = patterned_replay(own, image, pattern, loop_steps.iterated(reference), reference.loop, cut)
+        if key is None:
+            key = described_replay(own, image, exprs, reference.loop, cut)
         if (known := recipes.get(key)) is not None:
             known.give(target)
             return

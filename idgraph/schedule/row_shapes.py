@@ -60,16 +60,21 @@ class Shape:
         return (2 if self.across or self.rows > 1 or self.side > 1 else 1) + (self.side > 1)
 
 
-def shape_of(space: Space, writes: bool, config: KernelConfig = RULE, *, again: bool = False) -> Shape:
-    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory. A kernel that
-    ``writes`` over the columns after it has passed over them (``again``) may hold them.
+def goes_across(space: Space) -> bool:
+    """Whether the rows of a space, not its columns, lie side by side in memory."""
+    return any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
+
+
+def shape_of(space: Space, writes: bool, across: bool, again: bool, config: KernelConfig = RULE) -> Shape:
+    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory (see `goes_across`).
+
+    A kernel that ``writes`` over the columns after it has passed over them (``again``) may hold them.
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
     warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
     """
     columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
-    across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
     count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
     if across:
         return _held_across(space, rows, count, config) if writes and again else _across(space, rows, count, config)

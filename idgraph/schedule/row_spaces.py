@@ -41,7 +41,7 @@ class Space:
         labels = self.labels.get(t)
         if labels is None or reduces(t):
             return labels is not None
-        return max(labels.values(), default=-1) < self.rows
+        return not labels or max(labels.values()) < self.rows
 
     def uses(self, t: Tensor) -> list[TensorExpr]:
         """The readers of ``t``, each once."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.graphs.promotion import Promotion
+from idgraph.graphs.index_graph import Legal
 from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
 from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
@@ -21,7 +21,7 @@ from idgraph.schedule.inline import private_copy
 from idgraph.schedule.inlining_conflicts import sharing
 from idgraph.schedule.legal import nest_conflict
 from idgraph.schedule.row_rule import Group
-from idgraph.schedule.row_shapes import Shape, shape_of
+from idgraph.schedule.row_shapes import Shape, goes_across, shape_of
 from idgraph.schedule.row_spaces import Space, reduces, spaces
 
 # private copies -------------------------------------------------------------------------------------------------------
@@ -34,6 +34,7 @@ Order = dict[TensorExpr, tuple[int, ...]]
 """The order of operations while copies are made: one that stands in front of ``(p, 1)`` is ``(p, 0, n, 1)``.
 
 One for all spaces: the fusion's own order would be made anew for each, in time proportional to all operations."""
+_KEPT = frozenset({"iteration", "broadcast"})  # kinds of axes of what is not reduced, nor written at loaded places
 ROWS = "rows"
 ENDS = "ends"
 
@@ -114,8 +115,13 @@ def _stays_alone(t: Tensor) -> bool:
     """True of what is not worth, or not able, to be computed twice: reductions, scans, scatters, what is gathered
     from."""
     e = t.definition
-    gathered = any(isinstance(r, Loaded) for u in t.uses for k in u.operands_of(t) for r in u.reads[k])
-    return e is None or e.op in SCANS or gathered or any(d.kind not in ("iteration", "broadcast") for d in t.logical)
+    if e is None or e.op in SCANS or not _KEPT.issuperset([d.kind for d in t.logical]):
+        return True
+    for u in t.uses:
+        for p, row in zip(u.inputs, u.reads, strict=True):
+            if p is t and Loaded in map(type, row):
+                return True
+    return False
 
 
 def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]) -> dict[Owner, list[TensorExpr]]:
@@ -194,12 +200,11 @@ class Scheduled:
     told: list[Rows] = field(default_factory=list[Rows])
     groups: list[Group] = field(default_factory=list[Group])
     rules: list[Ruled] = field(default_factory=list[Ruled])
-    loops: Promotion | None = None
+    loops: Legal | None = None
 
-    def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
-        """Record what was decided for a space."""
+    def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order, count: int) -> None:
+        """Record what was decided for a space, whose columns are passed over ``count`` times."""
         sums = in_order(filter(reduces, space.labels), order)
-        count = passes(space, ends, order)
         self.again.update(sums if count > 1 else ())
         self.groups.append(Group(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order)))
         rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
@@ -277,11 +282,12 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     outputs = frozenset(fusion.outputs)
     order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     for space in found:
+        across = goes_across(space)  # asked here: what copies are read along follows from what they are copies of
         ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
-        again = passes(space, ends, order) > 1
-        how = shape_of(space, any(not space.is_row(t) for t in ends), config, again=again)
-        done.note(space, ends, how, order)
+        count = passes(space, ends, order)
+        how = shape_of(space, any(not space.is_row(t) for t in ends), across, count > 1, config)
+        done.note(space, ends, how, order, count)
         for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):
                 continue
@@ -291,4 +297,6 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
             inside = [u for u in uses if u.output in space.labels]
             if t not in ends and inside and len(inside) == len(uses) and space.rows:
                 done.inlined.append((t, how.row_loops))
+    for space in found:
+        space.orders.clear()  # nobody asks again, and they are as many as the tensors
     return done

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import ScheduleError
 from idgraph.graphs import index_graph
-from idgraph.graphs.alike import described, one_of_each
+from idgraph.graphs.alike import described, one_of_each, twins
 from idgraph.graphs.index_graph import build_index_graph, common_loops, legal_nests
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.promotion import Promotion
+from idgraph.ir import TensorExpr
 from idgraph.testing import fusions
 from tests.property.budget import examples
 
@@ -93,7 +94,7 @@ def test_of_equal_blocks_one_is_judged() -> None:
     f.touch()
     nests = Nests(f)
     # The first block reads an input, the others what the one before stores: two structures where that counts at most.
-    assert len(one_of_each(f.exprs, nests, Promotion(f, nests))) <= 2 * 4
+    assert len(one_of_each(f.exprs, nests, Promotion(nests))) <= 2 * 4
 
 
 @pytest.mark.parametrize("change", ["extent", "split", "position", "read", "operation"])
@@ -110,7 +111,7 @@ def test_what_the_graph_is_made_of_tells_two_operations_apart(change: str) -> No
         f.touch()
     nests = Nests(f)
     told = [
-        described([e for t in (u, *(e.output for e in u.uses)) if (e := t.definition)], nests, Promotion(f, nests))
+        described([e for t in (u, *(e.output for e in u.uses)) if (e := t.definition)], nests, Promotion(nests))
         for u in (a, b)
     ]
     assert told[0] != told[1]
@@ -127,3 +128,46 @@ def test_one_nest_that_is_not_legal_is_found_among_equal_ones() -> None:
     f.touch()
     assert not legal(f, whole=True)
     assert not legal(f, whole=False)
+
+
+def test_broadcasts_and_nests_are_resolved_in_one_of_equal_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nests and their graph have as many operations for thirty blocks as for ten."""
+    looks: list[int] = []
+
+    def counted(fusion: ig.Fusion, exprs: Sequence[TensorExpr] | None = None) -> Nests:
+        looks.append(len(fusion.exprs if exprs is None else exprs))
+        return Nests(fusion, exprs)
+
+    monkeypatch.setattr(index_graph, "Nests", counted)
+    for n in (10, 30):
+        f = blocks(n)
+        for t in f.tensors:
+            if t.uses and t not in f.outputs and t.definition is not None:
+                t.inline_position = 1
+        f.touch()
+        assert legal_nests(f, f.exprs).ways(f.exprs) == {e: ("serial",) * len(e.output.loop) for e in f.exprs}
+    assert looks[0] == looks[1] < 10
+
+
+@pytest.mark.parametrize("change", ["way", "output"])
+def test_what_nests_are_made_of_tells_two_of_them_apart(change: str) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 8))
+    a, b = ig.exp(x), ig.exp(x)
+    f.output(*((b,) if change == "output" else ()), ig.copy(a), ig.copy(b))
+    a.inline(1)
+    b.inline(1)
+    assert twins(f.exprs)[f.exprs[1]] is (f.exprs[1] if change == "output" else f.exprs[0])
+    if change == "way":
+        b.parallelize(0, "blockIdx.x")
+        assert twins(f.exprs)[f.exprs[1]] is f.exprs[1]
+
+
+def test_a_way_is_that_of_any_loop_that_is_shared() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 8))
+    for _ in range(2):
+        t = ig.exp(x)
+        f.output(ig.copy(t)).parallelize(0, "blockIdx.x")
+        t.inline(1)
+    assert legal_nests(f, f.exprs).ways(f.exprs) == dict.fromkeys(f.exprs, ("blockIdx.x", "serial"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -201,12 +201,12 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
         walks[-1] += 1
         return walk(self, t, e, k)
 
-    def begun(self: Forwards, fusion: Fusion, shared: Callable[[ig.Tensor], int], standing: Any) -> None:
+    def begun(self: Forwards, exprs: Sequence[TensorExpr], shared: Callable[[ig.Tensor], int], standing: Any) -> None:
         walks.append(0)
         try:
-            rounds(self, fusion, shared, standing)
+            rounds(self, exprs, shared, standing)
         finally:
-            walks[-1] /= len(list(shared_reads(fusion, shared)))
+            walks[-1] /= len(list(shared_reads(exprs, shared)))
 
     monkeypatch.setattr(Forwards, "walk", counted)
     monkeypatch.setattr(Forwards, "__init__", begun)

@@ -8,8 +8,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.graphs import build_index_graph
-from idgraph.graphs.index_graph import IndexGraph, legal_nests
-from idgraph.graphs.promotion import Promotion
+from idgraph.graphs.index_graph import IndexGraph, Legal, legal_nests
 from idgraph.ir import Fusion, TensorExpr
 from idgraph.schedule import inline, legal
 
@@ -33,7 +32,7 @@ def test_rows_and_what_is_inlined_beside_them_are_judged_by_one_graph(
         looks.append(len(fusion.exprs if exprs is None else exprs))
         return build_index_graph(fusion, exprs)
 
-    def judged(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Promotion:
+    def judged(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
         looks.append(len(exprs))
         return legal_nests(fusion, exprs)
 
