@@ -131,6 +131,18 @@ def test_powers_of_integers_wrap_at_any_exponent(target: Any) -> None:
     assert made.differing(target) == {}
 
 
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+def test_shifts_count_modulo_the_bits_of_int64(target: Any) -> None:
+    """By 33 to 63 as by 0 to 31; torch leaves a count of 64 or more, or below 0, to the machine."""
+    values, counts = torch.tensor([1, -1, 3, -(2**63), 2**62 + 5]), torch.tensor([0, 1, 31, 32, 33, 40, 62, 63])
+    a, b = (t.reshape(-1).contiguous() for t in torch.meshgrid(values, counts, indexing="ij"))
+    made = special.Build()
+    x, y = made.input("x", a), made.input("y", b)
+    made.says("left", ig.shift_left(x, y), torch.bitwise_left_shift(a, b))
+    made.says("right", ig.shift_right(x, y), torch.bitwise_right_shift(a, b))
+    assert made.differing(target) == {}
+
+
 def test_a_power_of_a_half_is_cs_in_every_evaluation() -> None:
     """NumPy takes the root where one exponent is 0.5: NaN of -infinity, and -0.0 itself."""
     f = ig.Fusion("half")
