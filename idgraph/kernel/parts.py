@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from idgraph.arith import FALSE, TRUE, Expr, simplify, symbol
 from idgraph.arith.text import parse_in
 from idgraph.ir import DType
-from idgraph.kernel.pieces import (
+from idgraph.kernel.statements import LANE, Buffer, Index, Local, Number, Operand, Serves
+from idgraph.kernel.tokens import (
     NAME,
     NUMBER,
     WrongError,
@@ -23,7 +24,6 @@ from idgraph.kernel.pieces import (
     scalar_of,
     string_of,
 )
-from idgraph.kernel.statements import LANE, Buffer, Index, Local, Number, Operand, Serves
 
 _LOCAL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(\[(?P<at>.*)\])?(:(?P<type>\w+))?\Z", re.ASCII)
 

@@ -17,21 +17,6 @@ from idgraph.ir import DType
 from idgraph.ir.choices import NO_CHOICES, Choices
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.parts import Parts
-from idgraph.kernel.pieces import (
-    WrongError,
-    closing,
-    cut,
-    dtype_of,
-    integer_of,
-    lane_count,
-    name_of,
-    parted,
-    parted_once,
-    reduction_of,
-    scalar_of,
-    string_of,
-    way_of,
-)
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
@@ -64,6 +49,21 @@ from idgraph.kernel.statements import (
     VectorStore,
 )
 from idgraph.kernel.text import BESIDE, OF_NEXT, ONE_LINE, apart, implied
+from idgraph.kernel.tokens import (
+    WrongError,
+    closing,
+    cut,
+    dtype_of,
+    integer_of,
+    lane_count,
+    name_of,
+    parted,
+    parted_once,
+    reduction_of,
+    scalar_of,
+    string_of,
+    way_of,
+)
 
 MAX_TEXT: Final = 4_000_000
 MAX_LINES: Final = 20_000

@@ -26,7 +26,7 @@ from idgraph.passes.dead_code import without_dead, without_empty
 from idgraph.passes.peel import Chunk, all_guarded, chunk_of, conjuncts, is_plain, without
 from idgraph.passes.purpose import for_each
 from idgraph.passes.rows.sweep import tidied
-from idgraph.passes.tiles import blocked, is_turned, run_of
+from idgraph.passes.tiled_transposes import blocked, is_turned, run_of
 from idgraph.passes.unroll import Expansion, Lane
 
 LEAST = 16  # elements of a row that are worth a loop of their own, where an index divides otherwise

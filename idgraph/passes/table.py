@@ -15,7 +15,7 @@ from idgraph.passes import (
     carry_digits,
     collapse,
     columns,
-    composed,
+    compose,
     cse,
     dead_code,
     fuse_lanes,
@@ -103,7 +103,7 @@ PASSES: Mapping[str, Pass] = {
             _each(carry_digits.with_carried_digits),
         ),
         Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.with_lanes)),
-        Pass("composed", "functions of functions as one", _each(composed.composed)),
+        Pass("composed", "functions of functions as one", _each(compose.composed)),
         Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.with_joined_checks)),
         Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.with_short_ints)),
         Pass(

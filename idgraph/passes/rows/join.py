@@ -41,8 +41,8 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.value_numbers import Values
+from idgraph.passes.rows.first_places import with_places
 from idgraph.passes.rows.moments import with_moments
-from idgraph.passes.rows.places import with_places
 from idgraph.passes.rows.sweep import Online, Plain, Sweep, sweep_of
 
 Part = Stmt | Sweep
