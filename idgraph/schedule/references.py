@@ -26,7 +26,7 @@ from idgraph.schedule.inline import scan_loops
 from idgraph.schedule.readers import picks_elements, takes_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import schedule_scatter
-from idgraph.schedule.several_points import calls_functions, outlasts, shared_axis, shared_work
+from idgraph.schedule.several_points import calls_functions, outlasts, picks_anywhere, shared_axis, shared_work
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
@@ -42,7 +42,9 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     rows = [e for e in sources.exprs if takes_rows(e)]
     small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
+    single = picks_elements(sources.exprs)
     elements = any(e.op in GATHERS and e not in rows for e in sources.exprs)
+    elements |= single and picks_anywhere(sources.exprs)
     block = config.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if elements else BLOCK)
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block, config.vectors or 1)
@@ -61,7 +63,7 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     if not kept:
         return
     alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
-    most, single = _vector(t, sources), picks_elements(sources.exprs)
+    most = _vector(t, sources)
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
     cut = _flat_cut(t, kept, stored, most, config) if flat else None

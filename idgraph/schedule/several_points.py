@@ -74,7 +74,7 @@ def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorE
     work = sorted(exprs, key=order.__getitem__)
     varies, where = _varying(work), _axes_along(t, work)
     points = [e for e in work if e.op in POINTWISE]
-    loaded = any(e.op in GATHERS and _reads_memory(e) for e in work)
+    loaded = picks_anywhere(work)
     best: tuple[IterDomain, int] | None = None
     most = max(WORK, (len(points) + 1) // 2) - 1
     for d in kept[:-1]:
@@ -89,10 +89,18 @@ def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorE
 _NONE = frozenset[IterDomain]()
 
 
-def _reads_memory(gather: TensorExpr) -> bool:
-    """Whether an index of a gather is computed of elements of an input."""
-    stack = [gather.inputs[r.operand] for row in gather.reads for r in row if isinstance(r, Loaded)]
+def picks_anywhere(exprs: Collection[TensorExpr]) -> bool:
+    """Whether an operation picks single elements at places that lie in memory, which may be any.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("take")
+    >>> x, i = f.input("x", shape=(64,)), f.input("i", shape=(64,), dtype="int64")
+    >>> t, u = ig.index_select(x, 0, i), ig.index_select(x, 0, 63 - f.iota(64))
+    >>> picks_anywhere([t.definition]), picks_anywhere([u.definition])
+    (True, False)
+    """
     seen: set[Tensor] = set()
+    stack = [e.inputs[r.operand] for e in exprs if e.op in GATHERS for row in e.reads for r in _loaded(row)]
     while stack:
         u = stack.pop()
         if u.definition is None:
@@ -101,6 +109,10 @@ def _reads_memory(gather: TensorExpr) -> bool:
             seen.add(u)
             stack += u.definition.inputs
     return False
+
+
+def _loaded(row: Sequence[object]) -> list[Loaded]:
+    return [r for r in row if isinstance(r, Loaded)]
 
 
 def _varying(exprs: Sequence[TensorExpr]) -> dict[Tensor, set[IterDomain]]:

@@ -201,6 +201,8 @@ def test_places_and_weights_of_a_picture_are_computed_once_for_several_channels(
         assert found == ((made.logical[axis], steps) if steps else None)
     ig.schedule.auto(f)
     assert len(ig.emit(f, "cuda").kernels) == 1
+    (threads,) = {d.extent for x in f.outputs for d in x.loop if d.parallel == "threadIdx.x"}
+    assert threads == (512 if loaded else 128)  # neighbours find in the cache what one of them has loaded
 
 
 def test_work_that_differs_from_point_to_point_is_not_shared() -> None:
