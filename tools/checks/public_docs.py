@@ -19,8 +19,8 @@ ROOMS = (
 # Methods that builders, front ends and notebooks call; a user has no use for them.
 INSIDE = {
     "Fusion": {
-        "adopt", "again", "at_line", "axis_like", "building", "check_args", "emit", "extent", "free_strides",
-        "input_line", "mark",
+        "adopt", "again", "at_line", "axes_like", "axis_like", "building", "check_args", "emit", "extent",
+        "free_strides", "input_line", "mark",
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
     "Tensor": {
