@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
@@ -41,11 +41,8 @@ MAX_PARTS = 4
 def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     rows = [e for e in sources.exprs if takes_rows(e)]
-    small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
     single = picks_elements(sources.exprs)
-    elements = any(e.op in GATHERS and e not in rows for e in sources.exprs)
-    elements |= single and picks_anywhere(sources.exprs)
-    block = config.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if elements else BLOCK)
+    block = config.block or _block(sources, rows, single)
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block, config.vectors or 1)
         return
@@ -100,6 +97,15 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
+
+
+def _block(sources: Sources, rows: Sequence[TensorExpr], single: bool) -> int:
+    """Threads of a block: many where they pick elements (``single``: of any axis) that neighbours find in the cache."""
+    elements = any(e.op in GATHERS and e not in rows for e in sources.exprs)
+    if not elements and not (single and picks_anywhere(sources.exprs)):
+        return BLOCK
+    small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
+    return GATHER_BLOCK if small else GATHER_BLOCK // 2
 
 
 def _in_order(t: Tensor, stored: Collection[Tensor], scanned: IterDomain | None) -> int:

@@ -145,6 +145,15 @@ def test_half_of_the_threads_where_fewer_of_them_are_idle(columns: int, threads:
     assert [r.threads for r in ig.schedule.auto(f).rows] == [threads]
 
 
+def test_two_inputs_have_as_many_threads_as_hold_both() -> None:
+    f = ig.Fusion("gradient")
+    g, y = (f.input(n, shape=(512, 65536), dtype="float32") for n in "gy")
+    f.output((g - ig.sum(g * y, 0, keepdim=True)) * y)
+    (said,) = ig.schedule.auto(f).rows
+    assert said.threads == 32
+    assert {words(t.ruled["cuda"]) for t in f.tensors if t.ruled} == {"held"}
+
+
 def test_threads_that_the_user_chooses_hold_what_fits() -> None:
     for threads, how in ((16, "held"), (4, "online 8")):  # of 256 columns, four would hold 64 each, twice
         f = rows(lambda x: ig.softmax(x, 0), (256, 65536))
@@ -163,8 +172,9 @@ def test_values_of_rows_side_by_side_that_are_held(columns: int, shared: int) ->
     h = x if shared == 1 else f.output(x + y)
     f.output(ig.softmax(h, 1))
     ig.schedule.auto(f)
+    assert {words(t.ruled["cuda"]) for t in f.tensors if t.ruled} == {"held"}
     p = ig.emit(f, target="cuda")
-    assert all(any(isinstance(x, Alloc) for x in walk(k.ir.body)) for k in p.kernels)  # the row, held
+    assert all(any(isinstance(x, Alloc) for x in walk(k.ir.body)) for k in p.kernels)  # the row
     inputs = random_inputs(f, 0, {})
     found = run_threads(p, inputs)
     for name, wanted in evaluate(f, inputs).items():
