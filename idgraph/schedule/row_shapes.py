@@ -211,10 +211,11 @@ def _held_across(space: Space, rows: int | None, count: int | None, config: Kern
     while not config.threads and threads * HELD_ACROSS < count * len(held):
         threads *= 2
     together = config.rows or (BLOCK if threads == 1 else min(WARP, MAX_THREADS // threads))
-    least = WARP if any(item_size(t.dtype) <= SHORT_BYTES for t in held) else LINE_THREADS
-    if not held or threads * HELD_ACROSS < count * len(held) or together < min(least, config.rows or least):
+    pays = WARP if any(item_size(t.dtype) <= SHORT_BYTES for t in held) else LINE_THREADS
+    least = 1 if config.threads or config.rows or config.persistent else pays
+    if not held or threads * HELD_ACROSS < count * len(held) or together < least:
         return _across(space, rows, count, config)
-    while not config.rows and together > least and rows < PROCESSORS * together:
+    while not config.rows and together > pays and rows < PROCESSORS * together:
         together //= 2
     most = MAX_THREADS // together
     while not config.threads and threads < most and rows * threads < BUSY and threads * 2 * LEAST_COLUMNS <= count:

@@ -155,6 +155,13 @@ def test_two_inputs_have_as_many_threads_as_hold_both() -> None:
 
 
 def test_threads_that_the_user_chooses_hold_what_fits() -> None:
+    f = rows(lambda x: ig.softmax(x, 0), (8192, 4096))
+    ig.schedule.auto(f, config=KernelConfig(threads=64, persistent=True))
+    with pytest.raises(ig.EmitError, match=r"not persistent") as error:
+        ig.emit(f, "cuda")
+    assert "KernelConfig(threads=256)" in str(error.value)  # the way out, though blocks have four rows then
+    ig.schedule.auto(f, config=KernelConfig(threads=256, persistent=True))
+    ig.emit(f, "cuda")
     for threads, how in ((16, "held"), (4, "online 8")):  # of 256 columns, four would hold 64 each, twice
         f = rows(lambda x: ig.softmax(x, 0), (256, 65536))
         (said,) = ig.schedule.auto(f, config=KernelConfig(threads=threads)).rows
