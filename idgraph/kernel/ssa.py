@@ -395,8 +395,8 @@ class _Names:
         return found
 
     def steps(self, s: Loop, facts: Facts) -> list[_Place]:
-        """The statements of a loop: what one step sets, the next one does not read."""
-        hidden = self.lets.pop(s.var, None)
+        """The statements of a loop: what a step sets, the next one does not read, nor does what is behind the loop."""
+        hidden, before = self.lets.pop(s.var, None), frozenset(self.held)
         one = s.extent == 1 or "Idx" in s.parallel  # one for each thread
         if not one:
             self.loops.append(_Steps(s.var))
@@ -406,6 +406,8 @@ class _Names:
             self.lets[s.var] = hidden
         if carried := sorted(steps.early & steps.made):
             raise _carried(carried[0], s.var)
+        for name in steps.made - before:
+            self.held.pop(name, None)
         return made
 
     def reading(self, s: Stmt, facts: Facts) -> Stmt:

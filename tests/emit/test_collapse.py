@@ -131,3 +131,17 @@ def innermost(body: Sequence[Stmt]) -> list[Loop]:
     found = [s for s in loops if not any(isinstance(x, Loop) for x in walk(s.body))]
     assert found
     return found
+
+
+def test_what_one_piece_of_a_row_sets_no_other_reads() -> None:
+    """Three parts of a row, each computed under its condition by functions of its own: the pieces are loops of their
+    own, and a value that one sets is not of the step before in the next."""
+    f = ig.Fusion("pieces")
+    t = f.input("x", shape=(6, 7, 1))
+    for _ in range(5):
+        t = -t
+    f.output(ig.neg(ig.neg(ig.cat([ig.select(t, 2, 0) for _ in range(3)], dim=1))))
+    ig.schedule.auto(f)
+    assert sum(isinstance(s, Loop) for k in ig.emit(f, "cpu").kernels for s in walk(k.ir.body)) > 3
+    for target in ("python", "cpu"):
+        ig.validate(f, target=target)
