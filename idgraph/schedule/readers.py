@@ -25,6 +25,8 @@ MOVES = frozenset(
     {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
 )
 
+PICKS = frozenset({"index", "index_select"})  # gathers at indices that need not lie along the axes that they pick from
+
 Read = tuple[TensorExpr, int]  # a reader and its operand
 
 
@@ -137,9 +139,7 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
 def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
     """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
     side."""
-    return any(
-        e.op in ("index_select", "index") and any(row and isinstance(row[-1], Loaded) for row in e.reads) for e in exprs
-    )
+    return any(e.op in PICKS and any(row and isinstance(row[-1], Loaded) for row in e.reads) for e in exprs)
 
 
 def takes_rows(e: TensorExpr) -> bool:

@@ -13,12 +13,12 @@ from idgraph.ir import IterDomain, Loaded, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.follow import HEAVY, Touch, traced
+from idgraph.schedule.readers import PICKS
 
 STEPS = 4  # points of a thread that share what it loads
 PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
 WORK = 24  # operations on an element whose results several points share, where they are most of all
 THREADS = 1 << 18  # that a large GPU runs at once
-GATHERS = frozenset({"index", "index_select"})  # that pick single elements
 LARGE = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
 
 
@@ -100,7 +100,7 @@ def picks_anywhere(exprs: Collection[TensorExpr]) -> bool:
     (True, False)
     """
     seen: set[Tensor] = set()
-    stack = [e.inputs[r.operand] for e in exprs if e.op in GATHERS for row in e.reads for r in _loaded(row)]
+    stack = [e.inputs[r.operand] for e in exprs if e.op in PICKS for row in e.reads for r in _loaded(row)]
     while stack:
         u = stack.pop()
         if u.definition is None:
