@@ -18,6 +18,7 @@ from idgraph.kernel.malformed import broken
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
+    Alloc,
     Barrier,
     Checked,
     Combine,
@@ -48,6 +49,7 @@ class _At:
 
     ``unknown`` says why the steps are not known: a loaded index, a symbol without a number, too many of them.
     ``axis`` are the loops of one axis that are still to come inside; its index and its end are variables of ``env``.
+    ``own`` are the private arrays of one step of that axis: they are gone behind it.
     """
 
     env: Mapping[str, Array]
@@ -57,6 +59,7 @@ class _At:
     thread: Array
     unknown: str = ""
     axis: int = 0
+    own: frozenset[str] = frozenset()
 
 
 AXIS, END = "axis'", "end'"
@@ -98,6 +101,8 @@ class Steps:
                         found = self.value(value.value, at)
                         env.update({} if isinstance(found, str) else {name: found})
                     at = replace(at, env=env)
+                case Alloc(buffer) if buffer.place == "private":
+                    at = replace(at, own=at.own | {buffer.name})
                 case _ if isinstance(s, Access) and s.buffer is not None and (not self.only or id(s) in self.only):
                     self.access(s, here)
                     if not isinstance(s, (Load, VectorLoad)):
@@ -140,18 +145,20 @@ class Steps:
             block = block + (var + 1 << (0, 32, 49)["xyz".index(s.parallel[-1])])
         else:
             epoch = epoch + var * inner
-        env, axis = {n: a[again] for n, a in at.env.items()} | {s.var: var}, 0
+        env, axis, own = {n: a[again] for n, a in at.env.items()} | {s.var: var}, 0, at.own
         if at.axis:
             env[AXIS], axis = env[AXIS] * most + var, at.axis - 1
         elif s.column is not None and not isinstance(end := self.value(s.column.extent, at), str):
             env |= {AXIS: var, END: end[again]}
-            axis = len(axis_loops(s)) - 1
+            axis, own = len(axis_loops(s)) - 1, frozenset()
             if axis + 1 < s.column.loops:
                 env.pop(END)
-        self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread, axis=axis))
+        self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread, axis=axis, own=own))
 
     def inside(self, s: Stmt, at: _At) -> None:
-        """Nothing is written or added up behind the end of an axis."""
+        """Nothing that outlives its step is written or added up behind the end of an axis."""
+        if isinstance(s, Access) and s.buffer is not None and s.buffer.name in at.own:
+            return
         if not at.unknown and END in at.env and (late := at.runs & (at.env[AXIS] >= at.env[END])).any():
             n = int(np.flatnonzero(late)[0])
             index, end = int(at.env[AXIS][n]), int(at.env[END][n])

@@ -110,6 +110,42 @@ def test_verify_finds_what_runs_behind_an_axis(extent: int, problem: str) -> Non
         kernel.verify()
 
 
+STEPS = """kernel k():
+  buffer y: float32[3] output "y"
+  launch threadIdx.x: 2
+  alloc all: float32[2] private "t"
+  for i < 2, column 3 of 2:
+    for j < 2, threadIdx.x:
+      alloc own: float32[1] private "t"
+      own[0] = 0.0
+      if i*2 + j < 3:
+        t: float32 = own[0]
+        y[i*2 + j] = t"""
+
+
+def test_an_array_of_one_step_may_be_set_behind_an_axis() -> None:
+    """It is gone with the step; one that the steps share is not."""
+    ig.kernel.parse(STEPS).verify()
+    with pytest.raises(EmitError, match="it runs at 3, behind the 3 of its column"):
+        ig.kernel.parse(STEPS.replace("own[0] = 0.0", "all[0] = 0.0")).verify()
+
+
+def test_sums_in_parts_of_a_split_axis_are_well_formed() -> None:
+    """Each thread sets its parts, also one that has no row."""
+    f = ig.Fusion("parts")
+    t = ig.amax(f.input("x", shape=(1, 2)), 1, keepdim=True)
+    y = f.output(t * 1.0)
+    for u in (y, t):
+        u.split(0, 2)
+    t.split(3, 2, inner=False)
+    for u in (y, t):
+        u.parallelize(0, "threadIdx.x").parallelize(1, "threadIdx.y")
+    t.inline(2).set_memory("shared")
+    for target in ("cuda", "cpu"):
+        for k in ig.emit(f, target).kernels:
+            k.verify()
+
+
 @pytest.mark.parametrize(("other", "named"), [(30, 1), (29, 0)])
 def test_loops_that_are_fused_have_one_axis(other: int, named: int) -> None:
     def kernel(end: int, output: str) -> Kernel:
