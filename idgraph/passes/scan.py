@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import Expr, as_expr, symbol
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
-from idgraph.kernel.defuse import all_reads, made_by, sets
+from idgraph.kernel.defuse import all_reads, loaded_in, made_by, sets, updated_by
 from idgraph.kernel.ir import (
     Accumulate,
     AccumulateOp,
@@ -27,8 +27,10 @@ from idgraph.kernel.ir import (
     Number,
     Stmt,
     Store,
+    bodies,
     walk,
 )
+from idgraph.kernel.ssa import single
 from idgraph.lower.compute import Accumulator, identity
 from idgraph.lower.storage import memory_dtype
 
@@ -84,7 +86,7 @@ def on_threads(kernel: Kernel) -> Kernel:
     """
     made = _Scans(kernel.name)
     body = made.level(kernel.body)
-    return replace(kernel, body=body) if made.count else kernel
+    return replace(kernel, body=single(body)) if made.count else kernel
 
 
 def _of(s: Stmt, var: str) -> bool:
@@ -136,8 +138,9 @@ class _Scans:
 
     def phases(self, thread: Loop, lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
         """Statements before the running value, the exchange, and those after it."""
-        first, step, second = _split(body, thread.var)
-        if step.running is None or any(isinstance(x, Loop) for x in walk(tuple(first))):
+        first, step, second, tests = _split(body, thread.var)
+        reaches = lanes is None and not tests  # what stands in front of the exchange is defined behind it
+        if step.running is None or not (reaches or _apart(first, second, lanes)):
             raise self.stuck(thread)
         self.count += 1
         number, op, dtype = self.count, step.op, step.acc.dtype
@@ -152,7 +155,7 @@ class _Scans:
         run = array("run", step.acc)
         term = Local(f"{step.acc.name}_term", dtype)
         value: Stmt = Compute(term, "cast", (step.value,), dtype)
-        kept, again = _crossing(first, second)
+        kept, again = ([], []) if reaches else _crossing(first, second)
         arrays = [
             run,
             *(
@@ -161,7 +164,7 @@ class _Scans:
             ),
         ]
         into = [value, Store(run, lane, term), *(Store(b, lane, x) for b, x in zip(arrays[1:], kept, strict=True))]
-        one = _ended(first, thread.var, into)
+        one = _ended(first, tests, into)
         guarded = any(isinstance(x, _WRAPPERS) for x in walk(tuple(first)))
         out: list[Stmt] = [Alloc(b) for b in arrays]
         if guarded:  # a thread without an element holds the identity
@@ -213,23 +216,35 @@ def _lanes(lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
     return list(body) if lanes is None else [replace(lanes, body=tuple(body))]
 
 
-def _split(body: Sequence[Stmt], var: str) -> tuple[list[Stmt], Accumulate, list[Stmt]]:
-    """The statements before the first scan along ``var`` and those after it, each under the tests around it."""
+def _split(body: Sequence[Stmt], var: str) -> tuple[list[Stmt], Accumulate, list[Stmt], int]:
+    """The statements before the first scan along ``var`` and those after it, each under the tests around it, and the
+    number of these tests: the last statements before it, inside each other."""
     at = next(n for n, s in enumerate(body) if any(_of(x, var) for x in walk((s,))))
     s = body[at]
     if isinstance(s, Accumulate):
-        return [*body[:at]], s, [*body[at + 1 :]]
+        return [*body[:at]], s, [*body[at + 1 :]], 0
     if not isinstance(s, _WRAPPERS):
         raise EmitError(f"a scan on threads stands in a {type(s).__name__}")
-    first, step, second = _split(s.body, var)
+    first, step, second, tests = _split(s.body, var)
     tail = [replace(s, body=tuple(second))] if second else []
-    return [*body[:at], replace(s, body=tuple(first))], step, [*tail, *body[at + 1 :]]
+    return [*body[:at], replace(s, body=tuple(first))], step, [*tail, *body[at + 1 :]], tests + 1
 
 
-def _ended(first: Sequence[Stmt], var: str, into: Sequence[Stmt]) -> list[Stmt]:
-    """``first`` with ``into`` at its end, inside the tests that it ends in."""
-    if first and isinstance(first[-1], _WRAPPERS):
-        return [*first[:-1], replace(first[-1], body=tuple(_ended(first[-1].body, var, into)))]
+def _apart(first: Sequence[Stmt], second: Sequence[Stmt], lanes: Loop | None) -> bool:
+    """Whether the loops of ``first`` leave nothing to ``second`` but elements of arrays that both see."""
+    loops = tuple(x for x in walk(tuple(first)) if isinstance(x, Loop))
+    if not loops:
+        return True
+    added = {x.name for s in walk(loops) for x in updated_by(s)}
+    own = {s.buffer.name for s in walk(tuple(first)) if isinstance(s, Alloc)}
+    return added.isdisjoint(all_reads(second)) and (lanes is None or own.isdisjoint(loaded_in(second)))
+
+
+def _ended(first: Sequence[Stmt], tests: int, into: Sequence[Stmt]) -> list[Stmt]:
+    """``first`` with ``into`` at its end, inside the last ``tests`` tests."""
+    if tests:
+        last = first[-1]
+        return [*first[:-1], replace(last, body=tuple(_ended(bodies(last), tests - 1, into)))]
     return [*first, *into]
 
 
