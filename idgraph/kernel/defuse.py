@@ -288,6 +288,25 @@ def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
     return frozenset(n for s in walk(tuple(body)) for n in sets(s))
 
 
+def carried(loop: Loop) -> tuple[str, ...]:
+    """Names of the accumulators that a step of a loop hands on to the next one, in the order of their first update.
+
+    An accumulator that the body itself declares begins anew in each step. The steps of a loop on blocks or threads
+    hand nothing on: each has accumulators of its own.
+
+    >>> from idgraph.arith import as_expr
+    >>> s, m = Local("s", "float64"), Local("m", "float64")
+    >>> body = (Declare("m", "float64", 0.0), Accumulate(m, "sum", s), Accumulate(s, "sum", m))
+    >>> carried(Loop("i", as_expr(4), "serial", body)), carried(Loop("i", as_expr(4), "threadIdx.x", body))
+    (('s',), ())
+    """
+    if loop.parallel not in ("serial", "rolled", "unroll", "vectorize"):
+        return ()
+    inside = tuple(walk(loop.body))
+    own = {s.name for s in inside if isinstance(s, Declare | Registers)}
+    return tuple(dict.fromkeys(x.name for s in inside for x in updated_by(s) if x.name not in own))
+
+
 def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
     """Names read anywhere in ``body``."""
     return frozenset(n for s in walk(tuple(body)) for n in reads(s))

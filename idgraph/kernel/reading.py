@@ -15,6 +15,7 @@ from idgraph.arith import TRUE, Expr
 from idgraph.errors import IdGraphError, ParseError, arguments
 from idgraph.ir import DType
 from idgraph.ir.choices import NO_CHOICES, Choices
+from idgraph.kernel.defuse import carried
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.parts import Parts
 from idgraph.kernel.statements import (
@@ -262,16 +263,19 @@ class _Reader(Parts):
             head = text[:-1]
         elif one.startswith(" # "):
             note, one = one[3:], ""
-        parts = parted(head[4:], ",")
+        parts, line = parted(head[4:], ","), self.at
         var, extent = cut(parts[0], " < ")
         made = Loop(name_of(var), self.expr(extent), "serial", (), note)
         how, first, column = "serial", ZERO, None
+        told: list[str] = []
         for part in parts[1:]:
             if part.startswith("from "):
                 first = self.expr(part[5:])
             elif part.startswith("column "):
                 axis, loops = cut(part[7:], " of ")
                 column = Column(self.expr(axis), integer_of(loops))
+            elif part.startswith("carries "):
+                told.append(name_of(part[8:]))
             else:
                 how = way_of(part)
         scope, self.scope = self.scope, {**self.scope, made.var: implied(made)}
@@ -282,7 +286,11 @@ class _Reader(Parts):
         else:
             body = self.inside(depth)
         self.scope = scope
-        return Loop(made.var, made.extent, how, body, note, first, column)
+        loop = Loop(made.var, made.extent, how, body, note, first, column)
+        if told and tuple(told) != carried(loop):
+            self.at = line
+            raise WrongError(f"the loop {made.var} carries {', '.join(carried(loop)) or 'nothing'}")
+        return loop
 
     def check(self, parts: list[str], depth: int) -> Checked:
         """``check CONDITION, of NAME, site "..", axis N, extent E, index "..", in "..", at "..", ...``"""

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.ir import DType
-from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.defuse import carried, index_exprs, made_by, operands_of, updated_by
 from idgraph.kernel.statements import (
     LANE,
     ZERO,
@@ -367,7 +367,8 @@ class _Lines:
                 how = "" if parallel == "serial" else f", {parallel}"
                 start = "" if first == ZERO else f", from {expr(first)}"
                 axis = "" if column is None else f", column {expr(column.extent)} of {column.loops}"
-                return f"for {var} < {expr(extent)}{how}{start}{axis}:{'  # ' + note if note else ''}"
+                handed_on = "".join(f", carries {name}" for name in carried(s))
+                return f"for {var} < {expr(extent)}{how}{start}{axis}{handed_on}:{'  # ' + note if note else ''}"
             case If(condition):
                 return f"if {expr(condition)}:"
             case Lanes():

@@ -57,8 +57,8 @@ def by_columns(kernel: Kernel) -> Kernel:
       buffer x: float32[1600] input "x"
       buffer y: float32[1] output "y"
       acc s: float64 = 0.0
-      for i < 4:
-        for c < 100:
+      for i < 4, carries s:
+        for c < 100, carries s:
           v: float32 = x[c + i*400]
           s <- sum v
       y[0] = s

@@ -70,7 +70,7 @@ def jammed(kernel: Kernel) -> Kernel:
       for i < 4:
         acc s_0: float64 = 0.0
         acc s_1: float64 = 0.0
-        for c < 8:
+        for c < 8, carries s_0, carries s_1:
           lanes:
             t_0: float32 = x[c*8 + i*2]
             t_1: float32 = x[c*8 + i*2 + 1]

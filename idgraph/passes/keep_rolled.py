@@ -36,7 +36,7 @@ def rolled(kernel: Kernel) -> Kernel:
       buffer y: float32[3] output "y"
       for i < 3:
         acc s: float32 = 0.0
-        for c < 64, rolled:
+        for c < 64, rolled, carries s:
           v: float32 = x[c + i*64]
           s <- sum v
         y[i] = s

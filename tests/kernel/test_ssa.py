@@ -134,6 +134,7 @@ def test_a_choice_that_nobody_reads_any_more_goes() -> None:
     assert "choose" not in str(replace(k, body=resolved(k.body)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("key", ["rope_sections", "reflected", "smoothed_loss", "table_norm", "sum_leading", "bags"])
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 def test_kernels_have_one_definition_for_each_value_after_every_pass(key: str, target: Target) -> None:

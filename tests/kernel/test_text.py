@@ -58,6 +58,7 @@ def assert_read_back(k: Kernel, text: str = "") -> None:
     assert str(back) == text
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_is_read_back(name: str) -> None:
     for k, text in kernels(CASES[name]()):
@@ -142,6 +143,28 @@ def test_lines_of_a_long_kernel_are_read_back() -> None:
     ):
         with pytest.raises(ParseError):
             ig.kernel.parse(f"kernel k():\n  {wrong}\n    acc c: float32 = 1.0\n")
+
+
+NESTED = """kernel k():
+  acc s: float32 = 0.0
+  acc m: float32 = 0.0
+  for i < 4, carries s, carries m:
+    acc t: float32 = 0.0
+    for j < 4, carries t:
+      t <- sum 1.0
+    s <- sum t
+    for j < 4, threadIdx.x:
+      m <- amax 2.0"""
+
+
+def test_a_loop_says_what_its_steps_hand_on() -> None:
+    plain = NESTED.replace(", carries s, carries m", "").replace(", carries t", "")
+    assert str(ig.kernel.parse(NESTED)) == NESTED == str(ig.kernel.parse(plain))
+    for wrong in ("carries m, carries s", "carries s", "carries t", "carries s, carries m, carries t"):
+        with pytest.raises(ParseError, match=r"line 4: the loop i carries s, m"):
+            ig.kernel.parse(NESTED.replace("carries s, carries m", wrong))
+    with pytest.raises(ParseError, match=r"line 9: the loop j carries nothing"):
+        ig.kernel.parse(NESTED.replace("threadIdx.x", "threadIdx.x, carries m"))
 
 
 TEXT = str(ig.emit(transposed(), "cpu").kernels[0])

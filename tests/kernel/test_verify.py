@@ -33,6 +33,7 @@ def verify_all(made: Case) -> None:
                     raise AssertionError(f"after {name}") from problem
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_after_every_pass(name: str) -> None:
     verify_all(CASES[name]())

@@ -114,7 +114,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
       launch blockIdx.x: 8; threadIdx.x: 32
       for b < 8, blockIdx.x:
         acc s: float64 = 0.0
-        for c < 128:
+        for c < 128, carries s:
           v: float32 = x[b*128 + c]
           s <- sum v, to float32
         s <- sum over threadIdx.x
