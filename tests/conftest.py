@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, Phase, settings
 
 from idgraph.errors import EmitError, full_tracebacks
 from idgraph.runtime.cache import KernelCache, keep_in
+from tests.sample import CHOSEN, SHARE, left_out, seed_of
 from tools.env import CUDA_DRIVER, ROOT, cuda_driver
 
 # A deadline per example measures the machine, not the code; the slow-data check does too.
 # Each run tries new examples, so that one run may try few; those of `ci` are the same on every run of one commit.
 settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=40
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=30
 )
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=100)
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000)
@@ -81,10 +82,27 @@ def _thread_counts() -> dict[str, int]:
     return {name: int(m.get_num_threads()) for name, m in found.items() if hasattr(m, "get_num_threads")}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker tries the part of the suite that the others try."""
+    node.workerinput[CHOSEN] = seed_of(node.config)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """How much of the suite is tried, where that is not all."""
+    if seed_of(config) is None:
+        return None
+    return f"one case in {SHARE} of the costly tests, others in each run; all: --hypothesis-profile ci"
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow tests come first, so that none of them is the last of a worker; what needs a GPU is skipped where there is
-    none, with the reason."""
+    none, with the reason. A run on one's own machine leaves some tests to the CI (`tests/sample.py`)."""
+    seed = seed_of(config)
+    if seed is not None and (others := {id(item) for item in left_out(items, seed)}):
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in others])
+        items[:] = [item for item in items if id(item) not in others]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:

@@ -158,6 +158,7 @@ def test_every_rule_has_templates() -> None:
     assert set(TEMPLATES) == NAMES
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_rule_changes_no_value(name: str) -> None:
     pick = random.Random(name)

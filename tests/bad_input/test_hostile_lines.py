@@ -91,6 +91,7 @@ def test_rows_of_a_sweep_show_names_and_reasons() -> None:
     assert all(unfit(note) == set() for note in found.sheet().notes)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_sweep_of_files_with_hostile_names_reads_and_shows_them(tmp_path: Path) -> None:
     folder = tmp_path / "zoo"

@@ -62,6 +62,7 @@ LONG = {  # a text far beyond a limit, and what is told
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("limit", LONG)
 def test_far_beyond_a_limit_little_is_made(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text is refused before what it says is made: by counts, at most twice what the limit allows."""
@@ -100,6 +101,7 @@ BLANK = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("of", BLANK)
 def test_megabytes_of_nothing_take_little(of: str) -> None:
     """16 million empty lines took 1.2 to 1.8 s, and 3 s where the error then looked for its line."""

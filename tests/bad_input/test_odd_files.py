@@ -81,6 +81,7 @@ def in_time() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_what_is_not_a_file_of_its_kind_is_one_error(
@@ -92,6 +93,7 @@ def test_what_is_not_a_file_of_its_kind_is_one_error(
         read(tmp_path / name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 def test_a_sweep_writes_no_rows_to_what_is_not_a_file_of_rows(odd: Callable[[Path], object], tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("no graph")

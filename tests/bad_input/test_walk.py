@@ -53,6 +53,7 @@ def arguments(c: Case, name: str, parameters: Sequence[inspect.Parameter], at: i
     return args, named
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_one_clear_error(name: str, request: pytest.FixtureRequest) -> None:
     full_tracebacks(False)

@@ -184,6 +184,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "online"), [(name, False) for name in CASES] + [(name, True) for name in CASES if "softmax" in name]
 )

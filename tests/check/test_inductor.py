@@ -76,6 +76,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_every_node_is_decided_and_right(name: str) -> None:
     fn, args = CASES[name]

@@ -159,6 +159,7 @@ def test_a_result_outside_of_its_memory_is_refuted() -> None:
     assert row.counterexample.read == "buf0[5]" and "which has 3" in str(row.counterexample.meant)
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(not HERE, reason="the state of another release")
 @pytest.mark.parametrize("number", GRAPH)
 def test_a_wrong_graph_is_told_as_one(number: int) -> None:
@@ -167,6 +168,7 @@ def test_a_wrong_graph_is_told_as_one(number: int) -> None:
     assert all(row.counterexample and row.counterexample.read != row.counterexample.meant for row in r.refuted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", MENDED)
 def test_what_was_mended_is_not_refuted(number: int) -> None:
     fn, args = MENDED[number]

@@ -80,6 +80,7 @@ def test_help_names_every_command(folder: Path) -> None:
         assert run(command, "--help", cwd=folder).returncode == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(
     "command", ["check --target numpy", "show", "index", "index --auto", "cycles", "emit", "report", "report --auto"]
@@ -267,6 +268,7 @@ def test_bad_arguments_are_2(folder: Path, arguments: str) -> None:
     assert len(shown.stderr.replace("building\n", "").splitlines()) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "command", ["show graph.json", "show graph.json --form svg", "index graph.json", "emit graph.json"]
 )
@@ -281,6 +283,7 @@ def test_a_pipe_closed_early_is_no_error(folder: Path, command: str) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_demo(tmp_path: Path) -> None:
     shown = spawn("demo", "rope", "--small", "--out", "pictures here", cwd=tmp_path)
@@ -292,6 +295,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "pictures here").iterdir()} >= {"fusion.svg", "exact.svg", "index.svg"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["report rotation.py", "sweep list.txt --out rows.jsonl"])
 def test_a_bar_on_a_terminal_only(folder: Path, command: str) -> None:
     (folder / "list.txt").write_text("rotation.txt\n")

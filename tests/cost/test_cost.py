@@ -104,6 +104,7 @@ def test_sectors_as_a_loop_over_warps_counts_them() -> None:
     assert k.bytes_asked == 2 * 50 * 30 * 2
 
 
+@pytest.mark.thorough
 def test_a_row_that_fits_no_cache_is_read_once_for_each_pass() -> None:
     f = ig.Fusion("softmax")
     f.output(ig.softmax(f.input("x", (64, 100_000)), 1))
@@ -255,6 +256,7 @@ def test_other_targets_have_no_registers() -> None:
     assert (k.registers, k.spills) == (None, None)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_cpu_is_measured() -> None:
     d = ig.cost.measure_device("cpu", size=1 << 14, name="this")

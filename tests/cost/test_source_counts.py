@@ -87,6 +87,7 @@ def drawn(seed: int) -> ig.Fusion:
     return f
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("first", range(0, 24, 6))
 def test_random_programs_touch_what_the_cost_tells(target: Any, first: int) -> None:

@@ -49,6 +49,7 @@ def is_right(p: Program) -> bool:
     return found.ok and found.exhaustive
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int16"])
 @pytest.mark.parametrize(("shape", "pads"), PADS)
 def test_values_and_addresses(shape: tuple[int, ...], pads: tuple[int, ...], dtype: DType) -> None:

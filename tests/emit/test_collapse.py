@@ -18,6 +18,7 @@ from idgraph.runtime.program import stages
 SHAPES = [(3, COLUMNS + 37), (2, 2 * COLUMNS), (5, 1003), (7, 131), (4 * COLUMNS + 3,), (9, 64, 3), (2, 3, COLUMNS + 8)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", ["alone", "by row", "by column", "two types"])
 def test_every_element_once(shape: tuple[int, ...], kind: str) -> None:
@@ -64,6 +65,7 @@ PIECES: dict[str, Callable[[ig.Tensor, ig.Tensor], ig.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(5, 1003), (3, 2 * COLUMNS + 9), (4 * COLUMNS + 3,), (70, 16), (6, 5, 40)], ids=str)
 @pytest.mark.parametrize("kind", PIECES)
 def test_ends_of_loops_settle_what_an_index_divides_by(kind: str, shape: tuple[int, ...]) -> None:
@@ -100,6 +102,7 @@ def _framed(f: ig.Fusion) -> ig.Tensor:
     return ig.pad(f.input("x", (3, 4, 30, 30)), (1, 1, 1, 1), 0.5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("made", [_expanded, _normalised, _framed], ids=lambda f: f.__name__[1:])
 def test_loops_visit_each_element_once(made: Callable[[ig.Fusion], ig.Tensor]) -> None:
     f = ig.Fusion("f")

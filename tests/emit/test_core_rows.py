@@ -55,6 +55,7 @@ CASES: dict[str, tuple[Callable[[ig.Fusion], ig.Tensor], set[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_addresses(name: str) -> None:
     build, wanted = CASES[name]

@@ -40,6 +40,7 @@ def computed(name: str, *given: Array) -> Array:
     return np.asarray(ig.compile(f)(*given))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LIMITS)
 def test_errors_of_float64_functions(name: str) -> None:
     if np.finfo(np.longdouble).nmant < 63:
@@ -58,6 +59,7 @@ def test_errors_of_float64_functions(name: str) -> None:
     assert float(away[number].max()) < LIMITS[name]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BESIDE_TORCH)
 def test_errors_beside_torch(name: str) -> None:
     """At places of every size, huge angles among them: the stated error, and no number where torch has another."""
@@ -171,6 +173,7 @@ def test_inner_functions_that_others_read_stay() -> None:
     assert "composed" not in dict(stages(f, "cpu"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*LIMITS, "sigmoid", "sin", "cos", "tan", "tanh", "erf", "atan2"])
 def test_loops_over_float64_functions_are_vectors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No call is left but that of what is far, which forms for vectors make in a branch of their own."""

@@ -61,6 +61,7 @@ def exact(name: str, a: Array, b: Array) -> Array:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(ONE))
 def test_one_number_of_each_run(name: str) -> None:
     x = np.concatenate([strata(3), np.linspace(-20, 20, 1 << 18, dtype=np.float32), SPECIAL])
@@ -68,6 +69,7 @@ def test_one_number_of_each_run(name: str) -> None:
         assert largest(computed(name, x), ulp.exact(name, x)) <= ONE[name]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(TWO))
 def test_pairs_of_numbers(name: str) -> None:
     r = np.random.default_rng(5)
@@ -115,6 +117,7 @@ def test_float16_words() -> None:
     np.testing.assert_array_equal(found.view(np.uint16)[~np.isnan(x)], wanted.view(np.uint16)[~np.isnan(x)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*ONE, *TWO, "sigmoid", "sign", "floor_divide", "half", "several"])
 def test_loops_are_vectors_without_a_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """LLVM's text of the kernel: vectors of floats, and no function but its own, also where it calls one often."""

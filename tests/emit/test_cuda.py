@@ -25,6 +25,7 @@ def _simulated() -> Iterator[Outcome]:
         yield ask
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_value_in_the_simulator(name: str, simulated: Outcome) -> None:
     assert simulated("plain", name) == ""
@@ -90,6 +91,7 @@ COMPILED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
     [*COMPILED, *(pytest.param(n, marks=pytest.mark.nightly) for n in CASES if n not in COMPILED)],

@@ -25,6 +25,7 @@ def test_a_maximum_beside_a_sum() -> None:
     assert ig.validate(f, target="cpu").ok
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_extrema_have_the_order_of_floats(dtype: Any) -> None:
     f = ig.Fusion("f")

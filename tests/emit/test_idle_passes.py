@@ -39,6 +39,7 @@ def test_they_are_passes_of_numba_and_left_out(monkeypatch: pytest.MonkeyPatch) 
     assert len(every & idle) >= 12  # a release of numba may lack some
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", KERNELS)
 def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner: Any = cpu_entry

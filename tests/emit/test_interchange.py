@@ -32,6 +32,7 @@ CASES: dict[str, Build] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     f = ig.Fusion("f")
@@ -57,6 +58,7 @@ SEVERAL: dict[str, Build] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SEVERAL)
 def test_several_loops_over_columns(name: str) -> None:
     """What a row hands on to its next loop, and the row that it keeps, are arrays of the rows beside it, too."""

@@ -107,6 +107,7 @@ def test_computations_of_one_thread_stand_inside_it() -> None:
     assert len(after) == len(before) - 1 and str(after[-1]).count("cast") == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("rows", [64, 72, 77, 1024])
 def test_sums_over_a_leading_axis(rows: int, dtype: DType) -> None:

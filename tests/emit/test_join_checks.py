@@ -110,6 +110,7 @@ kernel k():
     assert rows is None or (len(rows.checks), len(rows.early)) == (2, 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "bool"])
 @pytest.mark.parametrize("checked", [True, False])
 def test_ptx_leaves_loads_out_without_branches(dtype: DType, checked: bool) -> None:

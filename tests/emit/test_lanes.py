@@ -189,6 +189,7 @@ CASES: dict[str, Callable[[], ig.Fusion]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_lanes_give_the_values_of_loops(name: str) -> None:
     f = CASES[name]()
@@ -196,6 +197,7 @@ def test_lanes_give_the_values_of_loops(name: str) -> None:
     check(f)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SHORT)
 def test_pairs_have_the_bits_of_single_elements(name: str) -> None:
     f = SHORT[name]()
@@ -206,6 +208,7 @@ def test_pairs_have_the_bits_of_single_elements(name: str) -> None:
         np.testing.assert_array_equal(found[t.name].view(np.uint16), wanted[t.name].view(np.uint16))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "most"), [("rope bf16", 130), ("rope f16", 130), ("rope bf16 with residual", 140)])
 def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     """Each half of the heads' width has warps of its own: straight code, four loads and one store a thread."""

@@ -48,6 +48,7 @@ def sweeps(program: Program) -> int:
 SHAPES = [((64, 48), 0), ((3, 200), 1), ((3, 131), 1), ((2, 150, 36), 1), ((5, 5000), 1), ((300, 8), 0), ((6, 1), 1)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", [variance, place, least_place])
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
 def test_one_pass_gives_the_values(form: Form, shape: tuple[int, ...], dim: int) -> None:
@@ -60,6 +61,7 @@ def test_one_pass_gives_the_values(form: Form, shape: tuple[int, ...], dim: int)
         assert sweeps(emit(f, "cuda")) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mean", [0.0, 3.0, 1e4, -1e6])
 @pytest.mark.parametrize("outlier", [None, 0, 17])
 def test_a_variance_is_that_of_float64(mean: float, outlier: int | None) -> None:
@@ -89,6 +91,7 @@ def test_a_variance_of_infinities_is_nan() -> None:
         np.testing.assert_allclose(found(f, x), x.astype(np.float64).var(0), rtol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("shape", "dim"), [((96, 8), 0), ((6, 200), 1)])
 @pytest.mark.parametrize("first", [np.inf, -np.inf, 2.0])
 def test_a_mean_with_its_variance_is_infinite_where_a_value_is(first: float, shape: tuple[int, int], dim: int) -> None:
@@ -129,6 +132,7 @@ def test_the_first_place_of_equal_values_and_of_nan(form: Form, shape: tuple[int
     np.testing.assert_array_equal(found(f, x), want)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32", "int64"])
 @pytest.mark.parametrize("form", [place, least_place])
 def test_places_of_other_types(form: Form, dtype: Any) -> None:
@@ -202,6 +206,7 @@ OTHERS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", OTHERS)
 def test_other_uses_of_a_row_s_number_take_two_passes(form: Form) -> None:
     f = scheduled(form, (300, 16), 0)

@@ -66,6 +66,7 @@ def test_two_indices_a_row_at_every_point() -> None:
     assert not report.untraced
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, target: Literal["python", "numpy", "cpu"]) -> None:

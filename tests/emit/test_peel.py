@@ -12,6 +12,7 @@ from tests.emit.thread_runner import run_threads
 SHAPES = [(7, 131), (3, 1031), (5, 3, 67), (1003,), (2, 515)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("kind", ["alone", "by column", "by row"])

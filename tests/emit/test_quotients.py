@@ -120,6 +120,7 @@ def test_what_is_not_usual_is_told(compiled: Compiled) -> None:
         assert not compiled.run("is_quotient", np.ones_like(by), by, np.float32(1) / by).any()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exponent", [-40, -1, 0, 1, 39])
 def test_every_divisor_of_some_numerators(compiled: Compiled, exponent: int) -> None:
     """All mantissas of a divisor, by numerators whose quotients are the hardest: one, and one step beside it."""

@@ -80,6 +80,7 @@ def arrays_of(f: ig.Fusion) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("columns", [1024, 1025, 1027, 1030, 1039])
 @pytest.mark.parametrize("build", [biased, padded, sliced])

@@ -45,6 +45,7 @@ READ_ONCE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("form", "dtype", "columns", "threads", "width"), READ_ONCE)
 def test_every_element_is_read_once(
     form: str, dtype: DType, columns: int, threads: int, width: int, tmp_path: Path
@@ -74,6 +75,7 @@ WEIGHTED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("columns", "dtype", "threads", "most"), WEIGHTED)
 def test_loads_stay_behind_the_division_before_them(
     columns: int, dtype: DType, threads: int, most: int, tmp_path: Path

@@ -249,6 +249,7 @@ def program(key: str) -> Any:
     return ig.emit(f, target="cuda")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("key", KERNELS)
 def test_source_is_short(key: str) -> None:
     made = program(key)
@@ -257,6 +258,7 @@ def test_source_is_short(key: str) -> None:
         assert len(lines) <= MOST, "\n".join(lines)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("key", ["rope_sections", "residual_norm", "quantised_rows", "table_norm"])
 def test_arrays_of_lanes_are_registers(key: str) -> None:
     pytest.importorskip("numba_cuda")

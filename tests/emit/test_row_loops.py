@@ -61,6 +61,7 @@ def test_infinities_and_nan() -> None:
     np.testing.assert_allclose(found[name], want[name], rtol=3e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["softmax", "amin", "normalised"])
 @pytest.mark.parametrize(
     "config",

@@ -34,6 +34,7 @@ WANTED: dict[str, tuple[int, int, int, int]] = {
 OFTEN = ("rotation", "rope", "qkv_rope", "swin", "pixel_shuffle", "embedding", "gather")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("key", [k if k in OFTEN else pytest.param(k, marks=pytest.mark.nightly) for k in WANTED])
 def test_row(key: str, tmp_path: Path) -> None:
     (case,) = (c for c in CASES if c.key == key)

@@ -107,6 +107,7 @@ FORMS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [7, 131])
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(form: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +120,7 @@ def test_other_sizes(form: str, columns: int, monkeypatch: pytest.MonkeyPatch) -
     check(rows(FORMS[form], (3, columns)), monkeypatch)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("op", [ig.sum, ig.prod, ig.amax, ig.amin])
 @pytest.mark.parametrize(("shape", "dim"), [((1, 9), 0), ((2, 1, 9), 1), ((9, 1), 1), ((1, 300), 0), ((1, 1), 0)])
 def test_a_reduced_axis_of_one_element(
@@ -131,6 +133,7 @@ def test_a_reduced_axis_of_one_element(
     np.testing.assert_array_equal(emit(f, target="cpu").run(x, poison=True)[out.name], x["x"].squeeze(dim))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("names", ["n c", "c n", "c_step c", "t0 acc1", "n1 n0"])
 @pytest.mark.parametrize("dim", [0, 2])
 def test_symbols_called_like_variables_of_the_kernel(names: str, dim: int) -> None:
@@ -151,6 +154,7 @@ def test_types(dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> Non
     check(rows(lambda x: ig.cast(ig.softmax(ig.cast(x, wide), 1), dtype), (2, columns), dtype), monkeypatch)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 @pytest.mark.parametrize("columns", [57, 64, 1031])
 def test_cross_entropy_and_gradient(columns: int, reduction: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ def outermost(f: ig.Fusion, t: ig.Tensor, dim: int) -> None:
     t.split(0, 3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", [plain, inlined, split, outermost], ids=lambda s: s.__name__)
 @pytest.mark.parametrize("target", ["python", "numpy"])
 @pytest.mark.parametrize("op", UFUNC)

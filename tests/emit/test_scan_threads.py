@@ -9,6 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
+from idgraph.errors import EmitError
+from idgraph.kernel.ir import If, Loop, Store, walk
+from idgraph.passes.scan import on_threads
+from idgraph.validate import random_inputs
+from tests.emit.cases import Case, difference
+from tests.emit.thread_runner import run_threads
 from tests.emit.turns import simulated
 
 OPS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
@@ -77,6 +83,82 @@ def test_a_loop_of_one_step_inside_is_none(make: Callable[[], ig.Fusion]) -> Non
     for target in ("python", "numpy", "cpu"):
         report = ig.validate(f, target=target)  # type: ignore[arg-type]
         assert report.ok, str(report)
+
+
+def behind_a_row() -> ig.Fusion:
+    """A thread computes a row, which it keeps, before the element that it scans."""
+    f = ig.Fusion("row")
+    x = f.input("x", (6, 7))
+    y = ig.neg(ig.flip(x, (1,)))
+    f.output(ig.cat([y[:, 1:], y[:, :1]], 1), ig.cumsum(y[:, 0], 0))
+    for t in [e.output for e in f.exprs]:
+        t.parallelize(0, "threadIdx.x")
+    ig.schedule.inline_most(f)
+    return f
+
+
+def test_loops_before_a_scan_stay_before_it() -> None:
+    f = behind_a_row()
+    (kernel,) = (k for k in ig.emit(f, "cuda").kernels if "scan" in k.passes)
+    kernel.verify()
+    assert any(isinstance(s, Loop) and s.parallel == "serial" for s in walk(kernel.body))
+    assert ig.validate(f, target="numpy").ok
+    inputs = random_inputs(f, 1)
+    assert difference(Case(f), inputs, run_threads(ig.emit(f, "cuda"), inputs)) == ""
+
+
+def test_a_test_in_front_of_a_scan_is_not_one_around_it() -> None:
+    k = ig.kernel.parse("""
+kernel k():
+  buffer x: float32[32] input "x"
+  buffer y: float32[32] output "y"
+  buffer z: float32[5] output "z"
+  launch threadIdx.x: 32
+  acc acc: float32 = 0
+  for t < 32, threadIdx.x:
+    v: float32 = x[t]
+    if t < 5:
+      z[t] = v
+    acc <- sum v, now now: float32, along t
+    y[t] = now""")
+    made = on_threads(k)
+    made.verify()
+    (test,) = (s for s in walk(made.body) if isinstance(s, If))
+    assert [type(s) for s in test.body] == [Store]
+
+
+SUMMED = """
+kernel k():
+  buffer x: float32[32] input "x"
+  buffer y: float32[32] output "y"
+  launch threadIdx.x: 32
+  acc acc: float32 = 0
+  for t < 32, threadIdx.x:
+    v: float32 = x[t]
+    acc b: float32 = 0
+    for q < 4:
+      b <- sum v
+    w: float32 = cast(b)
+    acc <- sum v, now now: float32, along t
+    y[t] = w"""
+
+
+@pytest.mark.parametrize("test", ["", "if t < 30:"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_sum_in_front_of_a_scan_is_finished_there(late: bool, test: str) -> None:
+    """Under a test, both sides of the exchange have one of their own: a sum that the second reads is refused."""
+    lines = SUMMED.splitlines()
+    if late:
+        lines.insert(-1, lines.pop(-3))
+    if test:
+        inner = lines.index("    v: float32 = x[t]")
+        lines[inner:] = [f"    {test}", *(f"  {line}" for line in lines[inner:])]
+    k = ig.kernel.parse("\n".join(lines))
+    if late and test:
+        with pytest.raises(EmitError, match="a scan on threads has a loop"):
+            on_threads(k)
+    else:
+        on_threads(k).verify()
 
 
 SIMULATED = """

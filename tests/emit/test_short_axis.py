@@ -24,6 +24,7 @@ def pictures(channels: int, width: int, dtype: DType) -> ig.Fusion:
     return f
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("channels", [3, 5, 6, 7])
 @pytest.mark.parametrize("width", [16, 31])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])

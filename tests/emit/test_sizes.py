@@ -124,6 +124,7 @@ WIDE: dict[str, Callable[[ig.Tensor, ig.Expr], ig.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [2**31, 2**32, 2**62, 2**63 - 1])
 @pytest.mark.parametrize("name", WIDE)
 def test_ranges_that_no_list_has_are_as_right_as_short_ones(name: str, most: int) -> None:
@@ -248,6 +249,7 @@ PAST: dict[str, tuple[Callable[[ig.Tensor, ig.Tensor], ig.Tensor], list[int]]] =
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("way", PAST)
 def test_elements_past_32_bits_of_memory_that_is_there(way: str, target: Target, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def test_as_torch_has_them(target: str, build: str) -> None:
     assert BUILDS[build]().differing(target) == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS)
 def test_compiled_as_torch_has_them(build: str) -> None:
@@ -90,6 +91,7 @@ def test_compiled_quotients_have_the_sign_of_the_quotient() -> None:
 LEAST = {"int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", LEAST)
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
 def test_quotients_of_the_least_integer_wrap(target: Any, dtype: Any) -> None:

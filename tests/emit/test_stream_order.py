@@ -35,6 +35,7 @@ def test_every_kernel_begins_by_waiting() -> None:
             assert statements[1] == "in_stream_order()"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["gather", "scatter_add_on_threads", "cross_entropy_rows", "vectors_both_ways"])
 @pytest.mark.parametrize("checked", [False, True])
 def test_nothing_in_ptx_comes_before_the_wait(name: str, checked: bool) -> None:

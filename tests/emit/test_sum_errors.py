@@ -62,6 +62,7 @@ def errors(found: Any, x: Any, of: tuple[Any, Any] | None = None) -> Any:
     return np.abs(np.asarray(found, np.float64) - sums) / magnitudes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("axis", [1, 0], ids=["rows", "columns"])
 @pytest.mark.parametrize("n", COLUMNS)
 def test_errors_are_at_most_those_of_torch(n: int, axis: int) -> None:
@@ -78,6 +79,7 @@ def test_errors_are_at_most_those_of_torch(n: int, axis: int) -> None:
     assert max(shares.values()) <= SHARE, shares
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [1 << 16, 100_003, 1 << 18])
 def test_sums_in_two_stages(n: int) -> None:
     """Parts of a sum are added up as the sum itself: in blocks of float32, and between them in float64."""
@@ -116,6 +118,7 @@ def test_a_float64_sum_of_float32_terms_stays_float64() -> None:
     assert errors(found, x).max() < 2.0**-44
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [7, 40, 64, 256, 300, 1003, 2048])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_every_address_and_value(n: int, dtype: Any) -> None:

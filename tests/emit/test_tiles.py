@@ -25,6 +25,7 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[ig.Tensor], ig.Tensor], str, b
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_transposes(name: str) -> None:
     shape, made, dtype, blocked = CASES[name]

@@ -302,6 +302,7 @@ FORMULAS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array], 
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("away", [-1, 1])
 @pytest.mark.parametrize("dtype", KINDS)

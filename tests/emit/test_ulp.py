@@ -27,6 +27,7 @@ def stated() -> dict[str, float]:
     return {name: float(error) for name, error in rows}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ulp.FUNCTIONS)
 def test_errors_on_a_cpu_are_as_stated(name: str) -> None:
     ours, theirs = ulp.measured(name, X, "cpu")
@@ -71,6 +72,7 @@ def test_the_exponential_within_a_formula(sums: bool) -> None:
     assert ((found >= 0) & (found <= 2.0**-125)).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["exp", "tanh", "erf", "sigmoid"])
 def test_rows_of_a_kernel_have_no_larger_errors(name: str) -> None:
     """Loops over columns may take sums in another order, which the steps of a function must not."""

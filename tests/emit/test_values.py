@@ -18,12 +18,14 @@ from tests.emit.cases import CASES, arrays_of, difference, outcome
 SLOW_TO_COMPILE = {"reductions_of_all_dtypes", "wrapping_integers", "arithmetic_bfloat16", "arithmetic_float16"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("target", ["python", "numpy"])
 def test_value(name: str, target: str) -> None:
     assert outcome(name, target) == ""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW_TO_COMPILE else []) for n in CASES]
 )
@@ -31,6 +33,7 @@ def test_value_cpu(name: str) -> None:
     assert outcome(name, "cpu") == ""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["gather", "embedding", "take_along_dim", "scatter", "gather_of_itself"])
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
 def test_checked_runs_agree(name: str, target: str) -> None:

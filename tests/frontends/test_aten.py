@@ -296,6 +296,7 @@ def check(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], 
         torch.testing.assert_close(as_torch, expected, rtol=near, atol=near, equal_nan=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", DOMAINS)
 def test_functions_outside_their_domains_and_at_zeros(name: str, dtype: torch.dtype) -> None:
@@ -308,6 +309,7 @@ def test_functions_outside_their_domains_and_at_zeros(name: str, dtype: torch.dt
         assert found[wanted == 0].signbit().tolist() == wanted[wanted == 0].signbit().tolist()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("exponent", [0.5, -0.5, 0.25, 2, -2.0, 3])
 def test_powers_at_zeros_and_infinities(exponent: float, dtype: torch.dtype) -> None:
@@ -344,6 +346,7 @@ def test_truth_values_over_whole_numbers(mode: str) -> None:
     torch.testing.assert_close(found, torch.div(a, b, rounding_mode=mode))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES)
 def test_operation(case: str) -> None:
     check(*CASES[case])
@@ -362,6 +365,7 @@ def test_product_and_addend_of_16_bits_are_rounded_once(name: str) -> None:
         assert found.item() == f(*given).item()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", UNARY + POSITIVE)
 def test_unary(name: str) -> None:
     f = getattr(aten, name).default
@@ -371,6 +375,7 @@ def test_unary(name: str) -> None:
         check(f, (x.double(),), {})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOMAINS)
 def test_functions_by_formula(name: str) -> None:
     f, x = getattr(aten, name).default, DOMAINS[name]

@@ -151,6 +151,7 @@ def _fresh() -> None:
 
 
 # gpt2 and bert are attention with other norms and masks than llama's; swin moves windows
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", ["llama", "swin", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("gpt2", "bert"))]
 )
@@ -288,6 +289,7 @@ for first in {first!r}:
 """
 
 
+@pytest.mark.thorough
 def test_an_installed_idgraph_is_found_by_its_name(tmp_path: Path) -> None:
     """In a process of its own, whatever was imported before: torch loads the entry point at the first call."""
     root = Path(__file__).parents[2]

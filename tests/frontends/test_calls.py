@@ -242,6 +242,7 @@ def grown(work: Callable[[int], object], calls: int) -> int:
     return sys.getallocatedblocks() - before
 
 
+@pytest.mark.thorough
 def test_a_leak_is_seen() -> None:
     kept: list[object] = []
     # Once, what other tests left behind may go meanwhile.
@@ -249,6 +250,7 @@ def test_a_leak_is_seen() -> None:
     assert grown(lambda n: bytes(64), 2_000) < 1_000
 
 
+@pytest.mark.thorough
 def test_thousands_of_calls_leak_nothing() -> None:
     """One object that each call leaves would be seen."""
     x, y = torch.rand(5, 8), torch.rand(5, 8)
@@ -257,6 +259,7 @@ def test_thousands_of_calls_leak_nothing() -> None:
     assert grown(lambda _: k(x, y, out=(x.new_empty(5, 8), x.new_empty(8), x.new_empty(8))), 2_000) < 1_000
 
 
+@pytest.mark.thorough
 def test_calls_with_ever_new_sizes_leak_nothing() -> None:
     size = torch.export.Dim("n", min=2, max=1 << 20)
     imported = from_torch(three, [torch.rand(64) for _ in range(3)], dynamic_shapes=({0: size},) * 3)

@@ -135,6 +135,7 @@ def test_sizes_that_do_not_fit_together_are_refused() -> None:
         smaller(graph, {4096: 16, 32: 3})
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of all captured graphs is not beside the checkout")
 def test_the_whole_corpus() -> None:

@@ -34,6 +34,7 @@ def case(key: str) -> ClassCase:
     return next(c for c in CASES if c.key == key)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("key", SMALL)
 def test_one_kernel_and_right(key: str) -> None:
     c = case(key)

@@ -94,6 +94,7 @@ def drawn(seed: int) -> Any:
     return run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(10))
 def test_random_programs_keep_their_values_and_move_no_more(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run = drawn(seed)

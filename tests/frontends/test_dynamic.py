@@ -115,6 +115,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, int], Arguments], A
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_several_sizes(program: str) -> None:
     f, sample, shapes = PROGRAMS[program]

@@ -37,6 +37,7 @@ PROGRAMS: dict[str, tuple[Callable[[T], Any], T]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_dynamic_views(name: str) -> None:
     program, x = PROGRAMS[name]

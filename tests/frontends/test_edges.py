@@ -111,6 +111,7 @@ GROUPS: dict[Callable[..., Any], tuple[T, ...]] = {
 OPAQUE: dict[Callable[..., Any], set[str]] = {}
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:(var|std)\\w*\\(\\). degrees of freedom")
 @pytest.mark.parametrize("program", GROUPS, ids=lambda f: f.__name__)
 def test_edges(program: Callable[..., Any]) -> None:

@@ -103,6 +103,7 @@ def assert_equal(found: object, wanted: object) -> None:
     torch.testing.assert_close(flat(found), flat(wanted), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_in_every_form(family: str) -> None:
     f, args = FAMILIES[family]
@@ -112,6 +113,7 @@ def test_families_in_every_form(family: str) -> None:
         assert_equal(with_oracle(imported).run(*args, target="oracle"), wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_through_kernels(family: str) -> None:
     f, args = FAMILIES[family]
@@ -277,6 +279,7 @@ def test_random_numbers_are_torchs_in_their_order() -> None:
     torch.testing.assert_close(imported.run(x, target="oracle"), wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("target", ["oracle", "numpy"])
 def test_other_float_types(dtype: torch.dtype, target: str) -> None:

@@ -179,6 +179,7 @@ GROUPS: dict[Callable[..., Any], tuple[T, ...]] = {
 OPAQUE = {looked_up: {"aten.sort.default", "aten._assert_async.msg"}}  # one_hot checks its numbers
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", GROUPS, ids=lambda f: f.__name__)
 def test_functions(program: Callable[..., Any]) -> None:
     args = GROUPS[program]

@@ -100,6 +100,7 @@ GROUPS: dict[Callable[..., Any], tuple[T, ...]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", GROUPS, ids=lambda f: f.__name__)
 def test_gradients(program: Callable[..., Any]) -> None:
     args = GROUPS[program]

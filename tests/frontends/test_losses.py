@@ -30,6 +30,7 @@ def captured(
     return make_fx(both)(x, y), (x, y), both(x, y)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("shape", "options"),
     [

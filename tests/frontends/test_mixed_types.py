@@ -48,6 +48,7 @@ PROGRAMS: dict[Callable[..., Any], tuple[T, ...]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("target", ["python", "numpy"])
 def test_mixed_types(program: Callable[..., Any], target: str) -> None:

@@ -61,6 +61,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[int], list[Any]], tuple[Any
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_random_sizes(name: str, bound: list[int]) -> None:
     f, given, shapes = CASES[name]
@@ -130,6 +131,7 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[[int], list[Any]], tuple[Any
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["cpu", "numpy"])
 @pytest.mark.parametrize("name", PARTS)
 def test_programs_in_several_parts(name: str, target: Any, bound: list[int]) -> None:

@@ -30,6 +30,7 @@ def groups() -> list[list[bench.Case]]:
     return [chosen[n :: COUNT // GROUP] for n in range(COUNT // GROUP)]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.xdist_group("operators")  # one worker makes the groups
 @pytest.mark.parametrize(

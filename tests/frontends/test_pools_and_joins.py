@@ -95,6 +95,7 @@ def test_gradients_of_pools() -> None:
     same(gradients, normal(2, 3, 8, 7))
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore:index_reduce.. is in beta")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8], ids=str)
 def test_writers_are_joined(dtype: T) -> None:

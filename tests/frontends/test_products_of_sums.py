@@ -57,6 +57,7 @@ def test_a_product_that_overflows_alone() -> None:
             assert (run(twice, [x, x.clone()], target) == ours).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_a_product_within_a_sum_is_rounded_by_itself(name: str) -> None:
     theirs, ours = CASES[name]

@@ -45,6 +45,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:cov")
 @pytest.mark.filterwarnings("ignore:.*inner type promotion:DeprecationWarning")

@@ -12,6 +12,7 @@ import idgraph as ig
 torch: Any = pytest.importorskip("torch")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("name", ["lshift", "rshift"])

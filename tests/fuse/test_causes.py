@@ -258,6 +258,7 @@ def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(seeds()))
 def test_each_cause_has_one_example_and_an_alignment_or_a_proof(name: str) -> None:
     f, a, b = seeds()[name]
@@ -308,6 +309,7 @@ def waiting() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(waiting()))
 def test_what_waits_or_is_cut_is_aligned_in_the_loops_in_front(name: str) -> None:
     f, a, b = waiting()[name]

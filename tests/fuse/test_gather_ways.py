@@ -49,6 +49,7 @@ def rows() -> ig.Fusion:
 CASES: list[Callable[[], ig.Fusion]] = [loss, running, changed, sums, rows]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("build", CASES)
 def test_the_rule_takes_a_way_that_costs_little_more(build: Callable[[], ig.Fusion]) -> None:
     """`auto` decides by counts of elements, without emitting: its way costs 1.25 of the best one tried at most."""

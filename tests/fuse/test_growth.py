@@ -22,6 +22,7 @@ def calls(f: ig.Fusion) -> int:
     return int(cast(Any, pstats.Stats(profile)).total_calls)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_work_of_a_plan_is_near_linear(family: str) -> None:
@@ -31,6 +32,7 @@ def test_work_of_a_plan_is_near_linear(family: str) -> None:
     assert large / small < 3**1.3, (small, large)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "most"), [("residual", 5300), ("norm", 3900)])
 def test_calls_for_each_further_operation_are_few(family: str, most: int) -> None:

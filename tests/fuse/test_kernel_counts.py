@@ -12,6 +12,7 @@ AGAIN = ("swin block, not shifted",)  # the other one of its kind has all of its
 LONG = "swin block"  # its backward graph takes longer to schedule than the graphs of all the others
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.nightly] if n in (*AGAIN, LONG) else []) for n in BLOCKS]
@@ -23,6 +24,7 @@ def test_no_more_kernels_than_inductor(name: str) -> None:
         assert 0 < row["idgraph"] <= row["inductor"], row
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_no_more_kernels_than_inductor_forward() -> None:
     row = next(counted(LONG))

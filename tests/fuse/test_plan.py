@@ -50,6 +50,7 @@ def test_launches_in_one_order_are_those_of_the_lowered_kernels(f: ig.Fusion) ->
     assert found is None or found == operations(f, launches(f))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gather"])  # which loads an index
 def test_launches_of_a_long_fusion_are_told_without_lowering(family: str) -> None:
     f = FAMILIES[family](120)

@@ -74,6 +74,7 @@ def readers_of_parts() -> dict[str, ig.Fusion]:
     return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(readers_of_parts()))
 def test_told_bytes_are_those_of_the_emitted_programs(name: str) -> None:
     f = readers_of_parts()[name]
@@ -97,6 +98,7 @@ def test_constants_have_no_obstacles() -> None:
     assert any(c in (o.a.output, o.buffer) for o in ig.fuse.obstacles(f))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(seeds()))
 def test_told_bytes_of_each_cause(name: str) -> None:
     f, a, b = seeds()[name]

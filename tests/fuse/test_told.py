@@ -15,6 +15,7 @@ def _marked(program: Program) -> object:
     return pytest.param(program, id=name, marks=() if name in QUICK else pytest.mark.nightly)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [_marked(p) for p in PROGRAMS])
 def test_all_that_is_told_of_a_program_is_so(program: Program) -> None:

@@ -19,6 +19,7 @@ CHOICES = tuple(product(("mean", "sum", "none"), (0.0, 0.1), (-100, 2), (False, 
 PAIRS = [(shape, choice) for n, shape in enumerate(SHAPES) for choice in (CHOICES[n::5] if n else CHOICES)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("shape", "choice"), PAIRS, ids=str)
 def test_as_torch(shape: tuple[int, ...], choice: tuple[Any, float, int, bool]) -> None:
     reduction, smoothing, ignored, weighted = choice

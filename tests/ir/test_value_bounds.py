@@ -86,6 +86,7 @@ WRAPPED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", WRAPPED)
 def test_an_index_that_wraps_below_zero_counts_from_the_end(name: str) -> None:
     f = WRAPPED[name]

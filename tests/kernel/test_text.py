@@ -113,6 +113,7 @@ def test_comments_are_read_back(text: str) -> None:
         assert_read_back(replace(made, body=body))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["a ;; b", "a | b", "a; b", 'a" | "b', "a  # b", "\\"])
 def test_names_in_comments_do_not_change_the_lines(name: str) -> None:
     """A name is quoted: separators in it are not read as such."""

@@ -175,6 +175,7 @@ def test_applied_formats_compute_the_same() -> None:
         ig.layout.apply(ig.Fusion("empty"), ig.layout.infer(f))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(20))
 def test_eager_strides_are_those_of_torch(seed: int) -> None:
     """100 random programs each, 2 000 in all."""

@@ -76,6 +76,7 @@ PLANTS: list[tuple[str, str, int | None, Change, str, bool]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda p: p[0])
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_addresses_catch_it(plant: tuple[str, str, int | None, Change, str, bool], engine: str) -> None:

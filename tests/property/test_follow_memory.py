@@ -113,6 +113,7 @@ def _scheduled(f: ig.Fusion) -> list[list[tuple[str, str]]]:
     return [*loops, *([(str(t.axes.index(d)), "") for d in t.allocation if d in t.axes] for t in f.outputs)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(12))
 def test_values_and_decisions(seed: int) -> None:
     check(seed)

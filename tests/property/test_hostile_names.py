@@ -24,6 +24,7 @@ import idgraph as ig
 from idgraph.cost.kernel_costs import FORMULA, csv_text, csv_value
 from idgraph.reports import metrics
 from idgraph.viz.explorer.page import script
+from tests.property.budget import examples
 
 PIECES = (  # quotes, markup, words of several languages, letters of two directions
     "'", '"', '"""', "\\", "\\n", "{", "}", "{x}", "%s", "$(id)", "`id`", "<b>", "</script>",
@@ -129,7 +130,7 @@ def plain_shown() -> Shown:
     return Shown.of(PLAIN)
 
 
-@settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=examples(25), phases=(Phase.explicit, Phase.generate))
 @given(st.lists(NAMES, min_size=7, max_size=7, unique=True))
 def test_structure_does_not_depend_on_names(names: list[str]) -> None:
     f = built(names)
@@ -198,6 +199,7 @@ SYMBOLS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SYMBOLS)
 def test_a_symbol_may_have_any_name_that_is_not_one_of_the_texts_own(name: str) -> None:
     f = ig.Fusion("f")

@@ -78,6 +78,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("shape", [(70, 50), (3, 2000)])
 def test_kernels_of_torch_functions_have_threads(name: str, shape: tuple[int, int]) -> None:

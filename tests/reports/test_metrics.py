@@ -121,6 +121,7 @@ def test_processes_that_write_at_once_and_are_killed_lose_and_double_nothing(tmp
     assert {f"m{n}" for n in (*range(12), *range(400, 412))} <= set(names)
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_is_run_again_has_each_row_once(tmp_path: Path) -> None:
     graphs, tables = tmp_path / "graphs", tmp_path / "tables"
     graphs.mkdir()

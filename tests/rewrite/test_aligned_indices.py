@@ -110,6 +110,7 @@ def _inputs(f: ig.Fusion) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("build", CASES, ids=lambda b: b.__name__)
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu", "cuda"])
 def test_one_kernel_with_the_values_of_the_definition(build: Build, target: TargetName) -> None:

@@ -24,6 +24,7 @@ def soft(a: Array, dim: int) -> Array:
     return e / e.sum(dim, keepdims=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
 @pytest.mark.parametrize("dim", [0, 1, 2])
 @pytest.mark.parametrize(("before", "behind"), [(0, 1), (1, 0), (2, 3)])
@@ -49,6 +50,7 @@ def test_a_softmax_with_sinks(dim: int, before: int, behind: int, target: Any) -
     assert ig.validate(f).ok
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("dims", [(1,), (0, 1), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("op", ["sum", "prod", "amax", "amin", "any", "all"])

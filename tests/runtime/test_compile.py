@@ -47,6 +47,7 @@ def gathers() -> ig.Fusion:
     return f
 
 
+@pytest.mark.sampled
 @TARGETS
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_the_callers_kind_comes_back(target: Any, dtype: str) -> None:
@@ -180,6 +181,7 @@ def rows_of(kind: str) -> tuple[ig.Fusion, Callable[[Any, Any], Any]]:
     return f, lambda i, w: w[i] + w[i] if kind == "pairs" else w[i]
 
 
+@pytest.mark.sampled
 @TARGETS
 @pytest.mark.parametrize("kind", ["plain", "sum", "pairs", "two"])
 @pytest.mark.parametrize("bad", [-1, 50, 10**15, -(10**15)])
@@ -263,6 +265,7 @@ def test_many_threads_call_at_once() -> None:
         assert all(pool.map(one, range(32)))
 
 
+@pytest.mark.thorough
 def test_ten_thousand_calls_leak_nothing() -> None:
     k: Any = ig.compile(gathers())
     x, i = torch.randn(4, 6), torch.tensor([[0], [5], [2], [3]])

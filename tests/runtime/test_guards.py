@@ -30,6 +30,7 @@ def run(*asked: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sampled
 @NAMES
 def test_cpu_kernels_leave_zones_alone(case: Any) -> None:
     assert guards.found(torch, guards.program(case, "cpu")) == ""
@@ -46,6 +47,7 @@ def test_cpu_kernels_touch_no_page_beside_their_buffers() -> None:
     assert done.stdout.endswith(f"all {len(guards.CASES)}\n")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("written", "by"), BESIDE)
 def test_pages_see_an_access_beside(written: bool, by: int) -> None:
     done = run("write" if written else "read", str(by))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import hashlib, json, sys
 import numpy as np
@@ -67,6 +69,7 @@ def run(folder: Path, *scales: float) -> tuple[int, int, list[str]]:
     return cpu, ptx, digests
 
 
+@pytest.mark.thorough
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     cpu, ptx, half = run(tmp_path, 0.5)
     assert cpu >= 4

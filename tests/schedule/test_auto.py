@@ -62,6 +62,7 @@ AGAIN: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", AGAIN)
 def test_what_is_read_at_several_places_is_computed_again_not_stored(name: str) -> None:
     f = ig.Fusion("again")

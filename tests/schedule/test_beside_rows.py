@@ -51,6 +51,7 @@ def padded(f: ig.Fusion) -> ig.Tensor:
 CASES = (rotated_halves, partly_rotated, flipped, rolled, padded)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu", "cuda"])
 @pytest.mark.parametrize("build", CASES, ids=lambda b: b.__name__)
 def test_one_kernel_with_the_values_of_the_definition(build: Build, target: TargetName) -> None:

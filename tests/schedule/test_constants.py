@@ -38,6 +38,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {  # the 
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_captured_programs(name: str) -> None:
     function, arguments, most = PROGRAMS[name]

@@ -23,6 +23,7 @@ def dealt(n: int, order: tuple[int, ...], dtype: Any, width: int = 64, scale: fl
     return f
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("n", "dtype"), [(2, "bfloat16"), (2, "float32"), (4, "float16"), (3, "float32")])
 def test_a_thread_reads_a_run(n: int, dtype: Any, order: tuple[int, ...]) -> None:
@@ -32,6 +33,7 @@ def test_a_thread_reads_a_run(n: int, dtype: Any, order: tuple[int, ...]) -> Non
     assert not any("_load(buf0[" in line for line in source.splitlines())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["cpu", "numpy"])
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 def test_values(scale: float, target: Any) -> None:

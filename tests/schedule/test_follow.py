@@ -82,6 +82,7 @@ def emitted(build: Build) -> Program:
     return ig.emit(f, "cuda")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_vectors_and_values(name: str) -> None:
     build, load, store = FOLLOWED[name]

@@ -25,6 +25,7 @@ def plan(f: ig.Fusion, device: str = "H200") -> Decision:
     return next(d for d in ig.schedule.gather_plan(f, device=device) if d.chosen != "direct")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", [*(pytest.param(n, marks=pytest.mark.nightly) for n in (101, 131)), 107, 113])
 def test_the_choice_is_the_cheapest_program_as_it_is_emitted(seed: int) -> None:
     """A whole fusion is small: each way's cost is that of the program that is forced that way and emitted."""
@@ -39,6 +40,7 @@ def test_the_choice_is_the_cheapest_program_as_it_is_emitted(seed: int) -> None:
         assert math.isclose(ig.cost(ig.emit(copy, target="cuda")).total.time_us, cost, rel_tol=0.02, abs_tol=0.02)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(200, 206))
 def test_every_way_of_a_random_program_gives_its_values(seed: int) -> None:
     f, name = program(seed)
@@ -77,6 +79,7 @@ def test_gathers_from_one_source_go_one_way() -> None:
     assert len(ig.emit(f, target="cuda").kernels) == 1
 
 
+@pytest.mark.thorough
 def test_gathers_of_gathers_do_not_double_without_end() -> None:
     """Each recomputed block reads the one before at two places: 2^12 of the last one."""
     f = ig.Fusion("f")
@@ -148,6 +151,7 @@ def test_nothing_is_estimated_where_nothing_is_open(monkeypatch: pytest.MonkeyPa
     assert [d.chosen for d in ig.schedule.gather_plan(f, {"t": "global"})] == ["direct", "global"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "bool"])
 def test_other_types_are_estimated_too(dtype: str) -> None:
     f = ig.Fusion("f")

@@ -159,6 +159,7 @@ def both(f: ig.Fusion, given: Mapping[str, Any], want: Mapping[str, Any], target
 IMPOSSIBLE = {("advanced", "predicate"), ("advanced", "one-hot"), ("sums", "recompute")}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", FUSIONS)
 def test_every_way_computes_the_gather(name: str, way: Strategy) -> None:
@@ -177,6 +178,7 @@ def test_every_way_computes_the_gather(name: str, way: Strategy) -> None:
     both(f, given, want, "numpy")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["log_softmax", "joined"])
 def test_the_chosen_way_on_the_cpu(name: str) -> None:
     f = FUSIONS[name]()
@@ -186,6 +188,7 @@ def test_the_chosen_way_on_the_cpu(name: str) -> None:
     both(f, given, evaluate(original, given), "cpu")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bad", [-1, 100])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["log_softmax", "sliced", "joined", "padded", "rolled"])

@@ -98,6 +98,7 @@ def as_run(build: Build, ways: dict[str, str]) -> tuple[float, int, int] | None:
     return ig.cost(cuda, "H200").total.time_us, len(cuda.kernels), size
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BUILDS)
 def test_each_way_costs_what_is_told_of_it(name: str) -> None:
     """Gathers before go the way that was chosen; of those after, all are computed again, or none, or all go this way.
@@ -130,6 +131,7 @@ def test_each_way_costs_what_is_told_of_it(name: str) -> None:
         assert len({(kernels, size) for _, kernels, size in costs.values()}) == len(costs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("outer", ["recompute", "predicate", "one-hot", "global"])
 @pytest.mark.parametrize("inner", ["recompute", "predicate", "one-hot", "global"])
 def test_both_ways_hold(inner: str, outer: str) -> None:

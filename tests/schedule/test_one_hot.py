@@ -27,6 +27,7 @@ def masked(dim: int, swapped: bool, kind: str) -> ig.Fusion:
     return f
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("kind", ["plain", "expanded", "kept"])
@@ -70,6 +71,7 @@ SPELLINGS: dict[str, tuple[tuple[int, ...], str, Mask]] = {  # shape and type of
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SPELLINGS)
 @pytest.mark.parametrize("index", INDICES)
 def test_any_spelling_of_the_mask_is_a_gather(name: str, index: list[int]) -> None:
@@ -138,6 +140,7 @@ def test_a_gather_taken_as_a_sum_is_not_folded_again() -> None:
     assert fold_one_hots(f) == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("entries", [1, 2, 3, 4])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("adds", [False, True])

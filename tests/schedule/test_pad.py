@@ -57,6 +57,7 @@ def test_padded_where_and_only_where_sectors_outweigh_bytes(picked: int, columns
         assert int(t.domain.strides[0] or 0) == wide
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["numpy", "cpu"])
 def test_values_and_text(target: str) -> None:
     f, t = _table(400, 12, 1027)

@@ -103,6 +103,7 @@ def accesses(program: Program) -> list[int]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_kernel_that_stores_nothing(name: str) -> None:
     program, arguments, least = PROGRAMS[name]

@@ -169,6 +169,7 @@ def test_threads_that_the_user_chooses_hold_what_fits() -> None:
         assert {words(t.ruled["cuda"]) for t in f.tensors if t.ruled} == {how}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [5, 64, 70, 200])
 @pytest.mark.parametrize("shared", [1, 2])
 def test_values_of_rows_side_by_side_that_are_held(columns: int, shared: int) -> None:
@@ -425,6 +426,7 @@ def right(f: ig.Fusion) -> None:
         )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "choices",
     [
@@ -544,6 +546,7 @@ def test_passes_before_and_behind_a_gather_are_of_one_row() -> None:
     assert len(told) == 1 and told[0].startswith("2 passes, sums follow the running maximum"), told
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("columns", "dtype", "threads"),
     [

@@ -135,6 +135,7 @@ def a_number_to_some_rows() -> ig.Fusion:
     return f
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FUSIONS)
 def test_the_way_taken_computes_the_scatter(name: str) -> None:
     way, build = FUSIONS[name]

@@ -32,6 +32,7 @@ def put(n: int, start: int, stop: int, step: int) -> ig.Fusion:
 PLACES = [(8, 0, 8, 2), (9, 0, 9, 2), (9, 1, 9, 2), (16, 3, 14, 3), (7, 2, 7, 5), (11, 1, 4, 3), (12, 0, 12, 4)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("schedule", [by_like, by_auto])
 @pytest.mark.parametrize("place", PLACES)
 def test_the_source_is_computed_in_the_loops_of_what_it_is_put_into(schedule: Any, place: tuple[int, ...]) -> None:

@@ -52,6 +52,7 @@ def test_parts_run_on_blocks(name: str) -> None:
     assert "atomic" not in program.source
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_addresses(name: str) -> None:
     report = ig.validate(staged(name), target="cpu")

@@ -134,6 +134,7 @@ def shared(f: ig.Fusion) -> list[str]:
     return [t.name for t in f.tensors if t.memory == "shared"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TILED)
 def test_tiled_and_right(name: str) -> None:
     f = TILED[name]()
@@ -151,6 +152,7 @@ def test_direct_where_no_tile_helps(name: str) -> None:
     assert ig.validate(f, target="numpy").ok
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["cut on both sides", "odd pixels", "batched", "two inputs", "flattened", "of an output"]
 )
@@ -198,6 +200,7 @@ def wide(s: VectorLoad | VectorStore) -> int:
     return len(s.locals if isinstance(s, VectorLoad) else s.values) * (2 if s.pairs else 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", WIDE)
 def test_sixteen_bytes_on_both_sides(dtype: DType) -> None:
     f = moved((256, 256), (1, 0), dtype)
@@ -268,6 +271,7 @@ def conflicts(f: ig.Fusion) -> int:
     return max(found)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [((256, 256), d) for d in WIDE] + [((130, 66), "bfloat16"), ((33, 45), "float32"), ((33, 45), "int8"),

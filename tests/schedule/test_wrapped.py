@@ -37,6 +37,7 @@ def padded(f: ig.Fusion, x: ig.Tensor, ends: list[tuple[int, int]], order: list[
     return whole
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]], ids=str)
 @pytest.mark.parametrize("ends", [[(2, 1), (0, 3)], [(4, 4), (5, 5)], [(0, 0), (1, 0)]], ids=str)
 def test_a_circular_pad_reads_each_element_once(ends: list[tuple[int, int]], order: list[int]) -> None:

@@ -92,6 +92,7 @@ def statuses(found: Sweep) -> dict[str, str]:
     return {r.graph: r.status for r in found.rows}
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_whatever_a_graph_does_it_has_its_row(tmp_path: Path) -> None:
     for name, text in PROGRAMS.items():
@@ -248,6 +249,7 @@ def test_on_a_pool_of_processes(zoo: Path) -> None:
         assert statuses(sweep(zoo, executor=executor)) == ZOO
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="dask.distributed is not installed")
 def test_on_a_dask_cluster_by_its_address(zoo: Path, tmp_path: Path) -> None:
@@ -418,6 +420,7 @@ def test_a_link_beside_the_rows_is_not_followed(zoo: Path, tmp_path: Path) -> No
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_what_a_graph_has_started_holds_nothing_up(tmp_path: Path) -> None:
     """A process that outlives the graph's, with its pipes open; one that prints without end; one that forges a row."""

@@ -67,6 +67,7 @@ def told(program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("interrupt", [INSIDE, BY_A_SIGNAL], ids=["inside", "by a signal"])
 def test_programs_compile_after_an_interrupt(interrupt: str) -> None:
     told(PROGRAMS + interrupt + LATER)

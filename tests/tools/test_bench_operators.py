@@ -121,6 +121,7 @@ def test_joined_rows_tell_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not told": 1, "2": 1}
 
 
+@pytest.mark.thorough
 def test_processes_share_the_samples_of_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of_rolls = ("--only", "roll", "--dtypes", "int64", "--samples", "5", "--targets", "numpy")
     alone = totals(monkeypatch, tmp_path / "alone.json", *of_rolls)

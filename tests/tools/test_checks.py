@@ -198,6 +198,7 @@ def test_public_docs_wants_an_export_list() -> None:
     assert "__all__" in found.what
 
 
+@pytest.mark.thorough
 def test_light_import_finds_a_heavy_one(tmp_path: Path) -> None:
     (tmp_path / "heavy_sample.py").write_text("import sympy\n")
     (tmp_path / "light_sample.py").write_text("import json\n")
@@ -205,6 +206,7 @@ def test_light_import_finds_a_heavy_one(tmp_path: Path) -> None:
     assert light_import.heavy_import("light_sample", tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_light_import_finds_a_slow_one(tmp_path: Path) -> None:
     (tmp_path / "slow_sample.py").write_text(
         "import time\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 FIRST_USES = """
 import os, sys
 import idgraph as ig
@@ -33,6 +35,7 @@ for name in (*ig.__all__, *ig.BUILTIN_NAMES, *dir(ig)):
 """
 
 
+@pytest.mark.thorough
 def test_each_name_as_the_first() -> None:
     shown = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, check=False)
     assert shown.returncode == 0, shown.stderr[-2000:]

@@ -36,6 +36,7 @@ def test_every_family_is_tried() -> None:
     assert set(SMALL) == set(growth.FAMILIES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", SMALL)
 def test_a_family_stays_within_its_time(family: str) -> None:
     size, seconds = SMALL[family]

@@ -36,6 +36,7 @@ def test_another_source_or_output_counts(source: str, shown: str) -> None:
     assert notebooks.difference(cell("f()", "8"), cell(source, shown))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_update_check_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "lesson.py"

@@ -27,6 +27,7 @@ def _done(folder: Path, text: str, commands: list[str]) -> None:
     assert "idgraphExplorer" in page and "my_rope.py" in page
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_commands_do_what_it_says(tmp_path: Path) -> None:
     assert len(FILES) == 2 and len(COMMANDS) == 3
@@ -34,6 +35,7 @@ def test_the_commands_do_what_it_says(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_function_of_torch_is_one_of_its_files(tmp_path: Path) -> None:
     """Of the same operations: what a command does to a fusion is tested above, how it reads the file here."""

@@ -70,6 +70,7 @@ def test_layouts_of_inputs(layout: tuple[str, dict[str, Any]]) -> None:
     assert check_values(f, "python").ok
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_memory_in_split_and_permuted_axes(engine: str) -> None:
     """set_allocation: another order, and the axes of a split (a table of addresses)."""

@@ -61,6 +61,7 @@ def test_the_simulated_device_finds_each_change(slow: bool) -> None:
     assert found and not any(found.values()), found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "build", [pytest.param(b, marks=[pytest.mark.nightly] if b.__name__ in SLOW else []) for b in BUILT]
 )

@@ -26,6 +26,7 @@ def halved(x: Tensor, i: Tensor) -> Tensor:
     return ig.gather(x[:3], 0, i - 4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [of_part, flipped, shifted, halved])
 @pytest.mark.parametrize("auto", [False, True])
 def test_indices_are_legal(make: Callable[[Tensor, Tensor], Tensor], auto: bool) -> None:

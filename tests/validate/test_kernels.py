@@ -42,6 +42,7 @@ def report(made: Case, target: Target) -> KernelReport | None:
     return checked(p, arrays_of(made), {**made.symbols, **made.sizes})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["cuda", "cpu", "python"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_address_of_every_case(name: str, target: Target) -> None:
@@ -50,6 +51,7 @@ def test_every_address_of_every_case(name: str, target: Target) -> None:
         assert r.ok and r.exhaustive, (str(r.mismatch), r.untraced)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
     [
@@ -86,6 +88,7 @@ ROWS: dict[str, Callable[[], ig.Fusion]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_every_kind(name: str, target: Target) -> None:
@@ -194,6 +197,7 @@ def test_nothing_changes_by_itself() -> None:
         assert everywhere(k.body, lambda s: s) == k.body
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 @pytest.mark.parametrize("build", BUILT)
 def test_each_changed_access_is_found(build: Callable[[], ig.Fusion], target: Target) -> None:

@@ -22,6 +22,7 @@ def rope(dtype: str = "bfloat16", shape: tuple[int, ...] = (1, 2, 6, 8)) -> Fusi
     return f
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 @pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
 def test_rope(target: str, dtype: str) -> None:

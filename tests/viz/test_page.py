@@ -86,6 +86,7 @@ REPORTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_page_is_whole_and_alone(name: str) -> None:
     html = REPORTS[name]().to_html()
