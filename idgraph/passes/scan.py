@@ -155,7 +155,7 @@ class _Scans:
         run = array("run", step.acc)
         term = Local(f"{step.acc.name}_term", dtype)
         value: Stmt = Compute(term, "cast", (step.value,), dtype)
-        kept, again = ([], []) if reaches else _crossing(first, second)
+        kept, again = (list[Local](), list[Stmt]()) if reaches else _crossing(first, second)
         arrays = [
             run,
             *(

@@ -89,7 +89,11 @@ def judge(f: ig.Fusion, seed: int = 0, told: Callable[..., str] = close, config:
 def test_values_and_races_of_joined_launches(seed: int) -> None:
     f = several(seed)
     note(str(f))
-    program = judge(f, seed, lambda _, inputs, got: beyond(several(seed), inputs, got))  # as it was before `auto`
+
+    def told(_: ig.Fusion, inputs: dict[str, Any], got: dict[str, Any]) -> str:
+        return beyond(several(seed), inputs, got)  # as it was before `auto`
+
+    program = judge(f, seed, told)
     apart = len(build_plan(f, ig.IdModel(f), threads=True).kernels)
     event(f"joined {apart - len(program.plan.kernels)}")
     assert len(program.plan.kernels) <= apart
