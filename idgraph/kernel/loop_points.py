@@ -150,7 +150,7 @@ class Steps:
             env[AXIS], axis = env[AXIS] * most + var, at.axis - 1
         elif s.column is not None and not isinstance(end := self.value(s.column.extent, at), str):
             env |= {AXIS: var, END: end[again]}
-            axis, own = len(axis_loops(s)) - 1, frozenset()
+            axis, own = len(axis_loops(s)) - 1, frozenset[str]()
             if axis + 1 < s.column.loops:
                 env.pop(END)
         self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread, axis=axis, own=own))

@@ -147,7 +147,7 @@ kernel k():
 @pytest.mark.parametrize("late", [False, True])
 def test_a_sum_in_front_of_a_scan_is_finished_there(late: bool, test: str) -> None:
     """Under a test, both sides of the exchange have one of their own: a sum that the second reads is refused."""
-    lines = SUMMED.splitlines()
+    lines: list[str] = [*SUMMED.splitlines()]
     if late:
         lines.insert(-1, lines.pop(-3))
     if test:
@@ -159,6 +159,29 @@ def test_a_sum_in_front_of_a_scan_is_finished_there(late: bool, test: str) -> No
             on_threads(k)
     else:
         on_threads(k).verify()
+
+
+def test_an_array_of_a_lane_does_not_outlive_its_exchange() -> None:
+    """Both sides of the exchange have a loop over lanes of their own."""
+    text = """
+kernel k():
+  buffer x: float32[64] input "x"
+  buffer y: float32[64] output "y"
+  launch threadIdx.x: 32
+  acc acc: float32 = 0
+  for t < 32, threadIdx.x:
+    for q < 2:
+      alloc row: float32[4] private "row"
+      for c < 4:
+        v: float32 = x[t*2 + q]
+        row[c] = v
+      u: float32 = row[3]
+      acc <- sum u, now now: float32, along t, along q
+      y[t*2 + q] = now"""
+    on_threads(ig.kernel.parse(text)).verify()
+    late = text.replace("y[t*2 + q] = now", "w: float32 = row[2]\n      y[t*2 + q] = w")
+    with pytest.raises(EmitError, match="a scan on threads has a loop"):
+        on_threads(ig.kernel.parse(late))
 
 
 SIMULATED = """

@@ -13,14 +13,26 @@ ArgsSource = pytest.Config.ArgsSource
 
 
 def item(nodeid: str, *marks: str) -> Any:
-    return SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: name if name in marks else None)
+    def mark(name: str) -> str | None:
+        return name if name in marks else None
+
+    return SimpleNamespace(nodeid=nodeid, get_closest_marker=mark)
 
 
-def config(source: Any = ArgsSource.TESTPATHS, workerinput: dict[str, Any] | None = None, **options: Any) -> Any:
-    known = {"keyword": "", "markexpr": "not nightly", "--hypothesis-profile": None, "randomly_seed": 7, **options}
-    found = SimpleNamespace(args_source=source, getoption=lambda name, default=None: known.get(name, default))
-    if workerinput is not None:
-        found.workerinput = workerinput
+def config(
+    source: Any = ArgsSource.TESTPATHS, worker: dict[str, str | None] | None = None, *,
+    keyword: str = "", markexpr: str = "not nightly", profile: str | None = None,
+) -> Any:  # fmt: skip
+    known: dict[str, object] = {
+        "keyword": keyword, "markexpr": markexpr, "--hypothesis-profile": profile, "randomly_seed": 7,
+    }  # fmt: skip
+
+    def option(name: str, default: object = None) -> object:
+        return known.get(name, default)
+
+    found = SimpleNamespace(args_source=source, getoption=option)
+    if worker is not None:
+        found.workerinput = worker
     return found
 
 
@@ -52,10 +64,10 @@ def test_a_thorough_one_is_left_to_the_ci() -> None:
     ("given", "seed"),
     [
         (config(), "7"),
-        (config(**{"--hypothesis-profile": "default"}), "7"),
+        (config(profile="default"), "7"),
         (config(markexpr="not slow and not nightly"), "7"),
-        (config(**{"--hypothesis-profile": "ci"}), None),
-        (config(**{"--hypothesis-profile": "nightly"}), None),
+        (config(profile="ci"), None),
+        (config(profile="nightly"), None),
         (config(ArgsSource.ARGS), None),
         (config(keyword="rope"), None),
         (config(markexpr="gpu"), None),
