@@ -14,6 +14,7 @@ from idgraph.arith.assumptions import Fact, facts_of, narrowed, replace
 from idgraph.arith.engine import normal
 from idgraph.arith.equations import solve
 from idgraph.arith.linear import terms
+from idgraph.arith.mixed_radix import QuotientForms, solve_digits
 from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, postorder, where
 from idgraph.arith.proofs import CounterExample, Proof, drop_redundant, prove, prove_equal
 from idgraph.arith.ranges import interval
@@ -173,9 +174,8 @@ def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> F
     for written in (piece.results, tuple(map(normal, piece.results))):
         equations = [(replace(r, narrow), y) for r, y in zip(written, images, strict=True)]
         equations += [(replace(normal(a), narrow), b) for a, b in fixed]
-        found = solve(mine, equations, known)
-        if found is not None:
-            proved = _proved(symbols, piece, images, found)
+        for found in (solve_digits(mine, equations), solve(mine, equations, known)):
+            proved = None if found is None else _proved(symbols, piece, images, found)
             if proved is not None:
                 return proved
     return None
@@ -201,7 +201,10 @@ def _proved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back
     facts = () if piece.condition is TRUE else (piece.condition,)
     there = dict(zip(images, piece.results, strict=True))
     points = 0
+    forms = QuotientForms()
     for s, g in zip(symbols, back, strict=True):
+        if forms.equal(g.substitute(there), s):
+            continue
         proof = prove_equal(g.substitute(there), s, facts=facts)
         if not isinstance(proof, Proof):
             return None
