@@ -26,6 +26,7 @@ from idgraph.arith.ranges import interval
 from idgraph.arith.simplifier import simplify
 
 _ROUNDS = 12
+_MOST_ROWS = 40
 _BASES = 48  # ways to write one sum in digits that are tried
 _MOST_NODES = 2000
 
@@ -56,8 +57,9 @@ def _whole(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     """``p`` as a multiple of ``d`` and a rest: term by term for a number or one product, by its first term else."""
     if not d[0]:
         n = d[1]
-        over = {b: v // n for b, v in p[0].items() if v // n}
-        return (over, p[1] // n), ({b: v % n for b, v in p[0].items() if v % n}, p[1] % n)
+        over = {b: -((n // 2 - v) // n) if v > 0 else (v + n // 2) // n for b, v in p[0].items()}  # nearest to v/n
+        rest = {b: v - over[b] * n for b, v in p[0].items()}
+        return ({b: v for b, v in over.items() if v}, p[1] // n), ({b: v for b, v in rest.items() if v}, p[1] % n)
     lead, by = min(d[0].items(), key=lambda item: (-len(factors(item[0])), item[0].key))
     found: Terms = {}
     number = 0
@@ -138,7 +140,7 @@ class QuotientForms:
                 if taken is None:
                     return {node: 1}, 0
                 form = _plus(parts[0], taken, -1)
-                self.remainders.setdefault((frozenset(form[0].items()), form[1]), Remainder(form, parts[1]))
+                self.keep(form, parts[1])
                 return form
             case _:
                 return terms(node)
@@ -154,25 +156,35 @@ class QuotientForms:
             inner = self._by_number(rest, d[1])
         else:
             inner = ({}, 0) if self._within(rest, d) else self._atom(rest, d)
+        if inner[0]:
+            taken = times(inner, d)
+            if taken is not None:
+                self.keep(_plus(rest, taken, -1), d)
         return _plus(whole, inner)
 
     def _by_number(self, x: Poly, n: int) -> Poly:
-        """``x // n``, where weights and constant are in 0 ... n - 1."""
+        """``x // n``, where weights are in -n/2 ... n/2 and the constant in 0 ... n - 1."""
         t, c = x
         if n == 1:
             return x
         if self._within(x, ({}, n)):
             return {}, 0
-        step = max((gcd(n, v) for v in t.values()), default=1)
-        if step > 1:  # x//n is (x//step) // (n//step), and multiples of the step are divided term by term
-            high = {b: v // step for b, v in t.items() if v % step == 0}
+        common = gcd(n, *t.values())
+        if common > 1:
+            return self.quotient(({b: v // common for b, v in t.items()}, c // common), ({}, n // common))
+        for base, v in t.items():  # (x + y//m) // n is (x*m + y) // (n*m)
+            if abs(v) == 1 and base in self.divisions and not self.divisions[base][1][0]:
+                (inner, k), m = self.divisions[base]
+                rest = {b: w * m[1] for b, w in t.items() if b is not base}
+                own = (inner, k, 1) if v == 1 else (inner, k + 1 - m[1], -1)  # -(y//m) is (m - 1 - y) // m
+                return self.quotient(combine(((rest, c * m[1], 1), own)), ({}, n * m[1]))
+        for step in sorted({gcd(n, v) for v in t.values()} - {1}, reverse=True):
             low = self.quotient(({b: v for b, v in t.items() if v % step}, c), ({}, step))
-            return self.quotient(_plus((high, 0), low), ({}, n // step))
-        if len(t) == 1:
-            base, v = next(iter(t.items()))
-            if v == 1 and base in self.divisions and not self.divisions[base][1][0]:
-                inner, m = self.divisions[base]
-                return self.quotient(_plus(inner, ({}, c * m[1])), ({}, n * m[1]))
+            if not low[0]:  # the digits below the step never carry
+                return self.quotient(({b: v // step for b, v in t.items() if v % step == 0}, low[1]), ({}, n // step))
+        first = min(t, key=lambda b: (2 * abs(t[b]) == n, b.key))
+        if t[first] < 0:  # of x and -x that which rises with its first term
+            return _neg(self.quotient(({b: -v for b, v in t.items()}, n - 1 - c), ({}, n)))
         return self._atom(x, ({}, n))
 
     def _atom(self, x: Poly, d: Poly) -> Poly:
@@ -180,8 +192,6 @@ class QuotientForms:
         if node.op != "floordiv":
             return terms(node)
         self.divisions[node] = (x, d)
-        form = _plus(x, times(({node: 1}, 0), d) or ({}, 0), -1)
-        self.remainders.setdefault((frozenset(form[0].items()), form[1]), Remainder(form, d))
         return {node: 1}, 0
 
     def _within(self, x: Poly, d: Poly) -> bool:
@@ -202,31 +212,46 @@ class QuotientForms:
 
     def bases(self, x: Poly) -> Iterator[tuple[list[Part], int]]:
         """``x`` as weighted digits and a constant, in several ways: remainders take the place of what they divide."""
-        atoms = sorted((b for b in _atoms(x) if b in self.divisions), key=_outermost)
-        yield from self._bases(x, atoms, [], frozenset())
+        atoms = sorted((b for b in _atoms(x) if b in self.divisions), key=_inner_first)
+        if not atoms:
+            parts = _parts(x)
+            return iter(() if parts is None else ((parts, x[1]),))
+        self._chains(atoms)
+        here = set(atoms)
+        mine = [r for r in self.remainders.values() if here.issuperset(_atoms(r.form) & self.divisions.keys())]
+        return self._bases(x, sorted(mine, key=lambda r: (len(r.form[0]), len(r.d[0]), r.d[1])), [], frozenset())
+
+    def _chains(self, atoms: Sequence[Expr]) -> None:
+        """Remainders of quotients of one number by each other: ``x//d1 - (d2//d1)*(x//d2)`` where d1 divides d2."""
+        numbers = [(a, *self.divisions[a]) for a in atoms if not self.divisions[a][1][0]]
+        for a, y, n in numbers:
+            for b, _, d in numbers:
+                if a is not b and n[1] % d[1] == 0 and n[1] > d[1]:
+                    finer = self.quotient(y, d)
+                    if b in finer[0]:
+                        times_ = n[1] // d[1]
+                        self.keep(_plus(finer, ({a: 1}, 0), -times_), ({}, times_))
+
+    def keep(self, form: Poly, d: Poly) -> None:
+        """Note that 0 <= form < d."""
+        self.remainders.setdefault((frozenset(form[0].items()), form[1]), Remainder(form, d))
 
     def _bases(
-        self, x: Poly, atoms: list[Expr], parts: list[Part], used: frozenset[Expr]
+        self, x: Poly, remainders: Sequence[Remainder], parts: list[Part], used: frozenset[Expr]
     ) -> Iterator[tuple[list[Part], int]]:
-        if not atoms:
-            rest = _parts(x)
-            if rest is not None:
-                yield [*parts, *rest], x[1]
-            return
-        atom, *others = atoms
-        for r in sorted(self.remainders.values(), key=lambda r: len(r.form[0])):
-            if atom not in r.form[0] or any(_outermost(b) < _outermost(atom) for b in r.form[0] if b is not atom):
-                continue
-            for w in _weights(x, r.form, atom):
-                taken = times(w, r.form)
-                if taken is None:
-                    continue
-                left = _plus(x, taken, -1)
-                more = sorted({b for b in _atoms(left) if b in self.divisions and b not in used and b is not atom},
-                              key=_outermost)  # fmt: skip
-                part = Part(w, r.form, ({}, 0), _plus(r.d, ({}, 1), -1))
-                yield from self._bases(left, more, [*parts, part], used | {atom})
-        yield from self._bases(x, others, parts, used | {atom})
+        """The innermost atom goes into a remainder that holds it, or stays."""
+        pending = sorted((b for b in _atoms(x) if b not in used), key=_inner_first)
+        for b in pending:
+            for r in remainders:
+                w = None if used & _atoms(r.form) else _weight(x, r.form, b)
+                taken = None if w is None else times(w, r.form)
+                if w is not None and taken is not None:
+                    part = Part(w, r.form, ({}, 0), _plus(r.d, ({}, 1), -1))
+                    yield from self._bases(_plus(x, taken, -1), remainders, [*parts, part], used | {b})
+            used = used | {b}
+        rest = _parts(x)
+        if rest is not None:
+            yield [*parts, *rest], x[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +272,9 @@ class Part:
         )
 
 
-def _outermost(a: Expr) -> tuple[int, object]:
-    return -len(postorder(a)), a.key
+def _inner_first(a: Expr) -> tuple[int, int, object]:
+    divisor = a.args[1].value if a.op == "floordiv" and a.args[1].op == "const" else 0
+    return len(postorder(a)), divisor, a.key
 
 
 def _atoms(x: Poly) -> set[Expr]:
@@ -274,19 +300,13 @@ def _isolated(x: Poly, a: Expr) -> Poly | None:
     return found, number
 
 
-def _weights(x: Poly, form: Poly, atom: Expr) -> list[Poly]:
-    """Weights with which a remainder takes a term out of a sum."""
-    out: list[Poly] = []
-    for b, v in form[0].items():
-        if b is atom or atom in factors(b):
-            continue
-        have = _isolated(x, b) if b.op != "mul" else (({}, x[0][b]) if b in x[0] else None)
-        if have is None or not (have[0] or have[1]):
-            continue
-        w = _divide(have, ({}, v)) if v > 0 else _divide(_neg(have), ({}, -v))
-        if w is not None and w not in out:
-            out.append(w)
-    return out
+def _weight(x: Poly, form: Poly, b: Expr) -> Poly | None:
+    """The weight with which a remainder takes an atom out of a sum."""
+    have, inside = _isolated(x, b), _isolated(form, b)
+    if have is None or inside is None or inside[0] or not inside[1] or not (have[0] or have[1]):
+        return None
+    v = inside[1]
+    return _divide(have, ({}, v)) if v > 0 else _divide(_neg(have), ({}, -v))
 
 
 def _parts(x: Poly) -> list[Part] | None:
@@ -380,10 +400,11 @@ def _split(parts: Sequence[Part], value: Expr) -> list[tuple[Poly, Expr]] | None
         if not high or span is None or not _at_least(_plus(step, _plus(span[1], span[0], -1), -1), 1):
             continue
         start = _expr(span[0])
-        below = _split(low, mod(value - start, _expr(step)) + start)
-        above = _split(high, floordiv(value - start, _expr(step)))
-        if below is not None:
-            return [*below, *(above or [(_total(high), floordiv(value - start, _expr(step)))])]
+        below, above = mod(value - start, _expr(step)) + start, floordiv(value - start, _expr(step))
+        return [
+            *(_split(low, below) or [(_total(low), below)]),
+            *(_split(high, above) or [(_total(high), above)]),
+        ]
     return None
 
 
@@ -402,7 +423,7 @@ Row = tuple[Poly, Expr]  # sum == value
 def _eliminated(rows: list[Row], forms: QuotientForms) -> list[Row]:
     """The equations after row operations that leave each quotient in one of them, as far as weights allow."""
     free, done = list(rows), list[Row]()
-    atoms = sorted({a for f, _ in rows for a in _atoms(f) if a in forms.divisions}, key=_outermost)
+    atoms = sorted({a for f, _ in rows for a in _atoms(f) if a in forms.divisions}, key=_inner_first, reverse=True)
     for a in atoms:
         mine = [(r, w) for r in free if (w := _isolated(r[0], a)) is not None and (w[0] or w[1])]
         if len(mine) < 2:
@@ -441,6 +462,11 @@ def _reduced(mine: list[tuple[Row, Poly]], a: Expr) -> tuple[Row, list[Row]] | N
     return work[0][0], rest
 
 
+def _key(form: Poly) -> frozenset[tuple[Expr, int]]:
+    """A sum without its constant."""
+    return frozenset(form[0].items())
+
+
 class _Digits:
     """Equations over sums of quotients, and the symbols that are known."""
 
@@ -453,29 +479,31 @@ class _Digits:
             if lo is not None and hi is not None and simplify(as_expr(hi) - lo) == 0:
                 self.known[s] = as_expr(lo)
         self.rows: list[Row] = [(self.forms.of(left), value) for left, value in equations]
-        self.met: set[tuple[frozenset[tuple[Expr, int]], int]] = set()
+        self.met: set[frozenset[tuple[Expr, int]]] = set()
 
     def run(self) -> bool:
+        """Whether every symbol is known in the end."""
         for _ in range(_ROUNDS):
-            self.rows = [self.told(r) for r in _eliminated([self.told(r) for r in self.rows], self.forms)]
+            own = [self.told(r) for r in self.rows]
+            rows = {_key(r[0]): r for r in (*own, *(self.told(r) for r in _eliminated(own, self.forms)))}
             moved = False
-            out: list[Row] = []
-            for row in self.rows:
+            out: dict[frozenset[tuple[Expr, int]], Row] = {}
+            for row in rows.values():
                 found = self.digits(row)
-                out += found
-                moved |= self.keep(found) | (len(found) > 1)
+                moved |= self.keep(found)
+                out |= {_key(f): (f, v) for f, v in (*found, row) if f[0]}
             if self.domain <= self.known.keys():
                 return True
-            if not moved:
+            if not moved or len(out) > _MOST_ROWS:
                 return False
-            self.rows = out
+            self.rows = list(out.values())
         return False
 
     def keep(self, rows: Sequence[Row]) -> bool:
         """Take up symbols that are known now, whether something is new."""
         new = False
         for form, value in rows:
-            key = frozenset(form[0].items()), form[1]
+            key = _key(form)
             if len(form[0]) == 1 and form[1] == 0:
                 base, v = next(iter(form[0].items()))
                 if base in self.domain and abs(v) == 1 and base not in self.known:
@@ -489,22 +517,39 @@ class _Digits:
     def told(self, row: Row) -> Row:
         """The equation with what is known moved to its value."""
         form, value = row
-        if any(a in self.known for b in form[0] for a in b.symbols):
-            form = self.forms.of(_expr(form).substitute(self.known))
-        mine = {b: v for b, v in form[0].items() if b.symbols & self.domain}
+        mine = {b: v for b, v in form[0].items() if b.symbols & self.domain - self.known.keys()}
         rest = {b: v for b, v in form[0].items() if b not in mine}
-        return ((mine, 0), simplify(value - from_terms(rest, form[1]))) if rest or form[1] else (form, value)
+        if not rest and not form[1]:
+            return row
+        return (mine, 0), simplify(value - from_terms(rest, form[1]).substitute(self.known))
 
     def digits(self, row: Row) -> list[Row]:
+        """The equation as one for each of its digits, or groups of digits; itself where that says nothing new."""
         form, value = row
         if not form[0]:
             return []
+        best: list[Row] = []
         for parts, c in islice(self.forms.bases(form), _BASES):
             up = _upward(parts)
-            found = None if up is None else _split(up, value - c)
-            if found is not None and [f for f, _ in found] != [form]:
-                return [(f, simplify(v)) for f, v in found]
-        return [row]
+            found = (None if up is None else _split(up, value - c)) or []
+            new = [f for f, _ in found if f != form and _key(f) not in self.met]
+            if new and (not best or len(found) > len(best)):
+                best = found
+        return [(f, simplify(v)) for f, v in best] if best else [row, *self.congruences(row)]
+
+    def congruences(self, row: Row) -> list[Row]:
+        """What is left of an equation modulo the weights of its quotients: ``x + g*(...) = value`` tells x % g."""
+        (t, c), value = row
+        g = gcd(*(v for b, v in t.items() if b in self.forms.divisions))
+        rest = {b: v for b, v in t.items() if b not in self.forms.divisions and v % g} if g > 1 else {}
+        if not rest or any(f in self.forms.divisions for b in t if b.op == "mul" for f in factors(b)):
+            return []
+        value, step = value - c, ({}, g)
+        if len(rest) == 1 and gcd(v := next(iter(rest.values())), g) == 1:
+            rest, value = dict.fromkeys(rest, 1), value * pow(v, -1, g)
+        form = _plus((rest, 0), times(self.forms.quotient((rest, 0), step), step) or ({}, 0), -1)
+        self.forms.keep(form, step)
+        return [] if _key(form) in self.met else [(form, simplify(mod(value, const(g))))]
 
 
 def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]]) -> list[Expr] | None:
