@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith.assumptions import Fact, facts_of, narrowed, replace
+from idgraph.arith.bounds import is_nonneg
 from idgraph.arith.engine import normal
 from idgraph.arith.equations import solve
 from idgraph.arith.linear import terms
@@ -220,15 +221,31 @@ def _proved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back
 
 def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back: Sequence[Expr]) -> Expr:
     """The condition that the inverse leads into the piece and the map leads back: the image, by its definition."""
+    mine, theirs = _points(symbols), _points(images)
+    if piece.condition is TRUE and mine is not None and theirs is not None and simplify(mine - theirs) == 0:
+        return TRUE  # one to one between boxes of as many points
     table = dict(zip(symbols, back, strict=True))
     wanted = [c for s, g in table.items() for c in _in_box(s, g)]
     wanted += [c.substitute(table) for c in _conjuncts(piece.condition)]
-    wanted += [r.substitute(table).eq(y) for r, y in zip(piece.results, images, strict=True)]
+    there = [(r.substitute(table), y) for r, y in zip(piece.results, images, strict=True)]
+    forms = QuotientForms()
+    wanted += [r.eq(y) for r, y in there if not forms.equal(r, y)]
     kept: list[Expr] = []
     for c in sorted((simplify(c) for c in wanted), key=lambda c: (c.cost, c.key)):
         if c is not TRUE and c not in kept and not isinstance(prove(c, facts=kept), Proof):
             kept.append(simplify(c, facts=kept) if kept else c)
     return simplify(and_(*drop_redundant(kept)))
+
+
+def _points(box: Sequence[Expr]) -> Expr | None:
+    """How many points a box of symbols has; None where a range has a step, or may end before it begins."""
+    found = as_expr(1)
+    for s in box:
+        lo, hi, step, _ = s.symbol_bounds
+        if lo is None or hi is None or step != 1 or not is_nonneg(side := normal(as_expr(hi) - as_expr(lo) + 1)):
+            return None
+        found = found * side
+    return found
 
 
 def _in_box(s: Expr, x: Expr) -> list[Expr]:

@@ -135,6 +135,9 @@ class QuotientForms:
             case "floordiv" | "mod" if self._positive(node, parts[1]):
                 quotient = self.quotient(parts[0], parts[1])
                 if node.op == "floordiv":
+                    low, high = interval(node)
+                    if low is not None and high is not None and low >= 0 and len(quotient[0]) > 1:
+                        self.keep(quotient, ({}, high + 1))
                     return quotient
                 taken = times(quotient, parts[1])
                 if taken is None:
@@ -169,10 +172,13 @@ class QuotientForms:
             return x
         if self._within(x, ({}, n)):
             return {}, 0
+        if any(2 * abs(v) != n for v in t.values()) and (half := {b: v for b, v in t.items() if 2 * v == -n}):
+            up = {b: -v if b in half else v for b, v in t.items()}
+            return _plus(self.quotient((up, c), ({}, n)), (dict.fromkeys(half, 1), 0), -1)
         common = gcd(n, *t.values())
         if common > 1:
             return self.quotient(({b: v // common for b, v in t.items()}, c // common), ({}, n // common))
-        for base, v in t.items():  # (x + y//m) // n is (x*m + y) // (n*m)
+        for base, v in sorted(t.items(), key=lambda i: _inner_first(i[0]), reverse=True):  # (x + y//m) // n is (x*m + y) // (n*m)
             if abs(v) == 1 and base in self.divisions and not self.divisions[base][1][0]:
                 (inner, k), m = self.divisions[base]
                 rest = {b: w * m[1] for b, w in t.items() if b is not base}
@@ -248,7 +254,6 @@ class QuotientForms:
                 if w is not None and taken is not None:
                     part = Part(w, r.form, ({}, 0), _plus(r.d, ({}, 1), -1))
                     yield from self._bases(_plus(x, taken, -1), remainders, [*parts, part], used | {b})
-            used = used | {b}
         rest = _parts(x)
         if rest is not None:
             yield [*parts, *rest], x[1]
