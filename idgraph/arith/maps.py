@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, cast
 
 from idgraph.arith.inverses import Found, invert
+from idgraph.arith.mixed_radix import one_to_one
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
 from idgraph.arith.proofs import Proof, prove
 from idgraph.arith.simplifier import simplify
@@ -256,6 +257,8 @@ class IndexMap:
     @property
     def is_injective(self) -> MapVerdict:
         """Whether different points have different images: `MapProof`, or a `Collision`."""
+        if one_to_one(self.symbols, self.results):
+            return MapProof("injective", "inverse")
         return self._proved("injective") or self._collisions()
 
     @property

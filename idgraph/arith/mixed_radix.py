@@ -21,7 +21,7 @@ from math import gcd
 from idgraph.arith.bounds import nonneg, positive
 from idgraph.arith.digits import digit_bounds
 from idgraph.arith.linear import Poly, Terms, combine, content, factors, product_of, terms, times
-from idgraph.arith.nodes import Expr, as_expr, const, floordiv, from_terms, mod, postorder
+from idgraph.arith.nodes import Expr, as_expr, const, floordiv, from_terms, mod, postorder, symbol
 from idgraph.arith.ranges import interval
 from idgraph.arith.simplifier import simplify
 
@@ -158,7 +158,7 @@ class QuotientForms:
         if not d[0]:
             inner = self._by_number(rest, d[1])
         else:
-            inner = ({}, 0) if self._within(rest, d) else self._atom(rest, d)
+            inner = ({}, 0) if self._within(rest, d) else self._by_digits(rest, d) or self._atom(rest, d)
         if inner[0]:
             taken = times(inner, d)
             if taken is not None:
@@ -188,6 +188,9 @@ class QuotientForms:
             low = self.quotient(({b: v for b, v in t.items() if v % step}, c), ({}, step))
             if not low[0]:  # the digits below the step never carry
                 return self.quotient(({b: v // step for b, v in t.items() if v % step == 0}, low[1]), ({}, n // step))
+        found = self._by_digits(x, ({}, n))
+        if found is not None:
+            return found
         first = min(t, key=lambda b: (2 * abs(t[b]) == n, b.key))
         if t[first] < 0:  # of x and -x that which rises with its first term
             return _neg(self.quotient(({b: -v for b, v in t.items()}, n - 1 - c), ({}, n)))
@@ -212,7 +215,15 @@ class QuotientForms:
             low, high = digit_bounds(_expr(x))
             if low is not None and high is not None and low >= 0 and high < d[1]:
                 return True
-        return any(_small(parts, c, d) for parts, c in islice(self.bases(x), 8))
+        return False
+
+    def _by_digits(self, x: Poly, d: Poly) -> Poly | None:
+        """``x // d`` where the digits of x are multiples of d, but some that add up to less."""
+        for parts, c in islice(self.bases(x), 8):
+            over = [(_divide(p.weight, d), p) for p in parts]
+            if _small([p for w, p in over if w is None], c, d):
+                return _total([Part(w, p.form, p.low, p.high) for w, p in over if w is not None])
+        return None
 
     # digits -----------------------------------------------------------------------------------------------------------
 
@@ -572,3 +583,18 @@ def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]])
     solver = _Digits(domain, equations)
     return [solver.known[s] for s in domain] if solver.run() else None
 
+
+def one_to_one(domain: Sequence[Expr], results: Sequence[Expr]) -> bool:
+    """Whether no two points of a box have the same results: proved by a way back, without looking at points.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 4096 * 4095 - 1)
+    >>> one_to_one([i], [i + i // 4095]), one_to_one([i], [i // 4095])
+    (True, False)
+    """
+    images = [symbol(f"\0y{k}", interval(r)[0]) for k, r in enumerate(results)]
+    back = solve_digits(domain, list(zip(results, images, strict=True)))
+    if back is None:
+        return False
+    forms, there = QuotientForms(), dict(zip(images, results, strict=True))
+    return all(forms.equal(g.substitute(there), s) for s, g in zip(domain, back, strict=True))

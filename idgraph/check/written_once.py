@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.arith.mixed_radix import one_to_one
 from idgraph.check.by_points import chunks
 from idgraph.check.form import Axis, Buffer
 
@@ -138,10 +139,12 @@ def _radix(live: list[tuple[Expr, Axis]]) -> bool:
 def injective(address: Expr, axes: Sequence[Axis], when: Expr) -> bool:
     """Proved: no element is written at two points."""
     found = affine(address, axes)
-    if found is None or when is FALSE:
-        return when is FALSE
-    live = [(s, a) for s, a in zip(found[0], axes, strict=True) if a.extent != as_expr(1)]
-    return _chained(live) is not None or _radix(live)
+    if when is FALSE:
+        return True
+    live = [(s, a) for s, a in zip(found[0], axes, strict=True) if a.extent != as_expr(1)] if found else []
+    if found is not None and (_chained(live) is not None or _radix(live)):
+        return True
+    return one_to_one([a.symbol for a in axes], [address])
 
 
 def written(address: Expr, axes: Sequence[Axis], when: Expr, env: dict[str, int]) -> npt.NDArray[np.int64]:
