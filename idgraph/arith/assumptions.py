@@ -6,12 +6,12 @@ simplified, and written back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import gcd
 
 from idgraph.arith.bounds import nonneg
 from idgraph.arith.engine import normal
-from idgraph.arith.linear import Terms, combine, minus, sum_interval, terms
+from idgraph.arith.linear import Terms, combine, factors, minus, sum_interval, terms, times
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,
@@ -31,6 +31,7 @@ from idgraph.arith.work import spend
 Fact = tuple[Terms, int]  # the sum is >= 0
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
 _MAX_FACTS = 24
+_CHAINED = 32  # sums on the way of a chain that are looked at
 _ASKED = 64  # conditions that are asked what they imply
 
 
@@ -165,7 +166,9 @@ def decide(c: Expr, known: Iterable[Fact]) -> bool | None:
 
 
 def implied(claim: Fact, known: list[Fact]) -> bool:
-    """Whether ``claim >= 0`` follows from one fact, or from the sum of two."""
+    """Whether ``claim >= 0`` follows from one fact, from the sum of two, from a chain of facts in which each takes away
+    a term that the one before left, or from the product of two.
+    """
     t, c = claim
     for n, (ft, fc) in enumerate(known):
         if not (t.keys() & ft.keys()):
@@ -180,7 +183,56 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
                 rest2, rc2 = combine(((rest, rc, 1), (gt, gc, -1)))
                 if nonneg(rest2, rc2):
                     return True
+    return _by_chain(claim, known) or _by_product(claim, known)
+
+
+def _by_chain(claim: Fact, known: Sequence[Fact]) -> bool:
+    """Whether facts follow one another from ``claim`` to a sum that is >= 0 by ranges: the first term of what is left
+    goes with each step, as ``a < b``, ``b <= c``, ``c < d`` and ``d <= 8`` show ``a < 6``.
+    """
+    work: list[tuple[Fact, frozenset[int]]] = [(claim, frozenset())]
+    for _ in range(_CHAINED):
+        if not work:
+            return False
+        (t, c), used = work.pop()
+        for n, (ft, fc) in enumerate(known):
+            if n in used or not any(ft.get(b) == v for b, v in t.items()):
+                continue
+            spend(1)
+            rest, rc = combine(((t, c, 1), (ft, fc, -1)))
+            if len(rest) > len(t):
+                continue
+            if len(used) > 1 and nonneg(rest, rc):
+                return True
+            work.append(((rest, rc), used | {n}))
     return False
+
+
+def _by_product(claim: Fact, known: Sequence[Fact]) -> bool:
+    """Whether ``claim`` is >= 0 by the product of two sums that are: facts, or distances from the ends of ranges."""
+    t, c = claim
+    products = [b for b in t if b.op == "mul"]
+    if not products:
+        return False
+    atoms = {f for b in products for f in factors(b)}
+    ends = [f for a in sorted(atoms, key=lambda a: a.key) for f in _from_ends(a)]
+    facts = [*ends, *(f for f in known if f[0].keys() & atoms)]
+    for n, f in enumerate(facts):
+        for g in facts[n:]:
+            spend(1)
+            made = times(f, g)
+            if made is None or not any(made[0].get(b, 0) * t[b] > 0 for b in products):
+                continue
+            rest = combine(((t, c, 1), (*made, -1)))
+            if nonneg(*rest) or any(nonneg(*combine(((*rest, 1), (*h, -1)))) for h in facts):
+                return True
+    return False
+
+
+def _from_ends(a: Expr) -> list[Fact]:
+    """How far an atom is from each end of its range."""
+    lo, hi = interval(a)
+    return ([] if lo is None else [({a: 1}, -lo)]) + ([] if hi is None else [({a: -1}, hi)])
 
 
 def strongest(conjuncts: Iterable[Expr]) -> list[Expr]:

@@ -7,8 +7,9 @@ domain and the map returns to themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, cast
 
@@ -17,6 +18,7 @@ from idgraph.arith.mixed_radix import one_to_one
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
 from idgraph.arith.proofs import Proof, prove
 from idgraph.arith.simplifier import simplify
+from idgraph.arith.tape import Tape
 from idgraph.arith.witness import (
     MAX_POINTS,
     Collision,
@@ -98,6 +100,12 @@ class IndexSet:
         numbers = tuple(cast("Sequence[int]", point)) if isinstance(point, Sequence) else ()
         if len(numbers) != len(self.symbols):
             raise ArithTypeError(f"{short_repr(cast(object, point))} is not a point of {len(self.symbols)} integers")
+        inside = _inside(self.symbols, self.condition)
+        if inside is not None and all(type(n) is int for n in numbers):
+            try:
+                return bool(inside(*numbers))
+            except ZeroDivisionError:
+                pass
         return self.evaluate({s.name: n for s, n in zip(self.symbols, numbers, strict=True)})
 
     def points(self) -> npt.NDArray[np.int64]:
@@ -112,6 +120,27 @@ class IndexSet:
         ranges = [_range_text(s) for s in self.symbols]
         rest = [] if self.condition is TRUE else [str(self.condition)]
         return f"{{({names}): {', '.join([*ranges, *rest]) or 'one point'}}}"
+
+
+@lru_cache(maxsize=256)
+def _inside(symbols: tuple[Expr, ...], condition: Expr) -> Callable[..., bool] | None:
+    """Whether a point lies in a box where a condition holds, as one function; None where other symbols are needed."""
+    conditions = and_(*(c for s in symbols for c in _in_range(s, symbol(s.name))), condition.substitute(
+        {s: symbol(s.name) for s in symbols}
+    ))
+    names = [s.name for s in symbols]
+    if not set(conditions.names) <= set(names):
+        return None
+    tape = Tape((conditions,))
+    run, order = tape.function(), [names.index(n) for n in tape.names]
+    return lambda *point: run(*(point[k] for k in order))[0]
+
+
+@lru_cache(maxsize=256)
+def _inverted(
+    symbols: tuple[Expr, ...], results: tuple[Expr, ...], condition: Expr, images: tuple[Expr, ...]
+) -> Found | Collision | None:
+    return invert(symbols, results, condition, images)
 
 
 def _within(s: Expr, values: Mapping[str, int]) -> bool:
@@ -243,7 +272,7 @@ class IndexMap:
                     because=(f"{s.name} has the range {_range_text(s)}",),
                     hint=f"give {s.name} a range, or count it from its first value",
                 )
-        found = invert(self.symbols, self.results, self.condition, self.images)
+        found = _inverted(self.symbols, self.results, self.condition, self.images)
         if isinstance(found, Found):
             return found
         verdict = found if isinstance(found, Collision) else self._collisions()
@@ -303,11 +332,11 @@ class IndexMap:
         return second
 
     def _try(self) -> Found | None:
-        found = invert(self.symbols, self.results, self.condition, self.images)
+        found = _inverted(self.symbols, self.results, self.condition, self.images)
         return found if isinstance(found, Found) else None
 
     def _proved(self, what: Property) -> MapVerdict | None:
-        found = invert(self.symbols, self.results, self.condition, self.images)
+        found = _inverted(self.symbols, self.results, self.condition, self.images)
         if isinstance(found, Collision):
             return found
         return None if found is None else MapProof(what, "inverse")

@@ -158,12 +158,19 @@ class QuotientForms:
         if not d[0]:
             inner = self._by_number(rest, d[1])
         else:
-            inner = ({}, 0) if self._within(rest, d) else self._by_digits(rest, d) or self._atom(rest, d)
+            inner = ({}, 0) if self._within(rest, d) else self._by_digits(rest, d) or self._signed(rest, d)
         if inner[0]:
             taken = times(inner, d)
             if taken is not None:
                 self.keep(_plus(rest, taken, -1), d)
         return _plus(whole, inner)
+
+    def _signed(self, x: Poly, d: Poly) -> Poly:
+        """``x // d`` as an atom, or minus that of ``d - 1 - x``: of both that which rises with its first term."""
+        if x[0] and x[0][min(x[0], key=lambda b: b.key)] < 0:
+            whole, rest = _whole(_plus(_plus(d, ({}, 1), -1), x, -1), d)
+            return _neg(_plus(whole, self._atom(rest, d)))
+        return self._atom(x, d)
 
     def _by_number(self, x: Poly, n: int) -> Poly:
         """``x // n``, where weights are in -n/2 ... n/2 and the constant in 0 ... n - 1."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from idgraph.arith.assumptions import strongest
 from idgraph.arith.enumerate import first_failure, sampled_failure
+from idgraph.arith.mixed_radix import QuotientForms
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr
 from idgraph.arith.simplifier import Facts, read, read_facts, simplify, trace
 from idgraph.arith.work import at_most
@@ -140,7 +141,7 @@ def prove_equal(
         same = simplify(a, facts=known) == simplify(b, facts=known)
     else:
         claim = a.eq(b)
-        same = simplify(a - b, facts=known) == 0 or simplify(claim, facts=known) is TRUE
+        same = simplify(a - b, facts=known) == 0 or simplify(claim, facts=known) is TRUE or QuotientForms().equal(a, b)
     if same:
         return Proof(claim, "rules")
     return _by_points(claim, known, (a, b))
