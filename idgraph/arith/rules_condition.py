@@ -137,13 +137,26 @@ def order_normal(node: Expr) -> Expr | None:
     if g > 1:
         t, c = {b: v // g for b, v in t.items()}, c // g
     else:
-        for v in sorted({abs(v) for v in t.values() if abs(v) > 1}, reverse=True)[:_MOST_DIVISORS]:
-            for _, big, _, _ in splits(t, c, v):  # sum >= 0  <=>  sum//v >= 0
+        steps = {abs(v) * max(congruence(b)[0], 1) for b, v in t.items()} | {abs(v) for v in t.values()}
+        for v in sorted(steps - {1}, reverse=True)[:_MOST_DIVISORS]:
+            for _, big, low, _ in splits(t, c, v):  # sum >= 0  <=>  sum//v >= 0
+                if not low:
+                    continue
                 tb, cb = terms(big)
                 k = content(tb, v)
                 return at_least_zero({b: x // k for b, x in tb.items()}, cb // k)
+        c = _loosest(t, c)
     out = at_least_zero(t, c)
     return out if out != node else None
+
+
+def _loosest(t: Terms, c: int) -> int:
+    """The constant of ``sum + c >= 0`` that says the same of a sum known modulo m: -1 or 0 if it may be, as ``x < y``."""
+    m, r = congruence(from_terms(t, 0))
+    if m <= 1:
+        return c
+    least = c - (r + c) % m
+    return next((k for k in (-1, 0) if least <= k < least + m), least)
 
 
 @rule("lt le", "order-select", "where(p, x, y) < z", "p, not p, ...", "a branch is decided")

@@ -19,6 +19,7 @@ from idgraph.arith import (
     NotInvertible,
     as_expr,
     inverses,
+    mixed_radix,
     symbol,
     where,
 )
@@ -182,13 +183,15 @@ def test_two_pieces_that_meet_are_shown() -> None:
 
 def test_a_wrong_solution_does_not_leave_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways are proved, whatever the solver says."""
-    turn, flip = IndexMap((i,), ((i + 5) % 64,), (64,)), IndexMap((i,), (63 - i,), (64,))
+    u = symbol("u", 0, 63)  # no map that another test has inverted
+    turn, flip = IndexMap((u,), ((u + 5) % 64,), (64,)), IndexMap((u,), (63 - u,), (64,))
 
     def wrong(domain: object, equations: Sequence[tuple[Expr, Expr]], facts: object = ()) -> list[Expr]:
         return [(equations[0][1] + 3) % 64]
 
     monkeypatch.setattr(inverses, "solve", wrong)
-    monkeypatch.setattr(inverses, "solve_digits", wrong)
+    for module in (inverses, mixed_radix):
+        monkeypatch.setattr(module, "solve_digits", wrong)
     for f in (turn, flip):
         with pytest.raises(NotInvertible, match="no inverse"):
             f.inverse()
