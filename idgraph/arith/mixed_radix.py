@@ -27,6 +27,7 @@ from idgraph.arith.simplifier import simplify
 
 _ROUNDS = 12
 _MOST_ROWS = 40
+_MOST_SHIFTS = 4
 _BASES = 48  # ways to write one sum in digits that are tried
 _MOST_NODES = 2000
 
@@ -561,18 +562,39 @@ class _Digits:
         return [(f, simplify(v)) for f, v in best] if best else [row, *self.congruences(row)]
 
     def congruences(self, row: Row) -> list[Row]:
-        """What is left of an equation modulo the weights of its quotients: ``x + g*(...) = value`` tells x % g."""
+        """What is left of an equation modulo the weight of a quotient: ``x + g*(...) = value`` tells x % g."""
         (t, c), value = row
-        g = gcd(*(v for b, v in t.items() if b in self.forms.divisions))
-        rest = {b: v for b, v in t.items() if b not in self.forms.divisions and v % g} if g > 1 else {}
-        if not rest or any(f in self.forms.divisions for b in t if b.op == "mul" for f in factors(b)):
+        if any(f in self.forms.divisions for b in t if b.op == "mul" for f in factors(b)):
             return []
-        value, step = value - c, ({}, g)
-        if len(rest) == 1 and gcd(v := next(iter(rest.values())), g) == 1:
-            rest, value = dict.fromkeys(rest, 1), value * pow(v, -1, g)
-        form = _plus((rest, 0), times(self.forms.quotient((rest, 0), step), step) or ({}, 0), -1)
-        self.forms.keep(form, step)
-        return [] if _key(form) in self.met else [(form, simplify(mod(value, const(g))))]
+        out: list[Row] = []
+        for g in sorted({abs(v) for b, v in t.items() if b in self.forms.divisions and abs(v) > 1}):
+            rest = {b: v for b, v in t.items() if v % g}
+            if not rest:
+                continue
+            left = value - c
+            if len(rest) == 1 and gcd(v := next(iter(rest.values())), g) == 1:
+                rest, left = dict.fromkeys(rest, 1), left * pow(v, -1, g)
+            out += [r for s in self.shifts(rest, g) if (r := self.residue((rest, s), left + s, g)) is not None]
+        return out
+
+    def residue(self, x: Poly, value: Expr, g: int) -> Row | None:
+        """``x % g == value % g`` as an equation of quotients; None where it is not new."""
+        form = _plus(x, times(self.forms.quotient(x, ({}, g)), ({}, g)) or ({}, 0), -1)
+        self.forms.keep(form, ({}, g))
+        return None if _key(form) in self.met else (form, simplify(mod(value, const(g))))
+
+    def shifts(self, t: Terms, g: int) -> list[int]:
+        """Constants beside a sum with which its quotient by ``g`` is one that other equations have: digits rolled."""
+        out = [0]
+        for atom in self.forms.quotient((t, 0), ({}, g))[0]:
+            if atom not in self.forms.divisions:
+                continue
+            (own, k), (_, d) = self.forms.divisions[atom]
+            for b in {x for f, _ in self.rows for x in _atoms(f)} & self.forms.divisions.keys():
+                (other, m), (_, e) = self.forms.divisions[b]
+                if b is not atom and other == own and d == e and d % g == 0 and (m - k) % (d // g) == 0:
+                    out.append((m - k) // (d // g))
+        return sorted(set(out))[:_MOST_SHIFTS]
 
 
 def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]]) -> list[Expr] | None:
