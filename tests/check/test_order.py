@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -124,3 +125,22 @@ def test_a_key_that_the_form_lacks_is_an_error_with_the_nearest(path: list[Any],
 def test_another_version_is_refused(version: object) -> None:
     with pytest.raises(CheckError, match="version"):
         ig.check.program({**chain(), "version": version})
+
+
+def test_a_fusion_at_other_points_is_refuted_in_captured_loops() -> None:
+    torch: Any = pytest.importorskip("torch")
+    from idgraph.check.capture import Capture
+    from idgraph.check.nest_decisions import decide
+
+    def fn(x: Any) -> Any:
+        b = torch.sin(x)
+        return b, b.flip(0) + 1
+
+    capture = Capture(name="f")
+    capture.run(fn, (torch.arange(8.0),))
+    right = capture.lowered[0].after
+    assert decide(right).ok
+    fused = replace(right, nests=tuple(replace(n, kernel="fused") for n in right.nests))
+    (row,) = decide(fused).refuted
+    found = row.counterexample
+    assert found is not None and found.point == {"p0": 0} and "p0=7" in str(found.meant)
