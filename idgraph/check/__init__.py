@@ -19,7 +19,7 @@ from idgraph.errors import arguments
 if TYPE_CHECKING:
     from idgraph.check.form import Program
 
-__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program"]
+__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program", "schema"]
 
 
 @arguments(CheckError, first=True)
@@ -76,3 +76,17 @@ def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budge
     from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
 
     return check_program(data, budget)
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema (draft 2020-12) of the neutral form, version 1: what `program` reads. A new dict at each call.
+
+    >>> import idgraph as ig
+    >>> sorted(ig.check.schema()["properties"])
+    ['buffers', 'facts', 'name', 'nests', 'order', 'program', 'symbols', 'version']
+    """
+    import json  # noqa: PLC0415 - a dict that few ask for
+    from importlib.resources import files  # noqa: PLC0415
+
+    found: dict[str, object] = json.loads(files(__package__).joinpath("schema.json").read_text("utf-8"))
+    return found
