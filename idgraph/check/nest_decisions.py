@@ -6,7 +6,7 @@ is made of; `match` proves that the nest reads the same, `points` counts it out 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from time import process_time
@@ -37,6 +37,7 @@ class Checker:
     program: Program
     budget: int = BUDGET
     stage: str = ""
+    stale: frozenset[tuple[str, str]] = frozenset()  # (nest, buffer): it does not hold its tensor any more then
     meaning: Meaning = field(init=False)
     tensors: dict[str, list[Buffer]] = field(init=False)
     buffers: dict[str, Buffer] = field(init=False)
@@ -113,7 +114,7 @@ class Checker:
                 x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers
             )
             needed = t.definition is None or b.home in reads
-            if made < now and not gone and needed and not b.copy:
+            if made < now and not gone and needed and not b.copy and (nest.name, b.name) not in self.stale:
                 steps = zip(coordinates, b.strides, strict=True)
                 return b.home, b.offset + sum((c * s for c, s in steps), start=as_expr(0))
         return None
@@ -425,8 +426,11 @@ class _Writing:
                 yield unflat(n.address, extents)
 
 
-def decide(program: Program, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> Report:
-    """All rows of a program."""
-    checker = Checker(program, budget, stage)
+def decide(
+    program: Program, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = (),
+    stale: Collection[tuple[str, str]] = (),
+) -> Report:  # fmt: skip
+    """All rows of a program; ``stale``: (nest, buffer) pairs that `idgraph.check.dataflow` found."""
+    checker = Checker(program, budget, stage, frozenset(stale))
     rows = [r for n in program.nests for r in checker.rows(n)]
     return Report(program.name, tuple(rows), tuple(calls))

@@ -102,6 +102,11 @@ def read_program(data: Mapping[str, object]) -> Program:
         if stored and t.name not in given and not any(b.tensor == t.name for b in given.values()):
             given[t.name] = _plain(t, written.get(t.name, ""))
     order = tuple(str(x) for x in top.rows("order")) or tuple(names)
+    if len(set(order)) < len(order) or not set(names) <= set(order):
+        raise CheckError("order: each nest stands in it once", hint="leave it out where nests run as they stand")
+    for b in given.values():
+        if b.after and b.after not in order:
+            raise CheckError(f"buffers.{b.name}.after: no nest or call of the order is called {b.after!r}")
     title = top.get("name")
     sources: dict[str, tuple[str, SourceLine | None]] = {
         t.name: (f"{t.name} = {t.definition.op}", None) for t in fusion.tensors if t.definition is not None

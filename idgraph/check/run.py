@@ -7,13 +7,15 @@ from dataclasses import replace
 from os import PathLike
 
 from idgraph.check.capture import Capture
+from idgraph.check.dataflow import follow
 from idgraph.check.form import CheckError, Program
 from idgraph.check.generated import of_source
-from idgraph.check.last_writes import order_rows
 from idgraph.check.nest_decisions import decide
 from idgraph.check.reading import read_any
 from idgraph.check.report import Report, Row
 from idgraph.errors import IdGraphError
+
+SURE = ("proved", "enumerated")
 
 
 def check_inductor(
@@ -57,8 +59,14 @@ def check_program(data: Program | Mapping[str, object] | str | PathLike[str], bu
     """See `idgraph.check.program`."""
     _whole(budget)
     read = data if isinstance(data, Program) else read_any(data)
-    found = decide(read, budget=budget)
-    return replace(found, rows=(*found.rows, *order_rows(read)))
+    flow = follow(read)
+    found = decide(read, budget=budget, stale=flow.stale)
+    rows: list[Row] = [*found.rows, *flow.rows]
+    for name, row in flow.doubts.items():
+        undecided = any(r.node == name and r.verdict == "unknown" for r in found.rows)
+        if undecided and all(r.verdict in SURE for r in decide(read, budget=budget).rows if r.node == name):
+            rows.append(row)  # it is right but for the memory that it reads: it means what is not there any more
+    return replace(found, rows=tuple(rows))
 
 
 def _whole(budget: int) -> None:
