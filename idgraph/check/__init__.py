@@ -18,8 +18,9 @@ from idgraph.errors import arguments
 
 if TYPE_CHECKING:
     from idgraph.check.form import Program
+    from idgraph.check.interpreter import Execution
 
-__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program", "schema"]
+__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "interpret", "program", "schema"]
 
 
 @arguments(CheckError, first=True)
@@ -76,6 +77,37 @@ def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budge
     from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
 
     return check_program(data, budget)
+
+
+@arguments(CheckError, first=True)
+def interpret(
+    data: Program | Mapping[str, object] | str | PathLike[str],
+    inputs: Mapping[str, object] | None = None,
+    seed: int = 0,
+    *,
+    sizes: Mapping[str, int] | None = None,
+) -> Execution:
+    """Run a program in the neutral form on numbers, as its nests stand: does each output hold what it should?
+
+    Each operation stands for the sum of its operands, each write for the sum of its reads: other elements give other
+    numbers. ``inputs``: arrays of integers by name (those missing are random); ``seed``: of these, of the order of a
+    kernel's points and of what unwritten memory holds; ``sizes``: values of dynamic sizes. Programs of library calls,
+    scatters, scans and indexing by tensors raise `CheckError`.
+
+    >>> import idgraph as ig
+    >>> nest = {"name": "k", "loops": [["i", 4]], "writes": [{"buffer": "y", "index": "i",
+    ...     "reads": [{"buffer": "x", "index": "3 - i"}]}]}
+    >>> data = {"program": 'fusion "f" {\\n  x = input(shape=(4,), dtype="float32")\\n  y = flip(x, dims=(0,))\\n'
+    ...     '  output y\\n}', "nests": [nest]}
+    >>> e = ig.check.interpret(data, {"x": [1, 2, 3, 4]})
+    >>> e.outputs["y"].tolist(), e.right
+    ([4, 3, 2, 1], True)
+    """
+    from idgraph.check.form import Program as Parsed  # noqa: PLC0415 - loads NumPy
+    from idgraph.check.interpreter import run  # noqa: PLC0415
+    from idgraph.check.reading import read_any  # noqa: PLC0415
+
+    return run(data if isinstance(data, Parsed) else read_any(data), inputs or {}, sizes or {}, seed)
 
 
 def schema() -> dict[str, object]:

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.check.form import Buffer
+from idgraph.check.form import Buffer, Program
 from idgraph.errors import IdGraphError
 from idgraph.ir import Fusion, Tensor
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -27,6 +27,18 @@ Ints = npt.NDArray[np.int64]
 
 class TooLarge(Exception):
     """A tensor has too many elements to number them."""
+
+
+def conflict(p: Program, a: Buffer, b: Buffer, sizes: Mapping[str, int]) -> bool:
+    """Whether two buffers of one storage declare different elements at one address."""
+    if a.tensor == b.tensor and (a.strides, a.offset) == (b.strides, b.offset):
+        return False
+    elements = Elements(p.fusion, sizes)
+    if a.tensor not in elements.tensors or b.tensor not in elements.tensors:
+        return False
+    (x, of_x), (y, of_y) = elements.placed(a), elements.placed(b)
+    _, k, j = np.intersect1d(x, y, return_indices=True)
+    return bool((of_x[k] != of_y[j]).any())
 
 
 class Elements:

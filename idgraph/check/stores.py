@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.form import ZERO, Axis, Buffer, Nest, Program, Write
+from idgraph.check.labels import TooLarge, conflict
 from idgraph.check.meaning import Meaning
 from idgraph.check.report import Difference, Verdict
 from idgraph.check.samples import extents_of
@@ -82,11 +83,20 @@ class Stores:
     def _mates(self) -> list[_Mate]:
         """All writes that fill the buffer's memory: the pieces of a cat are written by several nests."""
         own, buffers = self.buffer, {b.name: b for b in self.program.buffers}
+        others = {b.name for b in buffers.values() if b.home == own.home and b is not own and self._other(b)}
         return [
             _Mate(n.loops, simplify(w.index + b.base), w.when, b)
             for n in self.program.nests for w in n.writes
-            if (b := buffers.get(w.buffer)) is not None and b.home == own.home and b.over == own.over
+            if (b := buffers.get(w.buffer)) is not None
+            and b.home == own.home and b.over == own.over and b.name not in others
         ]  # fmt: skip
+
+    def _other(self, b: Buffer) -> bool:
+        """A later tensor laid over this one, not a part of the same."""
+        try:
+            return not self.program.symbols and conflict(self.program, self.buffer, b, {})
+        except TooLarge:
+            return False
 
     def _parted(self, mates: Sequence[_Mate]) -> bool:
         """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
@@ -124,15 +134,20 @@ class Stores:
         outside = written(self.address, self.nest.loops, and_(self.held, ~inside), sizes)
         if outside.size:
             return self._confirmed("an address that is not an element's", int(outside[0]), mates, sizes)
-        every: npt.NDArray[np.int64] = np.concatenate([written(m.address, m.loops, m.when, sizes) for m in mates])
-        kept, counts = np.unique(every, return_counts=True)
-        if (counts > 1).any():
-            return self._confirmed("an element is written twice", int(kept[counts > 1][0]), mates, sizes)
+        total, parts = 0, list[npt.NDArray[np.int64]]()
+        for m in mates:  # an element that two nests write holds what the last one stores: rows of both say what that is
+            part, counts = np.unique(written(m.address, m.loops, m.when, sizes), return_counts=True)
+            if (counts > 1).any():
+                return self._confirmed("an element is written twice", int(part[counts > 1][0]), mates, sizes)
+            parts.append(part)
+            total += len(part)
+        kept: npt.NDArray[np.int64] = np.unique(np.concatenate(parts))
         missing = np.setdiff1d(self._addresses(sizes), kept)
         if missing.size:
             because = f"{len(missing)} of {elements} elements are not written"
             return self._confirmed(because, int(missing[0]), mates, sizes)
-        return "enumerated", f"each of {elements} elements is written once", None
+        once = " once" if total == len(kept) else ""
+        return "enumerated", f"each of {elements} elements is written{once}", None
 
     def _confirmed(self, because: str, at: int, mates: Sequence[_Mate], sizes: dict[str, int]) -> Told:
         """A fault at an address is reported only where plain Python counts it too, from the original formulas."""
