@@ -11,6 +11,7 @@ wrong or not decided; `Flow.stale` are buffers that no longer hold their tensor 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -139,6 +140,8 @@ class _Shape:
     def followed(self) -> list[str]:
         """Storages that are written, and not by one buffer alone before all that read it."""
         every = dict.fromkeys(self.home(w.buffer)[0] for n in self.nests for w in n.writes)
+        count = Counter(b.home for b in self.buffers.values())
+        every |= dict.fromkeys(h for h, k in count.items() if k > 1 and self.readers(h))
         return [h for h in every if not self._plain(h)]
 
     def _plain(self, home: str) -> bool:
@@ -147,7 +150,7 @@ class _Shape:
             r.buffer for n in readers for w in n.writes for r in w.reads if self.home(r.buffer)[0] == home
         }
         names |= {b.name for b in self.buffers.values() if b.home == home}
-        name = next(iter(names))
+        name = next(iter(names), "")
         if len(names) != 1 or (name not in self.buffers and len({n.name for n, _ in writers}) > 1):
             return False
         return all(
@@ -184,7 +187,8 @@ class _Run:
         self.shape, self.home, self.sizes, self.flow = shape, home, sizes, flow
         self.elements = Elements(shape.program.fusion, sizes)
         self.writers = shape.writers(home)
-        self.now = self.writers[0][0].name
+        self.now = next((n.name for n in [n for n, _ in self.writers] or shape.readers(home)), home)
+        self.calls = set(shape.program.order) - {n.name for n in shape.nests}
         self.events: dict[int, _Event] = {}
         self.inner: dict[str, int] = {}
 
@@ -352,13 +356,20 @@ class _Run:
     def _right(self, n: Nest, r: Read, at: Ints, number: Ints, label: Ints, writer: Ints, point: Ints) -> bool:
         if r.buffer not in self.shape.buffers:
             return self._right_inner(n, r, at, number, label, writer, point)
+        b = self.shape.buffers[r.buffer]
+        made = {m.name for m, w in self.writers if w.buffer == b.name}
+        early = made == {m.name for m, w in self._after(n) if w.buffer == b.name} and b.after not in self.calls
+        early &= self.elements.tensors[b.tensor].definition is not None
         for looker in self.shape.lookers(n):
             able = [b for b in self.shape.readable(self.home, looker) if b.name in self.declared]
             fits = {b.name: self._labels(b, at) for b in able}
             same = np.zeros(len(at), dtype=bool)
             for x in fits.values():
                 same |= x == label
-            inside = self._labels(self.shape.buffers[r.buffer], at) >= 0  # outside of the tensor: another row's fault
+            own = self._labels(self.shape.buffers[r.buffer], at)
+            inside = own >= 0  # outside of the tensor: another row's fault
+            if early:  # what lies there before is another tensor's, whose operations it does not mean to do again
+                same &= (own == label) | self._together(n, number, own, label)
             bad = np.flatnonzero(~same & (inside | (label > 0)))
             if bad.size and looker is n:
                 return self._refuted(n, r, int(at[bad[0]]), int(number[bad[0]]), int(label[bad[0]]),
@@ -375,6 +386,13 @@ class _Run:
                     seen = (int(x[lost[0]]) for x in (at, number, label, writer, point))
                     self.flow.doubts.setdefault(n.name, self._difference(n, r, *seen))
         return True
+
+    def _together(self, n: Nest, number: Ints, own: Ints, label: Ints) -> npt.NDArray[np.bool_]:
+        """Points that combine the same elements over their reduced loops, in another order."""
+        if not n.reduce:
+            return np.zeros(len(own), dtype=bool)
+        a, b = np.lexsort((own, number)), np.lexsort((label, number))
+        return ~np.isin(number, number[a][own[a] != label[b]])
 
     def _right_inner(self, n: Nest, r: Read, at: Ints, number: Ints, label: Ints, writer: Ints, point: Ints) -> bool:
         """Memory that no tensor names: what it sees is made by the nest that the checker looks through."""

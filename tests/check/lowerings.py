@@ -52,8 +52,9 @@ def lowered(r: random.Random) -> dict[str, Any]:
     chain, nests = [x], list[dict[str, Any]]()
     homes, buffers = {"x": "x"}, dict[str, Any]()
     steps = r.randint(1, 3)
+    jumps = [r.random() < 0.15 for _ in range(steps)]  # it reads an earlier one
     for k in range(steps):
-        of = chain[-1] if r.random() < 0.85 else r.choice(chain)
+        of = r.choice(chain) if jumps[k] else chain[-1]
         kind = r.choice(("copy", "copy", "flip", "flip", "stencil", "transpose", "pad", "sum"))
         t, reads, reduce = _step(of, kind, [f"i{j}" for j in range(len(of.shape))], r)
         name = t.name = f"a{k}"
@@ -62,7 +63,7 @@ def lowered(r: random.Random) -> dict[str, Any]:
         place = r.random()
         last = k == steps - 1
         homes[name] = name
-        if place < 0.15 and not last:
+        if place < 0.15 and not last and not jumps[k + 1]:
             homes[name] = f"tmp{k}"
         elif place < 0.55:
             over = r.choice(chain[:-1]).name
@@ -83,9 +84,6 @@ def lowered(r: random.Random) -> dict[str, Any]:
             fault = r.choice((" + 1", " - 1", "*1 + i0"))
             write["reads"][0]["index"] = f"({write['reads'][0]['index']}){fault}"
         nests.append({"name": f"k{k}", "loops": loops, "reduce": reduce, "writes": [write], "kernel": ""})
-    f.output(chain[-1])
-    if r.random() < 0.15 and len(chain) > 2:
-        f.output(chain[-2])
     for a, b in pairwise(nests):
         if prod(v for _, v in a["loops"]) == prod(v for _, v in b["loops"]) and r.random() < 0.4:
             a["kernel"] = a["kernel"] or f"fused{a['name']}"
@@ -96,6 +94,12 @@ def lowered(r: random.Random) -> dict[str, Any]:
     if r.random() < 0.12 and len(nests) > 1:
         k = r.randrange(len(nests) - 1)
         nests[k], nests[k + 1] = nests[k + 1], nests[k]
+    names = [n["name"] for n in nests]
+    for k, t in enumerate(chain[1:]):  # what nothing reads since is an output: nobody sees a fault of it else
+        later = nests[names.index(f"k{k}") + 1 :]
+        used = any(x["buffer"] == homes[t.name] for n in later for w in n["writes"] for x in w["reads"])
+        if not used or (homes[t.name] == t.name and r.random() < 0.1):
+            f.output(t)
     data = {"version": 1, "program": str(f), "buffers": buffers, "nests": nests}
     if r.random() < 0.05:
         gone = nests.pop(r.randrange(len(nests)))
