@@ -120,5 +120,5 @@ def schema() -> dict[str, object]:
     import json  # noqa: PLC0415 - a dict that few ask for
     from importlib.resources import files  # noqa: PLC0415
 
-    found: dict[str, object] = json.loads(files(__package__).joinpath("schema.json").read_text("utf-8"))
+    found: dict[str, object] = json.loads(files("idgraph.check").joinpath("schema.json").read_text("utf-8"))
     return found

@@ -45,6 +45,20 @@ def _address(c: Coordinates, shape: list[int]) -> str:
     return " + ".join(f"({x})*{s}" for x, s in zip(c, steps, strict=True)) or "0"
 
 
+def _scheduled(nests: list[dict[str, Any]], r: random.Random) -> None:
+    """Kernels of one nest or two, and two nests exchanged."""
+    for a, b in pairwise(nests):
+        if prod(v for _, v in a["loops"]) == prod(v for _, v in b["loops"]) and r.random() < 0.4:
+            a["kernel"] = a["kernel"] or f"fused{a['name']}"
+            b["kernel"] = a["kernel"]
+    for n in nests:
+        if r.random() < 0.2:
+            n["kernel"] = n["kernel"] or f"own{n['name']}"
+    if r.random() < 0.12 and len(nests) > 1:
+        k = r.randrange(len(nests) - 1)
+        nests[k], nests[k + 1] = nests[k + 1], nests[k]
+
+
 def lowered(r: random.Random) -> dict[str, Any]:
     """A program in the neutral form."""
     f = ig.Fusion("f")
@@ -75,7 +89,7 @@ def lowered(r: random.Random) -> dict[str, Any]:
                 if r.random() < 0.6:
                     buffers[name]["over"] = over
         source = [int(v) for v in of.shape]
-        write = {
+        write: dict[str, Any] = {
             "buffer": homes[name], "index": _address([f"i{j}" for j in range(len(shape))], shape),
             "reads": [{"buffer": homes[of.name], "index": _address(c, source), "when": w} for c, w in reads],
         }  # fmt: skip
@@ -84,16 +98,7 @@ def lowered(r: random.Random) -> dict[str, Any]:
             fault = r.choice((" + 1", " - 1", "*1 + i0"))
             write["reads"][0]["index"] = f"({write['reads'][0]['index']}){fault}"
         nests.append({"name": f"k{k}", "loops": loops, "reduce": reduce, "writes": [write], "kernel": ""})
-    for a, b in pairwise(nests):
-        if prod(v for _, v in a["loops"]) == prod(v for _, v in b["loops"]) and r.random() < 0.4:
-            a["kernel"] = a["kernel"] or f"fused{a['name']}"
-            b["kernel"] = a["kernel"]
-    for n in nests:
-        if r.random() < 0.2:
-            n["kernel"] = n["kernel"] or f"own{n['name']}"
-    if r.random() < 0.12 and len(nests) > 1:
-        k = r.randrange(len(nests) - 1)
-        nests[k], nests[k + 1] = nests[k + 1], nests[k]
+    _scheduled(nests, r)
     names = [n["name"] for n in nests]
     for k, t in enumerate(chain[1:]):  # what nothing reads since is an output: nobody sees a fault of it else
         later = nests[names.index(f"k{k}") + 1 :]
