@@ -122,7 +122,7 @@ class _Shape:
         self.nests = sorted(p.nests, key=lambda n: place.get(n.name, len(place)))  # stable
         self.time = place
         self.buffers = {b.name: b for b in p.buffers}
-        self.inner = {w.buffer: n for n in p.nests for w in n.writes if w.buffer not in self.buffers}
+        self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
 
     def home(self, name: str) -> tuple[str, Expr]:
         b = self.buffers.get(name)
@@ -151,7 +151,7 @@ class _Shape:
         }
         names |= {b.name for b in self.buffers.values() if b.home == home}
         name = next(iter(names), "")
-        if len(names) != 1 or (name not in self.buffers and len({n.name for n, _ in writers}) > 1):
+        if len(names) != 1 or (name not in self.buffers and len(writers) > 1):
             return False
         return all(
             self.nests.index(n) < self.nests.index(m) and not (n.kernel and n.kernel == m.kernel)
@@ -190,7 +190,6 @@ class _Run:
         self.now = next((n.name for n in [n for n, _ in self.writers] or shape.readers(home)), home)
         self.calls = set(shape.program.order) - {n.name for n in shape.nests}
         self.events: dict[int, _Event] = {}
-        self.inner: dict[str, int] = {}
 
     def all(self) -> bool:
         """Whether all reads of the storage were followed, and none is wrong."""
@@ -248,11 +247,8 @@ class _Run:
             return _Event(at, np.zeros_like(at), label)
         at, number = self._accessed(n.loops, n, w.buffer, w.index, w.when)
         if b is None or b.name not in self.declared:
-            return _Event(at, number, np.full(len(at), self._inner(w.buffer, n), dtype=np.int64))
+            return _Event(at, number, np.full(len(at), -2 - k, dtype=np.int64))  # no tensor's element: the write
         return _Event(at, number, self._labels(b, at))
-
-    def _inner(self, name: str, n: Nest) -> int:
-        return self.inner.setdefault(f"{name}\n{n.name}", -2 - len(self.inner))
 
     def _labels(self, b: Buffer, at: Ints) -> Ints:
         """The elements that a buffer declares at addresses; -1: none."""
@@ -371,6 +367,8 @@ class _Run:
             if early:  # what lies there before is another tensor's, whose operations it does not mean to do again
                 same &= (own == label) | self._together(n, number, own, label)
             bad = np.flatnonzero(~same & (inside | (label > 0)))
+            if bad.size and self._nameless(int(label[bad[0]])):
+                return self._told(n, r, "unknown", "it sees what was written under a name that no tensor has")
             if bad.size and looker is n:
                 return self._refuted(n, r, int(at[bad[0]]), int(number[bad[0]]), int(label[bad[0]]),
                                      int(writer[bad[0]]), int(point[bad[0]]))  # fmt: skip
@@ -397,14 +395,19 @@ class _Run:
     def _right_inner(self, n: Nest, r: Read, at: Ints, number: Ints, label: Ints, writer: Ints, point: Ints) -> bool:
         """Memory that no tensor names: what it sees is made by the nest that the checker looks through."""
         made = self.shape.inner.get(r.buffer)
-        wanted = self._inner(r.buffer, made) if made is not None else -1
-        bad = np.flatnonzero(label != wanted)
-        if not bad.size or made is None:
+        wanted = next(
+            (k for k, (m, w) in enumerate(self.writers) if made is not None and m is made[0] and w is made[1]), None
+        )
+        bad = np.flatnonzero(label != -2 - wanted) if wanted is not None else np.zeros(0, dtype=np.int64)
+        if not bad.size:
             return True
         k = int(bad[0])
-        if any(v == label[k] and s.startswith(f"{r.buffer}\n") for s, v in self.inner.items()):
+        if self._nameless(int(label[k])):
             return self._told(n, r, "unknown", "several nests write it, and it has no tensor's name")
         return self._refuted(n, r, int(at[k]), int(number[k]), int(label[k]), int(writer[k]), int(point[k]))
+
+    def _nameless(self, label: int) -> bool:
+        return -2 - len(self.writers) < label <= -2
 
     def _after(self, n: Nest) -> list[tuple[Nest, Write]]:
         index = self.shape.nests.index(n)

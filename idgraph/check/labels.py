@@ -49,6 +49,7 @@ class Elements:
         self.tensors = {t.name: t for t in fusion.tensors}
         self.made: dict[str, Ints] = {}
         self.starts: list[tuple[int, Tensor]] = []
+        self.fills: dict[tuple[str, str], int] = {}
         self.next = 1
 
     def of(self, t: Tensor) -> Ints:
@@ -68,6 +69,11 @@ class Elements:
         e = t.definition
         if e is None or e.op in INDEXED or e.op not in _MOVES or any(x.dtype != t.dtype for x in e.inputs):
             return own
+        if e.op == "pad":  # one number for all that is filled with one value
+            own = np.full(
+                count, self.fills.setdefault((t.dtype, str(e.attrs.get("value", 0))), self.next), dtype=np.int64
+            )
+            self.next += 1
         for k, x in enumerate(e.inputs):
             try:
                 table = np.asarray(reads(e, k, symbols=self.sizes)).reshape(-1)

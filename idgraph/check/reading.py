@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
@@ -104,6 +105,11 @@ def read_program(data: Mapping[str, object]) -> Program:
     order = tuple(str(x) for x in top.rows("order")) or tuple(names)
     if len(set(order)) < len(order) or not set(names) <= set(order):
         raise CheckError("order: each nest stands in it once", hint="leave it out where nests run as they stand")
+    kernels = {n.name: n.kernel for n in nests}
+    runs = [k for k, _ in groupby(order, lambda name: kernels.get(name, ""))]
+    apart = next((k for k in runs if k and runs.count(k) > 1), None)
+    if apart is not None:
+        raise CheckError(f"order: the nests of kernel {apart!r} do not stand together, though they are one loop")
     for b in given.values():
         if b.after and b.after not in order:
             raise CheckError(f"buffers.{b.name}.after: no nest or call of the order is called {b.after!r}")

@@ -5,7 +5,7 @@ in place, memory laid over other memory with and without saying so, formulas wit
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import prod
 from typing import Any
 
@@ -57,6 +57,10 @@ def _scheduled(nests: list[dict[str, Any]], r: random.Random) -> None:
     if r.random() < 0.12 and len(nests) > 1:
         k = r.randrange(len(nests) - 1)
         nests[k], nests[k + 1] = nests[k + 1], nests[k]
+    kernels = [k for k, _ in groupby(n["kernel"] for n in nests)]
+    for n in nests:
+        if kernels.count(n["kernel"]) > 1:  # one loop: its nests stand together
+            n["kernel"] = ""
 
 
 def lowered(r: random.Random) -> dict[str, Any]:
@@ -65,11 +69,14 @@ def lowered(r: random.Random) -> dict[str, Any]:
     x = f.input("x", shape=tuple(r.randint(2, 4) for _ in range(r.choice((1, 1, 2)))))
     chain, nests = [x], list[dict[str, Any]]()
     homes, buffers = {"x": "x"}, dict[str, Any]()
-    steps = r.randint(1, 3)
+    steps, used = r.randint(1, 3), set[tuple[str, str]]()
     jumps = [r.random() < 0.15 for _ in range(steps)]  # it reads an earlier one
     for k in range(steps):
         of = r.choice(chain) if jumps[k] else chain[-1]
         kind = r.choice(("copy", "copy", "flip", "flip", "stencil", "transpose", "pad", "sum"))
+        if (of.name, kind) in used:  # two tensors of the same elements: either may lie where the other should
+            kind = "copy"
+        used.add((of.name, kind))
         t, reads, reduce = _step(of, kind, [f"i{j}" for j in range(len(of.shape))], r)
         name = t.name = f"a{k}"
         shape = [int(v) for v in t.shape]
@@ -102,8 +109,8 @@ def lowered(r: random.Random) -> dict[str, Any]:
     names = [n["name"] for n in nests]
     for k, t in enumerate(chain[1:]):  # what nothing reads since is an output: nobody sees a fault of it else
         later = nests[names.index(f"k{k}") + 1 :]
-        used = any(x["buffer"] == homes[t.name] for n in later for w in n["writes"] for x in w["reads"])
-        if not used or (homes[t.name] == t.name and r.random() < 0.1):
+        live = any(x["buffer"] == homes[t.name] for n in later for w in n["writes"] for x in w["reads"])
+        if not live or (homes[t.name] == t.name and r.random() < 0.1):
             f.output(t)
     data = {"version": 1, "program": str(f), "buffers": buffers, "nests": nests}
     if r.random() < 0.05:

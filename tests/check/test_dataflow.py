@@ -135,6 +135,12 @@ def test_each_nest_stands_in_the_order_once(bad: dict[str, Any]) -> None:
         ig.check.program(data)
 
 
+def test_the_nests_of_one_kernel_stand_together() -> None:
+    nests = [nest("a", "b", "x", kernel="k"), nest("b", "tmp", "x"), nest("c", "y", "x", "3 - i", kernel="k")]
+    with pytest.raises(CheckError, match="together"):
+        ig.check.program({"program": fusion(*BOTH), "nests": nests})
+
+
 def test_after_names_a_nest_or_a_call() -> None:
     data = {
         "program": fusion(*BOTH),

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import idgraph as ig
 from tests.check.lowerings import lowered
@@ -44,7 +45,7 @@ def law(first: int, count: int) -> None:
 
 
 def test_verdicts_are_true() -> None:
-    law(0, 100)
+    law(0, 1000 if settings.get_current_profile_name() == "ci" else 100)
 
 
 @pytest.mark.nightly
