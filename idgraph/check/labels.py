@@ -69,11 +69,9 @@ class Elements:
         e = t.definition
         if e is None or e.op in INDEXED or e.op not in _MOVES or any(x.dtype != t.dtype for x in e.inputs):
             return own
-        if e.op == "pad":  # one number for all that is filled with one value
-            own = np.full(
-                count, self.fills.setdefault((t.dtype, str(e.attrs.get("value", 0))), self.next), dtype=np.int64
-            )
-            self.next += 1
+        if e.op == "pad" and count:  # one number for all that is filled with one value
+            key = (t.dtype, str(e.attrs.get("value", 0)))
+            own = np.full(count, self.fills.setdefault(key, int(own[0])), dtype=np.int64)
         for k, x in enumerate(e.inputs):
             try:
                 table = np.asarray(reads(e, k, symbols=self.sizes)).reshape(-1)
