@@ -309,8 +309,13 @@ def _names(machine: Machine, cuda: Any, source: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def interpret(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
-    """The outputs of a program by name, from arrays by the names of its inputs; the same ``seed``, the same order."""
+def interpret(
+    program: Program, inputs: Mapping[str, Any], seed: int = 0, text: Callable[[str], str] = lambda source: source
+) -> dict[str, Any]:
+    """The outputs of a program by name, from arrays by the names of its inputs; the same ``seed``, the same order.
+
+    ``text`` changes the source of each kernel first.
+    """
     fusion, order, machine = program.fusion, random.Random(seed), Machine()
     given = {name: given_array(name, a) for name, a in inputs.items()}
     env = bind(fusion, given, None)
@@ -340,7 +345,7 @@ def interpret(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> dic
             local=SimpleNamespace(array=partial(_local, machine)),
             syncthreads=partial(machine.wait, None),
         )
-        source = program.kernel_source(kernel)
+        source = text(program.kernel_source(kernel))
         names = _names(machine, cuda, source)
         exec(compile(source, kernel.name, "exec"), names)
         machine.kernel = kernel.name
