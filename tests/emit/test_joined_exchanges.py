@@ -85,6 +85,24 @@ def test_a_scan_and_what_follows_it_share_no_block_with_others() -> None:
     assert wrong(f) == ""
 
 
+@pytest.mark.parametrize("sizes", [(300, 1000, 70), (5000, 64, 129), (33, 2049)])
+def test_nests_without_exchanges_on_the_blocks_of_others(sizes: tuple[int, ...]) -> None:
+    f = ig.Fusion("sizes")
+    for n, size in enumerate(sizes):
+        f.output(ig.neg(f.input(f"x{n}", (size,))))
+    rows = f.input("rows", (3, 700))
+    f.output(ig.softmax(rows, 1), ig.amax(rows, 0))
+    assert wrong(f) == ""
+
+
+def test_nests_that_need_each_other_are_not_joined() -> None:
+    f = ig.Fusion("chain")
+    x = f.input("x", (4, 300))
+    total = ig.sum(x, 0)
+    f.output(ig.cumsum(total, 0), ig.flip(ig.cumsum(x, 1), (0,)), ig.neg(ig.cummax(total, 0)))
+    assert wrong(f) == ""
+
+
 def test_a_running_value_on_threads_is_an_exchange() -> None:
     f = side_by_side("cumsum", "sum")
     ig.schedule.auto(f)
