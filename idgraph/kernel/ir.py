@@ -6,7 +6,7 @@ A kernel speaks of index expressions and tensors, not of a language; `idgraph.ke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.display import Printed
@@ -131,6 +131,7 @@ class Kernel(Printed):
         >>> t = f.output(f.input("x", shape=(8,))[4:])
         >>> k = ig.emit(f).kernels[0]
         >>> k.check_structure()
+        >>> from dataclasses import replace
         >>> (loop,) = k.body
         >>> replace(k, body=(replace(loop, body=loop.body[2:]),)).check_structure()
         Traceback (most recent call last):

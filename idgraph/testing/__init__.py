@@ -9,4 +9,13 @@ from idgraph.testing.random_schedules import scheduled_fusions, schedules
 from idgraph.testing.random_shapes import index_expressions, shapes
 from idgraph.testing.threads import threaded_fusions
 
-__all__ = ["STEPS", "fusions", "index_expressions", "joined_launches", "scheduled_fusions", "schedules", "shapes", "threaded_fusions"]
+__all__ = [
+    "STEPS",
+    "fusions",
+    "index_expressions",
+    "joined_launches",
+    "scheduled_fusions",
+    "schedules",
+    "shapes",
+    "threaded_fusions",
+]

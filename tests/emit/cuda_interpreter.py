@@ -1,4 +1,4 @@
-"""An interpreter of the CUDA source that a program prints: every thread of every block, and what hardware would forgive.
+"""An interpreter of the CUDA source that a program prints: each thread, and what hardware would forgive.
 
 It executes the text of each kernel and reads nothing else of the code generator: no statement, no schedule, no index
 map. Threads of a block are greenlets that run in a random order from one exchange to the next; blocks run in a random
@@ -105,11 +105,10 @@ class Memory:
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            low = 0 if at.start is None else int(at.start)
-            part = slice(low, at.stop)
-            return Memory(
-                self.machine, self.name, self.data[part], self.written[part], self.touched, self.shift + low
-            )
+            part: Any = at  # pyright: ignore[reportUnknownVariableType]
+            low = int(part.start or 0)
+            data, written = self.data[low : part.stop], self.written[low : part.stop]
+            return Memory(self.machine, self.name, data, written, self.touched, self.shift + low)
         place = self.place(at)
         if not self.written[place]:
             raise self.machine.fault(f"{self.name}[{place}] is read before anybody wrote it")
@@ -152,6 +151,10 @@ def _local(machine: Machine, size: int, dtype: Any) -> Memory:
     return Memory(machine, "a local array", np.zeros(int(size), dtype), np.zeros(int(size), np.bool_), None)
 
 
+def _atomic(by: Callable[[Any, Any], Any]) -> Callable[[Memory, Any, Any], None]:
+    return lambda array, at, value: array.updated(at, by, value)
+
+
 class Shared:
     """Shared arrays of one block: one for each line that asks for one, and the dynamic piece."""
 
@@ -165,7 +168,7 @@ class Shared:
             key: object = np.dtype(dtype)
             count = self.bytes.size // np.dtype(dtype).itemsize
         else:
-            key, count = sys._getframe(1).f_lineno, int(size)
+            key, count = sys._getframe(1).f_lineno, int(size)  # pyright: ignore[reportPrivateUsage]
         if key not in self.arrays:
             self.arrays[key] = Memory(
                 self.machine, "shared memory", np.zeros(count, dtype), np.zeros(count, np.bool_), {}
@@ -179,6 +182,14 @@ def _value(array: Memory, element: Any) -> Any:
 
 def _element(array: Memory, value: Any) -> Any:
     return np.uint16(scalars.bf16_word(float(value))) if array.dtype == np.uint16 else value
+
+
+def _bf16(word: Any) -> float:
+    return scalars.bf16_load(int(word))
+
+
+def _bf16_word(value: Any) -> Any:
+    return np.uint16(scalars.bf16_word(float(value)))
 
 
 def _vectors(machine: Machine) -> dict[str, Any]:
@@ -298,12 +309,9 @@ def _names(machine: Machine, cuda: Any, source: str) -> dict[str, Any]:
     kinds = ("bool_", *(f"float{n}" for n in (16, 32, 64)), *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
     return {
         **plain, "np": np, "cuda": cuda, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
-        "in_stream_order": lambda: None, "word": object, "bf16_load": lambda w: scalars.bf16_load(int(w)),
+        "in_stream_order": lambda: None, "word": object, "bf16_load": _bf16,
         **{f"dynamic_{k}": np.dtype(k) for k in kinds},
-        **plain_pairs(
-            {"bf16": lambda w: scalars.bf16_load(int(w)), "f16": float},
-            {"bf16": lambda v: np.uint16(scalars.bf16_word(v)), "f16": np.float16},
-        ),
+        **plain_pairs({"bf16": _bf16, "f16": float}, {"bf16": _bf16_word, "f16": np.float16}),
         **_vectors(machine),
         **{m: _exchange(machine, cuda, m) for m in {x.group(0)[:-1] for x in EXCHANGE.finditer(source)}},
     }  # fmt: skip
@@ -339,9 +347,7 @@ def interpret(
         cuda = SimpleNamespace(
             blockDim=SimpleNamespace(**dict(zip("xyz", threads, strict=True))),
             gridDim=SimpleNamespace(**dict(zip("xyz", blocks, strict=True))),
-            atomic=SimpleNamespace(
-                add=lambda a, at, v: a.updated(at, PAIRS["sum"], v), max=lambda a, at, v: a.updated(at, max, v)
-            ),
+            atomic=SimpleNamespace(add=_atomic(PAIRS["sum"]), max=_atomic(max)),
             local=SimpleNamespace(array=partial(_local, machine)),
             syncthreads=partial(machine.wait, None),
         )

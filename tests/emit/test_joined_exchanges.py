@@ -112,7 +112,7 @@ def test_a_running_value_on_threads_is_an_exchange() -> None:
     assert all(threads_meet(k.body) for k in scans)
 
 
-# reach ------------------------------------------------------------------------------------------------------------------
+# reach ---------------------------------------------------------------------------------------------------------------
 
 
 def embeddings() -> ig.Fusion:
@@ -204,7 +204,7 @@ def test_a_value_is_set_where_periods_say_so() -> None:
 
 
 def test_a_value_is_not_set_where_a_point_says_so() -> None:
-    with pytest.raises(EmitError, match="t is set under a condition that does not hold .*; not for i = 1"):
+    with pytest.raises(EmitError, match=r"t is set under a condition that does not hold .*; not for i = 1"):
         ig.kernel.parse(LATE.format(set="(i + 1)%4 == 3", read="i%4 == 1")).check_structure()
 
 
@@ -242,7 +242,7 @@ def test_emit_refuses_what_no_definition_reaches(monkeypatch: pytest.MonkeyPatch
         ig.emit(f, "python")
 
 
-# the interpreter itself -------------------------------------------------------------------------------------------------
+# the interpreter itself ----------------------------------------------------------------------------------------------
 
 
 def shared_rows() -> ig.Fusion:

@@ -1,4 +1,4 @@
-"""Random fusions whose kernels share launches: the CUDA source, interpreted thread by thread, gives the oracle's values.
+"""Random fusions whose kernels share launches: their CUDA source, interpreted, gives the oracle's values.
 
 The interpreter reads the printed text alone (`tests.emit.cuda_interpreter`); each way of scheduling gets its own law.
 """
@@ -15,8 +15,8 @@ from hypothesis import given, note, reject, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.testing import joined_launches
 from idgraph.ir import is_float
+from idgraph.testing import joined_launches
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.values import compare, rounding_error
