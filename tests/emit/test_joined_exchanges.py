@@ -166,7 +166,33 @@ def factored() -> ig.Fusion:
     return f
 
 
+def from_torch(function: Callable[..., Any], *shapes: tuple[int, ...]) -> ig.Fusion:
+    """What a torch function computes of arrays of these shapes; those called index hold small integers."""
+    torch = pytest.importorskip("torch")
+    names = function.__code__.co_varnames[: len(shapes)]
+    given = [
+        torch.zeros(s, dtype=torch.int64) if n.startswith("index") else torch.zeros(s)
+        for n, s in zip(names, shapes, strict=True)
+    ]
+    return ig.from_torch(function, given).fusion
+
+
+def torch_embeddings() -> ig.Fusion:
+    def both(w: Any, p: Any, index: Any, index2: Any) -> Any:
+        return (w[index] + p[index2]).sum(-1)
+
+    return from_torch(both, (7, 8), (128, 8), (4, 128), (1, 128))
+
+
+def torch_routed() -> ig.Fusion:
+    def routed_rows(x: Any, w: Any, index: Any, index2: Any) -> Any:
+        return (x * w[index][:, None])[index2].sum(0)
+
+    return from_torch(routed_rows, (4, 4), (4,), (4,), (4,))
+
+
 REACH: dict[str, Make] = {
+    "torch embeddings": torch_embeddings, "torch routed": torch_routed,
     "embeddings": embeddings, "routed": routed, "rotated": rotated, "factored": factored,
     **{f"stacked_{n}": (lambda n=n: stacked(n)) for n in (3, 5, 6, 7)},
 }  # fmt: skip
