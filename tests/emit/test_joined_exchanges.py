@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -156,10 +157,10 @@ def stacked(count: int) -> ig.Fusion:
     return f
 
 
-def factored() -> ig.Fusion:
+def factored(rows: int = 40, columns: int = 48) -> ig.Fusion:
     """Second moments by rows and columns, and what is scaled by both."""
     f = ig.Fusion("factored")
-    g = f.input("g", (40, 48))
+    g = f.input("g", (rows, columns))
     r, c = ig.mean(g * g, 1), ig.mean(g * g, 0)
     by_rows = ig.unsqueeze(ig.rsqrt(r / ig.mean(r, 0)), 1)
     f.output(g * by_rows * ig.unsqueeze(ig.rsqrt(c), 0))
@@ -196,6 +197,14 @@ REACH: dict[str, Make] = {
     "embeddings": embeddings, "routed": routed, "rotated": rotated, "factored": factored,
     **{f"stacked_{n}": (lambda n=n: stacked(n)) for n in (3, 5, 6, 7)},
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(1024, 4096), (4096, 4096), (1024, 32768)])
+def test_a_block_has_at_most_the_threads_of_a_device(sizes: tuple[int, int]) -> None:
+    f = factored(*sizes)
+    ig.schedule.auto(f)
+    for kernel in ig.emit(f, "cuda").kernels:
+        assert prod(int(n) for d, (n, *_) in kernel.launch.items() if d.startswith("thread")) <= 1024
 
 
 @pytest.mark.parametrize("name", REACH)
