@@ -259,6 +259,35 @@ kernel k():
         ig.kernel.parse(text.format(loop="t")).check_structure()
 
 
+ONE = """
+kernel k():
+  buffer x: float32[2] input "x"
+  buffer y: float32[1] output "y"
+  launch threadIdx.x: 32
+  acc a: float32 = 0
+  acc b: float32 = 0
+  b <- sum over threadIdx.x
+  for i < 2:
+    v: float32 = x[i]
+    for t < 32, threadIdx.x:
+      if t < {adds}:
+        a <- sum v
+  for t < 32, threadIdx.x:
+    if t < {writes}:
+      y[0] = a
+"""
+
+
+def test_thread_sums_of_one_thread_are_whole() -> None:
+    ig.kernel.parse(ONE.format(adds=1, writes=1)).check_structure()
+
+
+@pytest.mark.parametrize(("adds", "writes"), [(2, 1), (32, 1), (1, 2), (4, 4)])
+def test_thread_sums_of_several_threads_are_parts(adds: int, writes: int) -> None:
+    with pytest.raises(EmitError, match="a is made of a value that one thread of threadIdx.x holds"):
+        ig.kernel.parse(ONE.format(adds=adds, writes=writes)).check_structure()
+
+
 def test_emit_refuses_what_no_definition_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
     f = ig.Fusion("f")
     f.output(ig.exp(f.input("x", (8,))))
