@@ -38,6 +38,7 @@ _ASKED = 64  # conditions that are asked what they imply
 def facts_of(cond: Expr) -> list[Fact]:
     """The sums that a (normal) condition says are >= 0."""
     out: list[Fact] = []
+    apart: list[Fact] = []
     for c in cond.args if cond.op == "and" else (cond,):
         match c.op:
             case "lt" | "le":
@@ -47,21 +48,26 @@ def facts_of(cond: Expr) -> list[Fact]:
                 out.append(minus(c.args[0], c.args[1]))
                 out.append(minus(c.args[1], c.args[0]))
             case "ne":
-                out.extend(_off_the_end(c))
+                apart.append(minus(c.args[0], c.args[1]))
             case _:
                 pass
+    while (new := next(((n, f) for n, sum_ in enumerate(apart) if (f := _off_the_end(sum_, out))), None)) is not None:
+        del apart[new[0]]
+        out.append(new[1])
     return out[:_MAX_FACTS]
 
 
-def _off_the_end(c: Expr) -> list[Fact]:
-    """``x != bound`` where the bound is an end of the range of ``x``."""
-    t, k = minus(c.args[0], c.args[1])
+def _off_the_end(unequal: Fact, known: list[Fact]) -> Fact | None:
+    """``sum != 0`` as ``sum >= 1`` or ``sum <= -1``, where 0 is an end of the range that the sum has by itself, or by
+    a bound that is ``known`` of its terms: x < 4 and x != 3 say x < 3, and with x != 2 also x < 2."""
+    t, k = unequal
+    back = {b: -v for b, v in t.items()}
     lo, hi = sum_interval(t, k)
-    if lo == 0:
-        return [(t, k - 1)]
-    if hi == 0:
-        return [({b: -v for b, v in t.items()}, -k - 1)]
-    return []
+    lows = [k - c for f, c in known if f == t] + ([] if lo is None else [lo])
+    highs = [k + c for f, c in known if f == back] + ([] if hi is None else [hi])
+    if lows and max(lows) == 0:
+        return t, k - 1
+    return (back, -k - 1) if highs and min(highs) == 0 else None
 
 
 def replace(e: Expr, table: dict[Expr, Expr]) -> Expr:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import prod
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.index.maps_protocol import IndexMaps, LoopVar, scanned
 from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr
+from idgraph.ir.targets import GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,8 @@ def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]], m
     """Nodes of each kernel: a nest that runs in one block joins the one-block kernel with threads before it.
 
     Threads that exchange values wait for all others of their block: a nest whose loops on threads have another extent
-    than those around an exchange has a kernel of its own.
+    than those around an exchange has a kernel of its own, and so has one that would make the block, which has the
+    most threads that any of them has along each dimension, larger than a device can run.
     """
     return [[tree[n] for n in group] for group in launched([exprs_of((node,)) for node in tree], ways, maps)]
 
@@ -203,7 +206,8 @@ def launched(
 
 
 def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps) -> bool:
-    """Whether each loop on threads that stands around an exchange has the threads of the whole block."""
+    """Whether each loop on threads that stands around an exchange has the threads of the whole block, and the block
+    no more than a device has."""
     extents: dict[str, list[Expr]] = {}
     around: set[str] = set()
     for e in exprs:
@@ -215,7 +219,9 @@ def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str
         if any(p in threads for p in folded(e, maps)):
             inner = () if e.op in SCANS else reduced(e, loops)
             around |= {ways[e][p] for p in threads if p not in inner}
-    return all(len(extents[way]) == 1 for way in around)
+    known = [[int(x) for x in found if x.is_const] for found in extents.values()]
+    threads_of_block = prod(max(sizes, default=1) for sizes in known)
+    return threads_of_block <= GPU.max_threads and all(len(extents[way]) == 1 for way in around)
 
 
 def launch_dims(

@@ -53,7 +53,7 @@ from idgraph.kernel.statements import (
     walk,
 )
 from idgraph.kernel.text import kernel_text
-from idgraph.kernel.verify import Verified, verify_kernel
+from idgraph.kernel.verify import Verified, check_structure, verify_kernel
 
 __all__ = [
     "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "Checked", "Choose", "Column",
@@ -121,6 +121,24 @@ class Kernel(Printed):
           ...
         """
         return verify_kernel(self.name, self.buffers, self.scalars, self.body, self.launch, symbols)
+
+    def check_structure(self) -> None:
+        """The part of `verify` that is quick enough for each kernel that is printed: values are set where they are
+        read, and of their type; the threads that exchange values are those of one row. Raises `EmitError`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> k = ig.emit(f).kernels[0]
+        >>> k.check_structure()
+        >>> from dataclasses import replace
+        >>> (loop,) = k.body
+        >>> replace(k, body=(replace(loop, body=loop.body[2:]),)).check_structure()
+        Traceback (most recent call last):
+        idgraph.errors.EmitError: kernel0 is not well formed: t0 is read before any statement sets it
+          ...
+        """
+        check_structure(self.name, self.buffers, self.scalars, self.body, self.launch)
 
     @property
     def ir(self) -> Kernel:

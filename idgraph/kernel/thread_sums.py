@@ -17,6 +17,7 @@ from idgraph.kernel.malformed import broken
 from idgraph.kernel.statements import (
     Accumulate,
     Combine,
+    If,
     Local,
     Loop,
     Single,
@@ -36,6 +37,14 @@ def _first(s: Stmt) -> tuple[str, ...]:
     if isinstance(s, Single):
         return tuple(FIRST + d for d in s.dims)
     return (FIRST + s.parallel,) if isinstance(s, Loop) and s.extent == 1 and "Idx" in s.parallel else ()
+
+
+def _is_one(s: Stmt, var: str) -> bool:
+    """True of a test that holds in the first step of a loop alone."""
+    if not isinstance(s, If):
+        return False
+    steps = [x for x in s.condition.symbols if x.name == var]
+    return bool(steps) and is_true(steps[0] < 1, (s.condition,))
 
 
 def check_threads(name: str, launch: Mapping[str, Sequence[Expr]], body: Sequence[Stmt]) -> None:
@@ -60,14 +69,15 @@ class ThreadSums:
     mixed: set[str] = field(default_factory=set[str])
     steps: dict[str, str] = field(default_factory=dict[str, str])
 
-    def level(self, body: Sequence[Stmt], apart: frozenset[str]) -> list[Accumulate]:
-        """The statements of one level, where threads along ``apart`` differ or one alone runs; the sums inside them."""
-        found: list[Accumulate] = []
+    def level(self, body: Sequence[Stmt], apart: frozenset[str]) -> list[tuple[Accumulate, frozenset[str]]]:
+        """The statements of one level, where threads along ``apart`` differ or one alone runs; the sums inside them,
+        with what is apart there."""
+        found: list[tuple[Accumulate, frozenset[str]]] = []
         for s in body:
             self.made(s, apart)
             self.write(s, apart)
             alone = s.dims if isinstance(s, Single) else (s.parallel,) if isinstance(s, Loop) else ()
-            own = (*alone, *_first(s))
+            own = (*alone, *_first(s), *(FIRST + d for d, v in self.steps.items() if _is_one(s, v)))
             around = self.steps
             if isinstance(s, Loop) and s.parallel:
                 self.steps = {**around, s.parallel: s.var}
@@ -78,11 +88,12 @@ class ThreadSums:
                 case Loop(extent=extent, parallel=way, first=first) if "Idx" in way:
                     self.launched(s, first + extent)
                     if way in self.several:
-                        for x in inner:
+                        for x, there in inner:
                             if x.buffer is None and x.running is None:
-                                self.parts.setdefault(x.acc.name, set()).update(_first(s) or (way,))
+                                one = (FIRST + way,) if FIRST + way in there else _first(s)
+                                self.parts.setdefault(x.acc.name, set()).update(one or (way,))
                 case Accumulate():
-                    found.append(s)
+                    found.append((s, apart))
                     self.ops[s.acc.name] = s.op
                 case Combine():
                     self.combine(s)

@@ -5,7 +5,7 @@ A check is not a branch: its body always runs, and an access that a wrong index 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, Expr, is_true, symbol
@@ -110,6 +110,22 @@ class LoadedIndex:
         value = self.let.value
         return frozenset((value.name,)) if self.load is None and isinstance(value, Local) else frozenset()
 
+    def mapped(self, each: Callable[[Body], Body]) -> LoadedIndex:
+        """The same with other statements, as many of each kind."""
+        made = each((*(() if self.load is None else (self.load,)), *self.steps, self.let, self.check))
+        load = next((s for s in made if isinstance(s, Load)), None)
+        (let,) = (s for s in made if isinstance(s, Let))
+        (check,) = (s for s in made if isinstance(s, Checked))
+        return LoadedIndex(load, let, check, tuple(s for s in made if isinstance(s, Compute)))
+
+    def renamed(self, old: str, new: str) -> LoadedIndex:
+        """The same, where another index has a new name."""
+        return self.mapped(lambda body: _renamed(body, old, new))
+
+    def reading(self, old: str, new: Local) -> LoadedIndex:
+        """The same, where another index is made of a variable of a new name."""
+        return self.mapped(lambda body: _read_as(body, old, new))
+
 
 @dataclass(slots=True)
 class _Hoist:
@@ -150,9 +166,9 @@ class _Hoist:
         sets = all_sets(body)
         for x in every:
             once = x.load is None and s.extent == 1  # nothing is won, and its load stays in front of the columns
-            if x.names & held or x.outer & sets or once:
+            if x.names & held or x.outer & (sets | held) or once:
                 stay.append(x)
-                held.add(x.let.name)
+                held.update((x.let.name, *(v.name for v in x.locals)))
             else:
                 go.append(outside(x, s))
         return replace(s, body=_inside(stay, body)), go
@@ -258,14 +274,18 @@ def _read_as(body: Sequence[Stmt], old: str, new: Local) -> Body:
 
 def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> list[Stmt]:
     """``s``, whose indices join those ``found`` on this level; one that is loaded there already has that name."""
-    for x in loads:
+    rest = list(loads)
+    while rest:
+        x = rest.pop(0)
         same = next((y for y in found if _alike(x, y)), None)
         if same is None or _as(x.check.condition, x.let.name, same.let.name) != same.check.condition:
             found.append(x)
             continue
         (s,) = _renamed((s,), x.let.name, same.let.name)
+        rest = [y.renamed(x.let.name, same.let.name) for y in rest]
         for a, b in zip(x.locals, same.locals, strict=True):
             (s,) = _read_as((s,), a.name, b)
+            rest = [y.reading(a.name, b) for y in rest]
         at = found.index(same)
         more = same.load and x.load and replace(same.load, serves=(*same.load.serves, *x.load.serves))
         found[at] = replace(same, load=more, let=replace(same.let, serves=(*same.let.serves, *x.let.serves)))
@@ -288,22 +308,41 @@ def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
 
 
 def _inside(loads: Sequence[LoadedIndex], body: Body) -> Body:
-    """The statements inside the checks of these indices.
-
-    Of an index without a load only those from the first that reads it to the last that needs what they make: passes
-    over a row before and behind a gather stay side by side.
-    """
-    for x in reversed(loads):
-        at, end = 0, len(body)
-        if x.load is None:
-            at = max((n + 1 for n, s in enumerate(body) if all_sets((s,)) & x.outer), default=0)
-            readers = [n for n, s in enumerate(body) if x.let.name in all_reads((s,))]
-            at, end = max(at, min(readers, default=at)), max(readers, default=end - 1) + 1
-            while end < len(body) and _made(body[at:end]) & all_reads(body[end:]):
-                end += 1
-        first = () if x.load is None else (x.load,)
-        body = (*body[:at], *first, *x.steps, x.let, replace(x.check, body=body[at:end]), *body[end:])
+    """The statements inside the checks of these indices, of which each may depend on those before it."""
+    for n in range(len(loads) - 1, -1, -1):
+        body = _checked(loads[n], _needed(loads[n], loads[:n]), body)
     return body
+
+
+def _needed(x: LoadedIndex, before: Sequence[LoadedIndex]) -> frozenset[str]:
+    """The names that ``x``, and the indices ``before`` it that it is made of, depend on."""
+    names = x.names | x.outer
+    for y in reversed(before):
+        if names & {y.let.name, *(v.name for v in y.locals)}:
+            names |= y.names | y.outer
+    return names
+
+
+def _checked(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
+    """``body`` with one index, and what its check guards, behind the statements that define what is ``needed``.
+
+    Where these stand inside the check of another index, so does this one. Of an index without a load the check guards
+    only the statements from the first that reads it to the last that needs what they make: passes over a row before
+    and behind a gather stay side by side.
+    """
+    own = {x.let.name, *(v.name for v in x.locals)}
+    at = max((n + 1 for n, s in enumerate(body) if _made((s,)) & needed), default=0)
+    readers = [n for n, s in enumerate(body) if own & all_reads((s,))]
+    if readers and readers[0] < at and isinstance(s := body[readers[0]], Checked):
+        rest = (*s.body, *body[readers[0] + 1 :])
+        return (*body[: readers[0]], replace(s, body=_checked(x, needed, rest)))
+    end = len(body)
+    if x.load is None:
+        at, end = max(at, min(readers, default=at)), max(readers, default=end - 1) + 1
+        while end < len(body) and _made(body[at:end]) & all_reads(body[end:]):
+            end += 1
+    first = () if x.load is None else (x.load,)
+    return (*body[:at], *first, *x.steps, x.let, replace(x.check, body=body[at:end]), *body[end:])
 
 
 def _made(body: Body) -> frozenset[str]:

@@ -11,8 +11,22 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from idgraph.arith import Expr, as_expr, ceildiv, simplify, symbol
-from idgraph.kernel.defuse import rewritten
-from idgraph.kernel.ir import Alloc, Barrier, Checked, Combine, If, Kernel, Loop, Note, Single, Stmt, walk
+from idgraph.kernel.defuse import rewritten, updated_by
+from idgraph.kernel.ir import (
+    Alloc,
+    Barrier,
+    Checked,
+    Combine,
+    Declare,
+    If,
+    Kernel,
+    Loop,
+    Note,
+    Single,
+    Stmt,
+    bodies,
+    walk,
+)
 
 Block = tuple[int, int, int]  # threads of a block along x, y and z
 LEAST = 64  # threads of a block that takes a part of another: the most blocks of a multiprocessor then fill its warps
@@ -52,8 +66,40 @@ def nested(k: Kernel) -> Nested | None:
         return None
     x, y, z = (int(k.launch[d][0]) if d in dims else 1 for d in DIMS)
     shares = any(isinstance(s, Alloc) and s.buffer.place == "shared" for s in walk(k.body))
-    meet = shares or any(isinstance(s, (Barrier, Combine, Single)) for s in walk(k.body))
+    meet = shares or threads_meet(k.body)
     return Nested(k, (x, y, z), free=not meet and dims <= {"threadIdx.x"}, shares=shares)
+
+
+def threads_meet(body: Sequence[Stmt], outside: frozenset[str] = frozenset(), threads: bool = False) -> bool:
+    """Whether the threads of a block wait for each other, or one goes on with what another has computed.
+
+    The second is a value from ``outside`` of a loop on ``threads`` that the loop changes: a running value, until `scan`
+    makes an exchange of it, or a sum that an exchange completes. Either is over the threads that the loop has now, so
+    that it must keep them.
+
+    >>> import idgraph as ig
+    >>> text = '''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   launch threadIdx.x: 64
+    ...   acc a: float32 = 0
+    ...   for t < 64, threadIdx.x:
+    ...     v: float32 = x[t]
+    ...     a <- sum v, now s: float32, along t
+    ...     y[t] = s
+    ... '''
+    >>> threads_meet(ig.kernel.parse(text).body), threads_meet(ig.kernel.parse(text).body[1:])
+    (True, False)
+    """
+    for s in body:
+        if isinstance(s, (Barrier, Combine, Single)) or (threads and any(x.name in outside for x in updated_by(s))):
+            return True
+        if isinstance(s, Declare) and not threads:
+            outside |= {s.name}
+        if threads_meet(bodies(s), outside, threads or (isinstance(s, Loop) and s.parallel in DIMS)):
+            return True
+    return False
 
 
 def _on_one_thread(k: Kernel) -> Kernel:

@@ -246,6 +246,8 @@ def emit(
     plan = table.run(plan, table.TABLE[target])
     if TARGETS[target].threads:
         check_limits(plan.kernels)
+    for kernel in plan.kernels:
+        kernel.check_structure()
     return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 
