@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, symbol
+from idgraph.arith import Expr, as_expr, integer_root, symbol
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.index import address_of, buffer_size, strides
@@ -99,10 +99,17 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
         for d, n in zip(t.axes, g.shape, strict=True):
             if d.extent.op == "sym":
                 env.setdefault(d.extent.name, n)
+    _solve(fusion, given, env)
     unknown = [s for s in fusion.symbols if s not in env]
     if unknown:
         raise EmitError(
             f"symbol {unknown[0]} follows from no input's shape",
+            because=[
+                f"axis {p} of {t.name} has {d.extent} elements, as other values of its symbols may give too"
+                for t in fusion.inputs
+                for p, d in enumerate(t.axes)
+                if unknown[0] in d.extent.names
+            ],
             hint=f"run(..., symbols={{{unknown[0]!r}: ...}})",
         )
     for s, e in fusion.symbols.items():
@@ -115,6 +122,30 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
                 how = "" if d.extent.is_const else f" = {d.extent}"
                 raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}")
     return env
+
+
+def _solve(fusion: Fusion, given: Mapping[str, Given], env: Env) -> None:
+    """Values of the symbols of larger extents, ``n*4`` or ``n + 1``: where one is open, and one value fits."""
+    open_ = [
+        (t, p, d.extent, n)
+        for t in fusion.inputs
+        for p, (d, n) in enumerate(zip(t.axes, given[t.name].shape, strict=True))
+        if not d.extent.names <= env.keys()
+    ]
+    moved = True
+    while moved:
+        moved = False
+        for t, p, extent, n in open_:
+            left = [s for s in extent.symbols if s.name not in env]
+            if len(left) != 1 or left[0].name not in fusion.symbols:
+                continue
+            known = {s: as_expr(env[s.name]) for s in extent.symbols if s.name in env}
+            root = integer_root(extent.substitute(known), left[0], n)
+            if root.value is not None:
+                env[left[0].name] = root.value
+                moved = True
+            elif root.known and not root.several:
+                raise _misfit(t, given[t.name], f"axis {p} has {n} elements, and {extent} is {n} for no {left[0]}")
 
 
 def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:

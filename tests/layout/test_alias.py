@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def _parts(r: random.Random, a: Any, t: ig.Tensor, k: int) -> tuple[list[Any], l
     while len(cuts) < 2 or (cuts[-1] < a.shape[k] and r.random() < 0.7):
         cuts.append(min(cuts[-1] + r.randrange(0, 4), a.shape[k]))
     found: list[tuple[Any, ig.Tensor]] = []
-    for low, high in zip(cuts, cuts[1:]):
+    for low, high in pairwise(cuts):
         low, high = (min(n + (at == 0 and len(found) == 1), a.shape[k]) for n in (low, high))
         index = (*[slice(None)] * k, slice(low, high))
         found.append((a[index], t[index]))
@@ -139,8 +140,8 @@ def test_joined_slices_are_views_where_they_lie_one_behind_the_other(seed: int) 
     found = ig.layout.alias(f, f.output(u))
     # The numbers are their own addresses: a view has them in arithmetic order along each axis, whatever the parts were.
     steps = [int(np.diff(joined, axis=n).flat[0]) if joined.shape[n] > 1 else 0 for n in range(joined.ndim)]
-    flat = joined.flat[0] + sum(np.arange(n).reshape([-1 if p == q else 1 for q in range(joined.ndim)]) * s
-                                for p, (n, s) in enumerate(zip(joined.shape, steps, strict=True)))  # fmt: skip
+    places: Any = np.indices(joined.shape)
+    flat = joined.flat[0] + sum(at * step for at, step in zip(places, steps, strict=True))
     if np.array_equal(flat, joined):
         assert isinstance(found, ig.layout.Alias), found
         assert found.offset == joined.flat[0]
