@@ -18,7 +18,8 @@ from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loop_classes import descendants
-from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.forwarding import merges_lacking
+from idgraph.graphs.loops import Nests, Shadow, lacks
 from idgraph.graphs.nest_order import order_nests
 from idgraph.graphs.numbering import key_text
 from idgraph.graphs.promotion import Promotion
@@ -28,6 +29,7 @@ from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import Parallel, is_one
+from idgraph.ir.pointwise import same_extent
 from idgraph.ir.indexing import is_int
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
@@ -299,11 +301,20 @@ class _Builder:
                 read = e.reads[k][t.axes.index(axis)]
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
+                same = same or (axis.extent == 1 and lacks(e, k, e.output.loop[j]) and self._runs_as(mine, out, j))
+            elif j in mine.direct:  # one element at every step of the wide loop
+                same = self.graph.same(key(axis), own(theirs)) or self._runs_as(mine, out, j)
             else:
                 same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j)
             if not same:
                 return j
+            if j in mine.direct or (mine.lacking and axis is not t.loop[j]):  # no merge or broadcast says so by itself
+                self._proved[t, e, j] = None
         return None
+
+    def _runs_as(self, mine: Shadow, theirs: Shadow, j: int) -> bool:
+        """Whether a wide loop has the length of the reader's."""
+        return same_extent(mine.direct[j].extent, theirs.direct.get(j, theirs.loop[j]).extent)
 
     def _share(self, e: TensorExpr, k: int) -> None:
         t, key = e.inputs[k], key_of(e, k)
@@ -396,13 +407,8 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
     """For each of ``tensors`` how many leading loops are those of its readers, by what each reads alone: it cannot be
     inlined further. No limit is told for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
-    for e in fusion.exprs:
-        wide = {d for d in e.output.logical if d.kind == "broadcast"}
-        for x in e.output.domain.loop_exprs if wide else ():
-            if any(d in wide for d in x.inputs):
-                if isinstance(x, Merge):
-                    return found  # any tensor's loops may have to run over what it lacks
-                wide.update(x.outputs)
+    if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
+        return found  # any tensor's loops may have to run over what it lacks
     plain = {t for t in found if _is_plain(t)}
     if not plain:
         return found

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError
-from idgraph.graphs.forwarding import Forwards, replay_extents
-from idgraph.graphs.loop_classes import LoopClasses, descendants
+from idgraph.graphs.forwarding import Forwards, lacking_axes, replay_extents
+from idgraph.graphs.loop_classes import LoopClasses, descendants, sources
 from idgraph.graphs.positions import check_positions
 from idgraph.ir import (
+    SCANS,
     SCATTERS,
     AxisRead,
     DomainExpr,
@@ -106,11 +107,11 @@ class Nests:
         self._fed = self._classes.fed(self._targets(open_), open_)
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
-        if any(self.shared(t) and any(d.is_broadcast for e in t.uses for d in e.output.logical) for t in self.tensors):
+        if any(self.shared(t) and any(lacking_axes(e) for e in t.uses) for t in self.tensors):
             self._forwards = Forwards(self.exprs, self.shared, self._standing)
             self._fresh = 0
             self.shadows = self._all_shadows()
-        if any(s.direct for s in self.shadows.values()):
+        if any(is_one(d.extent) for t in self.tensors for d in t.loop[: self.shared(t)]):
             self._narrow()
         self._lengthen()
 
@@ -236,17 +237,33 @@ class Nests:
                 )
 
     def _narrow(self) -> None:
-        """A loop over one element of something longer, in a loop that a reader's broadcast widens: it stays at 0."""
+        """A loop over one element, in a loop that a reader's broadcast widens, or that runs over what the reader has
+        and the tensor lacks: it stays at 0, and every step of the wide loop computes the same."""
         for e in reversed(self.exprs):
             t = e.output
             for j in range(self.shared(t)):
                 mine = self.shadows[t]
-                if j in mine.direct or mine.loop[j] is not t.loop[j] or not is_one(t.loop[j].extent):
+                if j in mine.direct or not is_one(mine.loop[j].extent):
                     continue
-                wide = (self.shadows[use.output].direct.get(j) for use in t.uses)
-                if (target := next((d for d in wide if d is not None), None)) is not None:
+                own = mine.loop[j] is t.loop[j]
+                wide = [self.shadows[use.output].direct.get(j) for use in t.uses if own]
+                target = next((d for d in wide if d is not None), None) or self._beyond(t, j)
+                if target is not None:
                     mine.direct[j] = target
                     self.shadows[t] = mine
+
+    def _beyond(self, t: Tensor, j: int) -> IterDomain | None:
+        """What loop ``j`` of the readers of ``t`` runs over where none of the axes that they read ``t`` at leads there,
+        and they agree. An operation that takes another term at each step is never repeated."""
+        e = t.definition
+        ordered = e is not None and (
+            e.op in SCATTERS or (e.op in SCANS and t.loop[j] in descendants(scanned(e), t.domain.loop_exprs))
+        )
+        targets = [self.shadows[use.output].loop[j] for use in t.uses]
+        if ordered or is_one(targets[0].extent) or not all(same_extent(d.extent, targets[0].extent) for d in targets):
+            return None
+        lacking = all(lacks(use, k, use.output.loop[j]) for use in t.uses for k in use.operands_of(t))
+        return targets[0] if lacking else None
 
     def _lengthen(self) -> None:
         """A shared loop runs as long as its readers' do: what it makes beside its own axis is padded or cut off.
@@ -457,6 +474,20 @@ class OneAxis:
             self._parent[d] = self._parent[self._parent[d]]
             d = self._parent[d]
         return d
+
+
+def scanned(e: TensorExpr) -> IterDomain:
+    """The axis of its output along which a scan runs."""
+    dim = e.attrs["dim"]
+    assert isinstance(dim, int)
+    return e.output.axes[dim % e.output.ndim]
+
+
+def lacks(e: TensorExpr, k: int, loop: IterDomain) -> bool:
+    """Whether none of the axes at which ``e`` reads operand ``k`` leads to a loop of its output."""
+    read = (r.domain if isinstance(r, Mapped) else r.resolves if isinstance(r, Fixed) else None for r in e.reads[k])
+    axes = [d for d in read if d is not None]
+    return loop not in sources(axes, (*e.output.domain.exprs, *e.output.domain.loop_exprs))
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:

@@ -215,11 +215,11 @@ class Scheduled:
     def inline(self, *, agreed: bool = False) -> None:
         """Inline what belongs to rows; where no loop nest can (``agreed``: one can), they stay in memory."""
         for t, position in self.inlined:
-            t.inline(position)
+            loop_steps.inline(t, position)
         shared = [t for t, _ in self.inlined if t.inline_position]
         if shared and not agreed and nest_conflict(shared[0].fusion, sharing(*shared)) is not None:
             for t, _ in self.inlined:
-                t.inline(0)
+                loop_steps.inline(t, 0)
 
 
 def passes(space: Space, ends: set[Tensor], order: Order) -> int:
