@@ -16,9 +16,9 @@ from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, 
 from idgraph.graphs.alike import described, one_of_each, twins
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
+from idgraph.graphs.forwarding import merges_lacking
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loop_classes import descendants
-from idgraph.graphs.forwarding import merges_lacking
 from idgraph.graphs.loops import Nests, Shadow, lacks
 from idgraph.graphs.nest_order import order_nests
 from idgraph.graphs.numbering import key_text
@@ -27,10 +27,10 @@ from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.same_loop import Meetings, Met
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
+from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import Parallel, is_one
-from idgraph.ir.pointwise import same_extent
 from idgraph.ir.indexing import is_int
+from idgraph.ir.pointwise import same_extent
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
 SharedLoop = tuple[Tensor, TensorExpr, int]

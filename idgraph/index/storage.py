@@ -209,6 +209,8 @@ class Allocator:
             memory = _whole(t, to, "output" if to in self._outputs else "global")
         elif in_memory(t, self._outputs, self.live):
             memory = _whole(t, t, "output" if t in self._outputs else "global")
+        if k == 0 and t.memory == "shared" and not self.threads:  # of one thread, which has no block
+            return Storage(t, _whole(t, t, "output" if t in self._outputs else "global"))
         waits = k == 0 and t.memory in ("shared", "local") and live_uses(t, self.live)  # to be inlined yet
         if (k == 0 and not waits) or t.memory == "global":
             return Storage(t, memory)

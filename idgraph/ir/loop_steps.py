@@ -64,6 +64,7 @@ def _amount(tensor: TensorLike, value: object, step: str) -> Expr:
     if isinstance(value, Expr) and not value.is_condition:
         if value.is_const:  # as of a step that is replayed
             return value
+        value = tensor.fusion.in_symbols(value)
         check_symbols(f"{step} of tensor {tensor.name}", (value,), tensor.fusion.symbols, tensor.fusion.name)
         return value
     if not is_int(value):

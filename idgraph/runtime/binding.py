@@ -112,6 +112,7 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
             ],
             hint=f"run(..., symbols={{{unknown[0]!r}: ...}})",
         )
+    _check_equal(fusion, symbols, env)
     for s, e in fusion.symbols.items():
         _check_symbol(s, e, env)
     for t in fusion.inputs:
@@ -120,8 +121,24 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
             wanted = int(d.extent.evaluate(env))
             if wanted != n:
                 how = "" if d.extent.is_const else f" = {d.extent}"
-                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}")
+                equal = [str(x) for x in fusion.equalities if d.extent.is_const or x.value.names & d.extent.names]
+                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}", equal)
     return env
+
+
+def _check_equal(fusion: Fusion, symbols: Mapping[str, Any] | None, env: Env) -> None:
+    """Values of the symbols that an operation made equal to others, in their declared bounds."""
+    for found in fusion.equalities:
+        env[found.name] = value = int(fusion.in_symbols(found.value).evaluate(env))
+        given = (symbols or {}).get(found.name, value)
+        if given != value:
+            raise EmitError(
+                f"symbol {found.name} = {given}, and {found.value} is {value}: they are equal",
+                because=[str(found)],
+                hint=f"leave {found.name} out, or give both one value",
+            )
+    for found in fusion.equalities:
+        _check_symbol(found.name, found.symbol, env)
 
 
 def _solve(fusion: Fusion, given: Mapping[str, Given], env: Env) -> None:
@@ -151,13 +168,15 @@ def _solve(fusion: Fusion, given: Mapping[str, Given], env: Env) -> None:
 def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     env: Env = {}
     for name, value in (symbols or {}).items():
-        if name not in fusion.symbols:
+        equal = any(found.name == name for found in fusion.equalities)
+        if name not in fusion.symbols and not equal:
             raise EmitError(
                 f"{name!r} is not a symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}"
             )
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise EmitError(f"symbol {name} = {value!r} is not an integer")
-        env[name] = int(cast("int", value))
+        if not equal:
+            env[name] = int(cast("int", value))
     return env
 
 
@@ -168,11 +187,12 @@ def mistyped(t: Tensor, g: Given) -> EmitError:
     return EmitError(f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint)
 
 
-def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
+def _misfit(t: Tensor, g: Given, why: str, because: Sequence[str] = ()) -> EmitError:
     declared = ", ".join(map(str, t.shape))
     return EmitError(
         f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}",
         where=t.source_line,
+        because=[*because],
         hint=f"pass an array of shape ({declared}), or declare an axis of any extent: f.symbol(name)",
     )
 

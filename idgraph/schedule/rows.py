@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
+from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr, loop_steps
 from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
