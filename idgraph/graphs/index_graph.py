@@ -19,7 +19,7 @@ from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.forwarding import merges_lacking
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loop_classes import descendants
-from idgraph.graphs.loops import Nests, Shadow, lacks
+from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.nest_order import order_nests
 from idgraph.graphs.numbering import key_text
 from idgraph.graphs.promotion import Promotion
@@ -301,7 +301,7 @@ class _Builder:
                 read = e.reads[k][t.axes.index(axis)]
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
-                same = same or (axis.extent == 1 and lacks(e, k, e.output.loop[j]) and self._runs_as(mine, out, j))
+                same = same or (axis.extent == 1 and self._runs_as(mine, out, j))
             elif j in mine.direct:  # one element at every step of the wide loop
                 same = self.graph.same(key(axis), own(theirs)) or self._runs_as(mine, out, j)
             else:

@@ -253,8 +253,9 @@ class Nests:
                     self.shadows[t] = mine
 
     def _beyond(self, t: Tensor, j: int) -> IterDomain | None:
-        """What loop ``j`` of the readers of ``t`` runs over where none of the axes that they read ``t`` at leads there,
-        and they agree. An operation that takes another term at each step is never repeated."""
+        """What loop ``j`` of the readers of ``t`` runs over, where they agree. An operation that takes another term at
+        each step is never repeated; and where readers may skip steps that lie outside of ``t``, its loop is padded
+        instead."""
         e = t.definition
         ordered = e is not None and (
             e.op in SCATTERS or (e.op in SCANS and t.loop[j] in descendants(scanned(e), t.domain.loop_exprs))
@@ -262,8 +263,10 @@ class Nests:
         targets = [self.shadows[use.output].loop[j] for use in t.uses]
         if ordered or is_one(targets[0].extent) or not all(same_extent(d.extent, targets[0].extent) for d in targets):
             return None
-        lacking = all(lacks(use, k, use.output.loop[j]) for use in t.uses for k in use.operands_of(t))
-        return targets[0] if lacking else None
+        whole = all(
+            lacks(use, k, use.output.loop[j]) or not _may_skip(use.output) for use in t.uses for k in use.operands_of(t)
+        )
+        return targets[0] if whole else None
 
     def _lengthen(self) -> None:
         """A shared loop runs as long as its readers' do: what it makes beside its own axis is padded or cut off.
@@ -488,6 +491,12 @@ def lacks(e: TensorExpr, k: int, loop: IterDomain) -> bool:
     read = (r.domain if isinstance(r, Mapped) else r.resolves if isinstance(r, Fixed) else None for r in e.reads[k])
     axes = [d for d in read if d is not None]
     return loop not in sources(axes, (*e.output.domain.exprs, *e.output.domain.loop_exprs))
+
+
+def _may_skip(t: Tensor) -> bool:
+    """Whether loops of ``t`` may visit what its operands have not: some of its axes are padded."""
+    resizes = (x for x in (*t.domain.exprs, *t.domain.loop_exprs) if isinstance(x, Resize))
+    return not all(is_true(side <= 0) for x in resizes for side in (x.left, x.right))
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:
