@@ -297,6 +297,8 @@ class _Builder:
         for j in range(self.nests.shared(t)):
             theirs = out.loop[j]
             axis = mine.loop[j]
+            if j in out.direct and not same_extent(mine.direct.get(j, axis).extent, out.direct[j].extent):
+                return j  # it runs more often than what it shares the loop with
             if j in mine.direct and axis in t.axes:
                 read = e.reads[k][t.axes.index(axis)]
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None

@@ -245,10 +245,7 @@ class Nests:
                 mine = self.shadows[t]
                 if j in mine.direct or not is_one(mine.loop[j].extent):
                     continue
-                own = mine.loop[j] is t.loop[j]
-                wide = [self.shadows[use.output].direct.get(j) for use in t.uses if own]
-                target = next((d for d in wide if d is not None), None) or self._beyond(t, j)
-                if target is not None:
+                if (target := self._beyond(t, j)) is not None:
                     mine.direct[j] = target
                     self.shadows[t] = mine
 
@@ -260,11 +257,14 @@ class Nests:
         ordered = e is not None and (
             e.op in SCATTERS or (e.op in SCANS and t.loop[j] in descendants(scanned(e), t.domain.loop_exprs))
         )
-        targets = [self.shadows[use.output].loop[j] for use in t.uses]
+        readers = [self.shadows[use.output] for use in t.uses]
+        targets = [reader.direct.get(j, reader.loop[j]) for reader in readers]
         if ordered or is_one(targets[0].extent) or not all(same_extent(d.extent, targets[0].extent) for d in targets):
             return None
         whole = all(
-            lacks(use, k, use.output.loop[j]) or not _may_skip(use.output) for use in t.uses for k in use.operands_of(t)
+            j in reader.direct or lacks(use, k, use.output.loop[j]) or not _may_skip(use.output)
+            for use, reader in zip(t.uses, readers, strict=True)
+            for k in use.operands_of(t)
         )
         return targets[0] if whole else None
 

@@ -87,9 +87,9 @@ def _with_bounds(s: Expr, value: Expr, values: Mapping[str, Expr], known: Mappin
     changed: dict[str, Expr] = {**values, s.name: value}
     for name, k in known.items():
         low, high, step, _ = k.symbol_bounds
-        bounds = [x.substitute(changed) if isinstance(x, Expr) else x for x in (low, high)]
-        if name not in changed and bounds != [low, high]:
-            changed[name] = symbol(name, *(int(x) if isinstance(x, Expr) and x.is_const else x for x in bounds), step)
+        least, most = (spelled(x, changed) for x in (low, high))
+        if name not in changed and (least != low or most != high):
+            changed[name] = symbol(name, least, most, step)
     return Equality(s.name, s, value, because, changed)
 
 

@@ -1,8 +1,8 @@
 """The loops of a tensor beside those of its readers: where inlining needs a loop of one element more, or less.
 
-A reader may loop over what the tensor lacks (a broadcast that it makes, an axis that only other operands have, a single
-element) outside of loops that are the tensor's. Sharing those takes the tensor into the loop around them: it gets one of
-one element there. And a loop of one element of its own, which the reader has not, moves inside.
+A reader may loop over what the tensor lacks (a broadcast that it makes, an axis that only other operands have, a
+single element) outside of loops that are the tensor's. Sharing those takes the tensor into the loop around them: it
+gets one of one element there. And a loop of one element of its own, which the reader has not, moves inside.
 """
 
 from __future__ import annotations

@@ -154,9 +154,9 @@ class Steps:
     def inline(self: L, position: int) -> L:
         """Compute at: the loop axes left of ``position`` are shared with every consumer's.
 
-        Where consumers loop over what the tensor lacks outside of loops that it has (a broadcast of theirs, an axis that
-        only other operands have), it gets loops of one element there, which the position then counts. A loop of one
-        element of its own that they have not moves inside.
+        Where consumers loop over what the tensor lacks outside of loops that it has (a broadcast of theirs, an axis
+        that only other operands have), it gets loops of one element there, which the position then counts. A loop of
+        one element of its own that they have not moves inside.
 
         Whether the consumers' loops agree is checked when indices are asked for, when all loops are known.
 

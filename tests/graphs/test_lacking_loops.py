@@ -150,6 +150,19 @@ def test_producers_follow_what_they_are_inlined_into() -> None:
     right(ig.parse(str(f)))
 
 
+def test_one_loop_runs_one_number_of_steps() -> None:
+    """A reader inlined into a wider loop runs it as often; another reader of what it reads does not."""
+    f = ig.Fusion("f")
+    t = ig.cos(f.input("x", shape=(1,)))
+    u = ig.flip(t, 0)
+    f.output(u + f.input("z", shape=(3, 3)), ig.sin(t))
+    t.inline_position = u.inline_position = 1
+    with pytest.raises(ig.ScheduleError, match="its loop 0"):
+        ig.emit(f, "python")
+    t.inline_position = 0
+    right(f)
+
+
 def test_readers_that_differ_are_refused_by_name() -> None:
     f = ig.Fusion("f")
     t = ig.exp(f.input("x", shape=(5,)))

@@ -62,7 +62,9 @@ class Program:
             if id(m.tensor) not in used:
                 self.fusion.output(m.tensor)
 
-    def _enter(self, t: ig.Tensor, shape: tuple[int, ...], reads: list[tuple[int, Callable[[Element], Iterable[Element]]]]) -> None:
+    def _enter(
+        self, t: ig.Tensor, shape: tuple[int, ...], reads: list[tuple[int, Callable[[Element], Iterable[Element]]]]
+    ) -> None:
         extents = tuple(int(d.extent) for d in t.loop)
         made = Made(t, shape, reads, {p: p for p in _elements(extents)}, [*extents])
         made.summed = len(extents) - len(shape)
@@ -99,9 +101,7 @@ class Program:
                 self._enter(ig.reshape(t, *out), out, [(k, lambda i: [(*i[:p], i[p] // w, i[p] % w, *i[p + 1 :])])])
             case "sum" if n > 1:
                 count, out = shape[at], (*shape[:at], *shape[at + 1 :])
-                self._enter(
-                    ig.sum(t, at), out, [(k, lambda i: [(*i[:at], c, *i[at:]) for c in range(count)])]
-                )
+                self._enter(ig.sum(t, at), out, [(k, lambda i: [(*i[:at], c, *i[at:]) for c in range(count)])])
             case "both" if len(self.made) > 1:
                 j = r.randrange(len(self.made))
                 if self.made[j].shape == shape:
@@ -267,23 +267,24 @@ def _judge_order(made: list[Made], readers: Mapping[int, list[int]]) -> None:
                     after.setdefault(find(n), set()).add(find(u))
         done: set[int] = set()
 
-        def visit(n: int, path: tuple[int, ...], after: dict[int, set[int]] = after, done: set[int] = done) -> None:
-            if n in path:
-                raise Refused(f"nests wait for each other at depth {depth}")
-            if n not in done:
-                for u in after.get(n, ()):
-                    visit(u, (*path, n))
-                done.add(n)
-
         for n in range(len(made)):
-            visit(find(n), ())
+            _visit(find(n), (), after, done)
+
+
+def _visit(n: int, path: tuple[int, ...], after: Mapping[int, set[int]], done: set[int]) -> None:
+    if n in path:
+        raise Refused("nests wait for each other")
+    if n not in done:
+        for u in after.get(n, ()):
+            _visit(u, (*path, n), after, done)
+        done.add(n)
 
 
 # the property ---------------------------------------------------------------------------------------------------------
 
 
 def outcome(seed: int) -> tuple[str, str]:
-    """"accepted", "confirmed" or "legal, refused", with what the refusal says."""
+    """ "accepted", "confirmed" or "legal, refused", with what the refusal says."""
     r = random.Random(seed)
     program = Program(r)
     _schedule(r, program)

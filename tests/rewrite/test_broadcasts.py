@@ -10,7 +10,8 @@ import idgraph as ig
 
 OF_ONE: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
     "add": lambda w: w + 1.0, "exp": ig.exp, "sigmoid": ig.sigmoid, "tanh": ig.tanh, "reciprocal": lambda w: 1.0 / w,
-    "rsqrt": ig.rsqrt, "silu": lambda w: w * ig.sigmoid(w), "relu": ig.relu, "abs": ig.abs, "log": ig.log, "erf": ig.erf,
+    "rsqrt": ig.rsqrt, "silu": lambda w: w * ig.sigmoid(w),
+    "relu": ig.relu, "abs": ig.abs, "log": ig.log, "erf": ig.erf,
     "compared": lambda w: ig.where(w > 0.5, w, 2.0), "cast": lambda w: ig.cast(ig.cast(w, "float16"), "float32"),
 }  # fmt: skip
 
