@@ -90,7 +90,7 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -
     """
     exprs = _loaded(fusion, needed(fusion), maps)
     tree = build_tree(exprs, maps)
-    allocator = Allocator(fusion, maps.loops, threads=threads)
+    allocator = Allocator(fusion, maps.loops, threads=threads, serial=not threads)
     ways = allocator.ways
     groups = launches(tree, ways, maps) if threads else [[node] for node in tree]
     how = Threads(threads, ways, launch_dims(groups, ways))
