@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs.forwarding import Forwards, lacking_axes, replay_extents
-from idgraph.graphs.loop_classes import LoopClasses, descendants, sources
+from idgraph.graphs.loop_classes import LoopClasses, descendants
 from idgraph.graphs.positions import check_positions
+from idgraph.graphs.wide_loops import OneAxis, lacks, may_skip, scanned
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -262,7 +263,7 @@ class Nests:
         if ordered or is_one(targets[0].extent) or not all(same_extent(d.extent, targets[0].extent) for d in targets):
             return None
         whole = all(
-            j in reader.direct or lacks(use, k, use.output.loop[j]) or not _may_skip(use.output)
+            j in reader.direct or lacks(use, k, use.output.loop[j]) or not may_skip(use.output)
             for use, reader in zip(t.uses, readers, strict=True)
             for k in use.operands_of(t)
         )
@@ -456,47 +457,6 @@ class Nests:
         made.exprs.append(replayed)
         for d in outs:
             d.definitions = (replayed,)
-
-
-class OneAxis:
-    """Axes that are one up to broadcasting: read at one coordinate, or resolved to each other."""
-
-    def __init__(self, fusion: Fusion) -> None:
-        self._parent: dict[IterDomain, IterDomain] = {}
-        for e in fusion.exprs:
-            for t, row in zip(e.inputs, e.reads, strict=True):
-                for axis, read in zip(t.axes, row, strict=True):
-                    if isinstance(read, Mapped):
-                        self._parent[self.of(axis)] = self.of(read.domain)
-                    elif isinstance(read, Fixed) and read.resolves is not None:
-                        self._parent[self.of(axis)] = self.of(read.resolves)
-
-    def of(self, d: IterDomain) -> IterDomain:
-        """The axis that stands for all that are one with ``d``."""
-        while self._parent.setdefault(d, d) is not d:
-            self._parent[d] = self._parent[self._parent[d]]
-            d = self._parent[d]
-        return d
-
-
-def scanned(e: TensorExpr) -> IterDomain:
-    """The axis of its output along which a scan runs."""
-    dim = e.attrs["dim"]
-    assert isinstance(dim, int)
-    return e.output.axes[dim % e.output.ndim]
-
-
-def lacks(e: TensorExpr, k: int, loop: IterDomain) -> bool:
-    """Whether none of the axes at which ``e`` reads operand ``k`` leads to a loop of its output."""
-    read = (r.domain if isinstance(r, Mapped) else r.resolves if isinstance(r, Fixed) else None for r in e.reads[k])
-    axes = [d for d in read if d is not None]
-    return loop not in sources(axes, (*e.output.domain.exprs, *e.output.domain.loop_exprs))
-
-
-def _may_skip(t: Tensor) -> bool:
-    """Whether loops of ``t`` may visit what its operands have not: some of its axes are padded."""
-    resizes = (x for x in (*t.domain.exprs, *t.domain.loop_exprs) if isinstance(x, Resize))
-    return not all(is_true(side <= 0) for x in resizes for side in (x.left, x.right))
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:

@@ -177,8 +177,8 @@ class Allocator:
     """Decides where the tensors of a fusion live, each when first asked for.
 
     ``loops`` are those of an expression. ``threads``: loops on blocks and threads run on them, so that each has private
-    memory of its own; where False they run one after another, as on the targets that have no threads (``serial``): there
-    is no block to share memory, so that what waits to be read by another nest lies in the memory of all.
+    memory of its own; where False they run one after another, as on the targets that have no threads (``serial``): no
+    block shares memory there, so that what waits to be read by another nest lies in the memory of all.
     """
 
     def __init__(
