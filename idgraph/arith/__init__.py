@@ -5,6 +5,7 @@ from idgraph.arith.dialects import affine_map, affine_set, tvm_index_map
 from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.enumerate import closure
 from idgraph.arith.expr_cost import cost, divmods
+from idgraph.arith.integer_roots import Root, integer_root
 from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, IndexSet, MapProof, MapVerdict, Missed, NotInvertible, Undecided
 from idgraph.arith.modular import divisible
@@ -71,6 +72,7 @@ __all__ = [
     "Proof",
     "Range",
     "RangeLike",
+    "Root",
     "Rule",
     "Step",
     "Tape",
@@ -93,6 +95,7 @@ __all__ = [
     "expensive",
     "fits",
     "from_sympy",
+    "integer_root",
     "integer_type",
     "interval",
     "is_true",

@@ -77,15 +77,27 @@ def shared_reads(
                 yield t, e, k
 
 
-def _merges_broadcasts(e: TensorExpr) -> bool:
-    """Whether a broadcast of the output of ``e``, or what is made of one, is merged with anything."""
-    wide = {d for d in e.output.logical if d.is_broadcast}
+def merges_lacking(e: TensorExpr) -> bool:
+    """Whether an axis of the output of ``e`` that is a broadcast or that some operand does not have, or what is made of
+    one, is merged with anything."""
+    wide = lacking_axes(e)
     for x in (*e.output.domain.exprs, *e.output.domain.loop_exprs) if wide else ():
         if any(d in wide for d in x.inputs):
             if isinstance(x, Merge):
                 return True
             wide.update(x.outputs)
     return False
+
+
+def lacking_axes(e: TensorExpr) -> set[IterDomain]:
+    """The axes of the output of ``e`` that are broadcasts, or at which some operand is not read."""
+    logical = e.output.logical
+    found = {d for d in logical if d.is_broadcast}
+    for t, row in zip(e.inputs, e.reads, strict=True):
+        if t.ndim < len(logical):
+            read = {r.domain if isinstance(r, Mapped) else r.resolves if isinstance(r, Fixed) else None for r in row}
+            found.update(d for d in logical if d not in read)
+    return found
 
 
 def feeding(t: Tensor, count: int) -> set[IterDomain]:
@@ -124,7 +136,7 @@ class Forwards:
         rules: list[_Rule] = [(self._to_producer, read) for read in reversed(reads)]
         rules += [(self._to_reader, read) for read in reads]
         with suppress(ArithError):  # a symbolic extent that is a multiple of itself has outgrown all numbers
-            self._seeds = {r for r in reads if _merges_broadcasts(r[1]) and self._way(*r).lacks}
+            self._seeds = {r for r in reads if merges_lacking(r[1]) and self._way(*r).lacks}
             most = len(reads) + 2  # each round settles one tensor more, at the least
             if not self._seeds or self._settled(rules, most):
                 return
@@ -352,12 +364,10 @@ class _Way:
                     self._enter(d, axis)
                 case _:
                     pass
-        # Broadcasts made by the operation itself, and what is made of them: neither read by any operand, nor on the
-        # way from or to what is read.
+        # Axes at which the operand is not read, and what is made of them: broadcasts made by the operation itself, and
+        # axes that only other operands have; nor are they on the way from or to what is read.
         others = {d for x in domain.exprs for d in (*x.inputs, *x.outputs)}
-        for row in e.reads:
-            others.update(read.domain for read in row if isinstance(read, Mapped))
-        self._fresh = {d for d in e.output.logical if d.is_broadcast and d not in self.known and d not in others}
+        self._fresh = {d for d in e.output.logical if d not in self.known and d not in others}
         for x in (*domain.exprs, *domain.loop_exprs):  # also a reshape's steps
             self._take(x)
 
@@ -384,7 +394,7 @@ class _Way:
             self._fresh.update(x.outputs)
         elif have and isinstance(x, Merge) and x.out in self._shared:
             lacking = x.inner if have[0] is x.outer else x.outer
-            if lacking in self._fresh and not have[0].is_broadcast:  # permissive keeps two merged broadcasts apart
+            if lacking in self._fresh:
                 axis = self.known[have[0]]
                 self.steps.append(_Step(axis, lacking, have[0] is x.outer, lacking in self._padded))
                 self._enter(x.out, axis)

@@ -16,6 +16,7 @@ from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, 
 from idgraph.graphs.alike import described, one_of_each, twins
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
+from idgraph.graphs.forwarding import merges_lacking
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loop_classes import descendants
 from idgraph.graphs.loops import Nests, Shadow
@@ -26,9 +27,10 @@ from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.same_loop import Meetings, Met
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
+from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import Parallel, is_one
 from idgraph.ir.indexing import is_int
+from idgraph.ir.pointwise import same_extent
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
 SharedLoop = tuple[Tensor, TensorExpr, int]
@@ -295,15 +297,26 @@ class _Builder:
         for j in range(self.nests.shared(t)):
             theirs = out.loop[j]
             axis = mine.loop[j]
+            if j in out.direct and not same_extent(mine.direct.get(j, axis).extent, out.direct[j].extent):
+                return j  # it runs more often than what it shares the loop with
             if j in mine.direct and axis in t.axes:
                 read = e.reads[k][t.axes.index(axis)]
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
+                same = same or (axis.extent == 1 and self._runs_as(mine, out, j))
+            elif j in mine.direct:  # one element at every step of the wide loop
+                same = self.graph.same(key(axis), own(theirs)) or self._runs_as(mine, out, j)
             else:
                 same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j)
             if not same:
                 return j
+            if j in mine.direct or (mine.lacking and axis is not t.loop[j]):  # no merge or broadcast says so by itself
+                self._proved[t, e, j] = None
         return None
+
+    def _runs_as(self, mine: Shadow, theirs: Shadow, j: int) -> bool:
+        """Whether a wide loop has the length of the reader's."""
+        return same_extent(mine.direct[j].extent, theirs.direct.get(j, theirs.loop[j]).extent)
 
     def _share(self, e: TensorExpr, k: int) -> None:
         t, key = e.inputs[k], key_of(e, k)
@@ -396,13 +409,8 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
     """For each of ``tensors`` how many leading loops are those of its readers, by what each reads alone: it cannot be
     inlined further. No limit is told for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
-    for e in fusion.exprs:
-        wide = {d for d in e.output.logical if d.kind == "broadcast"}
-        for x in e.output.domain.loop_exprs if wide else ():
-            if any(d in wide for d in x.inputs):
-                if isinstance(x, Merge):
-                    return found  # any tensor's loops may have to run over what it lacks
-                wide.update(x.outputs)
+    if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
+        return found  # any tensor's loops may have to run over what it lacks
     plain = {t for t in found if _is_plain(t)}
     if not plain:
         return found

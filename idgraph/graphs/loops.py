@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError
-from idgraph.graphs.forwarding import Forwards, replay_extents
+from idgraph.graphs.forwarding import Forwards, lacking_axes, replay_extents
 from idgraph.graphs.loop_classes import LoopClasses, descendants
 from idgraph.graphs.positions import check_positions
+from idgraph.graphs.wide_loops import OneAxis, lacks, may_skip, scanned
 from idgraph.ir import (
+    SCANS,
     SCATTERS,
     AxisRead,
     DomainExpr,
@@ -106,11 +108,11 @@ class Nests:
         self._fed = self._classes.fed(self._targets(open_), open_)
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
-        if any(self.shared(t) and any(d.is_broadcast for e in t.uses for d in e.output.logical) for t in self.tensors):
+        if any(self.shared(t) and any(lacking_axes(e) for e in t.uses) for t in self.tensors):
             self._forwards = Forwards(self.exprs, self.shared, self._standing)
             self._fresh = 0
             self.shadows = self._all_shadows()
-        if any(s.direct for s in self.shadows.values()):
+        if any(is_one(d.extent) for t in self.tensors for d in t.loop[: self.shared(t)]):
             self._narrow()
         self._lengthen()
 
@@ -236,17 +238,36 @@ class Nests:
                 )
 
     def _narrow(self) -> None:
-        """A loop over one element of something longer, in a loop that a reader's broadcast widens: it stays at 0."""
+        """A loop over one element, in a loop that a reader's broadcast widens, or that runs over what the reader has
+        and the tensor lacks: it stays at 0, and every step of the wide loop computes the same."""
         for e in reversed(self.exprs):
             t = e.output
             for j in range(self.shared(t)):
                 mine = self.shadows[t]
-                if j in mine.direct or mine.loop[j] is not t.loop[j] or not is_one(t.loop[j].extent):
+                if j in mine.direct or not is_one(mine.loop[j].extent):
                     continue
-                wide = (self.shadows[use.output].direct.get(j) for use in t.uses)
-                if (target := next((d for d in wide if d is not None), None)) is not None:
+                if (target := self._beyond(t, j)) is not None:
                     mine.direct[j] = target
                     self.shadows[t] = mine
+
+    def _beyond(self, t: Tensor, j: int) -> IterDomain | None:
+        """What loop ``j`` of the readers of ``t`` runs over, where they agree. An operation that takes another term at
+        each step is never repeated; and where readers may skip steps that lie outside of ``t``, its loop is padded
+        instead."""
+        e = t.definition
+        ordered = e is not None and (
+            e.op in SCATTERS or (e.op in SCANS and t.loop[j] in descendants(scanned(e), t.domain.loop_exprs))
+        )
+        readers = [self.shadows[use.output] for use in t.uses]
+        targets = [reader.direct.get(j, reader.loop[j]) for reader in readers]
+        if ordered or is_one(targets[0].extent) or not all(same_extent(d.extent, targets[0].extent) for d in targets):
+            return None
+        whole = all(
+            j in reader.direct or lacks(use, k, use.output.loop[j]) or not may_skip(use.output)
+            for use, reader in zip(t.uses, readers, strict=True)
+            for k in use.operands_of(t)
+        )
+        return targets[0] if whole else None
 
     def _lengthen(self) -> None:
         """A shared loop runs as long as its readers' do: what it makes beside its own axis is padded or cut off.
@@ -436,27 +457,6 @@ class Nests:
         made.exprs.append(replayed)
         for d in outs:
             d.definitions = (replayed,)
-
-
-class OneAxis:
-    """Axes that are one up to broadcasting: read at one coordinate, or resolved to each other."""
-
-    def __init__(self, fusion: Fusion) -> None:
-        self._parent: dict[IterDomain, IterDomain] = {}
-        for e in fusion.exprs:
-            for t, row in zip(e.inputs, e.reads, strict=True):
-                for axis, read in zip(t.axes, row, strict=True):
-                    if isinstance(read, Mapped):
-                        self._parent[self.of(axis)] = self.of(read.domain)
-                    elif isinstance(read, Fixed) and read.resolves is not None:
-                        self._parent[self.of(axis)] = self.of(read.resolves)
-
-    def of(self, d: IterDomain) -> IterDomain:
-        """The axis that stands for all that are one with ``d``."""
-        while self._parent.setdefault(d, d) is not d:
-            self._parent[d] = self._parent[self._parent[d]]
-            d = self._parent[d]
-        return d
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:

@@ -177,11 +177,14 @@ class Allocator:
     """Decides where the tensors of a fusion live, each when first asked for.
 
     ``loops`` are those of an expression. ``threads``: loops on blocks and threads run on them, so that each has private
-    memory of its own; where False they run one after another, as on the targets that have no threads.
+    memory of its own; where False they run one after another, as on the targets that have no threads (``serial``): no
+    block shares memory there, so that what waits to be read by another nest lies in the memory of all.
     """
 
-    def __init__(self, fusion: Fusion, loops: Callable[[TensorExpr], Sequence[Way]], *, threads: bool) -> None:
-        self.fusion, self.threads = fusion, threads
+    def __init__(
+        self, fusion: Fusion, loops: Callable[[TensorExpr], Sequence[Way]], *, threads: bool, serial: bool = False
+    ) -> None:
+        self.fusion, self.threads, self._serial = fusion, threads, serial
         self._loops = loops
         live = needed(fusion)
         self.live = frozenset(live)
@@ -209,6 +212,8 @@ class Allocator:
             memory = _whole(t, to, "output" if to in self._outputs else "global")
         elif in_memory(t, self._outputs, self.live):
             memory = _whole(t, t, "output" if t in self._outputs else "global")
+        if k == 0 and t.memory == "shared" and self._serial:
+            return Storage(t, _whole(t, t, "output" if t in self._outputs else "global"))
         waits = k == 0 and t.memory in ("shared", "local") and live_uses(t, self.live)  # to be inlined yet
         if (k == 0 and not waits) or t.memory == "global":
             return Storage(t, memory)

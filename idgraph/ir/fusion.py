@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol, symbol_text
@@ -30,6 +30,7 @@ from idgraph.ir.choices import NO_CHOICES, NO_RULES, Choices, Memory
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
+from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped, from_the_front, plain_text, read_along
 from idgraph.ir.foreign import Foreign
 from idgraph.ir.guards import Member, Restorable, Restore
@@ -45,6 +46,7 @@ from idgraph.ir.step import MANY, NO_NAMES, Flat, Step, only_first, only_last, s
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
+V = TypeVar("V")
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
 
@@ -430,6 +432,7 @@ class Fusion(Restorable, ShownFusion):
         self._outputs: list[Tensor] = []
         self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
         self._symbols: dict[str, Expr] = {}
+        self._equalities: list[Equality] = []
         self._input_lines: dict[str, SourceLine | None] = {}
         self._domains = 0
         self._made = 0
@@ -474,8 +477,41 @@ class Fusion(Restorable, ShownFusion):
 
     @property
     def symbols(self) -> dict[str, Expr]:
-        """Symbols of extents by name."""
-        return dict(self._symbols)
+        """Symbols of extents by name; without those that an operation has made equal to others, see `equalities`."""
+        known = dict(self._symbols)
+        for found in self._equalities:
+            known.pop(found.name, None)
+        return known
+
+    @property
+    def equalities(self) -> tuple[Equality, ...]:
+        """Symbols that are equal to another, or to a number, since an elementwise operation takes both.
+
+        >>> f = Fusion("f")
+        >>> n, m = f.symbol("n", min=1), f.symbol("m", min=2, max=9)
+        >>> y = f.input("x", shape=(n,)) + f.input("z", shape=(m,))
+        >>> [str(found) for found in f.equalities], y.shape, f["z"].shape, f.symbols["n"].range
+        (['m = n: axis 0 of z meets axis 0 of x at <doctest ...>:1'], (n,), (n,), Range(lo=2, hi=9))
+        """
+        return tuple(self._equalities)
+
+    def equate(self, a: Expr, b: Expr, because: str) -> bool:
+        """Let two sizes be one from now on; False where no symbol of theirs follows, or they never are equal."""
+        found = equal_sizes(a, b, self.symbols, because)
+        if found is None:
+            return False
+        symbols = {**self._symbols, **{n: v for n, v in found.values.items() if n != found.name}}
+        before = ((self, "_symbols", self._symbols), *respell(self.tensors, self.exprs, found.values))
+        self._symbols = symbols
+        self._equalities.append(replace(found, before=before))
+        self.touch()
+        return True
+
+    def in_symbols(self, value: V) -> V:
+        """A size, or an attribute, in the symbols that stand for others."""
+        for found in self._equalities:
+            value = spelled(value, found.values)
+        return value
 
     def __getitem__(self, name: str) -> Tensor:
         found = self._tensors.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -528,6 +564,8 @@ class Fusion(Restorable, ShownFusion):
             raise OperationError(f"symbol {name}: no multiple of {multiple_of} from {min} to {max}", where=user_line())
         made = symbol(name, min, max, multiple_of)
         known = self._symbols.get(name)
+        if known is not None and any(name in found.values for found in self._equalities):
+            return self.in_symbols(known)
         if known is not None and known != made:
             raise OperationError(f"symbol {name} is already defined with another range", where=user_line())
         self._symbols[name] = made
@@ -562,9 +600,9 @@ class Fusion(Restorable, ShownFusion):
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
             raise OperationError(f"input {name}: alignment {alignment!r} is not a power of two (bytes)", where=where)
-        start = attr(offset)
+        start = self.in_symbols(attr(offset))
         if strides is not None:
-            strides = [attr(n) for n in listed(strides, f"{name}: strides")]
+            strides = [self.in_symbols(attr(n)) for n in listed(strides, f"{name}: strides")]
         if contiguity is not None:
             contiguity = flags(contiguity, len(extents), f"{name}: contiguity")
         check_symbols(f"input {name}", (start, tuple(strides or ())), self._symbols, self.name)
@@ -759,6 +797,11 @@ class Fusion(Restorable, ShownFusion):
                 f"{op} cannot take these operands: {short_repr(failure, 200)}", where=line
             ) from failure
 
+    @property
+    def line(self) -> SourceLine | None:
+        """The user's line that builds an operation now."""
+        return self._forced_line or user_line()
+
     @contextmanager
     def at_line(self, line: SourceLine | None) -> Generator[None, None, None]:
         """Operations built inside say they were written at ``line`` (for front ends)."""
@@ -878,7 +921,7 @@ class Fusion(Restorable, ShownFusion):
         self.version += 1
 
     def _extent(self, name: str, axis: int, extent: object) -> Expr:
-        extent = plain(extent)
+        extent = self.in_symbols(plain(extent))
         if is_int(extent) and extent >= 0:
             return as_expr(extent)
         if isinstance(extent, Expr) and is_true(extent >= 0):
@@ -914,10 +957,11 @@ class Fusion(Restorable, ShownFusion):
     def mark(self) -> Mark:
         """The present state, for `undo` and `restore`."""
         counts = (len(self._exprs), len(self._tensors), len(self._inputs), len(self._outputs), len(self._symbols))
-        return Mark(counts, self._made, self._domains)
+        return Mark(counts, self._made, self._domains, len(self._equalities))
 
     def undo(self, mark: Mark) -> None:
         """Take back every operation added since ``mark``; names go on from there."""
+        self._forget_equalities(mark)
         self.remove(list(reversed(self._exprs[mark.counts[0] :])))
         self._made, self._domains = mark.made, mark.domains
 
@@ -928,6 +972,7 @@ class Fusion(Restorable, ShownFusion):
         """
         exprs, tensors, inputs, outputs, symbols = mark.counts
         self._in_order()
+        self._forget_equalities(mark)
         self._made, self._domains = mark.made, mark.domains
         del self._exprs[exprs:], self._inputs[inputs:], self._outputs[outputs:]
         for name in list(self._tensors)[tensors:]:
@@ -939,6 +984,10 @@ class Fusion(Restorable, ShownFusion):
         for t in self._tensors.values():
             t.read_by([e for e in t.readers() if e in known])
         self.touch()
+
+    def _forget_equalities(self, mark: Mark) -> None:
+        while len(self._equalities) > mark.equalities:
+            put_back(self._equalities.pop().before)
 
     def remove(self, exprs: Sequence[TensorExpr]) -> None:
         """Take operations away whose outputs nobody else reads."""

@@ -43,6 +43,7 @@ from idgraph.ir.gaps import checked_strides
 from idgraph.ir.indexing import is_int
 from idgraph.ir.places import axis_place, related
 from idgraph.ir.protocols import TensorLike
+from idgraph.ir.reader_loops import LoopPlan, inserted, loop_plan
 from idgraph.ir.step import NO_NAMES
 from idgraph.ir.verify import check_symbols
 
@@ -63,6 +64,7 @@ def _amount(tensor: TensorLike, value: object, step: str) -> Expr:
     if isinstance(value, Expr) and not value.is_condition:
         if value.is_const:  # as of a step that is replayed
             return value
+        value = tensor.fusion.in_symbols(value)
         check_symbols(f"{step} of tensor {tensor.name}", (value,), tensor.fusion.symbols, tensor.fusion.name)
         return value
     if not is_int(value):
@@ -361,8 +363,9 @@ def parallelize_like(tensor: TensorLike, at: int, known: IterDomain) -> None:
     log_step(tensor, "parallelize", at, known.parallel)
 
 
-def inline(tensor: TensorLike, position: int, *, past: bool = False) -> None:
-    """See `Tensor.inline`; ``past`` allows readers with fewer loops, which came or changed since a step was taken."""
+def inline(tensor: TensorLike, position: int, *, past: bool = False, beside: bool = False) -> None:
+    """See `Tensor.inline`, which gives the tensor loops ``beside`` those of its readers; ``past`` allows readers with
+    fewer loops, which came or changed since a step was taken."""
     count = len(tensor.loop)
     if not is_int(position) or not -count - 1 <= position <= count:
         raise ScheduleError(
@@ -385,7 +388,8 @@ def inline(tensor: TensorLike, position: int, *, past: bool = False) -> None:
                 because=["a consumer needs the finished reduction, so it cannot stand inside the reducing loop"],
                 hint=f"reorder {d.name} to the right, or inline at most at {tensor.loop.index(d)}",
             )
-    for use in tensor.uses:
+    plan = loop_plan(tensor, at) if at and beside else None
+    for use in tensor.uses if plan is None else ():
         consumer = use.output
         if len(consumer.loop) < at and not past:
             raise ScheduleError(
@@ -395,8 +399,27 @@ def inline(tensor: TensorLike, position: int, *, past: bool = False) -> None:
                 because=[f"{use!r}" + (f" at {use.source_line}" if use.source_line else "")],
                 hint=f"inline at most at {len(consumer.loop)}, or schedule {consumer.name} first",
             )
+    if plan is not None:
+        at = _take_loops(tensor, plan)
     tensor.inline_position = at
     log_step(tensor, "inline", at)
+    if plan is not None and tensor.definition is not None:
+        for p in dict.fromkeys(tensor.definition.inputs):
+            if p.inline_position:  # what it shares with the loops as they are now
+                inline(p, p.inline_position, beside=True)
+
+
+def _take_loops(tensor: TensorLike, plan: LoopPlan) -> int:
+    """Give a tensor the loops of one element that it needs in those of its readers; returns how many it shares."""
+    splits, order = inserted(plan, len(tensor.loop))
+    for at in splits:
+        way = tensor.loop[at].parallel
+        split(tensor, at, 1, inner=False)
+        if way != "serial":
+            parallelize(tensor, at + 1, way)
+    if list(order) != sorted(order):
+        reorder(tensor, order)
+    return len(plan.shared)
 
 
 def reachable(start: Iterable[IterDomain], exprs: Sequence[DomainExpr]) -> set[IterDomain]:

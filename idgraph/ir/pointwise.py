@@ -49,6 +49,8 @@ def broadcast_axes(fusion: Fusion, tensors: Sequence[Tensor]) -> tuple[IterDomai
                 chosen = (t, at, d)
             elif not same_extent(chosen[2].extent, d.extent):
                 first, first_at, first_d = chosen
+                if fusion.equate(first_d.extent, d.extent, _meeting(fusion, t, at, first, first_at)):
+                    continue
                 raise OperationError(
                     f"axis {at} of {t.name} has extent {d.extent}, axis {first_at} of {first.name} has "
                     f"{first_d.extent}: they are not the same axis and neither is a broadcast",
@@ -57,6 +59,12 @@ def broadcast_axes(fusion: Fusion, tensors: Sequence[Tensor]) -> tuple[IterDomai
                 )
         axes.append(fusion.new_domain(chosen[2].extent if chosen else 1, None))
     return tuple(axes)
+
+
+def _meeting(fusion: Fusion, t: Tensor, at: int, other: Tensor, other_at: int) -> str:
+    line = fusion.line
+    where = f" at {line.file}:{line.line}" if line is not None else ""
+    return f"axis {at} of {t.name} meets axis {other_at} of {other.name}{where}"
 
 
 def read_of(axis: IterDomain, to: IterDomain) -> AxisRead:

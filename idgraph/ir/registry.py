@@ -13,6 +13,7 @@ from idgraph.ir.verify import AxisError
 
 T = TypeVar("T")
 F = TypeVar("F")
+V = TypeVar("V")
 
 
 class Builds(Protocol[T]):
@@ -20,6 +21,10 @@ class Builds(Protocol[T]):
 
     def check_args(self, op: str, args: Sequence[object]) -> None:
         """See `Fusion.check_args`."""
+        ...
+
+    def in_symbols(self, value: V, /) -> V:
+        """See `Fusion.in_symbols`."""
         ...
 
     def building(self, op: str, build: Callable[[], T]) -> T:
@@ -66,8 +71,9 @@ def apply(
     if builder is None:
         raise OperationError(f"unknown operation {op!r}", hint=f"one of {', '.join(primitives())}")
     fusion.check_args(op, args)
+    args, given = fusion.in_symbols(tuple(args)), fusion.in_symbols(dict(attrs or {}))
     try:
-        return fusion.building(op, lambda: builder(fusion, tuple(args), dict(attrs or {}), name))
+        return fusion.building(op, lambda: builder(fusion, args, given, name))
     except AxisError as error:
         tensors: dict[Any, None] = dict.fromkeys(a for a in args if not isinstance(a, (int, float, Expr)))
         named = [f"{a.name} of shape {a.shape}" for a in tensors]

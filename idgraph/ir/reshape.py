@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Split, is_one
 from idgraph.ir.dtypes import Scalar
@@ -38,7 +39,9 @@ def wanted_shape(fusion: Fusion, x: Tensor, shape: Sequence[Expr]) -> tuple[Expr
             raise OperationError(f"-1 is ambiguous beside an extent of 0 ({x.name} has shape {shape_text(x)})")
         inferred = simplify(total // rest)
         if not same_extent(inferred * rest, total):
-            raise OperationError(f"{x.name} has {total} elements, not a multiple of {rest}")
+            raise OperationError(
+                f"{x.name} has {total} elements, not a multiple of {rest}", hint=_divisible_hint(total, rest)
+            )
         known.insert(free[0], inferred)
     elif not same_extent(product(known), total):
         raise OperationError(
@@ -47,6 +50,22 @@ def wanted_shape(fusion: Fusion, x: Tensor, shape: Sequence[Expr]) -> tuple[Expr
             hint="a reshape keeps the number of elements; -1 infers one extent",
         )
     return tuple(known)
+
+
+_MOST_TRIED = 4096  # divisors of an extent that are tried for a hint
+
+
+def _divisible_hint(total: Expr, rest: Expr) -> str:
+    """The declaration of a symbol that makes ``rest`` divide ``total``, where one does."""
+    if not rest.is_const or not 0 < int(rest) <= _MOST_TRIED:
+        return ""
+    for s in sorted(total.symbols, key=str):
+        low, high, step, _ = s.symbol_bounds
+        for count in (lcm(step, d) for d in range(2, int(rest) + 1) if int(rest) % d == 0):
+            declared = total.substitute({s: symbol(s.name, low, high, count)})
+            if is_true((declared % rest).eq(0)):
+                return f'declare it so: {s} = f.symbol("{s}", ..., multiple_of={count})'
+    return ""
 
 
 def _sample(extents: Sequence[Expr], values: Mapping[str, int]) -> list[int]:

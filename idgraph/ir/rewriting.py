@@ -11,11 +11,13 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The numbers of operations, tensors, inputs, outputs and symbols, and the numbers of the next ones."""
+    """The numbers of operations, tensors, inputs, outputs and symbols, the numbers of the next ones, and of equalities
+    of symbols."""
 
     counts: tuple[int, int, int, int, int]
     made: int
     domains: int
+    equalities: int = 0
 
 
 def with_front(rest: Sequence[K], front: Mapping[K, Sequence[K]]) -> list[K]:

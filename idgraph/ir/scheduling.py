@@ -154,6 +154,10 @@ class Steps:
     def inline(self: L, position: int) -> L:
         """Compute at: the loop axes left of ``position`` are shared with every consumer's.
 
+        Where consumers loop over what the tensor lacks outside of loops that it has (a broadcast of theirs, an axis
+        that only other operands have), it gets loops of one element there, which the position then counts. A loop of
+        one element of its own that they have not moves inside.
+
         Whether the consumers' loops agree is checked when indices are asked for, when all loops are known.
 
         >>> import idgraph as ig
@@ -177,7 +181,7 @@ class Steps:
           for i1 < 6:
             t2 = mul(t1, 2.0)
         """
-        loop_steps.inline(self, position)
+        loop_steps.inline(self, position, beside=True)
         return self
 
     @arguments(ScheduleError, keep=stepping)

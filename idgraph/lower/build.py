@@ -90,11 +90,11 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -
     """
     exprs = _loaded(fusion, needed(fusion), maps)
     tree = build_tree(exprs, maps)
-    allocator = Allocator(fusion, maps.loops, threads=threads)
+    allocator = Allocator(fusion, maps.loops, threads=threads, serial=not threads)
     ways = allocator.ways
     groups = launches(tree, ways, maps) if threads else [[node] for node in tree]
     how = Threads(threads, ways, launch_dims(groups, ways))
-    stored = homes(exprs, allocator, how)
+    stored = homes(exprs, allocator, how, [exprs_of(group) for group in groups])
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _Builder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []

@@ -91,16 +91,22 @@ def private_buffer(name: str, dtype: DType, of: Allocated, threads: Threads) -> 
     return Buffer(name, title, dtype, of.size, "global" if of.place == "global" else "private")
 
 
-def homes(exprs: Sequence[TensorExpr], allocator: Allocator, threads: Threads) -> Mapping[Tensor, Home]:
-    """Storage of every tensor that ``exprs`` read or write."""
+def homes(
+    exprs: Sequence[TensorExpr],
+    allocator: Allocator,
+    threads: Threads,
+    kernels: Sequence[Sequence[TensorExpr]] = (),
+) -> Mapping[Tensor, Home]:
+    """Storage of every tensor that ``exprs`` read or write, in these ``kernels``, by default one for each."""
     fusion = allocator.fusion
     made: dict[Tensor, Home] = {}
     numbers = {t: n for n, t in enumerate(fusion.tensors)}
     live = frozenset(exprs)
+    kernel = {e: n for n, inside in enumerate(kernels) for e in inside}
     used = {t for e in exprs for t in e.outputs} | set(fusion.inputs) | set(fusion.outputs)
     for t in sorted(used, key=lambda t: numbers[t]):
         if t.definition is not None:
-            _check_memory(t, live_uses(t, live))
+            _check_memory(t, live_uses(t, live), kernel, threads)
         storage = allocator.storage(t)
         memory, array = storage.memory, None
         value = Local(f"t{numbers[t]}", t.dtype)
@@ -129,15 +135,23 @@ def _array(number: int, of: Allocated, threads: Threads) -> Buffer:
     return buffer
 
 
-def _check_memory(t: Tensor, uses: Sequence[TensorExpr]) -> None:
-    """Local and shared memory end with the kernel: a reader must stand in the loops of the writer."""
-    if t.memory in ("local", "shared") and t.inline_position == 0 and uses:
-        made, use = t.definition, uses[0]
+def _check_memory(t: Tensor, uses: Sequence[TensorExpr], kernel: Mapping[TensorExpr, int], threads: Threads) -> None:
+    """Local and shared memory end with the kernel: a reader must stand in the loops of the writer, or, of what the
+    threads of a block share, behind them in the kernel."""
+    made = t.definition
+    if t.inline_position or made is None or t.memory not in ("local", "shared"):
+        return
+    if t.memory == "shared" and not threads.used:
+        return
+    apart = [u for u in uses if t.memory == "local" or made not in kernel or kernel.get(u) != kernel[made]]
+    if apart:
+        use = apart[0]
         raise ScheduleError(
             f"{t.name} asks for {t.memory} memory, but is read in another kernel than it is written in",
             where=t.source_line,
             because=[f"written: {made!r}{line_of(made)}", f"read: {use!r}{line_of(use)}"],
-            hint=f"inline {t.name} (its readers then run in the loops that write it), or leave it in global memory",
+            hint=f"inline {t.name} (its readers then run in the loops that write it), run both on the threads of one "
+            "block, without loops on blocks, or leave it in global memory",
         )
 
 

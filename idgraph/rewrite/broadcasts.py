@@ -15,7 +15,6 @@ from idgraph.ir.pointwise import aligned_reads
 from idgraph.ir.registry import apply
 from idgraph.rewrite.replacing import rewrite
 
-CHEAP: Final = frozenset({"cast", "copy", "neg", "add", "sub", "mul"})  # with numbers: cheaper than a load
 SCALARS: Final = 8  # operations on one element that each reader may do again
 
 
@@ -103,15 +102,24 @@ def wide_views(t: Tensor) -> list[Tensor]:
 
 
 def _is_cheap(t: Tensor) -> bool:
-    """True of a tensor made by cheap operations with numbers on each element of an input, and not asked for itself."""
-    e = t.definition
-    if e is None or e.op not in CHEAP or len(e.inputs) != 1 or t.fusion.is_output(t) or not t.ndim:
+    """True of what at most `SCALARS` operations, each on one element, compute of inputs of its own axes, and that is
+    not asked for itself: computing it again costs less than a kernel of its own and a load."""
+    if t.definition is None or t.definition.op == "unsqueeze" or t.fusion.is_output(t) or not t.ndim:
         return False
-    (source,) = e.inputs
-    if not all(isinstance(r, Mapped) for r in e.reads[0]) or t.domain.exprs:
-        return False
-    made = source.definition
-    return made is None or made.op == "unsqueeze" or not made.inputs or _is_cheap(source)
+    seen: set[Tensor] = set()
+    work = [t]
+    while work:
+        u = work.pop()
+        e = u.definition
+        if u in seen or (u is not t and (e is None or e.op == "unsqueeze" or not e.inputs)):
+            continue
+        seen.add(u)
+        if e is None or e.op not in POINTWISE or not e.inputs or len(seen) > SCALARS or u.domain.exprs:
+            return False
+        if not all(isinstance(r, Mapped) for row in e.reads for r in row) or any(x.ndim < t.ndim for x in e.inputs):
+            return False
+        work += e.inputs
+    return True
 
 
 def _exchanged(e: TensorExpr) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, symbol
+from idgraph.arith import Expr, as_expr, integer_root, symbol
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.index import address_of, buffer_size, strides
@@ -99,12 +99,20 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
         for d, n in zip(t.axes, g.shape, strict=True):
             if d.extent.op == "sym":
                 env.setdefault(d.extent.name, n)
+    _solve(fusion, given, env)
     unknown = [s for s in fusion.symbols if s not in env]
     if unknown:
         raise EmitError(
             f"symbol {unknown[0]} follows from no input's shape",
+            because=[
+                f"axis {p} of {t.name} has {d.extent} elements, as other values of its symbols may give too"
+                for t in fusion.inputs
+                for p, d in enumerate(t.axes)
+                if unknown[0] in d.extent.names
+            ],
             hint=f"run(..., symbols={{{unknown[0]!r}: ...}})",
         )
+    _check_equal(fusion, symbols, env)
     for s, e in fusion.symbols.items():
         _check_symbol(s, e, env)
     for t in fusion.inputs:
@@ -113,20 +121,62 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
             wanted = int(d.extent.evaluate(env))
             if wanted != n:
                 how = "" if d.extent.is_const else f" = {d.extent}"
-                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}")
+                equal = [str(x) for x in fusion.equalities if d.extent.is_const or x.value.names & d.extent.names]
+                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}", equal)
     return env
+
+
+def _check_equal(fusion: Fusion, symbols: Mapping[str, Any] | None, env: Env) -> None:
+    """Values of the symbols that an operation made equal to others, in their declared bounds."""
+    for found in fusion.equalities:
+        env[found.name] = value = int(fusion.in_symbols(found.value).evaluate(env))
+        given = (symbols or {}).get(found.name, value)
+        if given != value:
+            raise EmitError(
+                f"symbol {found.name} = {given}, and {found.value} is {value}: they are equal",
+                because=[str(found)],
+                hint=f"leave {found.name} out, or give both one value",
+            )
+    for found in fusion.equalities:
+        _check_symbol(found.name, found.symbol, env)
+
+
+def _solve(fusion: Fusion, given: Mapping[str, Given], env: Env) -> None:
+    """Values of the symbols of larger extents, ``n*4`` or ``n + 1``: where one is open, and one value fits."""
+    open_ = [
+        (t, p, d.extent, n)
+        for t in fusion.inputs
+        for p, (d, n) in enumerate(zip(t.axes, given[t.name].shape, strict=True))
+        if not d.extent.names <= env.keys()
+    ]
+    moved = True
+    while moved:
+        moved = False
+        for t, p, extent, n in open_:
+            left = [s for s in extent.symbols if s.name not in env]
+            if len(left) != 1 or left[0].name not in fusion.symbols:
+                continue
+            known = {s: as_expr(env[s.name]) for s in extent.symbols if s.name in env}
+            root = integer_root(extent.substitute(known), left[0], n)
+            if root.value is not None:
+                env[left[0].name] = root.value
+                moved = True
+            elif root.known and not root.several:
+                raise _misfit(t, given[t.name], f"axis {p} has {n} elements, and {extent} is {n} for no {left[0]}")
 
 
 def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     env: Env = {}
     for name, value in (symbols or {}).items():
-        if name not in fusion.symbols:
+        equal = any(found.name == name for found in fusion.equalities)
+        if name not in fusion.symbols and not equal:
             raise EmitError(
                 f"{name!r} is not a symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}"
             )
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise EmitError(f"symbol {name} = {value!r} is not an integer")
-        env[name] = int(cast("int", value))
+        if not equal:
+            env[name] = int(cast("int", value))
     return env
 
 
@@ -137,11 +187,12 @@ def mistyped(t: Tensor, g: Given) -> EmitError:
     return EmitError(f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint)
 
 
-def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
+def _misfit(t: Tensor, g: Given, why: str, because: Sequence[str] = ()) -> EmitError:
     declared = ", ".join(map(str, t.shape))
     return EmitError(
         f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}",
         where=t.source_line,
+        because=[*because],
         hint=f"pass an array of shape ({declared}), or declare an axis of any extent: f.symbol(name)",
     )
 

@@ -160,7 +160,9 @@ class Mold:
 
     @cached_property
     def _symbols(self) -> tuple[tuple[str, int, int | None], ...] | None:
-        """Names and bounds of all symbols; None where one has bounds that must be computed."""
+        """Names and bounds of all symbols; None where one has bounds that must be computed, or follows from another."""
+        if self.fusion.equalities:
+            return None
         found: list[tuple[str, int, int | None]] = []
         for name, e in self.fusion.symbols.items():
             low, high, step, _ = e.symbol_bounds

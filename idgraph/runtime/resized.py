@@ -128,7 +128,13 @@ def alike_of(frozen: Frozen, keys: Sequence[Any], wanted: Wanted, whole: Whole) 
     mold = frozen.program.mold
     unlike = any(i.why or i.layout.strides is None or not mold.exprs[i.layout.offset].is_const for i in frozen.inputs)
     read = [keys[wanted.places[i.position]] for i in frozen.inputs]
-    if unlike or mold.free or not frozen.gives_whole or any(shape_place(k) is None for k in read):
+    if (
+        unlike
+        or mold.free
+        or mold.fusion.equalities
+        or not frozen.gives_whole
+        or any(shape_place(k) is None for k in read)
+    ):
         return None
     writer = _Writer(keys, frozen.program.fits_sizes if frozen.program.asks_for_sizes else None)
     writer.solve(wanted)

@@ -28,6 +28,8 @@ def views_of(fusion: Fusion) -> dict[str, Alias]:
     found: dict[str, Alias] = {}
     for t in fusion.outputs:
         v = alias(fusion, t) if t.definition is not None else None
+        if isinstance(v, Alias) and v.of.definition is not None:
+            continue
         if not (isinstance(v, Alias) and isinstance(v.offset, int) and all(isinstance(n, int) for n in t.shape)):
             continue
         if all(isinstance(s, int) and s >= 0 for s in v.strides):

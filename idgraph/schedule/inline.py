@@ -9,6 +9,7 @@ from typing import cast
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, canonical_operand, common_loops
 from idgraph.graphs.alike import described
+from idgraph.graphs.forwarding import lacking_axes
 from idgraph.graphs.index_graph import Legal, legal_nests
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.promotion import Promotion
@@ -163,9 +164,7 @@ def _is_fixed(t: Tensor) -> bool:
     readers = [u for e in t.uses for u in e.outputs]
     if any(isinstance(x, Resize) for u in (t, *readers) for x in u.domain.loop_exprs):
         return False
-    return not any(d.is_broadcast for u in readers for d in u.logical) and not any(
-        is_one(d.extent) for u in readers for d in u.loop
-    )
+    return not any(map(lacking_axes, t.uses)) and not any(is_one(d.extent) for u in readers for d in u.loop)
 
 
 def _try(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
+from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr, loop_steps
 from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
@@ -215,11 +215,11 @@ class Scheduled:
     def inline(self, *, agreed: bool = False) -> None:
         """Inline what belongs to rows; where no loop nest can (``agreed``: one can), they stay in memory."""
         for t, position in self.inlined:
-            t.inline(position)
+            loop_steps.inline(t, position)
         shared = [t for t, _ in self.inlined if t.inline_position]
         if shared and not agreed and nest_conflict(shared[0].fusion, sharing(*shared)) is not None:
             for t, _ in self.inlined:
-                t.inline(0)
+                loop_steps.inline(t, 0)
 
 
 def passes(space: Space, ends: set[Tensor], order: Order) -> int:

@@ -80,6 +80,8 @@ def validate(
     with LOADING:
         from idgraph.validate.run import run_checks  # noqa: PLC0415 - loads NumPy
 
+    equal = [found.name for found in f.equalities]
+    symbols = {n: v for n, v in symbols.items() if n not in equal} if symbols is not None else None
     unknown = next((n for n in symbols or () if n not in f.symbols), None)
     if unknown is not None:
         known = tuple(f.symbols)

@@ -217,12 +217,12 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
         return torch.nn.functional.adaptive_avg_pool2d(x, (2, 3))
 
     ig.schedule.auto(ig.from_torch(pooled, (torch.ones(1, 5, 5),)).fusion)
-    assert len(walks) > 20 and max(walks) < 45, max(walks)
-    assert sum(walks) < 8 * len(walks), sum(walks) / len(walks)  # a ring is gone round alone, not with the nest
+    assert walks and max(walks) < 45, max(walks)
+    assert sum(walks) < 8 * 20, sum(walks)  # a ring is gone round alone, not with the nest
 
 
 def lookups(n: int) -> ig.Fusion:
-    """A sum of ``n`` gathers, each at indices that are computed: none of these can be inlined into its gather."""
+    """A sum of ``n`` gathers, each at indices that are computed, which lack axes of the gather's merged loops."""
     f = ig.Fusion("lookups")
     x, i = f.input("x", shape=(2, 3, 40, 40)), f.input("i", shape=(20,), dtype="int64")
     found: list[ig.Tensor] = []
@@ -241,8 +241,8 @@ def own_limit(alike: Any, t: ig.Tensor) -> int:
     return alike.limits[t]
 
 
-def test_a_refusal_is_known_of_all_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused alone is asked once for a kind, and is what asking each of them finds."""
+def test_computed_indices_are_inlined_into_merged_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked about once, and one kernel is right, whatever is known of their kind."""
     inline = importlib.import_module("idgraph.schedule.inline")
     tried: list[int] = []
     whole = inline._try
@@ -258,12 +258,14 @@ def test_a_refusal_is_known_of_all_that_are_alike(monkeypatch: pytest.MonkeyPatc
         tried.clear()
         ig.schedule.auto(f)
         few[n] = len(tried)
-    assert few[1] <= few[0] + 16 < 100
+    assert few == [1, 1]  # the indices run over what they lack: all are inlined at once
+    for f in made:
+        assert len(ig.emit(f, "cuda").kernels) == 1 and ig.validate(f).ok
     tried.clear()
     monkeypatch.setattr(inline._Alike, "limit", own_limit)
     one = lookups(6)
     ig.schedule.auto(one)
-    assert str(one) == str(made[1]) and len(tried) > 2 * few[1]
+    assert str(one) == str(made[1]) and len(tried) == 1
 
 
 @settings(max_examples=examples(30))

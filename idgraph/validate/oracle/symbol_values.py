@@ -34,7 +34,8 @@ def shape_of(tensor: Tensor, symbols: Symbols) -> tuple[int, ...]:
 
 
 def bind(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], symbols: Symbols | None = None) -> dict[str, int]:
-    """Values of all symbols, read off input shapes where an extent is a plain symbol, else taken from ``symbols``.
+    """Values of all symbols, read off input shapes where an extent is a plain symbol or one value of a symbol gives it,
+    else taken from ``symbols``.
 
     Raises `OperationError` for a symbol without a value, outside its declared range, or with two values.
 
@@ -54,6 +55,7 @@ def bind(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], symbols: Symbols
         for d, size in zip(t.axes, shapes[t.name], strict=True):
             if d.extent.op == "sym" and found.setdefault(d.extent.name, size) != size:
                 raise OperationError(f"symbol {d.extent} is {found[d.extent.name]}, axis {d.label} has {size} elements")
+    _try_out(fusion, shapes, found)
     for name, s in fusion.symbols.items():
         if name not in found:
             raise OperationError(f"symbol {name} has no value", hint=f'pass symbols={{"{name}": ...}}')
@@ -63,3 +65,23 @@ def bind(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], symbols: Symbols
         if beyond or found[name] not in s.range or (step > 1 and (found[name] - first) % step):
             raise OperationError(f"symbol {name} = {found[name]} is outside its declared range", because=[repr(s)])
     return found
+
+
+_BEYOND = 64  # values that are tried beyond twice the size: extents grow with their symbols
+
+
+def _try_out(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], found: dict[str, int]) -> None:
+    """Symbols in larger extents (``n*4``): every value is tried, and the only one that fits is it."""
+    for _ in fusion.symbols:
+        for t in fusion.inputs:
+            for d, size in zip(t.axes, shapes.get(t.name, ()), strict=False):
+                left = [s for s in d.extent.symbols if s.name not in found]
+                if len(left) != 1:
+                    continue
+                fitting = [
+                    n
+                    for n in range(2 * size + _BEYOND)
+                    if n in left[0].range and int(d.extent.evaluate({**found, left[0].name: n})) == size
+                ]
+                if len(fitting) == 1:
+                    found[left[0].name] = fitting[0]
