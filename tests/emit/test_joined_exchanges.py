@@ -284,7 +284,7 @@ def test_thread_sums_of_one_thread_are_whole() -> None:
 
 @pytest.mark.parametrize(("adds", "writes"), [(2, 1), (32, 1), (1, 2), (4, 4)])
 def test_thread_sums_of_several_threads_are_parts(adds: int, writes: int) -> None:
-    with pytest.raises(EmitError, match="a is made of a value that one thread of threadIdx.x holds"):
+    with pytest.raises(EmitError, match=r"a is made of a value that one thread of threadIdx\.x holds"):
         ig.kernel.parse(ONE.format(adds=adds, writes=writes)).check_structure()
 
 
