@@ -33,6 +33,7 @@ class Imported:
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
     kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
+    wrapper: str = field(default="", repr=False, compare=False)
 
     @property
     def program(self) -> Program:
