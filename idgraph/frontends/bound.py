@@ -34,6 +34,7 @@ from idgraph.runtime.resized import Alike, Resized, alike_of, symbols_of
 if TYPE_CHECKING:
     from idgraph.ir import Fusion
     from idgraph.runtime.caller import Route
+    from idgraph.runtime.frozen import Tell
 
 Env = dict[str, int]
 Targets = Mapping[int, Any]  # the caller's arrays by the slots of what they take
@@ -277,9 +278,11 @@ class _Kernels:
         self._symbols = tuple(fusion.symbols)
         kernels = runner.kernels(self._number, fusion, self._segment, inputs, {s: env[s] for s in self._symbols})
         run = kernels.fusion if isinstance(kernels, Program) else fusion
-        self._inputs = tuple(slots[t.name] for t in run.inputs)
-        self._reals = any(self._dtype(t.name) in PARTS for t in run.inputs)
-        places = {t.name: n for n, t in enumerate(run.outputs)}
+        names = runner.names_of(self._number, fusion)
+        inputs_of = [names.get(t.name, t.name) for t in run.inputs]
+        self._inputs = tuple(slots[n] for n in inputs_of)
+        self._reals = any(self._dtype(n) in PARTS for n in inputs_of)
+        places = {names.get(t.name, t.name): n for n, t in enumerate(run.outputs)}
         self._outputs = tuple((slots[n], places[n]) for n in self._segment.outputs)
         self._room = len(places)
         turned = [n for n in self._segment.outputs if self._dtype(n) in PARTS]
@@ -324,8 +327,10 @@ class _Kernels:
         if not given:
             caller, taken, symbols = self._caller, self._space.taken, {s: env[s] for s in self._symbols} or None
 
-            def constants(_: Sequence[Any], out: None, poison: bool, tell: Any, wait: bool) -> list[Any]:
-                return [taken(x) for x in caller((), symbols, out, poison, tell, wait)]
+            def constants(
+                values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+            ) -> list[Any]:
+                return [taken(x) for x in caller(values, symbols, out, poison, tell, wait)]
 
             route = constants
         elif route is None:

@@ -18,8 +18,8 @@ from idgraph.frontends.reference import Operation, Raw, call_reference, operand_
 from idgraph.frontends.segments import VIEWS
 from idgraph.frontends.spaces import TorchSpace
 from idgraph.runtime.call_steps import mistaken_address
-from idgraph.runtime.functions import function_of
 from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.functions import function_of
 
 if TYPE_CHECKING:
     import types
@@ -263,7 +263,9 @@ class CallSource:
         if tests:
             slow = self.bind(f"copying{number}", frozen.whole)
             back = [f"r = {slow}([{', '.join(inputs)}], tell, wait)"]
-            back += [f"{name} = r[{place}]" for place, name in names.items()] + [f"{t} = None" for t in made if t[0] == "t"]
+            back += [f"{name} = r[{place}]" for place, name in names.items()] + [
+                f"{t} = None" for t in made if t[0] == "t"
+            ]
             block = [f"if {' or '.join(tests)}:", *(f"    {x}" for x in back), "else:", *(f"    {x}" for x in lines)]
             lines = block
         self.add("\n".join(lines), [*inputs, *reads, *used], made, allocates=True)
@@ -285,7 +287,7 @@ class CallSource:
         for n, line in enumerate(self._lines):
             last.update(dict.fromkeys((*line.reads, *line.gives), n))
         kept = set(results)
-        rows = [f"def call(args, tell, wait):", f"    {', '.join(f'a{n}' for n in range(self._count))}, = args"]
+        rows = ["def call(args, tell, wait):", f"    {', '.join(f'a{n}' for n in range(self._count))}, = args"]
         rows = rows if self._count else rows[:1]
         rows.append("    args.clear()")
         unread = [f"a{n}" for n in range(self._count) if f"a{n}" not in last and f"a{n}" not in kept]

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import FrontendError
 from idgraph.frontends.captured import TensorMeta, short
-from idgraph.frontends.imported import Imported, Kernels
+from idgraph.frontends.imported import Imported, KernelKey, Kernels
 from idgraph.frontends.segments import Segment, last_reads
 from idgraph.frontends.torch_arrays import is_torch
 from idgraph.ir import Fusion
 from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.printing import numbered_text
 from idgraph.runtime import Target
 from idgraph.runtime.fusion_call import is_scheduled, scheduled, told
 
@@ -93,9 +95,31 @@ class Kept:
             if tuner is not None:
                 found = tuner.tune(rebuild(made), where, inputs, symbols=sizes, device=how.device).program
             else:
-                found = scheduled(made, target, how.cache)
+                found = self._scheduled(made, target, (number, fusion.version, way))
             known[number, fusion.version, way] = found
         return found
+
+    def _scheduled(self, fusion: Fusion, target: Target, key: KernelKey) -> Kernels:
+        """The kernels of a fusion; of equal ones (layers of a model) they are made once.
+
+        Kernels that check indices, and calls that tell of copies, name tensors of the program: each has its own.
+        """
+        imported, names = self.imported, tuple(t.name for t in fusion.tensors)
+        if is_scheduled(fusion) or self.how.layout is not None:
+            return scheduled(fusion, target, self.how.cache)
+        text = numbered_text(fusion), key[2]
+        found = imported.equal.get(text)
+        if found is not None:
+            imported.renamed[key] = dict(zip(found[1], names, strict=True))
+            return found[0]
+        made = scheduled(fusion, target, self.how.cache)
+        if not any(site_numbers(k) for k in made.kernels):
+            imported.equal[text] = made, names
+        return made
+
+    def names_of(self, number: int, fusion: Fusion) -> Mapping[str, str]:
+        """The program's names of the tensors of its kernels, where these were made for an equal fusion."""
+        return self.imported.renamed.get((number, fusion.version, self.how.target), {})
 
     def tell(self, name: str, why: str) -> None:
         """Say once that an input is copied, or refuse."""

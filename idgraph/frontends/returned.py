@@ -73,7 +73,10 @@ class Returned:
     kernels write in memory of their own. ``watches``: a call compares the memory of results with that of arguments.
     """
 
-    __slots__ = ("_bases", "_changed", "_env", "_own", "_places", "_program", "_slots", "_space", "_views", "_written", "watches")
+    __slots__ = (
+        "_bases", "_changed", "_env", "_own", "_places", "_program", "_slots", "_space", "_views", "_written",
+        "watches",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -152,7 +155,7 @@ class Returned:
 
     def _base_names(self, root: str, base: Any, call: Call, source: CallSource) -> tuple[str, str] | None:
         """What views are made of, and what is returned for it itself."""
-        lying = next((b for name, b in self._bases if name == root), base)
+        lying: Any = next((b for name, b in self._bases if name == root), base)
         if lying.func is not _lying:
             name = self._own_name(lying.args[0], call, call.bases[root][1], source)
             return name, name
@@ -164,7 +167,7 @@ class Returned:
     @staticmethod
     def _named(make: Make, source: CallSource) -> str:
         if isinstance(make, partial):
-            return source.value(make.args[0])
+            return source.value(cast("Any", make).args[0])
         return source.constant(make(Call((), [])))
 
     def _own_name(self, make: Make, call: Call, result: Any, source: CallSource) -> str:
