@@ -147,10 +147,14 @@ def _result(result: object, node: Node, program: Program, env: dict[str, int], s
 
 
 def _is_read(program: Program, node: Node, number: int) -> bool:
-    """Whether the program uses one of the results of a node: alone, or all of them as they are."""
+    """Whether the program uses one of the results of a node: alone, or all of them as they are. To pick a result that
+    nobody reads is no use of it."""
+    results = set(refs_of(program.results))
     readers = [n for n in program.nodes if node.name in n.refs()]
-    parts = [n.args[1] for n in readers if n.target == GETITEM]
-    return number in parts or len(parts) < len(readers) or node.name in refs_of(program.results)
+    picks = [n for n in readers if n.target == GETITEM]
+    read = results.union(*(n.refs() for n in program.nodes))
+    parts = [n.args[1] for n in picks if n.name in read]
+    return number in parts or len(picks) < len(readers) or node.name in results
 
 
 def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]) -> None:

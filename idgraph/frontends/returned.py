@@ -173,7 +173,7 @@ class Returned:
     def _own_name(self, make: Make, call: Call, result: Any, source: CallSource) -> str:
         """A result in memory of its own: a value as it is, with strides of axes of one element, or a copy of it."""
         if not isinstance(make, partial) or make.func is _of_slot:
-            return self._named(make, source)
+            return self._named(cast("Make", make), source)
         slot, back = cast("tuple[int, Any]", make.args)
         name = source.value(slot)
         mine = result is call.values[slot]
