@@ -100,6 +100,7 @@ class CallSource:
         if self.fits and value.device == self.space.device:
             self._values[slot] = f"d{slot}"
             self._known.add(f"d{slot}")
+            self._note(f"d{slot}", value)
             self.add(f"d{slot} = a{slot}.detach()", [f"a{slot}"], [f"d{slot}"])
         else:
             self.fits = False

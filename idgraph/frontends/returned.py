@@ -160,9 +160,14 @@ class Returned:
             name = self._own_name(lying.args[0], call, call.bases[root][1], source)
             return name, name
         slot = lying.args[0]
-        if call.bases[root][1] is not call.given[slot]:
+        given, whole = call.given[slot], call.bases[root][1]
+        if whole is given:
+            return source.value(slot), f"a{slot}"
+        # The argument without its gradient; else it had to be copied.
+        same = is_torch(given) and is_torch(whole) and whole.device == given.device
+        if not same or memory_of(whole) != memory_of(given) or not source.lies_as(source.value(slot), whole):
             return None
-        return source.value(slot), f"a{slot}"
+        return source.value(slot), source.value(slot)
 
     @staticmethod
     def _named(make: Make, source: CallSource) -> str:

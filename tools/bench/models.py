@@ -146,6 +146,10 @@ class Table:
         return "\n".join(lines)
 
 
+def _as_it_is(function: Any) -> Any:
+    return function
+
+
 def _transformers() -> Any:
     """The library; a torchvision whose compiled part is for another torch is not asked for its operations."""
     library: Any = import_module("torch.library")
@@ -155,7 +159,7 @@ def _transformers() -> Any:
         foreign = isinstance(name, str) and name.startswith("torchvision::")
         if not foreign or hasattr(import_module("torch").ops.torchvision, name.partition("::")[2]):
             return register(name, *args, **named)
-        return lambda function: function
+        return _as_it_is
 
     library.register_fake = lenient
     return import_module("transformers")
