@@ -166,6 +166,8 @@ def report(imported: Import) -> str:
             lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
             if len(made[0].kernels) > 1:
                 lines += [f"  {line}" for line in str(made[0].report).splitlines()]
+    if imported.renamed:
+        lines.append(f"{len(imported.renamed)} parts have the kernels of an equal one")
     return "\n".join(lines)
 
 

@@ -211,9 +211,9 @@ class CallSource:
             self.fits = False
         elif not isinstance(frozen, Frozen) or not frozen.gives_whole or any(i.why for i in frozen.inputs):
             call = self.bind(f"kernels{number}", route)
-            self.add(f"r = {call}([{', '.join(inputs)}], None, False, tell, wait)", inputs, ["r"])
-            for slot, place in outputs:
-                self.add(f"{self.value(slot)} = r[{place}]", ["r"], [self.value(slot)])
+            rows = [f"r = {call}([{', '.join(inputs)}], None, False, tell, wait)"]
+            rows += [f"{name} = r[{place}]" for place, name in names.items()]
+            self.add("\n".join([*rows, "del r"]), inputs, list(names.values()))
         else:
             self._look(inputs, values)
             self._launch(number, frozen, inputs, names)
@@ -247,7 +247,7 @@ class CallSource:
             pointer = addresses[i.number] = f"p{i.number}"
             self.add(f"{pointer} = {name}.data_ptr(){ahead}", [name], [pointer])
             tests.append(mistaken_address(pointer, i.alignment))
-        made = [f"t{n}" for n in range(len(frozen.made))]
+        made = [f"t{number}_{n}" for n in range(len(frozen.made))]  # of each part its own, freed with it
         for place, name in names.items():
             made[frozen.order[place]] = name
         self.bind("empty_strided", self.space.torch.empty_strided)
@@ -264,9 +264,8 @@ class CallSource:
         if tests:
             slow = self.bind(f"copying{number}", frozen.whole)
             back = [f"r = {slow}([{', '.join(inputs)}], tell, wait)"]
-            back += [f"{name} = r[{place}]" for place, name in names.items()] + [
-                f"{t} = None" for t in made if t[0] == "t"
-            ]
+            back += [f"{name} = r[{place}]" for place, name in names.items()]
+            back += ["del r", *(f"{t} = None" for t in made if t not in names.values())]
             block = [f"if {' or '.join(tests)}:", *(f"    {x}" for x in back), "else:", *(f"    {x}" for x in lines)]
             lines = block
         self.add("\n".join(lines), [*inputs, *reads, *used], made, allocates=True)
