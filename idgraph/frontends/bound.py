@@ -278,7 +278,7 @@ class _Kernels:
         self._symbols = tuple(fusion.symbols)
         kernels = runner.kernels(self._number, fusion, self._segment, inputs, {s: env[s] for s in self._symbols})
         run = kernels.fusion if isinstance(kernels, Program) else fusion
-        names = runner.names_of(self._number, fusion)
+        names = runner.names_of(self._number, fusion, kernels)
         inputs_of = [names.get(t.name, t.name) for t in run.inputs]
         self._inputs = tuple(slots[n] for n in inputs_of)
         self._reals = any(self._dtype(n) in PARTS for n in inputs_of)

@@ -37,8 +37,8 @@ class Imported:
     equal: dict[tuple[str, str], tuple[Kernels, tuple[str, ...]]] = field(
         default_factory=dict[tuple[str, str], "tuple[Kernels, tuple[str, ...]]"], repr=False, compare=False
     )
-    renamed: dict[KernelKey, dict[str, str]] = field(
-        default_factory=dict[KernelKey, "dict[str, str]"], repr=False, compare=False
+    renamed: dict[KernelKey, tuple[Kernels, dict[str, str]]] = field(
+        default_factory=dict[KernelKey, "tuple[Kernels, dict[str, str]]"], repr=False, compare=False
     )
     wrapper: str = field(default="", repr=False, compare=False)
 

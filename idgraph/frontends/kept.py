@@ -86,7 +86,7 @@ class Kept:
         """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
         how, known = self.how, self.imported.kernels
         where: Any = how.target
-        tuner = how.tuner if where in ("cpu", "cuda") and not is_scheduled(fusion) else None
+        tuner = self._tuner(fusion)
         way = how.target if tuner is None else f"{where}, tuned on {tuner.machine(where, inputs, how.device)}"
         found = known.get((number, fusion.version, way))
         if found is None:
@@ -110,16 +110,22 @@ class Kept:
         text = numbered_text(fusion), key[2]
         found = imported.equal.get(text)
         if found is not None:
-            imported.renamed[key] = dict(zip(found[1], names, strict=True))
+            imported.renamed[key] = found[0], dict(zip(found[1], names, strict=True))
             return found[0]
         made = scheduled(fusion, target, self.how.cache)
-        if not any(site_numbers(k) for k in made.kernels):
+        if made.fusion is not fusion and not any(site_numbers(k) for k in made.kernels):  # one that nobody changes
             imported.equal[text] = made, names
         return made
 
-    def names_of(self, number: int, fusion: Fusion) -> Mapping[str, str]:
-        """The program's names of the tensors of its kernels, where these were made for an equal fusion."""
-        return self.imported.renamed.get((number, fusion.version, self.how.target), {})
+    def names_of(self, number: int, fusion: Fusion, kernels: Kernels) -> Mapping[str, str]:
+        """The program's names of the tensors of ``kernels``, where these were made for an equal fusion."""
+        found = self.imported.renamed.get((number, fusion.version, self.how.target))
+        # Others were measured, or made by another thread at the same time.
+        return found[1] if found is not None and found[0] is kernels else {}
+
+    def _tuner(self, fusion: Fusion) -> Tuner | None:
+        """What chooses the fusion's kernels by measurement, if anything does."""
+        return self.how.tuner if self.how.target in ("cpu", "cuda") and not is_scheduled(fusion) else None
 
     def tell(self, name: str, why: str) -> None:
         """Say once that an input is copied, or refuse."""
