@@ -14,6 +14,8 @@ from idgraph.frontends import from_torch
 from idgraph.frontends.bound import Bound
 from idgraph.frontends.captured import Node, Program, Ref, TensorMeta
 from idgraph.frontends.fx import import_program
+from idgraph.frontends.kept import How
+from idgraph.frontends.running import Runner
 
 torch = pytest.importorskip("torch")
 
@@ -217,3 +219,31 @@ def test_later_steps_run_two_functions_and_their_gradients_are_eager_ones(monkey
         model(y).square().sum().backward()
         for a, p in zip(found, model.parameters(), strict=True):
             torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_an_argument_is_freed_after_its_last_use_and_not_after_the_call() -> None:
+    meta = TensorMeta((4,), "float32", (1,))
+    nodes = (
+        Node("w", "placeholder", "w", meta=meta),
+        Node("twice", "call", "aten.twice_of.default", (Ref("w"),), meta=meta),
+        Node("seen", "call", "aten.seen_of.default", (Ref("twice"),), meta=meta),
+    )
+    gone: list[Any] = []
+    alive: list[bool] = []
+
+    def twice(x: Any) -> Any:
+        return x * 2
+
+    def seen(x: Any) -> Any:
+        alive.append(gone[-1]() is not None)
+        return x + 1
+
+    program = Program("seen", nodes, (Ref("seen"),))
+    runner = Runner(
+        import_program(program, operations={"twice": twice, "seen": seen}), How("cpu", home=torch.device("cpu"))
+    )
+    for _ in range(3):
+        args = [torch.ones(4)]
+        gone.append(weakref.ref(args[0]))
+        assert runner.boxed(args)[0].tolist() == [3.0] * 4
+    assert alive == [True, False, False]
