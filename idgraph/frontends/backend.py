@@ -92,30 +92,31 @@ def _graph(options: Options, part: str, graph: Any, examples: Sequence[Any]) -> 
         first = str(error).partition("\n")[0]
         warnings.warn(f"idgraph: a {part} graph is left to eager mode: {first}", stacklevel=2)
         _say(options, f"{part}: left to eager mode\n{error}")
-        return _boxed(graph.forward)
+        return _boxed(lambda args: graph.forward(*_emptied(args)))
     _say(options, f"{part}: {report(imported)}")
     state = {"first": options.check == "first"}
 
-    def run(*args: Any) -> tuple[Any, ...]:
+    def run(args: list[Any]) -> tuple[Any, ...]:
         if not state["first"]:
-            return tuple(runner(args))
+            return tuple(runner.boxed(args))
         state["first"] = False
-        return checked(imported, runner, graph, args)
+        return checked(imported, runner, graph, _emptied(args))
 
     return _boxed(run)
 
 
-def _boxed(work: Callable[..., Any]) -> Any:
-    """The function with its arguments in one list, which it clears (torch calls such functions boxed)."""
-
-    def call(args: list[Any]) -> Any:
-        given = tuple(args)
-        args.clear()
-        return work(*given)
-
-    made: Any = call
+def _boxed(work: Callable[[list[Any]], Any]) -> Any:
+    """The function of a list of arguments, which it empties (torch calls such functions boxed)."""
+    made: Any = work
     made._boxed_call = True
     return made
+
+
+def _emptied(args: list[Any]) -> tuple[Any, ...]:
+    """The arguments, which the list no longer holds."""
+    given = tuple(args)
+    args.clear()
+    return given
 
 
 def _imported(options: Options, graph: Any, part: str) -> Import:
@@ -165,6 +166,8 @@ def report(imported: Import) -> str:
             lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
             if len(made[0].kernels) > 1:
                 lines += [f"  {line}" for line in str(made[0].report).splitlines()]
+    if imported.renamed:
+        lines.append(f"{len(imported.renamed)} parts have the kernels of an equal one")
     return "\n".join(lines)
 
 

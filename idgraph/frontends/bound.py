@@ -15,12 +15,13 @@ import numpy as np
 
 from idgraph.errors import FrontendError
 from idgraph.frontends.call_facts import sizes_wanted, wanted_of
+from idgraph.frontends.call_source import CallSource, Wrapper
 from idgraph.frontends.captured import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.compared import check_argument, sizes_of
 from idgraph.frontends.complex_pairs import PARTS
 from idgraph.frontends.imported import Kernels
 from idgraph.frontends.kept import Kept
-from idgraph.frontends.reference import call_reference
+from idgraph.frontends.reference import Raw, call_reference, operation
 from idgraph.frontends.returned import Call, Gives, Returned, memory_of
 from idgraph.frontends.segments import Segment, is_projection
 from idgraph.frontends.spaces import Space, TorchSpace, space_of
@@ -33,6 +34,7 @@ from idgraph.runtime.resized import Alike, Resized, alike_of, symbols_of
 if TYPE_CHECKING:
     from idgraph.ir import Fusion
     from idgraph.runtime.caller import Route
+    from idgraph.runtime.frozen import Tell
 
 Env = dict[str, int]
 Targets = Mapping[int, Any]  # the caller's arrays by the slots of what they take
@@ -77,7 +79,9 @@ class Short(Protocol):
 class Step(Protocol):
     """A part of a call; reads and writes values."""
 
-    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None: ...
+    def __call__(self, values: list[Any], env: Env, targets: Targets, source: CallSource | None = None) -> None:
+        """``source`` gets the text of what is done."""
+        ...
 
 
 class Bound:
@@ -119,20 +123,42 @@ class Bound:
 
     def __call__(self, given: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """Results, those of mutated arguments first; ``out``: see `idgraph.frontends.running.Runner`."""
+        return self._call(given, out, None)[0]
+
+    def written(self, given: Sequence[Any]) -> tuple[list[Any], Wrapper | None]:
+        """Results, and the function that later calls with arguments like these need; None where sizes are found by
+        operations, or a step has no text."""
+        if self._results is None:
+            return self(given), None
+        return self._call(given, None, CallSource(self._runner.program, self._space, self._slots, given))
+
+    def _call(
+        self, given: Sequence[Any], out: Sequence[Any] | None, source: CallSource | None
+    ) -> tuple[list[Any], Wrapper | None]:
         values = [*given, *self._room]
+        if source is not None and not source.fits:
+            source = None
         for n in self._turns:
             values[n] = self._space.taken(values[n])
+            if source is not None:
+                source.turn(n, given[n])
         call = Call(given, values)
         if self._results is None or self._results.watches:
             call.theirs.update([memory_of(a) for a in values if isinstance(a, np.ndarray) or is_torch(a)])
         env = dict(self._env) if self._late else self._env
         targets = {} if out is None else {s: x for s, x in zip(self._direct, out, strict=True) if s is not None}
         for step, spent in self._steps:
-            step(values, env, targets)
+            step(values, env, targets, source)
             for slot in spent:  # values are freed after their last read
                 values[slot] = None
         results = self._results or self._returned(env)
-        return results.results(call)
+        found = results.results(call)
+        named = None if source is None or not source.fits else results.source(call, found, source)
+        return found, None if named is None or source is None else source.wrapper(named, given)
+
+    def versions(self) -> list[tuple[int, int]]:
+        """The versions of the fusions that kernels are made of."""
+        return [step.versions() for step, _ in self._steps if isinstance(step, _Kernels)]
 
     def learned(self, key: Sequence[Any]) -> Callable[[Any], Env | None] | None:
         """A function of the keys of arguments that are like these in all but sizes, for `resized`; None where sizes
@@ -252,9 +278,11 @@ class _Kernels:
         self._symbols = tuple(fusion.symbols)
         kernels = runner.kernels(self._number, fusion, self._segment, inputs, {s: env[s] for s in self._symbols})
         run = kernels.fusion if isinstance(kernels, Program) else fusion
-        self._inputs = tuple(slots[t.name] for t in run.inputs)
-        self._reals = any(self._dtype(t.name) in PARTS for t in run.inputs)
-        places = {t.name: n for n, t in enumerate(run.outputs)}
+        names = runner.names_of(self._number, fusion, kernels)
+        inputs_of = [names.get(t.name, t.name) for t in run.inputs]
+        self._inputs = tuple(slots[n] for n in inputs_of)
+        self._reals = any(self._dtype(n) in PARTS for n in inputs_of)
+        places = {names.get(t.name, t.name): n for n, t in enumerate(run.outputs)}
         self._outputs = tuple((slots[n], places[n]) for n in self._segment.outputs)
         self._room = len(places)
         turned = [n for n in self._segment.outputs if self._dtype(n) in PARTS]
@@ -266,9 +294,9 @@ class _Kernels:
     def _dtype(self, name: str) -> str:
         return cast("TensorMeta", self._runner.program[name].meta).dtype
 
-    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None:
+    def __call__(self, values: list[Any], env: Env, targets: Targets, source: CallSource | None = None) -> None:
         segment, how = self._segment, self._runner.how
-        versions = self._found_versions()
+        versions = self.versions()
         if versions != self._versions:
             self._caller = self._prepare(cast("Fusion", segment.scheduled), values, env)
             self._versions, self._route = versions, None
@@ -286,12 +314,33 @@ class _Kernels:
                 self._route = self._caller.known(given, symbols)
             if not given:  # constants: no input says whether results are arrays or tensors
                 found = [self._space.taken(x) for x in found]
+        if source is not None and source.fits:
+            self._write(source, given, env)
         for slot, place in self._outputs:
             values[slot] = found[place]
         for slot, dtype in self._complexes:
             values[slot] = self._space.complexes(values[slot], dtype)
 
-    def _found_versions(self) -> tuple[int, int]:
+    def _write(self, source: CallSource, given: Sequence[Any], env: Env) -> None:
+        """The text of a call."""
+        route = self._route
+        if not given:
+            caller, taken, symbols = self._caller, self._space.taken, {s: env[s] for s in self._symbols} or None
+
+            def constants(
+                values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+            ) -> list[Any]:
+                return [taken(x) for x in caller(values, symbols, out, poison, tell, wait)]
+
+            route = constants
+        elif route is None:
+            route = self._caller.known(given, {s: env[s] for s in self._symbols} or None)
+        names = source.reals(self._inputs) if self._reals else [source.value(n) for n in self._inputs]
+        source.kernels(self._number, route, names, given, self._outputs)
+        for slot, dtype in self._complexes:
+            source.complexes(slot, dtype)
+
+    def versions(self) -> tuple[int, int]:
         """The versions of the fusions that the kernels are made of: a schedule step of the user's makes new ones."""
         whole = self._segment.whole
         return cast("Fusion", self._segment.fusion).version, 0 if whole is None else whole.version
@@ -324,7 +373,7 @@ class _Kernels:
 
         def made(route: Direct | Resized) -> Short:
             def call(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> list[Any] | None:
-                if self._found_versions() != versions:
+                if self.versions() != versions:
                     return None
                 values = [given[n] for n in inputs]
                 if out is None or not plain:
@@ -354,7 +403,7 @@ class _Kernels:
 
     def is_current(self) -> bool:
         """Whether the kernels are those of the fusions as they are."""
-        return self._found_versions() == self._versions
+        return self.versions() == self._versions
 
     def _targets(self, targets: Targets) -> list[Any] | None:
         """The caller's arrays in the order of the outputs."""
@@ -399,11 +448,15 @@ class _Operation:
     space: Space
     slots: Mapping[str, int]
 
-    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None:
+    def __call__(self, values: list[Any], env: Env, targets: Targets, source: CallSource | None = None) -> None:
         imported, node, slots = self.runner.imported, self.node, self.slots
         named = {r: values[slots[r]] for r in node.refs() if r in slots}
-        operation = imported.operations.get(node.name)
-        values[slots[node.name]] = call_reference(imported.program, node, named, operation, env, self.space)
+        known = imported.operations.get(node.name) or operation(node)
+        notes: list[Raw] = []
+        found = call_reference(imported.program, node, named, known, env, self.space, notes)
+        values[slots[node.name]] = found
+        if source is not None and source.fits:
+            source.operation(node, known, named, notes[0], found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,10 +466,12 @@ class _Part:
     node: Node
     slots: Mapping[str, int]
 
-    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None:
-        source, index = self.node.args[0], self.node.args[1]
-        found: Any = values[self.slots[source.name]] if isinstance(source, Ref) else None
+    def __call__(self, values: list[Any], env: Env, targets: Targets, source: CallSource | None = None) -> None:
+        several, index = self.node.args[0], self.node.args[1]
+        found: Any = values[self.slots[several.name]] if isinstance(several, Ref) else None
         parts = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
         if not isinstance(index, int) or not -len(parts) <= index < len(parts):
             raise FrontendError(f"{where_of(self.node)}: there is no such result")
         values[self.slots[self.node.name]] = parts[index]
+        if source is not None and isinstance(several, Ref):
+            source.part(self.node, several.name, index, parts[index])

@@ -63,7 +63,8 @@ class Import(Imported, Printed):
     """An imported program: its ``fusion``, its ``coverage``, and `run`.
 
     Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``
-    holds values of placeholders that `run` does not take (parameters, buffers, constants).
+    holds values of placeholders that `run` does not take (parameters, buffers, constants). ``wrapper`` is the source of
+    the function that a call of torch tensors runs, written during the first call (empty before).
     """
 
     ways: dict[Hashable, Way] = field(default_factory=dict[Hashable, "Way"], repr=False, compare=False)
@@ -94,7 +95,7 @@ class Import(Imported, Printed):
                 f"{self.program.name} does not call {', '.join(map(short, missing))}",
                 hint=f"it calls {', '.join(called)}",
             )
-        return replace(self, plan=plan(self.program, found), kernels={}, ways={})
+        return replace(self, plan=plan(self.program, found), kernels={}, ways={}, equal={}, renamed={}, wrapper="")
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
         """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
@@ -201,7 +202,7 @@ class Import(Imported, Printed):
     def compiled(self, target: Target, **options: Any) -> Way:
         """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
         kept = options.pop("cache", None)
-        mine = replace(self, kernels={}, ways={}) if kept is not None else self
+        mine = replace(self, kernels={}, ways={}, equal={}, renamed={}, wrapper="") if kept is not None else self
         return Way(mine, How(target, cache=kept, **options))
 
 

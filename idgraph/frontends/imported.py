@@ -33,6 +33,14 @@ class Imported:
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
     kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
+    # Kernels by the text of their fusion with its tensors numbered, with the names of these.
+    equal: dict[tuple[str, str], tuple[Kernels, tuple[str, ...]]] = field(
+        default_factory=dict[tuple[str, str], "tuple[Kernels, tuple[str, ...]]"], repr=False, compare=False
+    )
+    renamed: dict[KernelKey, tuple[Kernels, dict[str, str]]] = field(
+        default_factory=dict[KernelKey, "tuple[Kernels, dict[str, str]]"], repr=False, compare=False
+    )
+    wrapper: str = field(default="", repr=False, compare=False)
 
     @property
     def program(self) -> Program:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import FrontendError
 from idgraph.frontends.captured import TensorMeta, short
-from idgraph.frontends.imported import Imported, Kernels
+from idgraph.frontends.imported import Imported, KernelKey, Kernels
 from idgraph.frontends.segments import Segment, last_reads
 from idgraph.frontends.torch_arrays import is_torch
 from idgraph.ir import Fusion
 from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.printing import numbered_text
 from idgraph.runtime import Target
 from idgraph.runtime.fusion_call import is_scheduled, scheduled, told
 
@@ -84,7 +86,7 @@ class Kept:
         """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
         how, known = self.how, self.imported.kernels
         where: Any = how.target
-        tuner = how.tuner if where in ("cpu", "cuda") and not is_scheduled(fusion) else None
+        tuner = self._tuner(fusion)
         way = how.target if tuner is None else f"{where}, tuned on {tuner.machine(where, inputs, how.device)}"
         found = known.get((number, fusion.version, way))
         if found is None:
@@ -93,9 +95,37 @@ class Kept:
             if tuner is not None:
                 found = tuner.tune(rebuild(made), where, inputs, symbols=sizes, device=how.device).program
             else:
-                found = scheduled(made, target, how.cache)
+                found = self._scheduled(made, target, (number, fusion.version, way))
             known[number, fusion.version, way] = found
         return found
+
+    def _scheduled(self, fusion: Fusion, target: Target, key: KernelKey) -> Kernels:
+        """The kernels of a fusion; of equal ones (layers of a model) they are made once.
+
+        Kernels that check indices, and calls that tell of copies, name tensors of the program: each has its own.
+        """
+        imported, names = self.imported, tuple(t.name for t in fusion.tensors)
+        if is_scheduled(fusion) or self.how.layout is not None:
+            return scheduled(fusion, target, self.how.cache)
+        text = numbered_text(fusion), key[2]
+        found = imported.equal.get(text)
+        if found is not None:
+            imported.renamed[key] = found[0], dict(zip(found[1], names, strict=True))
+            return found[0]
+        made = scheduled(fusion, target, self.how.cache)
+        if made.fusion is not fusion and not any(site_numbers(k) for k in made.kernels):  # one that nobody changes
+            imported.equal[text] = made, names
+        return made
+
+    def names_of(self, number: int, fusion: Fusion, kernels: Kernels) -> Mapping[str, str]:
+        """The program's names of the tensors of ``kernels``, where these were made for an equal fusion."""
+        found = self.imported.renamed.get((number, fusion.version, self.how.target))
+        # Others were measured, or made by another thread at the same time.
+        return found[1] if found is not None and found[0] is kernels else {}
+
+    def _tuner(self, fusion: Fusion) -> Tuner | None:
+        """What chooses the fusion's kernels by measurement, if anything does."""
+        return self.how.tuner if self.how.target in ("cpu", "cuda") and not is_scheduled(fusion) else None
 
     def tell(self, name: str, why: str) -> None:
         """Say once that an input is copied, or refuse."""

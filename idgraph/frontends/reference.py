@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -54,6 +54,14 @@ def operation(node: Node) -> Operation:
     return call
 
 
+class Raw(NamedTuple):
+    """An operation that was called, and what it gave before that was looked at. ``env``: sizes."""
+
+    call: Operation
+    env: Mapping[str, int]
+    result: object
+
+
 def call_reference(
     program: Program,
     node: Node,
@@ -61,8 +69,10 @@ def call_reference(
     known: Operation | None,
     env: dict[str, int],
     space: Space = NUMPY_SPACE,
+    notes: list[Raw] | None = None,
 ) -> RunValue:
-    """The result of an opaque node by torch, on arrays laid out as they were when the program was captured."""
+    """The result of an opaque node by torch, on arrays laid out as they were when the program was captured. ``notes``
+    gets what was called."""
     torch: Any = load_torch(f"and {where_of(node)} runs its operation")
     call = known if known is not None else operation(node)
     device = space.device if isinstance(space, TorchSpace) else torch.device("cpu")
@@ -70,13 +80,13 @@ def call_reference(
     def convert(value: Value) -> object:
         match value:
             case Ref(name):
-                return _operand(values.get(name), program[name].meta, env, space)
+                return operand_of(values.get(name), program[name].meta, env, space)
             case Expr():
                 return value.evaluate(env)
             case tuple():
                 return [convert(v) for v in value]
             case Word(kind, text):
-                return device if kind == "device" else _word(torch, text, node)
+                return device if kind == "device" else word_of(torch, text, node)
             case _:
                 return value
 
@@ -88,26 +98,31 @@ def call_reference(
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         first = str(error).strip().partition("\n")[0]
         raise FrontendError(f"{where_of(node)}: torch refuses it: {short(first, 200)[1:-1]}") from error
+    if notes is not None:
+        notes.append(Raw(call, env, result))
     return _result(result, node, program, env, space)
 
 
-def _operand(value: Any, meta: Meta, env: Mapping[str, int], space: Space) -> object:
+def operand_of(value: Any, meta: Meta, env: Mapping[str, int], space: Space) -> object:
+    """The value of a node as an operation takes it: with the strides captured."""
     if isinstance(meta, Expr):
         return meta.evaluate(env)
     if isinstance(value, np.ndarray) or is_torch(value):
         return space.tensor(value, meta.at(env) if isinstance(meta, TensorMeta) else None)
     if isinstance(value, tuple):
         metas = meta if isinstance(meta, tuple) else (None,) * len(cast("tuple[Any, ...]", value))
-        return [_operand(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
+        return [operand_of(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
     if value is None and isinstance(meta, int | float):
         return meta  # a size that the program's guards have fixed
     return value
 
 
-def _word(torch: types.ModuleType, text: str, node: Node) -> object:
+def word_of(torch: types.ModuleType, text: str, node: Node | None) -> object:
+    """torch's dtype, layout or memory format of this name; raises `FrontendError` where it has none."""
     found = getattr(torch, text, None)
     if not isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
-        raise FrontendError(f"{where_of(node)}: torch has no {short(text)}")
+        where = "" if node is None else f"{where_of(node)}: "
+        raise FrontendError(f"{where}torch has no {short(text)}")
     return found
 
 
@@ -132,10 +147,14 @@ def _result(result: object, node: Node, program: Program, env: dict[str, int], s
 
 
 def _is_read(program: Program, node: Node, number: int) -> bool:
-    """Whether the program uses one of the results of a node: alone, or all of them as they are."""
+    """Whether the program uses one of the results of a node: alone, or all of them as they are. To pick a result that
+    nobody reads is no use of it."""
+    results = set(refs_of(program.results))
     readers = [n for n in program.nodes if node.name in n.refs()]
-    parts = [n.args[1] for n in readers if n.target == GETITEM]
-    return number in parts or len(parts) < len(readers) or node.name in refs_of(program.results)
+    picks = [n for n in readers if n.target == GETITEM]
+    read = results.union(*(n.refs() for n in program.nodes))
+    parts = [n.args[1] for n in picks if n.name in read]
+    return number in parts or len(picks) < len(readers) or node.name in results
 
 
 def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]) -> None:

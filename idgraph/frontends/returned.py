@@ -16,8 +16,9 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import Shared
+from idgraph.frontends.call_source import CallSource
 from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, where_of
-from idgraph.frontends.spaces import Space
+from idgraph.frontends.spaces import Place, Space, place_of
 from idgraph.frontends.torch_arrays import is_torch, to_numpy, to_torch
 
 Base = tuple[Any, Any]  # an array that views are made of, and what is returned for it itself: the caller's tensor, say
@@ -72,7 +73,10 @@ class Returned:
     kernels write in memory of their own. ``watches``: a call compares the memory of results with that of arguments.
     """
 
-    __slots__ = ("_bases", "_changed", "_env", "_own", "_program", "_slots", "_space", "_views", "_written", "watches")
+    __slots__ = (
+        "_bases", "_changed", "_env", "_own", "_places", "_program", "_slots", "_space", "_views", "_written",
+        "watches",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class Returned:
         self._views = tuple(
             (n, self._view(aliases[name])) for n, name, _ in rest if name is not None and name in aliases
         )
+        self._places = {n: self._at(aliases[name]) for n, name, _ in rest if name is not None and name in aliases}
         self._bases = self._changed_bases(aliases)
 
     def _changed_bases(self, aliases: Mapping[str, Shared]) -> tuple[tuple[str, Callable[[Call], Base]], ...]:
@@ -117,6 +122,71 @@ class Returned:
         for n, made in self._views:
             found[n] = made(call)
         return changed + found if changed else found
+
+    def source(self, call: Call, found: Sequence[Any], source: CallSource) -> list[str] | None:
+        """The text of `results`, and the names that it gives; None where an argument had to be copied, or is no tensor.
+        ``found``: the results of ``call``."""
+        changed = [self._named(make, source) for make in self._changed]
+        rest = found[len(self._changed) :]
+        names = [""] * len(rest)
+        for n, make in self._own:
+            names[n] = self._own_name(make, call, rest[n], source)
+        for (at, _), name in zip(self._written, changed, strict=True):
+            if not is_torch(call.given[at]):
+                return None
+            source.add(f"a{at}.detach().copy_({name})", [f"a{at}", name])
+        bases: dict[str, tuple[str, str]] = {}
+        for n, make in self._views:
+            root, base, _ = cast("partial[Any]", make).args
+            if root not in bases:
+                pair = self._base_names(root, base, call, source)
+                if pair is None:
+                    return None
+                bases[root] = pair
+            base, whole = bases[root]
+            place = self._places[n]
+            names[n] = whole
+            if place is not None:
+                shape, strides, start = place
+                names[n] = f"w{n}"
+                at = f"{base}.storage_offset() + {start}"
+                source.add(f"w{n} = {base}.as_strided({shape}, {strides}, {at})", [base], [f"w{n}"])
+        return changed + names
+
+    def _base_names(self, root: str, base: Any, call: Call, source: CallSource) -> tuple[str, str] | None:
+        """What views are made of, and what is returned for it itself."""
+        lying: Any = next((b for name, b in self._bases if name == root), base)
+        if lying.func is not _lying:
+            name = self._own_name(lying.args[0], call, call.bases[root][1], source)
+            return name, name
+        slot = lying.args[0]
+        given, whole = call.given[slot], call.bases[root][1]
+        if whole is given:
+            return source.value(slot), f"a{slot}"
+        # The argument without its gradient; else it had to be copied.
+        same = is_torch(given) and is_torch(whole) and whole.device == given.device
+        if not same or memory_of(whole) != memory_of(given) or not source.lies_as(source.value(slot), whole):
+            return None
+        return source.value(slot), source.value(slot)
+
+    @staticmethod
+    def _named(make: Make, source: CallSource) -> str:
+        if isinstance(make, partial):
+            return source.value(cast("Any", make).args[0])
+        return source.constant(make(Call((), [])))
+
+    def _own_name(self, make: Make, call: Call, result: Any, source: CallSource) -> str:
+        """A result in memory of its own: a value as it is, with strides of axes of one element, or a copy of it."""
+        if not isinstance(make, partial) or make.func is _of_slot:
+            return self._named(cast("Make", make), source)
+        slot, back = cast("tuple[int, Any]", make.args)
+        name = source.value(slot)
+        mine = result is call.values[slot]
+        if mine and source.lies_as(name, result):
+            return name
+        source.bind(f"back{slot}", back)
+        source.add(f"o{slot}_{mine:d} = back{slot}({name}, {mine})", [name], [f"o{slot}_{mine:d}"])
+        return f"o{slot}_{mine:d}"
 
     def gives(self, given: Sequence[Any]) -> tuple[Gives, ...] | None:
         """How each result is found, where each is an array that kernels have just made and that lies as captured, one
@@ -165,11 +235,15 @@ class Returned:
             base = self._argument(root, meta)
         else:
             base = partial(_twice, self._result(Ref(root)))
-        if shared.meta is self._program[root].meta:
-            view = None
-        else:
-            view = self._space.viewing(shared.of.at(self._env), shared.meta.at(self._env))
+        at = self._at(shared)
+        view = None if at is None else self._space.viewing(*at)
         return partial(_viewed, root, base, view)
+
+    def _at(self, shared: Shared) -> Place | None:
+        """The place of a view in its base; None for the base itself."""
+        if shared.meta is self._program[shared.root].meta:
+            return None
+        return place_of(shared.of.at(self._env), shared.meta.at(self._env))
 
     def _argument(self, name: str, meta: TensorMeta) -> Callable[[Call], Base]:
         """The argument itself where it lies as captured, else a copy that does."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from idgraph.frontends.bound import KEYS, Bound, Env, Likeness, Short, key_of
+from idgraph.frontends.call_source import Wrapper
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How, Kept
 from idgraph.runtime.caller import ROUTES
@@ -22,6 +23,7 @@ class Runner(Kept):
         self.shorts: dict[Hashable, Short | None] = {}  # the rest of a call by its key; None where more is done
         self._alike: list[tuple[Alike, Likeness, Callable[[Resized], Short]]] = []  # calls of other sizes
         self._parts: list[tuple[Callable[[Any], Env | None], Bound]] = []  # those that are not short
+        self._last: Wrapper | None = None  # of graphs of torch's, whose guards have seen types and devices
 
     def __call__(
         self, flat: Sequence[object], out: Sequence[Any] | None = None, key: tuple[Any, ...] | None = None
@@ -46,20 +48,35 @@ class Runner(Kept):
                 del self.shorts[key]  # the kernels have changed
         return self._whole(key, flat, given, out)
 
+    def boxed(self, args: list[Any]) -> list[Any]:
+        """The same for a graph of torch's; ``args`` is emptied, and what only it holds is freed after its last use."""
+        wrapper = self._last
+        if wrapper is not None:
+            args.extend(self.imported.bound.values())
+            if wrapper.fits(args):
+                return wrapper(args, self._tell, self.how.checked == "now")
+            del args[len(args) - len(self.imported.bound) :]
+        given = tuple(args)
+        args.clear()
+        return self(given)
+
     def _whole(
         self, key: tuple[Any, ...] | None, flat: Sequence[object], given: Sequence[Any], out: Sequence[Any] | None
     ) -> list[Any]:
         """A call that does all that there is to do."""
         bound = None if key is None else self._known.get(key)
+        # Of programs with dynamic sizes, a size that comes once is not worth a function of its own.
+        writes = out is None and key is not None and key not in self.shorts
+        writes = writes and (bound is not None or not self.program.sizes.symbols)
         if bound is None:
             bound = self._bound(key, flat)
             if key is not None:
                 if len(self._known) >= ROUTES:
                     self._known.clear()
                 self._known[key] = bound
-        found = bound(given, out)
+        found, wrapper = bound.written(given) if writes else (bound(given, out), None)
         if key is not None and key not in self.shorts:
-            self._remember(key, bound, given)
+            self._remember(key, bound, given, wrapper, writes)
         return found
 
     def _bound(self, key: tuple[Any, ...] | None, flat: Sequence[object]) -> Bound:
@@ -74,12 +91,17 @@ class Runner(Kept):
             self._parts = [(symbols, bound), *self._parts[: KEPT - 1]]
         return bound
 
-    def _remember(self, key: tuple[Any, ...], bound: Bound, given: Sequence[Any]) -> None:
-        """Keep the shortest call for arguments with this key, or that there is none: as for an import with arrays of
-        its own, which may change between calls."""
+    def _remember(
+        self, key: tuple[Any, ...], bound: Bound, given: Sequence[Any], wrapper: Wrapper | None, writes: bool
+    ) -> None:
+        """Keep the shortest call for arguments with this key, or that there is none."""
         likeness = None if self.imported.bound else bound.likeness(given)
+        if wrapper is not None:
+            self.imported.wrapper = wrapper.text
+            self._last = wrapper if self.how.trusting else None
         if likeness is None:
-            self._keep(key, None)
+            if writes:
+                self._keep(key, None if wrapper is None else self._straight(bound, wrapper))
             return
         made = likeness.kernels.short(likeness)
         self._keep(key, made(likeness.route))
@@ -87,6 +109,21 @@ class Runner(Kept):
         alike = None if known else likeness.kernels.alike(likeness, key)
         if alike is not None:
             self._alike = [(alike, likeness, made), *self._alike[: KEPT - 1]]
+
+    @property
+    def _tell(self) -> Callable[[str, str], None] | None:
+        return None if self.how.layout is None else self.tell
+
+    def _straight(self, bound: Bound, wrapper: Wrapper) -> Short:
+        """The call by the function that is written for it."""
+        versions, tell, now = bound.versions(), self._tell, self.how.checked == "now"
+
+        def call(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> list[Any] | None:
+            if bound.versions() != versions:
+                return None
+            return bound(given, out) if out is not None else wrapper(list(given), tell, now or first)
+
+        return call
 
     def _resized(self, key: tuple[Any, ...]) -> Short | None:
         """The call for arguments of sizes that none has had, where others like them have a short one."""

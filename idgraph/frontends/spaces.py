@@ -62,8 +62,8 @@ class Space(Protocol):
         """The array itself where it has the strides captured, else a copy that has them."""
         ...
 
-    def viewing(self, of: TensorMeta, meta: TensorMeta) -> Callable[[Any], Any]:
-        """The view of an array that lies as ``of`` says: where ``meta`` says that it lies in the same memory."""
+    def viewing(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+        """The view of an array that begins ``start`` elements behind it; strides are elements."""
         ...
 
 
@@ -109,9 +109,8 @@ class NumPySpace:
     def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
         return lambda value: laid_out(value, meta)
 
-    def viewing(self, of: TensorMeta, meta: TensorMeta) -> Callable[[Any], Any]:
-        shape, steps, start = _place(of, meta)
-        return lambda base: strided(base, shape, steps, start)
+    def viewing(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+        return lambda base: strided(base, shape, strides, start)
 
 
 def _as_it_is(value: Any, mine: bool) -> Any:
@@ -175,9 +174,8 @@ class TorchSpace:
     def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
         return lambda value: self.tensor(value, meta)
 
-    def viewing(self, of: TensorMeta, meta: TensorMeta) -> Callable[[Any], Any]:
-        shape, steps, start = _place(of, meta)
-        return lambda base: base.as_strided(shape, steps, base.storage_offset() + start)
+    def viewing(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+        return lambda base: base.as_strided(shape, strides, base.storage_offset() + start)
 
     def _laid_out(self, value: Any, meta: TensorMeta) -> Any:
         """A copy with these strides; an axis of stride 0 must repeat one element."""
@@ -190,7 +188,10 @@ class TorchSpace:
         return made
 
 
-def _place(of: TensorMeta, meta: TensorMeta) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+Place = tuple[tuple[int, ...], tuple[int, ...], int]  # of a view: shape, strides, elements before it
+
+
+def place_of(of: TensorMeta, meta: TensorMeta) -> Place:
     """Shape and strides of a view, and the elements from where its base begins to where it does."""
     start, first = values_of((meta.offset, of.offset), {})
     return values_of(meta.shape, {}), values_of(meta.strides, {}), start - first

@@ -55,7 +55,8 @@ class Way:
                 short = None if key is None or out is not None else self.runner.shorts.get(key)
                 made = None if short is None else short(args)
                 if made is not None and self._packed is not None:
-                    return self._packed[1](made)
+                    count = len(self._imported.program.mutated)
+                    return self._packed[1](made[count:] if count else made)
             kinds: Kinds = tuple(map(type, args))
             places = self._flat.get(kinds)
             flat = [args[n] for n in places] if places is not None else self._learned(args, kinds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 
 from idgraph.arith import Expr
 from idgraph.ir.exprs import Attr
@@ -63,9 +64,9 @@ def input_arguments(t: TensorLike) -> dict[str, Attr]:
     return found
 
 
-def _input_line(t: TensorLike) -> str:
+def _input_text(t: TensorLike) -> str:
     parts = [f"{k}={value_text(v)}" for k, v in input_arguments(t).items()]
-    return f"  {quoted(t.name)} = input({', '.join(parts)})"
+    return f"input({', '.join(parts)})"
 
 
 def _symbol_line(name: str, s: Expr) -> str:
@@ -74,21 +75,42 @@ def _symbol_line(name: str, s: Expr) -> str:
     return f"  symbol {name}{''.join(bounds)}{f' multiple_of={modulus}' if modulus > 1 else ''}"
 
 
-def print_fusion(fusion: FusionLike) -> str:
-    """The whole fusion as text: symbols, inputs and operations in the order they were made, outputs, schedule."""
-    lines = [f"fusion {quoted(fusion.name)} {{"]
+def numbered_text(fusion: FusionLike) -> str:
+    """The text of a fusion with its tensors numbered: equal for fusions that differ in names and lines alone.
+
+    >>> import idgraph as ig
+    >>> from idgraph.ir.printing import numbered_text
+    >>> def layer(x, y):
+    ...     f = ig.Fusion(x)
+    ...     _ = f.output(ig.exp(f.input(y, shape=(8,))))
+    ...     return numbered_text(f)
+    >>> layer("first", "a") == layer("second", "b")
+    True
+    """
+    names = {t.name: str(n) for n, t in enumerate(fusion.tensors)}
+    return print_fusion(fusion, names)
+
+
+def print_fusion(fusion: FusionLike, names: Mapping[str, str] | None = None) -> str:
+    """The whole fusion as text: symbols, inputs and operations in the order they were made, outputs, schedule.
+    ``names``: others for its tensors, in a text that nobody parses."""
+
+    def shown(name: str) -> str:
+        return quoted(name) if names is None else names[name]
+
+    lines = ["fusion {" if names is not None else f"fusion {quoted(fusion.name)} {{"]
     lines += [_symbol_line(n, s) for n, s in fusion.symbols.items()]
     for t in fusion.tensors:
         e = t.definition
         if e is None:
-            lines.append(_input_line(t))
+            lines.append(f"  {shown(t.name)} = {_input_text(t)}")
             continue
-        args = [value_text(a) if isinstance(a, (int, float, Expr)) else quoted(a.name) for a in e.args]
+        args = [value_text(a) if isinstance(a, (int, float, Expr)) else shown(a.name) for a in e.args]
         attrs = [f"{k}={value_text(v)}" for k, v in e.attrs.items()]
-        lines.append(f"  {quoted(t.name)} = {e.op}({', '.join([*args, *attrs])})")
-    lines += [f"  output {quoted(t.name)}" for t in fusion.outputs]
+        lines.append(f"  {shown(t.name)} = {e.op}({', '.join([*args, *attrs])})")
+    lines += [f"  output {shown(t.name)}" for t in fusion.outputs]
     steps = sorted(((t, step) for t in fusion.tensors for step in t.log), key=lambda pair: pair[1].at)
     for t, step in steps:
         given = [value_text(a) for a in step.args] + [f"{k}={value_text(v)}" for k, v in step.kwargs.items()]
-        lines.append(f"  schedule {quoted(t.name)} {step.name}({', '.join(given)})")
+        lines.append(f"  schedule {shown(t.name)} {step.name}({', '.join(given)})")
     return "\n".join([*lines, "}"])

@@ -47,7 +47,7 @@ class Steps(NamedTuple):
         """The function as source."""
         hand_on = "return slow(values, tell, wait)"
         lines = [f"a{n} = pointer(values[{at}]){f' - {ahead}' if ahead else ''}" for at, n, ahead, _ in self.inputs]
-        tests = [f"a{n} % {alignment} or a{n} < {UNMAPPED}" for _, n, _, alignment in self.inputs]
+        tests = [mistaken_address(f"a{n}", alignment) for _, n, _, alignment in self.inputs]
         lines += [f"if {' or '.join(tests)}:", f"    {hand_on}"] if tests else []
         lines += [f"m{n} = make{n}()" for n in self.made]
         known = {n: f"a{n}" for _, n, _, _ in self.inputs} | {n: f"pointer(m{n})" for n in self.made}
@@ -65,6 +65,15 @@ class Steps(NamedTuple):
             "    return whole",
             "",
         ])  # fmt: skip
+
+
+def mistaken_address(name: str, alignment: int) -> str:
+    """The condition, as source, of an address that kernels cannot take.
+
+    >>> mistaken_address("p", 16)
+    'p % 16 or p < 65536'
+    """
+    return f"{name} % {alignment} or {name} < {UNMAPPED}"
 
 
 @lru_cache(maxsize=512)

@@ -39,15 +39,24 @@ def _fail(kernel: Kernel) -> None:
 
 
 @lru_cache(maxsize=512)
-def _bound(places: tuple[int, ...]) -> Callable[..., Callable[[Sequence[int], bool], None]]:
-    """A jump written out: the words are addresses by their numbers, or fixed, counted from the last one."""
-    words = [f"addresses[{n}]" if n >= 0 else f"f{-n}" for n in places]
-    kept = [f"f{n}" for n in range(len(places), 0, -1)]
-    lines = (
-        "def bound(entry, pack, fail, fixed):", f"    {', '.join(kept)} = fixed", "    def one(addresses, wait):",
-        f"        if entry(pack({', '.join(words)})):", "            fail()", "    return one", "",
-    )  # fmt: skip
-    return function_of("\n".join(lines), "bound", {}, "call")
+def _bound(kernels: tuple[tuple[int, ...], ...]) -> Callable[..., Callable[[Sequence[int], bool], None]]:
+    """Jumps written out, one after the other. Of each the places of its words: addresses by their numbers, or fixed
+    ones, counted from the last.
+
+    >>> from struct import Struct
+    >>> jumps = [(print, Struct("2b").pack, None, (0, n)) for n in (7, 8)]
+    >>> _bound(((0, -1), (1, -1)))(jumps)((100, 101), True)
+    b'd\\x07'
+    b'e\\x08'
+    """
+    head, lines = ["def bound(jumps):"], ["    def one(addresses, wait):"]
+    for k, places in enumerate(kernels):
+        words = [f"addresses[{n}]" if n >= 0 else f"f{k}_{-n}" for n in places]
+        fixed = [f"f{k}_{n}" for n in range(len(places), 0, -1)]
+        head += [f"    entry{k}, pack{k}, fail{k}, fixed = jumps[{k}]"]
+        head += [f"    {', '.join(fixed)}, = fixed"] if fixed else []
+        lines += [f"        if entry{k}(pack{k}({', '.join(words)})):", f"            fail{k}()"]
+    return function_of("\n".join([*head, *lines, "    return one", ""]), "bound", {}, "call")
 
 
 class CpuMachine:
@@ -81,10 +90,10 @@ class CpuLaunches:
 
     def direct(self) -> Callable[[Sequence[int], bool], None]:
         """See `idgraph.runtime.frozen.Launches`."""
-        if len(self._jumps) != 1 or self._jumps[0].start.fault is not None:
+        if not self._jumps or any(j.start.fault is not None for j in self._jumps):
             return self.__call__
-        start, entry, pack, _, fixed = self._jumps[0]
-        return _bound(start.places)(entry, pack, partial(_fail, start.mold.kernel), fixed)
+        jumps = [(j.entry, j.pack, partial(_fail, j.start.mold.kernel), j.fixed) for j in self._jumps]
+        return _bound(tuple([j.start.places for j in self._jumps]))(jumps)
 
     def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
         for start, entry, pack, pick, fixed in self._jumps:
