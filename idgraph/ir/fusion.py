@@ -19,6 +19,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import (
     FusionError,
     IdGraphError,
+    InternalError,
     OperationError,
     SourceLine,
     arguments,
@@ -437,6 +438,7 @@ class Fusion(Restorable, ShownFusion):
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
         self.version = 0
+        self._most: int | None = None  # operations that may be built yet, within `at_most`
         _current.set(ref(self))
 
     @property
@@ -750,14 +752,9 @@ class Fusion(Restorable, ShownFusion):
                 error.what = f"{op}: {error.what}"
                 error.args = (error.what,)
             raise
-        except BaseException as failure:
+        except BaseException:
             self.restore(mark)
-            if not isinstance(failure, Exception):
-                raise
-            line = self._forced_line or user_line()
-            raise OperationError(
-                f"{op} cannot take these operands: {short_repr(failure, 200)}", where=line
-            ) from failure
+            raise
 
     @contextmanager
     def at_line(self, line: SourceLine | None) -> Generator[None, None, None]:
@@ -827,6 +824,8 @@ class Fusion(Restorable, ShownFusion):
         line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
+        if self._most is not None:
+            self._spend(op)
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
@@ -853,6 +852,27 @@ class Fusion(Restorable, ShownFusion):
         self._made += 1
         self.touch()
         return tensor
+
+    def _spend(self, op: str) -> None:
+        """One operation less that may be built."""
+        assert self._most is not None
+        self._most -= 1
+        if self._most < 0:
+            raise InternalError(
+                f"rewriting fusion {self.name} does not end: a step more would build {op}",
+                because=(f"it has {len(self._exprs)} operations, and each rewrite is to leave less to do",),
+            )
+
+    @contextmanager
+    def at_most(self, operations: int) -> Generator[None, None, None]:
+        """Within, no more than ``operations`` are built, with those that are taken back: a rewrite that goes round in a
+        circle ends in an `InternalError`."""
+        before = self._most
+        self._most = operations if before is None else min(before, operations)
+        try:
+            yield
+        finally:
+            self._most = before
 
     def input_line(self, tensor: Tensor) -> SourceLine | None:
         """The line at which an input was declared."""

@@ -54,6 +54,7 @@ from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transpose import Nest, tile_transposes
 
 AGAIN = 4 * CHEAP  # operations on an element that its private copies compute in all; differences of differences double
+BUILT = 1000, 400  # operations that rewrites may build: some, and some more for each of the fusion; a captured layer takes 20
 ROUNDS = 3  # of private copies, each making way for the next tensor upstream
 
 
@@ -98,7 +99,7 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line():
+    with one_line(), fusion.at_most(BUILT[0] + BUILT[1] * len(fusion.exprs)):
         machine = device_of(device)
         take_ways(fusion, gathers, machine)
         rows = give_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
