@@ -292,9 +292,10 @@ class InternalError(IdGraphError, RuntimeError):
     """A fault of the library itself, noticed by the library: no argument is to blame, and the fusion is as it was.
 
     >>> import idgraph as ig
+    >>> from idgraph.ir.state import at_most
     >>> f = ig.Fusion("f")
     >>> x = f.input("x", shape=(4,))
-    >>> with f.at_most(1):
+    >>> with at_most(f, 1):
     ...     x = ig.exp(x) + 1.0
     Traceback (most recent call last):
     idgraph.errors.InternalError: rewriting fusion f does not end: a step more would build add
@@ -331,6 +332,7 @@ def arguments(
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
         blame, known, noted, trim, by_kind = _blame, IdGraphError, _noted, trimmed, _by_kind
+        unwritable = _unwritable
         hints = function.__annotations__
         names = function.__code__.co_varnames
         fit = set[tuple[type, ...] | None]()  # kinds of arguments known to be allowed, where no more than kinds counts
@@ -361,6 +363,8 @@ def arguments(
                 if not isinstance(failure, Exception):
                     raise
                 wrong = blame(function, args, kwargs, error)
+                if wrong is None and isinstance(failure, ValueError | RecursionError):
+                    wrong = unwritable(function, args, kwargs, error)
                 if wrong is not None:
                     raise trim(wrong) from None  # `failure` stays its context, with its traceback
                 noted(failure)
@@ -448,6 +452,26 @@ def _blame(
             )
             told.__suppress_context__ = True
             return told
+    return None
+
+
+def _unwritable(
+    f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
+) -> IdGraphError | None:
+    """An ``error`` for the first argument that Python cannot write down: an integer of more than
+    `sys.get_int_max_str_digits` digits, a list nested deeper than the stack."""
+    for name, value in _named(f, args, kwargs):
+        if type(value) not in (int, list, tuple, dict):
+            continue
+        try:
+            repr(value)
+        except (ValueError, RecursionError) as failure:
+            kind = "an integer" if isinstance(value, int) else f"a {type(value).__name__}"
+            return error(
+                f"{f.__name__}: {name} is {kind} that cannot be written down",
+                where=user_line(),
+                because=(str(failure),),
+            )
     return None
 
 

@@ -438,7 +438,7 @@ class Fusion(Restorable, ShownFusion):
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
         self.version = 0
-        self._most: int | None = None  # operations that may be built yet, within `at_most`
+        self.operations_left: int | None = None  # that may be built, within `idgraph.ir.state.at_most`
         _current.set(ref(self))
 
     @property
@@ -746,7 +746,7 @@ class Fusion(Restorable, ShownFusion):
             return build()
         except IdGraphError as error:
             self.restore(mark)
-            if not error.where:
+            if not error.where and not isinstance(error, InternalError):
                 line = self._forced_line or user_line()
                 error.where = str(line) if line is not None else "(unknown line)"
                 error.what = f"{op}: {error.what}"
@@ -824,8 +824,8 @@ class Fusion(Restorable, ShownFusion):
         line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
-        if self._most is not None:
-            self._spend(op)
+        if self.operations_left is not None:
+            self._spend(op, self.operations_left - 1)
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
@@ -853,26 +853,14 @@ class Fusion(Restorable, ShownFusion):
         self.touch()
         return tensor
 
-    def _spend(self, op: str) -> None:
-        """One operation less that may be built."""
-        assert self._most is not None
-        self._most -= 1
-        if self._most < 0:
+    def _spend(self, op: str, left: int) -> None:
+        """One operation less that may be built: ``left`` after this one."""
+        self.operations_left = left
+        if left < 0:
             raise InternalError(
                 f"rewriting fusion {self.name} does not end: a step more would build {op}",
                 because=(f"it has {len(self._exprs)} operations, and each rewrite is to leave less to do",),
             )
-
-    @contextmanager
-    def at_most(self, operations: int) -> Generator[None, None, None]:
-        """Within, no more than ``operations`` are built, with those that are taken back: a rewrite that goes round in a
-        circle ends in an `InternalError`."""
-        before = self._most
-        self._most = operations if before is None else min(before, operations)
-        try:
-            yield
-        finally:
-            self._most = before
 
     def input_line(self, tensor: Tensor) -> SourceLine | None:
         """The line at which an input was declared."""

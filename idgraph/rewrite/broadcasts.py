@@ -22,7 +22,7 @@ SCALARS: Final = 8  # operations on one element that each reader may do again
 def broadcasts_first(fusion: Fusion) -> None:
     """Exchange broadcasts of new axes with the cheap operations before them; tensors needed no more are removed.
 
-    What ends it: an exchange moves one broadcast towards the inputs, past one operation of one operand, and makes no other.
+    What ends it: an exchange moves one broadcast towards the inputs, past one operation of one operand.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
