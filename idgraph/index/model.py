@@ -107,6 +107,9 @@ class IdModel(Printed):
         """The rows that notebooks show: the accesses of the first operations."""
         return model_sheet(self.fusion, self.index_map)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         return f"IdModel of {self.fusion.name}: {len(self.fusion.exprs)} operations"
 

@@ -431,6 +431,7 @@ class Fusion(Restorable, ShownFusion):
         self._outputs: list[Tensor] = []
         self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
         self._symbols: dict[str, Expr] = {}
+        self._automatic: dict[str, None] = {}  # names that nobody chose
         self._input_lines: dict[str, SourceLine | None] = {}
         self._domains = 0
         self._made = 0
@@ -559,7 +560,8 @@ class Fusion(Restorable, ShownFusion):
         check_name(name, "tensor")
         where = user_line()
         if name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where, hint="another name")
+            raise self._taken(name, where, "another name")
+        self._automatic.pop(name, None)
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
@@ -829,12 +831,14 @@ class Fusion(Restorable, ShownFusion):
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
-                raise OperationError(f"fusion {self.name} already has a tensor {name!r}")
+                raise self._taken(name)
+            self._automatic.pop(name, None)
         else:
             number = self._made
             while f"t{number}" in self._tensors:
                 number += 1
             name = f"t{number}"
+            self._automatic[name] = None
         line = line or self._forced_line or user_line()
         expr = TensorExpr(f"{op}{len(self._exprs)}", op, args, attrs, inputs, reads, line)
         tensor = Tensor(self, name, dtype, domain)
@@ -853,6 +857,14 @@ class Fusion(Restorable, ShownFusion):
         self.touch()
         return tensor
 
+    def _taken(self, name: str, where: SourceLine | None = None, hint: str = "") -> OperationError:
+        """The error for a name that a tensor has already."""
+        if name in self._automatic:
+            told, hint = ", which was named automatically", "names that are not t and a number are nobody's yet"
+        else:
+            told = ""
+        return OperationError(f"fusion {self.name} already has a tensor {name!r}{told}", where=where, hint=hint)
+
     def _spend(self, op: str, left: int) -> None:
         """One operation less that may be built: ``left`` after this one."""
         self.operations_left = left
@@ -870,7 +882,7 @@ class Fusion(Restorable, ShownFusion):
         """Keep the table of names in step; for the setter of `Tensor.name` only, which is how a tensor is renamed."""
         check_name(name, "tensor")
         if name != tensor.name and name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
+            raise self._taken(name, user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
         self._in_order()

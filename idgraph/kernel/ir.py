@@ -127,6 +127,9 @@ class Kernel(Printed):
         """The kernel itself, which is its IR."""
         return self
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         ruled = [(acc, str(c), c.why) for acc, c in self.ruled]
         return kernel_text(
