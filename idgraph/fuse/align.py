@@ -55,8 +55,8 @@ class Question:
 
     ``shared`` are tensors that others need too, ``forms`` the digits of both accesses where they have such, ``rows``
     whether ``a`` must have ended a reduction first, ``shifts`` the (loop, distance) by which ``b`` runs ahead, ``both``
-    how many elements of the buffer both touch, where that is known exactly. ``whole`` is the text of the fusion that was
-    asked about, with the other readers of what the two make, and ``copy`` makes one like it.
+    how many elements of the buffer both touch, where that is known exactly. ``whole`` is the text of the fusion that
+    was asked about, with the other readers of what the two make, and ``copy`` makes one like it.
     """
 
     fusion: Fusion

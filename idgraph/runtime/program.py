@@ -25,6 +25,7 @@ from idgraph.runtime.cuda.launch import check_limits
 from idgraph.runtime.decided import ProgramReport, report_of
 from idgraph.runtime.kernel_table import Kernels
 from idgraph.runtime.loaded import Loaded
+from idgraph.runtime.vector_widths import with_widths
 
 if TYPE_CHECKING:
     from idgraph.runtime.caller import Caller
@@ -246,6 +247,7 @@ def emit(
     plan = table.run(plan, table.TABLE[target])
     if TARGETS[target].threads:
         check_limits(plan.kernels)
+        plan = with_widths(fusion, maps, plan)
     return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 

@@ -32,14 +32,14 @@ def test_a_name_that_nobody_chose() -> None:
     with pytest.raises(ig.OperationError, match="already has a tensor 't2', which was named automatically"):
         f.input("t2", shape=(4,))
     mine = ig.exp(y, name="t9")
-    with pytest.raises(ig.OperationError, match="already has a tensor 't9'$"):
+    with pytest.raises(ig.OperationError, match=r"already has a tensor 't9'(?!,)"):
         ig.exp(mine, name="t9")
 
 
 def test_the_nearest_name_is_suggested() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'softmx'; did you mean 'softmax'\?"):
         getattr(ig, "softmx")  # noqa: B009 - as a user writes it
-    with pytest.raises(AttributeError, match="ig.from_torch imports"):
+    with pytest.raises(AttributeError, match=r"ig\.from_torch imports"):
         getattr(ig, "bilinear_interpolation")  # noqa: B009
 
 
