@@ -72,7 +72,8 @@ def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopVar], *, laid_out: b
 
     ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles), or that
     have strides of their own, lay it out where ``laid_out`` says so; otherwise its loops do, in the order of the
-    allocation. Raises `ScheduleError` for an array laid out by the allocation over loops that take their extent from another axis.
+    allocation. Raises `ScheduleError` for an array laid out by the allocation over loops that take their extent from
+    another axis.
     """
     if laid_out and (any(d not in t.logical for d in t.allocation) or any(s is not None for s in t.domain.strides)):
         for p, (loop, d) in enumerate(zip(loops, t.loop, strict=True)):

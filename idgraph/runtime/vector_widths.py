@@ -8,7 +8,18 @@ from dataclasses import replace
 from idgraph.index.nest import IndexMaps
 from idgraph.ir import Fusion, item_size
 from idgraph.ir.targets import GPU
-from idgraph.kernel.ir import Kernel, LaneWidth, Plan, VectorAdd, VectorLoad, VectorStore, walk
+from idgraph.kernel.ir import (
+    Accumulate,
+    Kernel,
+    LaneWidth,
+    Load,
+    Plan,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
 
 Site = tuple[str, int | None]  # an operation by its output, and its operand; None: the result
 
@@ -31,10 +42,10 @@ def _asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, i
         (loop,) = lanes[:1]
         name, steps = loop.symbol.name, int(loop.extent)
         write = maps.write(e)
-        if name in write.address.names:
+        if name in write.tensor_address.names:
             found[e.output.name, None] = e.output.name, loop.name, steps, item_size(e.output.dtype)
         for k, t in enumerate(e.inputs):
-            if name in maps.read(e, k).address.names:
+            if name in maps.read(e, k).tensor_address.names:
                 found[e.output.name, k] = t.name, loop.name, steps, item_size(t.dtype)
     return found
 
@@ -42,8 +53,9 @@ def _asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, i
 def _of(kernel: Kernel, plan: Plan, asked: dict[Site, tuple[str, str, int, int]]) -> tuple[LaneWidth, ...]:
     widest: dict[Site, int] = {}
     for s in walk(kernel.body):
-        purpose = getattr(s, "serves", ())
-        for p in purpose:
+        if not isinstance(s, Load | Store | VectorLoad | VectorStore | VectorAdd | Accumulate):
+            continue
+        for p in s.serves:
             site = plan.titles.get(p.tensor, p.tensor), p.operand
             widest[site] = max(widest.get(site, 1), _elements(s))
     rows = [(site, asked[site], got) for site, got in widest.items() if site in asked]
