@@ -44,6 +44,7 @@ from idgraph.ir.scheduling import Steps
 from idgraph.ir.showing import ShownFusion
 from idgraph.ir.step import MANY, NO_NAMES, Flat, Step, only_first, only_last, steps_in, without
 from idgraph.ir.symbols import symbol_bound
+from idgraph.ir.verification import Verification
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
@@ -1058,18 +1059,23 @@ class Fusion(Restorable, ShownFusion):
     # whole --------------------------------------------------------------------------------------------------------
 
     @shortened
-    def verify(self) -> None:
+    def verify(self) -> Verification:
         """Check everything at once: raises `FusionError` with all violations, each with the user's line.
+
+        The report says what else `emit` would refuse, by target, and which vector widths it would not give: that is
+        found when the report is looked at, of the fusion as it is then.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
         >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
         >>> f.verify()
+        f: nothing is refused
         """
         found = violations(self)
         if found:
             hint = "" if self._outputs else "mark what it computes: f.output(tensor)"
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found, hint=hint)
+        return Verification(self)
 
 
 def tensor_of(axis: IterDomain) -> Tensor | None:

@@ -53,3 +53,23 @@ def test_a_transposed_read_gets_single_elements() -> None:
     (kernel,) = ig.emit(f, target="cuda").kernels
     assert {(w.tensor, w.got) for w in kernel.widths} == {("x", 1), ("y", 4)}
     assert not ig.emit(f, target="cpu").kernels[0].widths
+
+
+def test_verify_says_what_emit_would() -> None:
+    f = rows("float16", 50, 16)
+    report = f.verify()
+    assert report.ok and report and "asked 16, got 2" in repr(report)
+    assert {str(w) for w in report.widths} == {f"y: i2 over {t}: asked 16, got 2" for t in ("x", "y")}
+    g = ig.Fusion("g")
+    a = ig.exp(g.input("x", shape=(20, 20)), name="a")
+    b = g.output(ig.flip(a, 1))
+    g.output(-a)
+    ig.schedule.like(g, b)
+    a.merge(0).inline(1)
+    refused = g.verify()
+    assert not refused and set(refused.refusals) == {"python", "numpy", "cpu", "cuda"}
+    for target, error in refused.refusals.items():
+        with pytest.raises(type(error)) as caught:
+            ig.emit(g, target=target)  # type: ignore[arg-type] - a name of the table
+        assert str(caught.value) == str(error)
+    assert "refused for python, numpy, cpu, cuda" in str(refused)
