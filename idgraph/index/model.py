@@ -42,18 +42,8 @@ from idgraph.index.loop import Loop
 from idgraph.index.origins import output_to_input
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import (
-    SCATTERS,
-    Fixed,
-    Fusion,
-    IterDomain,
-    Loaded,
-    Mapped,
-    Resize,
-    Tensor,
-    TensorExpr,
-    check_fusion,
-    written_at,
-)
+    SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Resize, Tensor, TensorExpr, check_fusion, written_at,
+)  # fmt: skip
 from idgraph.ir.advice import advised
 from idgraph.ir.domains import is_one
 from idgraph.ir.indexing import is_int
@@ -107,11 +97,10 @@ class IdModel(Printed):
         """The rows that notebooks show: the accesses of the first operations."""
         return model_sheet(self.fusion, self.index_map)
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def __str__(self) -> str:
         return f"IdModel of {self.fusion.name}: {len(self.fusion.exprs)} operations"
+
+    __repr__ = __str__
 
     def _keep(self, name: str, build: Callable[[], T]) -> T:
         """The result of ``build`` for this state of the fusion."""

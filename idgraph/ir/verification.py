@@ -11,12 +11,12 @@ from idgraph.errors import IdGraphError
 from idgraph.ir.protocols import FusionLike
 from idgraph.loading import load
 
-_ROOM = "idgraph.runtime.verification"  # behind this one: loaded when the report is looked at
+_ROOM = "idgraph.runtime.refusals"  # behind this one: loaded when the report is looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Verification(Printed):
-    """What `emit` would say of a well-formed ``fusion`` as it is now; true where no target refuses it.
+    """The answer of `emit` for a well-formed ``fusion`` as it is now; true where no target refuses it.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -88,7 +88,7 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
 
 
 def _of_shape(x: Tensor, a: Tensor) -> Tensor | None:
-    """What ``x`` is a reshape of, where that has the shape of ``a``."""
+    """The operand of a reshape ``x``, where that has the shape of ``a``."""
     e = x.definition
     return e.inputs[0] if e is not None and e.op == "reshape" and _alike(e.inputs[0], a) else None
 

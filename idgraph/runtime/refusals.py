@@ -1,4 +1,4 @@
-"""What `emit` says of a fusion before anybody asks it to emit: refusals by target, and widths that are not given."""
+"""Refusals of a fusion by target, and vector widths that it does not get, before anybody emits it."""
 
 from __future__ import annotations
 
