@@ -42,8 +42,18 @@ from idgraph.index.loop import Loop
 from idgraph.index.origins import output_to_input
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import (
-    SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Resize, Tensor, TensorExpr, check_fusion, written_at,
-)  # fmt: skip
+    SCATTERS,
+    Fixed,
+    Fusion,
+    IterDomain,
+    Loaded,
+    Mapped,
+    Resize,
+    Tensor,
+    TensorExpr,
+    check_fusion,
+    written_at,
+)
 from idgraph.ir.advice import advised
 from idgraph.ir.domains import is_one
 from idgraph.ir.indexing import is_int
@@ -483,9 +493,8 @@ class IdModel(Printed):
         return self._keep("allocator", self._allocate).ways
 
     def _allocate(self) -> Allocator:
-        threads = self._threads
-        if threads is None:
-            threads = any(is_thread(d.parallel) for e in self.fusion.exprs for d in e.output.loop)
+        on_threads = (is_thread(d.parallel) for e in self.fusion.exprs for d in e.output.loop)
+        threads = any(on_threads) if self._threads is None else self._threads
         return Allocator(self.fusion, self.loops, threads=threads)
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
