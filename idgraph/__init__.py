@@ -16,9 +16,11 @@ from idgraph.errors import (
     FusionError,
     IdGraphError,
     IndexingError,
+    InternalError,
     OperationError,
     ParseError,
     ScheduleError,
+    nearest,
     shortened,
 )  # fmt: skip
 from idgraph.ir import (
@@ -200,7 +202,8 @@ __all__ = [
     "Suggestion", "Cycle",
     "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
     "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
-    "IndexMap", "IndexingError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError", "ParseError",
+    "IndexMap", "IndexingError", "InternalError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError",
+    "ParseError",
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
     "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
@@ -228,7 +231,9 @@ def __getattr__(name: str) -> object:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
         # Python suggests the nearest name where it knows who was asked.
-        hint = "" if name.startswith("_") else "; ig.from_torch imports what torch has and this module has not"
+        near = nearest(name, dir(sys.modules[__name__]))
+        hint = f"; did you mean {near!r}?" if near else "; ig.from_torch imports what torch has and this module has not"
+        hint = "" if name.startswith("_") else hint
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
         )

@@ -95,8 +95,10 @@ def write_whole(place: Path, text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(real)
-    except BaseException:
+    except BaseException as failure:
         beside.unlink(missing_ok=True)
+        if isinstance(failure, OSError) and failure.filename == str(beside):
+            failure.filename = str(place)  # a missing folder: the caller knows no name but this one
         raise
 
 

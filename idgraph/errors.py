@@ -33,12 +33,14 @@ from typing import (
 )  # fmt: skip
 
 VERSION = "0.1.0"  # of the package; pyproject.toml says the same
+REPORT = f"this is a fault of idgraph {VERSION}, not of the program: please report it, with the traceback"
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _VARARGS = 4  # inspect.CO_VARARGS, without an import of 10 ms
 _PACKAGE = str(Path(__file__).resolve().parent)
+_INSTALLED = (str(Path(linecache.__file__).parent), str(Path(sys.prefix) / "lib"))  # Python, and what it imports
 _OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # a context manager's exit runs between our frames
 
 
@@ -286,6 +288,24 @@ class FrontendError(IdGraphError):
     """
 
 
+class InternalError(IdGraphError, RuntimeError):
+    """A fault of the library itself, noticed by the library: no argument is to blame, and the fusion is as it was.
+
+    >>> import idgraph as ig
+    >>> from idgraph.ir.state import at_most
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4,))
+    >>> with at_most(f, 1):
+    ...     x = ig.exp(x) + 1.0
+    Traceback (most recent call last):
+    idgraph.errors.InternalError: rewriting fusion f does not end: a step more would build add
+      ...
+    """
+
+    def __init__(self, what: str, *, because: Sequence[str] = ()) -> None:
+        super().__init__(what, because=because, hint=REPORT)
+
+
 Keep = Callable[[tuple[object, ...], Mapping[str, object]], "Callable[[], None] | None"]
 
 
@@ -295,7 +315,9 @@ def arguments(
     """Decorate a public function: an argument that its annotation does not allow ends in one ``error`` that names it.
 
     ``first``: all arguments are looked at before the call. Else only flags are, and the others when the call has
-    raised what is not an `IdGraphError`; an exception that no argument explains ends in an ``error`` that tells it.
+    raised what is not an `IdGraphError`. An exception that no annotation explains goes on unchanged, with its
+    traceback; one that code of the library raised gets a note that asks for a report. What a function cannot take and
+    no annotation says, it refuses itself.
     ``keep`` makes, of the arguments, the function that puts back what the call may have changed when it failed or was
     interrupted (`idgraph.ir.guards`).
 
@@ -309,7 +331,8 @@ def arguments(
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
-        blame, known, unexplained, trim, by_kind = _blame, IdGraphError, _unexplained, trimmed, _by_kind
+        blame, known, noted, trim, by_kind = _blame, IdGraphError, _noted, trimmed, _by_kind
+        unwritable = _unwritable
         hints = function.__annotations__
         names = function.__code__.co_varnames
         fit = set[tuple[type, ...] | None]()  # kinds of arguments known to be allowed, where no more than kinds counts
@@ -339,10 +362,13 @@ def arguments(
                     raise trim(failure) from failure.__cause__
                 if not isinstance(failure, Exception):
                     raise
-                told = blame(function, args, kwargs, error) or unexplained(function, failure, error)
-                if told is None:
-                    raise
-                raise trim(told) from told.__cause__
+                wrong = blame(function, args, kwargs, error)
+                if wrong is None and isinstance(failure, ValueError | RecursionError):
+                    wrong = unwritable(function, args, kwargs, error)
+                if wrong is not None:
+                    raise trim(wrong) from None  # `failure` stays its context, with its traceback
+                noted(failure)
+                raise
 
         return cast("Callable[P, R]", _standing_for(call, function))
 
@@ -389,12 +415,15 @@ def full_tracebacks(on: bool = True) -> None:
 
 
 def trimmed(failure: IdGraphError) -> IdGraphError:
-    """``failure`` without the frames below the public function that raises it, nor those of its causes."""
+    """``failure`` without the frames below the public function that raises it, nor those of causes that are ours too.
+
+    An `InternalError`, and a cause that is none of ours, keep theirs: where a fault is stands in nothing else.
+    """
     if not _Tracebacks.full:
         failure.__suppress_context__ = True
         at: BaseException | None = failure
         seen: set[int] = set()
-        while at is not None and id(at) not in seen:
+        while isinstance(at, IdGraphError) and not isinstance(at, InternalError) and id(at) not in seen:
             seen.add(id(at))
             at.__traceback__ = None
             at = at.__cause__ or at.__context__
@@ -426,23 +455,45 @@ def _blame(
     return None
 
 
+def _unwritable(
+    f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
+) -> IdGraphError | None:
+    """An ``error`` for the first argument that Python cannot write down: an integer of more than
+    `sys.get_int_max_str_digits` digits, a list nested deeper than the stack."""
+    for name, value in _named(f, args, kwargs):
+        if type(value) not in (int, list, tuple, dict):
+            continue
+        try:
+            repr(value)
+        except (ValueError, RecursionError) as failure:
+            kind = "an integer" if isinstance(value, int) else f"a {type(value).__name__}"
+            return error(
+                f"{f.__name__}: {name} is {kind} that cannot be written down",
+                where=user_line(),
+                because=(str(failure),),
+            )
+    return None
+
+
 _SYSTEM = (OSError, ImportError, Warning)  # of a path, of an extra that is not installed, of a caller's own filter
 
 
-def _unexplained(f: FunctionType, failure: Exception, error: type[IdGraphError]) -> IdGraphError | None:
-    """An ``error`` for an exception that no annotation explains; those of the system stay what they are.
+def _noted(failure: Exception) -> None:
+    """Add, once, where to report an exception that code of the library raised.
 
-    A call with arguments that Python itself refuses, too many or of an unknown name, keeps Python's error.
+    Not one of the system, nor one of the caller's: Python's own refusal of the call, and what a function of the
+    program's raised that ran inside, such as a signal's handler.
     """
-    if isinstance(failure, _SYSTEM) or failure.__traceback__ is None or failure.__traceback__.tb_next is None:
-        return None
-    told = error(
-        f"{f.__name__} cannot take these arguments: {short_repr(failure, 200)}",
-        where=user_line(),
-        hint="an integer, a text or a list among them is too large, or of a kind that it does not know",
-    )
-    told.__cause__ = failure
-    return told
+    at = failure.__traceback__
+    at = None if at is None else at.tb_next
+    if at is None or isinstance(failure, _SYSTEM) or REPORT in getattr(failure, "__notes__", ()):
+        return
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if not file.startswith((*_OURS, *_INSTALLED)):
+            return
+        at = at.tb_next
+    failure.add_note(REPORT)
 
 
 def _named(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[tuple[str, object]]:

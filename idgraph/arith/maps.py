@@ -194,6 +194,9 @@ class IndexMap:
         if not self.condition.cond:
             raise ArithTypeError(f"the domain of an index map is a condition, got `{self.condition}`")
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         text = f"({', '.join(s.name for s in self.symbols)}) -> ({', '.join(str(r) for r in self.results)})"
         return text if self.condition is TRUE else f"{text} if {self.condition}"

@@ -288,6 +288,9 @@ class Cost(Printed):
             rows.append(_line("total", t, "", "", ""))
         return Sheet(f"{self.name}: estimated on {self.device.name}", HEAD, tuple(rows), _notes(self))
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         s = self.sheet()
         lines = [s.columns, *s.rows]

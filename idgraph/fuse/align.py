@@ -9,10 +9,12 @@ Long: all ways stand in one table, which each question goes through in order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from threading import RLock
+from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
@@ -22,7 +24,7 @@ from idgraph.fuse.shared_order import common_loops, reorder, rows_in_front, turn
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
-from idgraph.ir.parsing import copy_fusion, declare_input
+from idgraph.ir.parsing import copy_fusion, declare_input, snapshot
 from idgraph.ir.printing import input_arguments
 from idgraph.ir.registry import apply
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
@@ -43,7 +45,8 @@ ONCE = (
     "the loops of a private copy in front of its reader's others",
     "the loops of both in front, and what each makes of them one after the other",
 )  # ways in which each element is computed once
-_KNOWN: OrderedDict[tuple[str, ...], Answer] = OrderedDict()
+_KNOWN: OrderedDict[tuple[str, ...], _Trials] = OrderedDict()
+_REFUSALS: OrderedDict[tuple[str, ...], str] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Question:
 
     ``shared`` are tensors that others need too, ``forms`` the digits of both accesses where they have such, ``rows``
     whether ``a`` must have ended a reduction first, ``shifts`` the (loop, distance) by which ``b`` runs ahead, ``both``
-    how many elements of the buffer both touch, where that is known exactly.
+    how many elements of the buffer both touch, where that is known exactly. ``whole`` is the text of the fusion that
+    was asked about, with the other readers of what the two make, and ``copy`` makes one like it.
     """
 
     fusion: Fusion
@@ -64,6 +68,8 @@ class Question:
     rows: bool = False
     shifts: tuple[tuple[int, int], ...] = ()
     both: int | None = None
+    whole: str = ""
+    copy: Callable[[], Fusion] | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -73,10 +79,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The alignment, or the ways that were tried and why each failed."""
+    """The alignment, or the ways that were tried and why each failed; ``others``: whether other readers stood in the
+    way of one that aligns the two on their own."""
 
     alignment: Alignment | None
     tried: tuple[str, ...] = ()
+    others: bool = False
 
 
 def question(
@@ -123,7 +131,21 @@ def question(
         buffer is a.output and a.is_reduction,
         shifts,
         both,
+        *_as_it_is(fusion),
     )
+
+
+_LAST: list[tuple[ReferenceType[Fusion], int, tuple[str, Callable[[], Fusion]]]] = []
+
+
+def _as_it_is(fusion: Fusion) -> tuple[str, Callable[[], Fusion]]:
+    """The text of a fusion and what copies it, made once for all questions about it."""
+    for of, version, known in _LAST:
+        if of() is fusion and version == fusion.version:
+            return known
+    made = str(fusion), snapshot(fusion)
+    _LAST[:] = [(ref(fusion), fusion.version, made)]
+    return made
 
 
 def _read(exprs: Sequence[TensorExpr]) -> set[Tensor]:
@@ -131,19 +153,67 @@ def _read(exprs: Sequence[TensorExpr]) -> set[Tensor]:
 
 
 def answer(q: Question) -> Answer:
-    """Try each way on a copy; earlier answers are remembered."""
+    """The first way that aligns the two operations, and does so in the whole fusion, where others read what they make;
+    earlier answers are remembered."""
+    tried: list[str] = []
+    others = False
+    apart: Alignment | None = None  # one that launches no fewer kernels: one is added, as for a composed index
+    for name, found, best in _trials(q):
+        why = found if isinstance(found, str) else _refusal(q, found)
+        if isinstance(found, str) or why:
+            others = others or not isinstance(found, str)
+            tried.append(f"{name}: {why}")
+            continue
+        if best:
+            return Answer(found, tuple(tried), others)
+        apart = apart or found
+    return Answer(apart, tuple(tried), others)
+
+
+Trial = tuple[str, "Alignment | str", bool]
+"""The name of a way, the alignment or why there is none, and whether no other can be better."""
+
+
+class _Trials:
+    """The trials of one question: each is made when those before it did not do, and then remembered."""
+
+    def __init__(self, q: Question) -> None:
+        self._made: list[Trial] = []
+        self._rest = _tried(q)
+        self._lock = RLock()
+
+    def at(self, n: int) -> Trial | None:
+        """Trial ``n``, None where there are fewer."""
+        with self._lock:
+            while len(self._made) <= n:
+                trial = next(self._rest, None)
+                if trial is None:
+                    return None
+                self._made.append(trial)
+            return self._made[n]
+
+
+def _trials(q: Question) -> Generator[Trial]:
     key = q.key
     known = _KNOWN.get(key)
     if known is None:
-        known = _KNOWN[key] = _answer(q)
+        known = _KNOWN[key] = _Trials(q)
         if len(_KNOWN) > REMEMBERED:
             _KNOWN.popitem(last=False)
-    return known
+    n = 0
+    while True:
+        try:
+            trial = known.at(n)
+        except BaseException:  # an interrupt: what is left is not known
+            _KNOWN.pop(key, None)
+            raise
+        if trial is None:
+            return
+        yield trial
+        n += 1
 
 
-def _answer(q: Question) -> Answer:
-    tried: list[str] = []
-    apart: Alignment | None = None  # one that launches no fewer kernels: one is added, as for a composed index
+def _tried(q: Question) -> Generator[Trial]:
     for name, way in _ways(q):
         try:
             made = copy_fusion(q.fusion)
@@ -152,29 +222,44 @@ def _answer(q: Question) -> Answer:
             steps = first or _steps(made, q)
             after = emit(made, target="cuda").kernels if way is not _same_loops else emit(made, "python").kernels
         except IdGraphError as error:
-            tried.append(f"{name}: {error.what}")
+            yield name, error.what, False
             continue
         joined = _together(after, q, _twins(made, q))
         if not joined and (way is not _same_loops or q.buffer == q.a):
-            tried.append(f"{name}: they stay in kernels of their own")
+            yield name, "they stay in kernels of their own", False
             continue
         if q.buffer != q.a and not _same_place(made, q):
-            tried.append(f"{name}: they touch other elements of {q.buffer} at the same point")
+            yield name, f"they touch other elements of {q.buffer} at the same point", False
             continue
         try:
             points, wrong = _checked(made)
         except IdGraphError as error:  # an index that is computed of the trial's numbers is nowhere in range
-            tried.append(f"{name}: {error.what}")
+            yield name, error.what, False
             continue
         if wrong:
-            tried.append(f"{name}: {wrong}")
+            yield name, wrong, False
             continue
         fewer = len(after) < before + (q.a in q.shared)  # what others need has its own kernel beside a copy's
         found = Alignment(steps, before, len(after), points, joined and fewer, name in ONCE)
-        if fewer or not joined:
-            return Answer(found, tuple(tried))
-        apart = apart or found
-    return Answer(apart, tuple(tried))
+        yield name, found, fewer or not joined
+
+
+def _refusal(q: Question, found: Alignment) -> str:
+    """Why the steps cannot be taken on the whole fusion, as `Alignment.apply` takes them; empty where they can."""
+    if q.copy is None:
+        return ""
+    key = (q.whole, *map(str, found.steps))
+    known = _REFUSALS.get(key)
+    if known is None:
+        known = ""
+        try:
+            found.apply(q.copy())
+        except IdGraphError as error:
+            known = error.because[0] if error.because else error.what
+        _REFUSALS[key] = known
+        if len(_REFUSALS) > REMEMBERED:
+            _REFUSALS.popitem(last=False)
+    return known
 
 
 def _checked(f: Fusion) -> tuple[int, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from idgraph.errors import ScheduleError, arguments
+from idgraph.errors import IdGraphError, ScheduleError, arguments
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.exprs import Attr
 from idgraph.ir.loop_steps import reset
 from idgraph.ir.parsing import replay_step
 from idgraph.ir.registry import apply as build
 from idgraph.ir.state import rewriting
+from idgraph.runtime.program import emit
 from idgraph.schedule import auto
 
 
@@ -63,7 +64,8 @@ class Alignment:
     @arguments(ScheduleError, keep=rewriting)
     def apply(self, fusion: Fusion) -> None:
         """Take the steps on ``fusion``, whose tensors have the names they had; earlier schedules of those tensors are
-        dropped. Raises `ScheduleError` where a step is not legal there, and leaves the fusion as it was.
+        dropped. A private copy gets another name where its own is taken. Raises `ScheduleError` where a step is not
+        legal there, or `emit` would refuse what they make, and leaves the fusion as it was.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -74,6 +76,14 @@ class Alignment:
         1
         """
         replay(fusion, self.steps)
+        try:
+            emit(fusion, target="cuda" if self.one_kernel else "python")
+        except IdGraphError as error:
+            raise ScheduleError(
+                f"the steps cannot be taken on fusion {fusion.name}: it could not be emitted",
+                because=(error.what, *error.because),
+                hint="ask again: ig.fuse.explain(f, a, b) tries them on the fusion as it is",
+            ) from None
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
@@ -104,7 +114,8 @@ def _copy(fusion: Fusion, t: Tensor, reader: Tensor, name: str) -> Tensor:
     e, use = t.definition, reader.definition
     if e is None or use is None or t not in use.inputs:
         raise ScheduleError(f"{reader.name} does not read {t.name}", where=t.source_line, hint="as when it was asked")
+    taken = any(t.name == name for t in fusion.tensors)
     with fusion.at_line(e.source_line):
-        made = build(fusion, e.op, e.args, e.attrs, name)
+        made = build(fusion, e.op, e.args, e.attrs, None if taken else name)
     fusion.replace_operand(use, t, made, None)
     return made

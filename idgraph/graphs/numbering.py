@@ -78,5 +78,5 @@ def key_text(key: object) -> str:
     label = getattr(key, "label", None)
     if isinstance(label, str):
         return label
-    op, output = getattr(key, "op", None), getattr(key, "output", None)
-    return f"{op} -> {output.name}" if output is not None else str(key)
+    op, output = getattr(key, "op", None), getattr(getattr(key, "output", None), "name", None)
+    return f"{op} -> {output}" if output is not None else str(key)

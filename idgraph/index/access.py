@@ -31,7 +31,7 @@ from idgraph.index.wider_vectors import Suggestion, VectorWidth, suggestions
 Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Access(AccessFunction):
     """One tensor as one operation touches it; all expressions are in loop variables, symbols and loaded values.
 

@@ -162,6 +162,9 @@ class AccessFunction(Printed):
         loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
         return Sheet(f"{self.expr.op} {verb} {self.tensor.name}", ("", ""), tuple(rows), (loops,))
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         verb = "writes" if self.is_write else "reads"
         where = ", ".join(map(str, self.coordinates))

@@ -34,6 +34,9 @@ class IndexMap(Printed):
         columns = ("", "tensor", "coordinates", "address", "when")
         return Sheet(repr(self.expr), columns, tuple(map(_row, self.accesses)), (loops,))
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         head = f"{self.expr!r}"
         loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"

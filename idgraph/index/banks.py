@@ -2,7 +2,8 @@
 
 Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones are a warp. Lanes that want the same word
 are served together. Accesses of 8 bytes run in two phases of 16 lanes, of 16 bytes in four of 8 (CUDA programming
-guide, shared memory). Everything here is counted at every point, nothing is guessed.
+guide, shared memory). A vectorised loop of more than 16 bytes is several accesses: the worst counts. Everything here is
+counted at every point, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from idgraph.arith import Expr, multiple_of, simplify
 from idgraph.errors import IndexingError, arguments
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.loop import Loop
-from idgraph.index.warps import BANKS, WARP, WORD, block_dims, lane_bytes, number_of, thread_loops, vector_loop
+from idgraph.index.warps import BANKS, WARP, WORD, block_dims, lane_pieces, number_of, thread_loops, vector_loop
 from idgraph.ir import item_size
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ class Conflicts:
         place, when = place.substitute(sizes), access.predicate.substitute(sizes)
         threads, vector, rest = _roles(access, place, when, sizes)
         extents = {x.name: number_of(x.extent.substitute(sizes), x, "bank_conflicts") for x in access.loops}
-        counted = Count(access, place, when, lane_bytes(access, vector, place, extents))
         dims = block_dims(threads, extents, block)
-        steps = [x for x in rest if x is not vector or counted.scalar]
-        total = dims[0] * dims[1] * dims[2]
+        steps = [x for x in rest if x is not vector]
+        pieces = lane_pieces(access, vector, place, extents)
+        total = dims[0] * dims[1] * dims[2] * len(pieces)
         for x in steps:
             total *= extents[x.name]
         if total > MAX_POINTS:
@@ -91,12 +92,19 @@ class Conflicts:
                 f"bank conflicts of {access.tensor.name}: {total} points are too many to count",
                 hint=f"at most {MAX_POINTS}; loops that only move the whole warp are not counted",
             )
-        for at in product(*(range(extents[x.name]) for x in steps)):
-            fixed = {
-                **dict.fromkeys((x.name for x in access.loops), 0),
-                **{x.name: v for x, v in zip(steps, at, strict=True)},
-            }
-            _warps(counted, fixed, threads, extents, dims)
+        size, worst = item_size(access.tensor.dtype), None
+        for first, count in pieces:
+            counted = Count(access, place, when, count * size)
+            for at in product(*(range(extents[x.name]) for x in steps)):
+                fixed = {
+                    **dict.fromkeys((x.name for x in access.loops), 0),
+                    **({} if vector is None else {vector.name: first}),
+                    **{x.name: v for x, v in zip(steps, at, strict=True)},
+                }
+                _warps(counted, fixed, threads, extents, dims)
+            if worst is None or (counted.ways, counted.passes) > (worst.ways, worst.passes):
+                worst = counted
+        counted = worst or Count(access, place, when, size)
         return cls(access, *counted.result(), total)
 
 
@@ -127,7 +135,7 @@ def _roles(
 
 @dataclass(slots=True)
 class Count:
-    """The counts so far; ``scalar`` where lanes move single elements."""
+    """The counts so far, of accesses of ``bytes`` by each lane."""
 
     access: AccessFunction
     place: Expr
@@ -137,10 +145,6 @@ class Count:
     passes: int = 0
     bank: int = 0
     lanes: tuple[Lane, ...] = ()
-
-    @property
-    def scalar(self) -> bool:
-        return self.bytes == item_size(self.access.tensor.dtype)
 
     @property
     def phases(self) -> int:

@@ -110,6 +110,8 @@ class IdModel(Printed):
     def __str__(self) -> str:
         return f"IdModel of {self.fusion.name}: {len(self.fusion.exprs)} operations"
 
+    __repr__ = __str__
+
     def _keep(self, name: str, build: Callable[[], T]) -> T:
         """The result of ``build`` for this state of the fusion."""
         self._refresh()
@@ -491,9 +493,8 @@ class IdModel(Printed):
         return self._keep("allocator", self._allocate).ways
 
     def _allocate(self) -> Allocator:
-        threads = self._threads
-        if threads is None:
-            threads = any(is_thread(d.parallel) for e in self.fusion.exprs for d in e.output.loop)
+        on_threads = (is_thread(d.parallel) for e in self.fusion.exprs for d in e.output.loop)
+        threads = any(on_threads) if self._threads is None else self._threads
         return Allocator(self.fusion, self.loops, threads=threads)
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:

@@ -249,16 +249,17 @@ class Allocator:
         made = tile(t, own, loops, laid_out=t.memory in ("local", "shared"))
         axes = tuple(t.allocation[p] if made.laid_out else loops[p].domain for p in made.kept)
         if shared:
-            return Storage(t, memory, Buffer(t, "shared", axes, made.extents, product(made.extents)), made)
-        array, start = self.private_array(t, axes, made.extents)
+            return Storage(t, memory, Buffer(t, "shared", axes, made.extents, made.size), made)
+        array, start = self.private_array(t, axes, made.extents, made.size)
         return Storage(t, memory, array, made, start)
 
     def private_array(
-        self, t: Tensor, axes: Sequence[IterDomain], extents: Sequence[Expr]
+        self, t: Tensor, axes: Sequence[IterDomain], extents: Sequence[Expr], size: Expr | None = None
     ) -> tuple[Buffer, Expr | None]:
-        """An array of each thread over a box of ``extents``, for what is made of ``t``. One too large for registers and
+        """An array of each thread over a box of ``extents``, for what is made of ``t``: ``size`` elements, more than
+        the box has where there are gaps between them. One too large for registers and
         local memory is a slice of global memory for each thread: the second result is where the slice starts."""
-        e, size = t.definition, product(extents)
+        e, size = t.definition, product(extents) if size is None else size
         if e is None or not self.threads or (size.is_const and int(size) <= LOCAL_LIMIT):
             return Buffer(t, "private", tuple(axes), tuple(extents), size), None
         own = [v for p, v in enumerate(self._loops(e)) if self.on_thread(e, p)]
@@ -267,7 +268,8 @@ class Allocator:
             start = start * v.extent + v.symbol
         box = (*(v.extent for v in own), *extents)
         over = (*(v.domain for v in own), *axes)
-        return Buffer(t, "global", over, box, product(box)), simplify(start * size)
+        whole = simplify(product([v.extent for v in own]) * size)
+        return Buffer(t, "global", over, box, whole), simplify(start * size)
 
 
 def _whole(t: Tensor, to: Tensor, place: Place) -> Buffer:

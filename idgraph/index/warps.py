@@ -110,3 +110,38 @@ def lane_bytes(access: AccessFunction, vector: Loop | None, place: Expr, extents
     start = simplify(place.substitute({vector.name: as_expr(0)}))
     whole = width * size in (2, 4, 8, 16) and step == 0 and multiple_of(start, width)
     return width * size if whole and vector.name not in access.predicate.names else size
+
+
+def lane_pieces(
+    access: AccessFunction, vector: Loop | None, place: Expr, extents: Mapping[str, int]
+) -> tuple[tuple[int, int], ...]:
+    """The accesses that one lane makes of its vectorised loop, as the emitter cuts it: (first step, elements) of each,
+    at most 16 bytes, and each as wide as it is aligned. Single elements where the steps are not neighbours.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> y = f.output(ig.copy(f.input("x", shape=(32, 12))))
+    >>> _ = y.parallelize(0, "threadIdx.x").parallelize(1, "vectorize")
+    >>> a = ig.IdModel(f).write(y.definition)
+    >>> lane_pieces(a, vector_loop(a), a.address, {"i1": 12})
+    ((0, 4), (4, 4), (8, 4))
+    """
+    if vector is None:
+        return ((0, 1),)
+    width = extents[vector.name]
+    single = tuple((n, 1) for n in range(width))
+    step = simplify(place.substitute({vector.name: vector.symbol}) - place.substitute({vector.name: 0}) - vector.symbol)
+    if step != 0 or vector.name in access.predicate.names:
+        return single
+    start = simplify(place.substitute({vector.name: as_expr(0)}))
+    left, found = set(range(width)), list[tuple[int, int]]()
+    most = GPU.vector_bytes // item_size(access.tensor.dtype)
+    while most > 1:
+        if multiple_of(start, most):
+            for first in range(0, width - most + 1, most):
+                run = range(first, first + most)
+                if left.issuperset(run):
+                    found.append((first, most))
+                    left.difference_update(run)
+        most //= 2
+    return tuple(sorted([*found, *((n, 1) for n in left)]))

@@ -19,6 +19,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import (
     FusionError,
     IdGraphError,
+    InternalError,
     OperationError,
     SourceLine,
     arguments,
@@ -44,6 +45,7 @@ from idgraph.ir.scheduling import Steps
 from idgraph.ir.showing import ShownFusion
 from idgraph.ir.step import MANY, NO_NAMES, Flat, Step, only_first, only_last, steps_in, without
 from idgraph.ir.symbols import symbol_bound
+from idgraph.ir.verification import Verification
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
 V = TypeVar("V")
@@ -432,7 +434,11 @@ class Fusion(Restorable, ShownFusion):
         self._outputs: list[Tensor] = []
         self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
         self._symbols: dict[str, Expr] = {}
+<<<<<<< HEAD
         self._equalities: list[Equality] = []
+=======
+        self._automatic: dict[str, None] = {}  # names that nobody chose
+>>>>>>> silent
         self._input_lines: dict[str, SourceLine | None] = {}
         self._domains = 0
         self._made = 0
@@ -440,6 +446,7 @@ class Fusion(Restorable, ShownFusion):
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
         self.version = 0
+        self.operations_left: int | None = None  # that may be built, within `idgraph.ir.state.at_most`
         _current.set(ref(self))
 
     @property
@@ -595,7 +602,8 @@ class Fusion(Restorable, ShownFusion):
         check_name(name, "tensor")
         where = user_line()
         if name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where, hint="another name")
+            raise self._taken(name, where, "another name")
+        self._automatic.pop(name, None)
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
@@ -782,20 +790,15 @@ class Fusion(Restorable, ShownFusion):
             return build()
         except IdGraphError as error:
             self.restore(mark)
-            if not error.where:
+            if not error.where and not isinstance(error, InternalError):
                 line = self._forced_line or user_line()
                 error.where = str(line) if line is not None else "(unknown line)"
                 error.what = f"{op}: {error.what}"
                 error.args = (error.what,)
             raise
-        except BaseException as failure:
+        except BaseException:
             self.restore(mark)
-            if not isinstance(failure, Exception):
-                raise
-            line = self._forced_line or user_line()
-            raise OperationError(
-                f"{op} cannot take these operands: {short_repr(failure, 200)}", where=line
-            ) from failure
+            raise
 
     @property
     def line(self) -> SourceLine | None:
@@ -870,15 +873,19 @@ class Fusion(Restorable, ShownFusion):
         line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
+        if self.operations_left is not None:
+            self._spend(op, self.operations_left - 1)
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
-                raise OperationError(f"fusion {self.name} already has a tensor {name!r}")
+                raise self._taken(name)
+            self._automatic.pop(name, None)
         else:
             number = self._made
             while f"t{number}" in self._tensors:
                 number += 1
             name = f"t{number}"
+            self._automatic[name] = None
         line = line or self._forced_line or user_line()
         expr = TensorExpr(f"{op}{len(self._exprs)}", op, args, attrs, inputs, reads, line)
         tensor = Tensor(self, name, dtype, domain)
@@ -897,6 +904,23 @@ class Fusion(Restorable, ShownFusion):
         self.touch()
         return tensor
 
+    def _taken(self, name: str, where: SourceLine | None = None, hint: str = "") -> OperationError:
+        """The error for a name that a tensor has already."""
+        if name in self._automatic:
+            told, hint = ", which was named automatically", "names that are not t and a number are nobody's yet"
+        else:
+            told = ""
+        return OperationError(f"fusion {self.name} already has a tensor {name!r}{told}", where=where, hint=hint)
+
+    def _spend(self, op: str, left: int) -> None:
+        """One operation less that may be built: ``left`` after this one."""
+        self.operations_left = left
+        if left < 0:
+            raise InternalError(
+                f"rewriting fusion {self.name} does not end: a step more would build {op}",
+                because=(f"it has {len(self._exprs)} operations, and each rewrite is to leave less to do",),
+            )
+
     def input_line(self, tensor: Tensor) -> SourceLine | None:
         """The line at which an input was declared."""
         return self._input_lines.get(tensor.name)
@@ -905,7 +929,7 @@ class Fusion(Restorable, ShownFusion):
         """Keep the table of names in step; for the setter of `Tensor.name` only, which is how a tensor is renamed."""
         check_name(name, "tensor")
         if name != tensor.name and name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
+            raise self._taken(name, user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
         self._in_order()
@@ -1087,18 +1111,23 @@ class Fusion(Restorable, ShownFusion):
     # whole --------------------------------------------------------------------------------------------------------
 
     @shortened
-    def verify(self) -> None:
+    def verify(self) -> Verification:
         """Check everything at once: raises `FusionError` with all violations, each with the user's line.
+
+        The report says what else `emit` would refuse, by target, and which vector widths it would not give: that is
+        found when the report is looked at, of the fusion as it is then.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
         >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
         >>> f.verify()
+        f: nothing is refused
         """
         found = violations(self)
         if found:
             hint = "" if self._outputs else "mark what it computes: f.output(tensor)"
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found, hint=hint)
+        return Verification(self)
 
 
 def tensor_of(axis: IterDomain) -> Tensor | None:

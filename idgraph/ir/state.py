@@ -6,7 +6,8 @@ state is that of every fusion that any of the arguments belongs to: which of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import cast
 
 from idgraph.ir.fusion import Fusion
@@ -45,6 +46,24 @@ def whole_state(fusion: Fusion) -> Restore:
         fusion.version = version + 1  # graphs of the failed attempt are old too
 
     return restore
+
+
+@contextmanager
+def at_most(fusion: Fusion, operations: int) -> Generator[None]:
+    """Within, no more than ``operations`` are built in ``fusion``, with those that are taken back: a rewrite that goes
+    round in a circle ends in an `InternalError`.
+
+    >>> f = Fusion("f")
+    >>> with at_most(f, 3):
+    ...     f.operations_left
+    3
+    """
+    before = fusion.operations_left
+    fusion.operations_left = operations if before is None else min(before, operations)
+    try:
+        yield
+    finally:
+        fusion.operations_left = before
 
 
 def _copied(value: object) -> object:

@@ -67,6 +67,30 @@ PRIME = "'"  # appended to a symbol's name where the kernels use that name thems
 
 
 @dataclass(frozen=True, slots=True)
+class LaneWidth:
+    """The width of the accesses that ``operation`` (by its output) makes of ``tensor`` in the vectorised ``loop``.
+
+    ``asked``: elements that the loop has. ``got``: elements of the widest access that the kernel makes for it.
+    ``most``: those of ``asked`` that one access of a GPU, of 16 bytes, can move.
+    """
+
+    operation: str
+    tensor: str
+    loop: str
+    asked: int
+    got: int
+    most: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the access is narrower than the loop, and the device, allow."""
+        return self.got < self.most
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.loop} over {self.tensor}: asked {self.asked}, got {self.got}"
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel(Printed):
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
 
@@ -74,6 +98,7 @@ class Kernel(Printed):
     passes that have changed it, ``choices`` what its schedule says beside loops (see `Tensor.persistent`),
     ``rows`` how its rows are passed over and why, also where the target's rule decided. ``ruled`` is what that rule
     decided in the schedule (`Tensor.by_rule`), for the running value of each reduction, until the pass that obeys.
+    ``widths``: of the accesses along vectorised loops, asked and got, on the target "cuda"; elsewhere there are none.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -100,6 +125,7 @@ class Kernel(Printed):
     choices: Choices = NO_CHOICES
     rows: tuple[str, ...] = field(default=(), compare=False)
     ruled: tuple[tuple[str, Choices], ...] = ()
+    widths: tuple[LaneWidth, ...] = field(default=(), compare=False)
 
     @arguments(EmitError)
     def verify(self, symbols: Mapping[str, int] | None = None) -> Verified:
@@ -144,6 +170,9 @@ class Kernel(Printed):
     def ir(self) -> Kernel:
         """The kernel itself, which is its IR."""
         return self
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         ruled = [(acc, str(c), c.why) for acc, c in self.ruled]

@@ -21,6 +21,8 @@ SCALARS: Final = 8  # operations on one element that each reader may do again
 def broadcasts_first(fusion: Fusion) -> None:
     """Exchange broadcasts of new axes with the cheap operations before them; tensors needed no more are removed.
 
+    What ends it: an exchange moves one broadcast towards the inputs, past one operation of one operand.
+
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, w = f.input("x", shape=(8, 16)), f.input("w", shape=(16,), dtype="bfloat16")
@@ -62,7 +64,7 @@ def numbers_into_readers(fusion: Fusion) -> None:
         while work:
             view = work.pop()
             e = view.definition
-            if e is not None and e.inputs[0].definition is not None:
+            if e is not None and e.op == "unsqueeze" and e.inputs[0].definition is not None:
                 rewrite(e, partial(_exchanged, e))
                 work += view.definition.inputs if view.definition is not None else ()
 

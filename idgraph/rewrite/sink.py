@@ -2,7 +2,10 @@
 
 ``reshape(a) * w`` is computed over axes that the rows of ``a`` do not have, a kernel of its own; as
 ``reshape(a * w')`` the product is part of the row's pass, and the reshape says where it is written. ``w'`` is a view of
-``w``, broadcast and reshaped the other way.
+``w``, broadcast and reshaped the other way. Where ``w`` is computed from a reduction too, over other rows, the product
+is part of the pass of either, and no exchange makes fewer kernels: it stays.
+
+What ends it: pointwise operations are visited once each, producers first, and an exchange replaces one by one.
 """
 
 from __future__ import annotations
@@ -33,11 +36,9 @@ def sink_reshapes(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs][-4:]
     ['expand', 'reshape', 'mul', 'reshape']
     """
-    while True:
-        found = next((e for e in fusion.exprs if _turned(e) is not None), None)
-        if found is None:
-            return
-        rewrite(found, partial(_sunk, found))
+    for e in fusion.exprs:
+        if e.output.definition is e and _sinkable(e) is not None:
+            rewrite(e, partial(_sunk, e))
 
 
 def drop_single_axes(fusion: Fusion) -> None:
@@ -68,8 +69,9 @@ def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tens
     return movement.squeeze(made, [d - sum(r < d for r in dims) for d in single])
 
 
-def _turned(e: TensorExpr) -> Tensor | None:
-    """The operand of a pointwise operation that is a reshape of a tensor computed from a reduction."""
+def _sinkable(e: TensorExpr) -> Tensor | None:
+    """The operand of a pointwise operation that is a reshape of a tensor computed from a reduction, and the only one
+    that is computed from a reduction: another of those would be behind a reshape instead."""
     if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
         return None
     for m in e.inputs:
@@ -79,8 +81,16 @@ def _turned(e: TensorExpr) -> Tensor | None:
         if any(use.op not in POINTWISE for use in m.uses):
             continue
         if _alike(m, e.output) and _after_reduction(made.inputs[0]):
-            return m
+            a = made.inputs[0]
+            others = [x for x in e.inputs if x is not m and _of_shape(x, a) is None]
+            return None if any(_after_reduction(x) for x in others) else m
     return None
+
+
+def _of_shape(x: Tensor, a: Tensor) -> Tensor | None:
+    """The operand of a reshape ``x``, where that has the shape of ``a``."""
+    e = x.definition
+    return e.inputs[0] if e is not None and e.op == "reshape" and _alike(e.inputs[0], a) else None
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -104,7 +114,7 @@ def _after_reduction(t: Tensor) -> bool:
 
 
 def _sunk(e: TensorExpr) -> Tensor:
-    m = _turned(e)
+    m = _sinkable(e)
     made = m.definition if m is not None else None
     if m is None or made is None:
         raise AssertionError("found before")
@@ -114,9 +124,9 @@ def _sunk(e: TensorExpr) -> Tensor:
     def moved(x: Tensor) -> Tensor:
         if x is m:
             return a
-        before = x.definition
-        if before is not None and before.op == "reshape" and _alike(before.inputs[0], a):
-            return before.inputs[0]
+        before = _of_shape(x, a)
+        if before is not None:
+            return before
         broad = movement.expand(x, wide) if x.ndim < m.ndim or any(d.is_broadcast for d in x.axes) else x
         return movement.reshape(broad, *narrow)
 

@@ -25,6 +25,7 @@ from idgraph.runtime.cuda.launch import check_limits
 from idgraph.runtime.decided import ProgramReport, report_of
 from idgraph.runtime.kernel_table import Kernels
 from idgraph.runtime.loaded import Loaded
+from idgraph.runtime.vector_widths import with_widths
 
 if TYPE_CHECKING:
     from idgraph.runtime.caller import Caller
@@ -248,6 +249,7 @@ def emit(
         check_limits(plan.kernels)
     for kernel in plan.kernels:
         kernel.check_structure()
+        plan = with_widths(fusion, maps, plan)
     return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 

@@ -13,10 +13,12 @@ from idgraph.index.layout import strides
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.changed_copy import rebuild
 from idgraph.layout.aliasing import Alias, alias
+from idgraph.layout.inference import demanded
 
 
 def views_of(fusion: Fusion) -> dict[str, Alias]:
-    """The outputs that are views of inputs, with numbers for strides and offset; none that runs backwards.
+    """The outputs that are views of inputs, with numbers for strides and offset; none that runs backwards, and none
+    that the user laid out in another way.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -32,9 +34,18 @@ def views_of(fusion: Fusion) -> dict[str, Alias]:
             continue
         if not (isinstance(v, Alias) and isinstance(v.offset, int) and all(isinstance(n, int) for n in t.shape)):
             continue
-        if all(isinstance(s, int) and s >= 0 for s in v.strides):
+        if all(isinstance(s, int) and s >= 0 for s in v.strides) and _as_demanded(t, v):
             found[t.name] = v
     return found
+
+
+def _as_demanded(t: Tensor, v: Alias) -> bool:
+    """Whether ``t`` may lie as the view does: nobody demanded a layout, or this one, axes of one element aside."""
+    if not demanded(t):
+        return True
+    by_axis = dict(zip(t.allocation, strides(t), strict=True))
+    rows = zip(t.axes, v.strides, strict=True)
+    return all(d.extent == 1 or (d in by_axis and by_axis[d] == s) for d, s in rows)
 
 
 def without(fusion: Fusion, names: Mapping[str, object]) -> Fusion:

@@ -29,7 +29,7 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.loop_steps import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.scheduling import choose
-from idgraph.ir.state import rewriting
+from idgraph.ir.state import at_most, rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
 from idgraph.rewrite import constants, one_hot
@@ -54,6 +54,7 @@ from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transpose import Nest, tile_transposes
 
 AGAIN = 4 * CHEAP  # operations on an element that its private copies compute in all; differences of differences double
+BUILT = 1000, 400  # operations that rewrites may build: some, and some for each of the fusion; captured ones take 1
 ROUNDS = 3  # of private copies, each making way for the next tensor upstream
 
 
@@ -98,7 +99,7 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line():
+    with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)):
         machine = device_of(device)
         take_ways(fusion, gathers, machine)
         rows = give_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
