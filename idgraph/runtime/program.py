@@ -247,9 +247,9 @@ def emit(
     plan = table.run(plan, table.TABLE[target])
     if TARGETS[target].threads:
         check_limits(plan.kernels)
+        plan = with_widths(fusion, maps, plan)
     for kernel in plan.kernels:
         kernel.check_structure()
-        plan = with_widths(fusion, maps, plan)
     return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 
