@@ -125,9 +125,10 @@ class IndexSet:
 @lru_cache(maxsize=256)
 def _inside(symbols: tuple[Expr, ...], condition: Expr) -> Callable[..., bool] | None:
     """Whether a point lies in a box where a condition holds, as one function; None where other symbols are needed."""
-    conditions = and_(*(c for s in symbols for c in _in_range(s, symbol(s.name))), condition.substitute(
-        {s: symbol(s.name) for s in symbols}
-    ))
+    conditions = and_(
+        *(c for s in symbols for c in _in_range(s, symbol(s.name))),
+        condition.substitute({s: symbol(s.name) for s in symbols}),
+    )
     names = [s.name for s in symbols]
     if not set(conditions.names) <= set(names):
         return None

@@ -186,7 +186,9 @@ class QuotientForms:
         common = gcd(n, *t.values())
         if common > 1:
             return self.quotient(({b: v // common for b, v in t.items()}, c // common), ({}, n // common))
-        for base, v in sorted(t.items(), key=lambda i: _inner_first(i[0]), reverse=True):  # (x + y//m) // n is (x*m + y) // (n*m)
+        for base, v in sorted(
+            t.items(), key=lambda i: _inner_first(i[0]), reverse=True
+        ):  # (x + y//m) // n is (x*m + y) // (n*m)
             if abs(v) == 1 and base in self.divisions and not self.divisions[base][1][0]:
                 (inner, k), m = self.divisions[base]
                 rest = {b: w * m[1] for b, w in t.items() if b is not base}
@@ -395,7 +397,8 @@ def _small(parts: Sequence[Part], c: int, d: Poly) -> bool:
 
 
 def _steps(parts: Sequence[Part]) -> list[Poly]:
-    """Steps between digits that are looked at: the weights, and common divisors of numbers among them, largest first."""
+    """Steps between digits that are looked at: the weights, and common divisors of numbers among them, largest
+    first."""
     numbers = sorted((p.weight[1] for p in parts if not p.weight[0]), reverse=True)
     common: set[int] = set(numbers)
     step = 0

@@ -151,7 +151,8 @@ def order_normal(node: Expr) -> Expr | None:
 
 
 def _loosest(t: Terms, c: int) -> int:
-    """The constant of ``sum + c >= 0`` that says the same of a sum known modulo m: -1 or 0 if it may be, as ``x < y``."""
+    """The constant of ``sum + c >= 0`` that says the same of a sum known modulo m: -1 or 0 if it may be, as ``x <
+    y``."""
     m, r = congruence(from_terms(t, 0))
     if m <= 1:
         return c

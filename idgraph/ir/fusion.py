@@ -434,11 +434,8 @@ class Fusion(Restorable, ShownFusion):
         self._outputs: list[Tensor] = []
         self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
         self._symbols: dict[str, Expr] = {}
-<<<<<<< HEAD
         self._equalities: list[Equality] = []
-=======
         self._automatic: dict[str, None] = {}  # names that nobody chose
->>>>>>> silent
         self._input_lines: dict[str, SourceLine | None] = {}
         self._domains = 0
         self._made = 0
