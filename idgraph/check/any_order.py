@@ -1,8 +1,8 @@
 """Points of one kernel run in any order: none may read what another of them overwrites.
 
-Judged for memory that a kernel updates in place: a nest against itself, and nests of one loop against each other (the
-points of one number are one iteration, in which the nests run in their order). Nests that reduce are left out: how
-their points share iterations is the compiler's choice.
+Judged for all memory that a kernel writes, its own results too: a nest against itself, and nests of one loop against
+each other (the points of one number are one iteration, in which the nests run in their order). Nests that reduce are
+left out: how their points share iterations is the compiler's choice.
 """
 
 from __future__ import annotations
@@ -37,16 +37,13 @@ class Race:
 
 
 def races(p: Program, nest: Nest, samples: Sequence[dict[str, int]]) -> Iterator[Race]:
-    """For each memory that ``nest`` updates: whether its kernel reads there what another point overwrites."""
+    """For each memory that ``nest`` writes: whether its kernel reads there what another point writes."""
     if not nest.kernel or nest.reduce or nest.unread:
         return
     homes = {b.name: (b.home, b.base) for b in p.buffers} | dict(p.memory)
     group = [n for n in p.nests if n.kernel == nest.kernel and not n.reduce and not n.unread]
-    made = {w.buffer for n in group for w in n.writes}
     for w in nest.writes:
         home, base = homes.get(w.buffer, (w.buffer, as_expr(0)))
-        if home == w.buffer or home in made:  # a new memory: nothing was there before
-            continue
         for other in group:
             reads = [r for x in other.writes for r in x.reads if homes.get(r.buffer, (r.buffer,))[0] == home]
             own = [replaced(r, homes) for r in dict.fromkeys(reads)]
@@ -124,10 +121,15 @@ def _told(
         return Race(home, "unknown", "NumPy sees a point that overwrites what another reads, plain Python does not")
     shown = ", ".join(f"{k}={v}" for k, v in late.items())
     who = "the same loop" if other is nest else f"{other.name}, in the same kernel"
-    meant = f"{home}[{element}] before the point {shown} of {nest.name} overwrites it: points run in any order"
+    fresh = home == w.buffer
+    meant = (
+        f"{home}[{element}] after the point {shown} of {nest.name} writes it: points run in any order"
+        if fresh
+        else f"{home}[{element}] before the point {shown} of {nest.name} overwrites it: points run in any order"
+    )
     written = f"{home}[{int(address.evaluate(p))}]" if other is nest else ""
     found = Difference(p, written, f"{home}[{element}]", meant, str(r.index))
-    return Race(home, "refuted", f"{who} reads what another point overwrites", found)
+    return Race(home, "refuted", f"{who} reads what another point {'writes' if fresh else 'overwrites'}", found)
 
 
 def _env(n: Nest, numbers: Ints, sizes: Mapping[str, int]) -> dict[str, Ints | int]:

@@ -1,7 +1,7 @@
 """The neutral form as JSON: read with limits, every mistake named; and written.
 
 ```
-{"program": fusion text (ig.parse), "name": str,
+{"version": 1, "program": fusion text (ig.parse), "name": str,
  "symbols": {"n": {"min": 1, "max": null, "multiple_of": 1}}, "facts": ["n % 8 == 0"],
  "buffers": {"buf0": {"tensor": "t3", "strides": [64, 1], "offset": 0, "base": 0, "storage": "buf0", "after": "k0",
                       "over": "t1", "copy": false}},
@@ -24,7 +24,7 @@ from typing import cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
-from idgraph.errors import IdGraphError, SourceLine
+from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within
 
@@ -32,6 +32,17 @@ LARGEST = 32 << 20  # characters of JSON
 MOST = 100_000  # entries of one list
 LONGEST = 100_000  # characters of one formula
 NAME = 200
+VERSION = 1
+KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
+    "a program": ("version", "program", "name", "symbols", "facts", "buffers", "nests", "order"),
+    "a symbol": ("min", "max", "multiple_of"),
+    "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy"),
+    "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes"),
+    "a load": ("buffer", "index", "text"),
+    "a place": ("value", "size"),
+    "a write": ("buffer", "index", "when", "mode", "reads"),
+    "a read": ("buffer", "index", "when"),
+}
 
 
 def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
@@ -65,19 +76,26 @@ def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
 
 def read_program(data: Mapping[str, object]) -> Program:
     """A program from a dict."""
-    top = _Reader(data, "program")
+    top = _Reader(data, "program", "a program")
+    version = data.get("version", VERSION)
+    if type(version) is not int or version != VERSION:
+        raise CheckError(
+            f"program.version: {str(version)[:NAME]!r} is not known here", hint=f"the form has version {VERSION}"
+        )
     fusion_text = top.text("program", LARGEST)
     try:
         fusion = parse_fusion(fusion_text)
     except IdGraphError as error:
         raise CheckError(f"program: {error.what}", because=error.because, hint="the text form of a fusion") from None
-    scope = {name: _symbol(_Reader(v, f"symbols.{name}"), name) for name, v in top.table("symbols").items()}
+    scope = {name: _symbol(_Reader(v, f"symbols.{name}", "a symbol"), name) for name, v in top.table("symbols").items()}
     facts = tuple(_formula(x, f"facts[{k}]", scope, condition=True) for k, x in enumerate(top.rows("facts")))
-    nests = tuple(_nest(_Reader(x, f"nests[{k}]"), scope) for k, x in enumerate(top.rows("nests")))
+    nests = tuple(_nest(_Reader(x, f"nests[{k}]", "a nest"), scope) for k, x in enumerate(top.rows("nests")))
     names = [n.name for n in nests]
     if len(set(names)) != len(names):
         raise CheckError("nests: two nests have one name")
-    given = {n: _buffer(_Reader(v, f"buffers.{n}"), n, fusion, scope) for n, v in top.table("buffers").items()}
+    given = {
+        n: _buffer(_Reader(v, f"buffers.{n}", "a buffer"), n, fusion, scope) for n, v in top.table("buffers").items()
+    }
     written = {w.buffer: n.name for n in nests for w in n.writes}
     for t in fusion.tensors:
         stored = t.definition is None or t.name in written
@@ -97,9 +115,15 @@ def read_program(data: Mapping[str, object]) -> Program:
 class _Reader:
     """One JSON object; every complaint says where in the program it is."""
 
-    def __init__(self, data: object, where: str) -> None:
+    def __init__(self, data: object, where: str, kind: str) -> None:
         if not isinstance(data, Mapping):
             raise CheckError(f"{where}: it is not a JSON object")
+        for key in cast("Mapping[object, object]", data):
+            if key not in KEYS[kind]:
+                shown = str(key)[:NAME]
+                near = nearest(shown, KEYS[kind])
+                hint = f"did you mean {near!r}?" if near else f"known keys: {', '.join(KEYS[kind])}"
+                raise CheckError(f"{where}: {shown!r} is no key of {kind}", hint=hint)
         self.data = cast("Mapping[str, object]", data)
         self.where = where
 
@@ -190,12 +214,12 @@ def _nest(r: _Reader, symbols: Mapping[str, Expr]) -> Nest:
         if not name.isidentifier() or name in scope:
             raise r.fail("loads", f"{name!r} is not an identifier, or is taken")
         scope[name] = symbol(name)
-    sizes = {n: _Reader(v, f"{r.where}.places.{n}") for n, v in places.items()}
+    sizes = {n: _Reader(v, f"{r.where}.places.{n}", "a place") for n, v in places.items()}
     for n, x in sizes.items():
         scope[n] = symbol(n, 0, x.formula("size", symbols) - 1)
-    found_loads = {n: _load(_Reader(v, f"{r.where}.loads.{n}"), scope) for n, v in loads.items()}
+    found_loads = {n: _load(_Reader(v, f"{r.where}.loads.{n}", "a load"), scope) for n, v in loads.items()}
     found_places = {n: Place(x.formula("value", scope), x.formula("size", symbols)) for n, x in sizes.items()}
-    writes = [_Reader(w, f"{r.where}.writes[{k}]") for k, w in enumerate(r.rows("writes"))]
+    writes = [_Reader(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
     return Nest(
         r.text("name"), loops, tuple(_write(w, scope) for w in writes), reduce, found_loads, found_places,
         r.text("kernel", default=""),
@@ -212,7 +236,7 @@ def _write(r: _Reader, scope: Mapping[str, Expr]) -> Write:
     mode = r.text("mode", default="store")
     if mode not in ("store", "add"):
         raise r.fail("mode", 'it is neither "store" nor "add"')
-    reads = [_Reader(x, f"{r.where}.reads[{k}]") for k, x in enumerate(r.rows("reads"))]
+    reads = [_Reader(x, f"{r.where}.reads[{k}]", "a read") for k, x in enumerate(r.rows("reads"))]
     return Write(
         r.text("buffer"), r.formula("index", scope),
         tuple(Read(x.text("buffer"), x.formula("index", scope), _when(x, scope)) for x in reads),
@@ -288,7 +312,8 @@ def to_json(p: Program) -> str:
         return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
     return json.dumps({
-        "name": p.name, "program": str(p.fusion), "symbols": {n: bounds(s) for n, s in p.symbols.items()},
+        "version": VERSION, "name": p.name, "program": str(p.fusion),
+        "symbols": {n: bounds(s) for n, s in p.symbols.items()},
         "facts": [str(f) for f in p.facts],
         "buffers": {
             b.name: {

@@ -74,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report(Printed):
-    """All rows of a check. ``ok``: nothing is refuted; ``decided``: nothing is unknown either.
+    """All rows of a check. ``ok``: there are rows, none refuted; ``decided``: nothing is unknown either.
 
     ``calls`` are library kernels and other nodes without index formulas: they have no rows.
 
@@ -92,13 +92,13 @@ class Report(Printed):
 
     @property
     def ok(self) -> bool:
-        """True when no row is refuted."""
-        return not self.refuted
+        """True when no row is refuted, and there is one: a program without nests is not right."""
+        return bool(self.rows) and not self.refuted
 
     @property
     def decided(self) -> bool:
         """True when every row of a loop nest is proved or enumerated, and every graph tested."""
-        return all(r.verdict in ("proved", "enumerated", "tested") for r in self.rows)
+        return bool(self.rows) and all(r.verdict in ("proved", "enumerated", "tested") for r in self.rows)
 
     @property
     def refuted(self) -> tuple[Row, ...]:

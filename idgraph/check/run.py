@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 
 from idgraph.check.capture import Capture
 from idgraph.check.form import CheckError, Program
 from idgraph.check.generated import of_source
+from idgraph.check.last_writes import order_rows
 from idgraph.check.nest_decisions import decide
 from idgraph.check.reading import read_any
 from idgraph.check.report import Report, Row
@@ -54,7 +56,9 @@ def check_inductor(
 def check_program(data: Program | Mapping[str, object] | str | PathLike[str], budget: int) -> Report:
     """See `idgraph.check.program`."""
     _whole(budget)
-    return decide(data if isinstance(data, Program) else read_any(data), budget=budget)
+    read = data if isinstance(data, Program) else read_any(data)
+    found = decide(read, budget=budget)
+    return replace(found, rows=(*found.rows, *order_rows(read)))
 
 
 def _whole(budget: int) -> None:

@@ -53,8 +53,17 @@ class _Reader:
     def statement(self, s: Any, loops: tuple[tuple[str, int], ...], when: tuple[str, ...]) -> None:
         kind = type(s).__name__
         if kind == "SeqStmt":
+            before = len(self.nests)
             for x in s.seq:
                 self.statement(x, loops, when)
+            if loops and len(self.nests) > before + 1:
+                raise CheckError(
+                    f"stores that share the loop {loops[-1][0]}",
+                    because=(
+                        "nests run one after the other here: a store would be judged as if all of the other had run",
+                    ),
+                    hint="export the function before compute_at; loops of several stores are not known here yet",
+                )
         elif kind == "For":
             if int(s.min) != 0:
                 raise CheckError(f"a loop that starts at {s.min}: loops start at 0")
