@@ -152,11 +152,11 @@ if TYPE_CHECKING:
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
     from idgraph.index import (
         Access,
+        AccessTable,
         BankConflicts,
         Contiguity,
         IdModel,
-        IndexMap,
-        Loop,
+        LoopVariable,
         Predicate,
         Suggestion,
         VectorWidth,
@@ -199,31 +199,28 @@ BUILTIN_NAMES: Final = ("abs", "all", "any", "compile", "pow", "round", "set", "
 
 __all__ = [
     "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity", "CounterExample",
-    "Suggestion", "Cycle",
-    "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
-    "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
-    "IndexMap", "IndexingError", "InternalError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError",
-    "ParseError",
+    "Suggestion", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph", "FrontendError",
+    "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph", "AccessTable", "IndexingError",
+    "InternalError", "IterDomain", "Limits", "LoopVariable", "Measured", "Merge", "OperationError", "ParseError",
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
-    "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
-    "cos", "cost",
+    "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy", "cos", "cost",
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
     "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
-    "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
-    "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logcumsumexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg",
-    "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",
-    "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select", "shift_left", "shift_right", "sigmoid",
-    "sign",
-    "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub",
-    "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
+    "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put", "index_select",
+    "iota", "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul",
+    "ne", "neg", "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder",
+    "repeat", "report", "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select", "shift_left",
+    "shift_right", "sigmoid", "sign", "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square", "squeeze",
+    "stack", "sub", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate",
+    "viz", "where",
 ]  # fmt: skip
 
 
 load_with(lambda: load(f"{__name__}.viz"))
-advice.load_with(lambda: load(f"{__name__}.schedule"))
-estimates.load_with(lambda: load(f"{__name__}.cost.ways"))
+advice.load_adviser_with(lambda: load(f"{__name__}.schedule"))
+estimates.load_estimator_with(lambda: load(f"{__name__}.cost.ways"))
 
 
 def __getattr__(name: str) -> object:

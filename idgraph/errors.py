@@ -85,14 +85,14 @@ class SourceLine:
         return f"{place}: {self.code}" if self.code else place
 
 
-class _Told(local):
+class _CallerLine(local):
     """The line that all steps of one call of this package stem from, by thread; ``known`` where one is set."""
 
     known = False
     line: SourceLine | None = None
 
 
-_TOLD = _Told()
+_TOLD = _CallerLine()
 
 
 @contextlib.contextmanager

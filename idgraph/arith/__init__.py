@@ -2,7 +2,7 @@
 
 from idgraph.arith.assumptions import strongest
 from idgraph.arith.dialects import affine_map, affine_set, tvm_index_map
-from idgraph.arith.engine import Rule, Step, rules
+from idgraph.arith.engine import Rule, RuleApplication, rules
 from idgraph.arith.enumerate import closure
 from idgraph.arith.expr_cost import cost, divmods
 from idgraph.arith.integer_roots import Root, integer_root
@@ -47,7 +47,7 @@ from idgraph.arith.ranges import congruence, interval, multiple_of
 from idgraph.arith.simplifier import simplify, trace
 from idgraph.arith.source import C_PRELUDE, to_source
 from idgraph.arith.sympy_bridge import from_sympy, to_sympy
-from idgraph.arith.tape import Tape
+from idgraph.arith.tape import CompiledExprs
 from idgraph.arith.text import RangeLike, parse, ranged_symbols, symbol_text
 
 __all__ = [
@@ -74,8 +74,8 @@ __all__ = [
     "RangeLike",
     "Root",
     "Rule",
-    "Step",
-    "Tape",
+    "RuleApplication",
+    "CompiledExprs",
     "Undecided",
     "Unknown",
     "Verdict",

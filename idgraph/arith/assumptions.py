@@ -26,7 +26,7 @@ from idgraph.arith.nodes import (
 from idgraph.arith.periods import within_periods
 from idgraph.arith.ranges import congruence, interval
 from idgraph.arith.residues import by_residues, of_symbols, residues_of
-from idgraph.arith.work import spend
+from idgraph.arith.work import charge
 
 Fact = tuple[Terms, int]  # the sum is >= 0
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
@@ -74,7 +74,7 @@ def replace(e: Expr, table: dict[Expr, Expr]) -> Expr:
     """``e`` with whole nodes replaced."""
     out: dict[Expr, Expr] = {}
     nodes = postorder(e)
-    spend(len(nodes))
+    charge(len(nodes))
     for node in nodes:
         new = table.get(node)
         if new is None:
@@ -179,13 +179,13 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
     for n, (ft, fc) in enumerate(known):
         if not (t.keys() & ft.keys()):
             continue
-        spend(1)
+        charge(1)
         rest, rc = combine(((t, c, 1), (ft, fc, -1)))
         if nonneg(rest, rc) or _implied_scaled(claim, (ft, fc)):
             return True
         for gt, gc in known[n + 1 :]:
             if gt.keys() & rest.keys():
-                spend(1)
+                charge(1)
                 rest2, rc2 = combine(((rest, rc, 1), (gt, gc, -1)))
                 if nonneg(rest2, rc2):
                     return True
@@ -204,7 +204,7 @@ def _by_chain(claim: Fact, known: Sequence[Fact]) -> bool:
         for n, (ft, fc) in enumerate(known):
             if n in used or not any(ft.get(b) == v for b, v in t.items()):
                 continue
-            spend(1)
+            charge(1)
             rest, rc = combine(((t, c, 1), (ft, fc, -1)))
             if len(rest) > len(t):
                 continue
@@ -225,7 +225,7 @@ def _by_product(claim: Fact, known: Sequence[Fact]) -> bool:
     facts = [*ends, *(f for f in known if f[0].keys() & atoms)]
     for n, f in enumerate(facts):
         for g in facts[n:]:
-            spend(1)
+            charge(1)
             made = times(f, g)
             if made is None or not any(made[0].get(b, 0) * t[b] > 0 for b in products):
                 continue

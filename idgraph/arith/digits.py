@@ -35,7 +35,7 @@ class _Digit(NamedTuple):
     high: int | None
 
 
-def quotients(e: Expr) -> Quotients | None:
+def mixed_radix_form(e: Expr) -> Quotients | None:
     """``e`` as a sum of quotients of atoms (neither sums nor quotients); None where that has too many terms.
 
     >>> from idgraph.arith import parse
@@ -163,7 +163,7 @@ def digit_bounds(e: Expr) -> Interval:
     >>> digit_bounds(parse("x//2 - x//8*4", {"x": 64}))
     (0, 3)
     """
-    found = quotients(e)
+    found = mixed_radix_form(e)
     digits = None if found is None else _digits(found[0])
     if found is None or digits is None:
         return None, None

@@ -13,7 +13,7 @@ from typing import Final
 
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr, const, rebuild
 from idgraph.arith.ranges import interval
-from idgraph.arith.work import OutOfWork, budget
+from idgraph.arith.work import BudgetExceeded, budget
 
 Apply = Callable[[Expr], Expr | None]
 _MAX_DEPTH: Final = 40
@@ -36,7 +36,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RuleApplication:
     """One application of a rule: ``before`` equals ``after``."""
 
     rule: str
@@ -112,7 +112,7 @@ def normal(e: Expr) -> Expr:
         with budget() as is_outermost:
             try:
                 return _nested(e, call)
-            except OutOfWork:
+            except BudgetExceeded:
                 if not is_outermost:
                     raise
                 return e
@@ -234,7 +234,7 @@ def _simple(t: Expr) -> bool:
     return base.op == "sym" or base.op == "const"
 
 
-def derivation(e: Expr) -> Iterator[Step]:
+def derivation(e: Expr) -> Iterator[RuleApplication]:
     """The rule applications that led from ``e`` to its normal form, each node's once, operands first."""
     normal(e)
     written = {name for name, _ in _BY_OP["written"]}
@@ -247,7 +247,7 @@ def derivation(e: Expr) -> Iterator[Step]:
             if target is not None and target is not node:
                 work.append((target, False))
             elif node.why is not None:
-                yield Step(node.why[0], node, node.why[1])
+                yield RuleApplication(node.why[0], node, node.why[1])
                 work.append((node.why[1], False))
         elif node not in seen:
             seen.add(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from idgraph.arith.digits import quotients, shortest
+from idgraph.arith.digits import mixed_radix_form, shortest
 from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import Terms, combine, divide_base, factors, sum_interval, terms
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, mod, mul, rebuild
@@ -58,7 +58,7 @@ def _sum(node: Expr) -> Expr:
 
 def _digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
     """Quotients and digits of one value as the fewest with the same sum, where that saves an operation."""
-    if sum(b.op in ("floordiv", "mod") for b in t) < 2 or (found := quotients(node)) is None:
+    if sum(b.op in ("floordiv", "mod") for b in t) < 2 or (found := mixed_radix_form(node)) is None:
         return t, c, []
     new, k = shortest(found)
     if cost(from_terms(new, k)) >= cost(from_terms(t, c)):

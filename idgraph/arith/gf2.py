@@ -19,7 +19,7 @@ _MAX_BITS = 256
 Row = tuple[int, int]  # the bits of which a bit is the xor, and the constant that flips it
 
 
-class _Reader:
+class _BitLinearizer:
     """Bits of expressions as sums of unknown bits: those of symbols, and of atoms that are not linear."""
 
     def __init__(self, domain: frozenset[Expr]) -> None:
@@ -76,7 +76,7 @@ def _flipped(e: Expr) -> tuple[Expr, int] | None:
 
 def solve_bits(equations: Sequence[tuple[Expr, Expr]], domain: frozenset[Expr]) -> dict[Expr, Expr]:
     """Atoms all of whose bits the equations ``left = value`` determine, as expressions in the values."""
-    reader = _Reader(domain)
+    reader = _BitLinearizer(domain)
     sources: list[tuple[Expr, int]] = []  # of each row: the value, and which bit of it
     rows: list[list[int]] = []  # unknown bits, bits of the values, constant
     for left, value in equations:

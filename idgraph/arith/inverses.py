@@ -20,14 +20,14 @@ from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, as_expr, maximum, minim
 from idgraph.arith.proofs import CounterExample, Proof, drop_redundant, prove, prove_equal
 from idgraph.arith.ranges import interval
 from idgraph.arith.simplifier import simplify
-from idgraph.arith.witness import Collision, MapProof, collide
+from idgraph.arith.witness import Collision, MapProof, find_collision
 
 _MAX_PIECES = 64
 _CLASSES = 16  # values of a remainder that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class InverseCandidate:
     """An inverse: expressions in the images, valid where ``condition`` holds, which is the image."""
 
     results: tuple[Expr, ...]
@@ -46,12 +46,12 @@ class _Piece:
 
 def invert(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr]
-) -> Found | Collision | None:
+) -> InverseCandidate | Collision | None:
     """The inverse over ``images``, two points with one image, or None where neither was found."""
     pieces = _pieces(results, condition)
     if pieces is None:
         return None
-    solved: list[tuple[_Piece, Found]] = []
+    solved: list[tuple[_Piece, InverseCandidate]] = []
     looked = False
     while pieces:
         piece = pieces.pop()
@@ -61,7 +61,7 @@ def invert(
             continue
         if not looked:  # before it is cut any further: there may be no inverse
             looked = True
-            met = collide(symbols, results, condition)
+            met = find_collision(symbols, results, condition)
             if isinstance(met, Collision):
                 return met
         if isinstance(prove(not_(piece.condition)), Proof):
@@ -77,7 +77,7 @@ def invert(
                 continue
             return _collision(met, symbols, piece, other, images) if isinstance(met, CounterExample) else None
     if not solved:
-        return Found(tuple(as_expr(0) for _ in symbols), FALSE, MapProof("exact", "inverse"))
+        return InverseCandidate(tuple(as_expr(0) for _ in symbols), FALSE, MapProof("exact", "inverse"))
     return _joined(solved)
 
 
@@ -163,7 +163,7 @@ def _cut(piece: _Piece, node: Expr, values: Iterable[int]) -> list[_Piece]:
 # one piece ------------------------------------------------------------------------------------------------------------
 
 
-def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> Found | None:
+def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> InverseCandidate | None:
     known = _facts(piece.condition)
     joined = sum((s for s in symbols), as_expr(0))
     narrow = {s: new for s, new in narrowed(joined, known, {}).items() if s in symbols}
@@ -197,7 +197,9 @@ def _facts(condition: Expr) -> list[Fact]:
     return known
 
 
-def _proved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back: Sequence[Expr]) -> Found | None:
+def _proved(
+    symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back: Sequence[Expr]
+) -> InverseCandidate | None:
     """The solution with its domain, where it is proved to lead back from every point of the piece."""
     facts = () if piece.condition is TRUE else (piece.condition,)
     there = dict(zip(images, piece.results, strict=True))
@@ -216,7 +218,7 @@ def _proved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back
                 return None
     condition = _image(symbols, piece, images, back)
     results = tuple(simplify(g, facts=() if condition is TRUE else (condition,)) for g in back)
-    return Found(results, condition, MapProof("exact", "inverse", points))
+    return InverseCandidate(results, condition, MapProof("exact", "inverse", points))
 
 
 def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back: Sequence[Expr]) -> Expr:
@@ -262,7 +264,7 @@ def _conjuncts(c: Expr) -> tuple[Expr, ...]:
 # pieces together ------------------------------------------------------------------------------------------------------
 
 
-def _meets(piece: _Piece, other: Found, images: Sequence[Expr]) -> CounterExample | bool | None:
+def _meets(piece: _Piece, other: InverseCandidate, images: Sequence[Expr]) -> CounterExample | bool | None:
     """None where no point of the piece goes into the image of the other; a point that does; True if not known."""
     there = dict(zip(images, piece.results, strict=True))
     inside = other.condition.substitute(there)
@@ -273,7 +275,7 @@ def _meets(piece: _Piece, other: Found, images: Sequence[Expr]) -> CounterExampl
 
 
 def _collision(
-    met: CounterExample, symbols: Sequence[Expr], piece: _Piece, other: Found, images: Sequence[Expr]
+    met: CounterExample, symbols: Sequence[Expr], piece: _Piece, other: InverseCandidate, images: Sequence[Expr]
 ) -> Collision | None:
     """The point found in two pieces' images, and the point of the other piece that goes there too."""
     values = dict(met.values)
@@ -289,7 +291,7 @@ def _collision(
     return None if first == second else Collision(second, first, image, rest)
 
 
-def _joined(solved: Sequence[tuple[_Piece, Found]]) -> Found:
+def _joined(solved: Sequence[tuple[_Piece, InverseCandidate]]) -> InverseCandidate:
     """One inverse of all pieces."""
     condition = simplify(or_(*(f.condition for _, f in solved)))
     if condition is not TRUE and isinstance(prove(condition), Proof):
@@ -300,4 +302,6 @@ def _joined(solved: Sequence[tuple[_Piece, Found]]) -> Found:
         results = [where(f.condition, a, b) for a, b in zip(f.results, results, strict=True)]
     facts = () if condition is TRUE else (condition,)
     points = max(f.proof.points for _, f in solved)
-    return Found(tuple(simplify(r, facts=facts) for r in results), condition, MapProof("exact", "inverse", points))
+    return InverseCandidate(
+        tuple(simplify(r, facts=facts) for r in results), condition, MapProof("exact", "inverse", points)
+    )

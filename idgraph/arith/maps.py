@@ -13,12 +13,12 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, cast
 
-from idgraph.arith.inverses import Found, invert
+from idgraph.arith.inverses import InverseCandidate, invert
 from idgraph.arith.mixed_radix import one_to_one
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
 from idgraph.arith.proofs import Proof, prove
 from idgraph.arith.simplifier import simplify
-from idgraph.arith.tape import Tape
+from idgraph.arith.tape import CompiledExprs
 from idgraph.arith.witness import (
     MAX_POINTS,
     Collision,
@@ -27,8 +27,8 @@ from idgraph.arith.witness import (
     Missed,
     Property,
     Undecided,
-    collide,
-    hole,
+    find_collision,
+    find_gap,
     points_of,
     sample,
 )
@@ -132,7 +132,7 @@ def _inside(symbols: tuple[Expr, ...], condition: Expr) -> Callable[..., bool] |
     names = [s.name for s in symbols]
     if not set(conditions.names) <= set(names):
         return None
-    tape = Tape((conditions,))
+    tape = CompiledExprs((conditions,))
     run, order = tape.function(), [names.index(n) for n in tape.names]
     return lambda *point: run(*(point[k] for k in order))[0]
 
@@ -140,7 +140,7 @@ def _inside(symbols: tuple[Expr, ...], condition: Expr) -> Callable[..., bool] |
 @lru_cache(maxsize=256)
 def _inverted(
     symbols: tuple[Expr, ...], results: tuple[Expr, ...], condition: Expr, images: tuple[Expr, ...]
-) -> Found | Collision | None:
+) -> InverseCandidate | Collision | None:
     return invert(symbols, results, condition, images)
 
 
@@ -267,7 +267,7 @@ class IndexMap:
         sizes = tuple(simplify(as_expr(b) + 1) for b in tops if b is not None)
         return IndexMap(self.images, found.results, sizes, found.condition, found.proof)
 
-    def _found(self) -> Found:
+    def _found(self) -> InverseCandidate:
         for s in self.symbols:
             lo, hi = s.symbol_bounds[:2]
             if lo is None or hi is None or not _sure(as_expr(lo) >= 0):
@@ -277,13 +277,13 @@ class IndexMap:
                     hint=f"give {s.name} a range, or count it from its first value",
                 )
         found = _inverted(self.symbols, self.results, self.condition, self.images)
-        if isinstance(found, Found):
+        if isinstance(found, InverseCandidate):
             return found
         verdict = found if isinstance(found, Collision) else self._collisions()
         raise NotInvertible.of(self, verdict)
 
     def _collisions(self) -> MapVerdict:
-        return collide(self.symbols, self.results, self.condition)
+        return find_collision(self.symbols, self.results, self.condition)
 
     # properties -------------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class IndexMap:
             return MapProof("dense", "inverse")
         points = sample(self.symbols, self.results, self.condition)
         if points is not None:
-            gap = hole(points, self.results, found.condition, self.images)
+            gap = find_gap(points, self.results, found.condition, self.images)
             if isinstance(gap, Missed):
                 return gap
         counted = self._counted("dense")
@@ -335,9 +335,9 @@ class IndexMap:
             return MapProof("bijective", first.method, first.points)
         return second
 
-    def _try(self) -> Found | None:
+    def _try(self) -> InverseCandidate | None:
         found = _inverted(self.symbols, self.results, self.condition, self.images)
-        return found if isinstance(found, Found) else None
+        return found if isinstance(found, InverseCandidate) else None
 
     def _proved(self, what: Property) -> MapVerdict | None:
         found = _inverted(self.symbols, self.results, self.condition, self.images)

@@ -15,7 +15,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 from weakref import WeakValueDictionary
 
-from idgraph.arith.work import meter, spend
+from idgraph.arith.work import charge, meter
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, shortened, trimmed
 
@@ -624,7 +624,7 @@ def from_terms(terms: dict[Expr, int], constant: int) -> Expr:
         term = base if coef == 1 else scale(base, coef)
         return term if constant == 0 else make("add", (term, const(constant)))
     if meter.left is not None:
-        spend(len(items))
+        charge(len(items))
     items.sort(key=_item_key)
     out = [base if coef == 1 else scale(base, coef) for base, coef in items]
     if constant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idgraph.arith.digits import as_digits, quotients, shortest
+from idgraph.arith.digits import as_digits, mixed_radix_form, shortest
 from idgraph.arith.engine import rule
 from idgraph.arith.expr_cost import cost
 from idgraph.arith.linear import terms
@@ -20,7 +20,7 @@ def digits_kept(node: Expr) -> Expr | None:
     """Any number of cuts at once, tried before the operands are rewritten: that may hide that they are digits."""
     if not any(b.op in ("floordiv", "mod") and b.args[0].divmods for b in terms(node)[0]):
         return None
-    found = quotients(node)
+    found = mixed_radix_form(node)
     if found is None:
         return None
     for made in (as_digits, shortest):

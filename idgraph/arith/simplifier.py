@@ -18,7 +18,7 @@ from idgraph.arith import (
     rules_xor,
 )
 from idgraph.arith.assumptions import assume
-from idgraph.arith.engine import Step, derivation, normal
+from idgraph.arith.engine import RuleApplication, derivation, normal
 from idgraph.arith.enumerate import closure
 from idgraph.arith.expr_cost import cost
 from idgraph.arith.fewest_operations import cheapest
@@ -38,7 +38,7 @@ from idgraph.arith.nodes import (
 )
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
-from idgraph.arith.work import OutOfWork, budget
+from idgraph.arith.work import BudgetExceeded, budget
 from idgraph.errors import short_repr
 
 RULE_MODULES = (
@@ -137,7 +137,7 @@ def _within_budget(node: Expr, work: Callable[[], Expr]) -> Expr:
     with budget() as is_outermost:
         try:
             return work()
-        except OutOfWork:
+        except BudgetExceeded:
             if not is_outermost:
                 raise
             return node
@@ -221,7 +221,7 @@ def _asked(e: Expr, given: Expr) -> Expr:
     return where(held, _asked(a, and_(given, c)), _asked(b, and_(given, not_(c))))
 
 
-def trace(e: Expr | str, ranges: Mapping[str, RangeLike] | None = None) -> list[Step]:
+def trace(e: Expr | str, ranges: Mapping[str, RangeLike] | None = None) -> list[RuleApplication]:
     """The rules that fire on the way to the normal form, in order, each with its two sides.
 
     >>> [step.rule for step in trace("(i*32 + j)//32", {"i": 4, "j": 32})]

@@ -17,7 +17,7 @@ Value = int | bool | None
 _Step = Callable[[list[Any]], Any]
 
 
-class Tape:
+class CompiledExprs:
     """The values of ``exprs`` at a point, in their order; None for one that divides by zero there.
 
     >>> from idgraph.arith import symbol
@@ -70,7 +70,7 @@ class Tape:
         (('n', 'm'), (4, 12, 2))
         """
         names = {n: f"s{k}" for k, n in enumerate(self._names)}
-        lines = Lines(names)
+        lines = SourceLines(names)
         found = "".join([f"{lines.text(e)}, " for e in self._exprs])
         head = f"def numbers({', '.join(names.values())}):"
         space = dict(SPACE)
@@ -83,7 +83,7 @@ class Tape:
         return self._names
 
 
-class Lines:
+class SourceLines:
     """Lines of Python that compute expressions, each once; ``names`` are the texts of symbols that have values.
 
     >>> from idgraph.arith import symbol

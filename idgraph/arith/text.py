@@ -212,7 +212,7 @@ def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], p
             return as_expr(b)
         tokens = [m.group(2) or m.group(3) for m in _TOKEN.finditer(b)]
         scope = {t: _resolve(t, ranges, out, path) for t in tokens if t and t not in _FUNCTIONS}
-        return _Reader(b, scope).read()
+        return _ExprParser(b, scope).read()
 
     low, high = bound(lo), bound(hi)
     first = 0
@@ -258,7 +258,7 @@ def parse(text: str, ranges: Mapping[str, RangeLike] | None = None) -> Expr:
     >>> str(e), parse(str(e), {"i": 4, "j": 32}) == e
     ('(i*32 + j)//32', True)
     """
-    return _Reader(text, ranged_symbols(ranges)).read()
+    return _ExprParser(text, ranged_symbols(ranges)).read()
 
 
 def written_terms(text: str) -> int:
@@ -273,7 +273,7 @@ def written_terms(text: str) -> int:
 
 def parse_in(text: str, scope: dict[str, Expr]) -> Expr:
     """As :func:`parse`, with the symbols given as nodes (new names are added to ``scope``)."""
-    return _Reader(text, scope).read()
+    return _ExprParser(text, scope).read()
 
 
 _POWER: Final = {
@@ -286,7 +286,7 @@ _PREFIXES: Final = {"neg", "pos", "~", "not"}
 _COMPARES: Final = {"<", "<=", ">", ">=", "==", "!="}
 
 
-class _Reader:
+class _ExprParser:
     """One text, read with an explicit stack: depth is bounded by a count, not by Python's."""
 
     __slots__ = ("calls", "operands", "operators", "scope", "text")

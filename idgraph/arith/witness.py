@@ -96,7 +96,7 @@ def _for(parameters: Mapping[str, int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class DomainPoints:
     """Points of a domain: for each symbol the values at all of them; ``names`` are the domain's own symbols."""
 
     names: tuple[str, ...]
@@ -190,7 +190,7 @@ def _values(symbols: Sequence[Expr], few: Sequence[int]) -> dict[str, list[int] 
 
 def _grid(
     symbols: Sequence[Expr], own: Sequence[Expr], condition: Expr, values: Mapping[str, list[int] | range]
-) -> Points | str:
+) -> DomainPoints | str:
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
 
     total = count_of(values)
@@ -210,10 +210,10 @@ def _grid(
         for c in ([] if not isinstance(lo, Expr) else [s >= lo]) + ([] if not isinstance(hi, Expr) else [s <= hi]):
             inside &= c.evaluate_array(env)
     inside &= condition.evaluate_array(env)
-    return Points(tuple(s.name for s in own), {n: x[inside] for n, x in env.items()}, int(inside.sum()))
+    return DomainPoints(tuple(s.name for s in own), {n: x[inside] for n, x in env.items()}, int(inside.sum()))
 
 
-def points_of(symbols: Sequence[Expr], condition: Expr) -> Points | str:
+def points_of(symbols: Sequence[Expr], condition: Expr) -> DomainPoints | str:
     """All points of a domain, or why they are not listed."""
     every = _scope(symbols, (condition,))
     values = _values(every, ())
@@ -228,7 +228,7 @@ def _scope(symbols: Sequence[Expr], exprs: Sequence[Expr]) -> list[Expr]:
     return list(found.values())
 
 
-def sample(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) -> Points | None:
+def sample(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) -> DomainPoints | None:
     """All points of the domain if they are few, else some; None where the numbers are too large to look at."""
     every = _scope(symbols, (*results, condition))
     values = _values(every, ())
@@ -250,10 +250,10 @@ def sample(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) ->
         found = _grid(every, symbols, condition, values)
     except (ArithZeroDivisionError, OverflowError):
         return None
-    return found if isinstance(found, Points) else None
+    return found if isinstance(found, DomainPoints) else None
 
 
-def collide(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) -> MapVerdict:
+def find_collision(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) -> MapVerdict:
     """Two points with one image; or the proof, by listing all points, that there are none."""
     found = sample(symbols, results, condition)
     if found is None:
@@ -265,7 +265,7 @@ def collide(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) -
     if met is not None and _exact(met, results):
         return met
     every = points_of(symbols, condition)
-    if isinstance(every, Points) and not every.free(results) and every.count == found.count:
+    if isinstance(every, DomainPoints) and not every.free(results) and every.count == found.count:
         return MapProof("injective", "exhaustive", every.count)
     return Undecided(("no inverse was found", f"no two of {found.count} points have one image"))
 
@@ -276,7 +276,7 @@ def _exact(met: Collision, results: Sequence[Expr]) -> bool:
     return ways[0] == ways[1]
 
 
-def hole(points: Points, results: Sequence[Expr], image: Expr, images: Sequence[Expr]) -> Missed | int:
+def find_gap(points: DomainPoints, results: Sequence[Expr], image: Expr, images: Sequence[Expr]) -> Missed | int:
     """An element between reached ones, in every coordinate, that ``image`` leaves out; or how many were looked at."""
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
 

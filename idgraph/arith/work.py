@@ -14,7 +14,7 @@ from typing import Final
 BUDGET: Final = 50_000  # terms of sums that one outermost call builds: about half a second; few take over 1 000
 
 
-class OutOfWork(Exception):
+class BudgetExceeded(Exception):
     """The budget is exceeded; the call that began the work catches it."""
 
 
@@ -27,13 +27,13 @@ class _Meter(threading.local):
 meter: Final = _Meter()
 
 
-def spend(terms: int) -> None:
-    """Count work; raises `OutOfWork` in a call whose budget it exceeds."""
+def charge(terms: int) -> None:
+    """Count work; raises `BudgetExceeded` in a call whose budget it exceeds."""
     left = meter.left
     if left is not None:
         meter.left = left = left - terms
         if left < 0:
-            raise OutOfWork
+            raise BudgetExceeded
 
 
 @contextmanager
@@ -55,6 +55,6 @@ def at_most() -> Generator[None]:
     with budget() as is_outermost:
         try:
             yield
-        except OutOfWork:
+        except BudgetExceeded:
             if not is_outermost:
                 raise

@@ -13,13 +13,13 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from idgraph.check.form import CheckError
-from idgraph.check.report import Difference, Report, Row
+from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments
 
 if TYPE_CHECKING:
-    from idgraph.check.form import Program
+    from idgraph.check.form import NeutralProgram
 
-__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program"]
+__all__ = ["CheckError", "Difference", "CheckReport", "CheckRow", "inductor", "program"]
 
 
 @arguments(CheckError, first=True)
@@ -32,7 +32,7 @@ def inductor(
     budget: int = 1 << 23,
     name: str | None = None,
     source: bool = False,
-) -> Report:
+) -> CheckReport:
     """Prove or refute the index math of what TorchInductor would generate for ``fn(*args)``, backward too.
 
     Inductor runs up to its scheduler and stops before code. Rows are told before its loops are merged, reordered and
@@ -53,7 +53,7 @@ def inductor(
 
 
 @arguments(CheckError, first=True)
-def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> Report:
+def program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> CheckReport:
     """Prove or refute a compiled program in the neutral form: a dict, JSON text, or the path of a JSON file.
 
     The form is described in the guide "Check another compiler". Formulas are text in Python's integer syntax; nothing

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.check.by_points import unraveled
-from idgraph.check.form import Nest, Program, Read, Write
+from idgraph.check.form import Nest, NeutralProgram, Read, Write
 from idgraph.check.match import flat_of, unflat
 from idgraph.check.report import Difference, Verdict
 from idgraph.check.written_once import injective
@@ -36,7 +36,7 @@ class Race:
     difference: Difference | None = None
 
 
-def races(p: Program, nest: Nest, samples: Sequence[dict[str, int]]) -> Iterator[Race]:
+def races(p: NeutralProgram, nest: Nest, samples: Sequence[dict[str, int]]) -> Iterator[Race]:
     """For each memory that ``nest`` writes: whether its kernel reads there what another point writes."""
     if not nest.kernel or nest.reduce or nest.unread:
         return

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr
-from idgraph.check.index_values import Table
-from idgraph.check.meaning import Need
+from idgraph.check.index_values import ValueTable
+from idgraph.check.meaning import ElementRead
 
 Ints = npt.NDArray[np.int64]
 Env = dict[str, Any]
@@ -38,7 +38,7 @@ def spread(x: Any, salt: int) -> Any:
         return ((z ^ (z >> np.uint64(31))) >> np.uint64(2)).astype(np.int64)
 
 
-def bind(table: Table, env: Env) -> Env:
+def bind(table: ValueTable, env: Env) -> Env:
     """Values of loaded symbols at the points of ``env``."""
     out = dict(env)
     pool = _constants(table)
@@ -63,7 +63,7 @@ def bind(table: Table, env: Env) -> Env:
     return out
 
 
-def _constants(table: Table) -> Ints:
+def _constants(table: ValueTable) -> Ints:
     found = {0, 1}
     work = [v for v, _ in table.places.values()]
     while work:
@@ -92,7 +92,7 @@ def unraveled(flat: Ints, sizes: Sequence[int]) -> list[Ints]:
     return out[::-1]
 
 
-def addresses(needs: Sequence[Need], env: Env, shape: tuple[int, ...]) -> Ints:
+def addresses(needs: Sequence[ElementRead], env: Env, shape: tuple[int, ...]) -> Ints:
     """(*shape, reads): the address of each read, `NOTHING` where it does not happen."""
     out = np.empty((*shape, len(needs)), dtype=np.int64)
     for k, n in enumerate(needs):
@@ -153,7 +153,12 @@ class Gap:
 
 
 def compare(
-    space: Space, ours: Sequence[Need], theirs: Sequence[Need], table: Table, held: Expr, only: Ints | None = None
+    space: Space,
+    ours: Sequence[ElementRead],
+    theirs: Sequence[ElementRead],
+    table: ValueTable,
+    held: Expr,
+    only: Ints | None = None,
 ) -> Gap | None:
     """The first point at which the elements read (``ours``) are not those meant (``theirs``); all of one storage."""
     names, sizes = [n for n, _ in space.loops], [s for _, s in space.loops]
@@ -171,7 +176,12 @@ def compare(
 
 
 def _gathered(
-    needs: Sequence[Need], env: Env, flat: Ints, reduce: Sequence[tuple[str, int]], table: Table, multiset: bool
+    needs: Sequence[ElementRead],
+    env: Env,
+    flat: Ints,
+    reduce: Sequence[tuple[str, int]],
+    table: ValueTable,
+    multiset: bool,
 ) -> Ints:
     """For each point the sorted elements, over all values of the reduced loops."""
     if not needs:

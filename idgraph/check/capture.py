@@ -18,10 +18,20 @@ from typing import Any, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check import graphs
-from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
-from idgraph.check.index_values import Table as _Table
+from idgraph.check.form import (
+    Axis,
+    BufferLayout,
+    CheckError,
+    IndirectIndex,
+    LoadedValue,
+    Nest,
+    NeutralProgram,
+    Read,
+    Write,
+)
 from idgraph.check.index_values import Value, combine, unwrapped
-from idgraph.check.report import Difference, Row
+from idgraph.check.index_values import ValueTable as _Table
+from idgraph.check.report import CheckRow, Difference
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.frontends.captured import TensorMeta
 from idgraph.frontends.exporting import Captured, read_graph
@@ -65,12 +75,12 @@ class Lowered:
 
     name: str
     imported: Import
-    before: Program
-    after: Program
+    before: NeutralProgram
+    after: NeutralProgram
     calls: tuple[str, ...] = ()
     source: str = ""
     dtypes: Mapping[str, str] = field(default_factory=dict[str, str])
-    outside: tuple[Row, ...] = ()  # results that lie beyond the memory that is allocated for them
+    outside: tuple[CheckRow, ...] = ()  # results that lie beyond the memory that is allocated for them
 
 
 class _Stop(BaseException):
@@ -97,7 +107,7 @@ class Capture:
         self.name = name
         self.lowered: list[Lowered] = []
         self.failed: list[str] = []
-        self.values: list[Row] = []  # rewrites before there are loops, judged by values
+        self.values: list[CheckRow] = []  # rewrites before there are loops, judged by values
         self._backward = False
         self._last: Any = None  # the graph that was lowered last, after passes
         self._records: dict[int, _Record] = {}
@@ -174,7 +184,7 @@ class Capture:
                 found = torch.fx.Interpreter(after).run(*changed)
         except Exception as error:  # an operation that Inductor alone can lower
             because = f"{what}: the graph cannot be run: {str(error).splitlines()[0][:120] if str(error) else error!r}"
-            self.values.append(Row(name, "", "unknown", because=because, stage=graphs.STAGE, graph=name))
+            self.values.append(CheckRow(name, "", "unknown", because=because, stage=graphs.STAGE, graph=name))
             return out
         tensors = [[t for t in torch.utils._pytree.tree_leaves(x) if isinstance(t, torch.Tensor)]
                    for x in ((wanted, given), (found, changed), again)]  # fmt: skip
@@ -243,13 +253,13 @@ class Capture:
         record = self._records.pop(id(graph), _Record())
         self._last = graph.orig_gm
         try:
-            self.lowered.append(_Reader(self.torch, graph, record, name, source).read())
+            self.lowered.append(_GraphImporter(self.torch, graph, record, name, source).read())
         except IdGraphError as error:
             self.failed.append(f"{name}: {error.what}")
 
 
 @dataclass(slots=True)
-class _Reader:
+class _GraphImporter:
     """One lowered graph, read."""
 
     torch: Any
@@ -278,7 +288,7 @@ class _Reader:
         order = tuple(s.get_name() for s in nodes)
         buffers = self._buffers(nodes)
         calls = tuple(f"{s.get_name()}: {_kind(s)}" for s in nodes if getattr(s, "_body", None) is None)
-        made: list[Program] = []
+        made: list[NeutralProgram] = []
         for stage in ("before", "after"):
             nests: list[Nest] = []
             for s in nodes:
@@ -290,9 +300,9 @@ class _Reader:
         dtypes = self._dtypes(nodes)
         return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, self._outside())
 
-    def _outside(self) -> tuple[Row, ...]:
+    def _outside(self) -> tuple[CheckRow, ...]:
         """A row for each result that is a view beyond the end of its buffer, whose elements were never computed."""
-        rows: list[Row] = []
+        rows: list[CheckRow] = []
         for k, out in enumerate(self.graph.graph_outputs):
             view = out if type(out).__name__ == "ReinterpretView" else getattr(out, "data", out)
             if type(view).__name__ != "ReinterpretView":
@@ -311,7 +321,7 @@ class _Reader:
                 f"an element of {name}, which has {int(room)}", "",
             )  # fmt: skip
             because = "a result lies outside of the memory that is allocated for it"
-            rows.append(Row(f"result {k}", name, "refuted", "read", because, told, "after", self.name))
+            rows.append(CheckRow(f"result {k}", name, "refuted", "read", because, told, "after", self.name))
         return tuple(rows)
 
     def _dtypes(self, nodes: Sequence[Any]) -> dict[str, str]:
@@ -335,18 +345,20 @@ class _Reader:
         except (AttributeError, TypeError, AssertionError, IndexError):
             return body
 
-    def _program(self, buffers: tuple[Buffer, ...], nests: Sequence[Nest], order: tuple[str, ...]) -> Program:
+    def _program(
+        self, buffers: tuple[BufferLayout, ...], nests: Sequence[Nest], order: tuple[str, ...]
+    ) -> NeutralProgram:
         imported = self.imported
         sources: dict[str, tuple[str, SourceLine | None]] = {
             n.name: (f"{n.name} = {n.target}", n.line) for n in imported.program.nodes
         }
         opaque = frozenset(n.name for n in imported.program.nodes if n.name in imported.plan.reasons)
-        return Program(
+        return NeutralProgram(
             self.name, imported.fusion, buffers, tuple(nests), order, self.symbols,
             tuple(imported.program.sizes.guards), sources, opaque, self._memory(buffers),
         )  # fmt: skip
 
-    def _memory(self, buffers: Sequence[Buffer]) -> dict[str, tuple[str, Expr]]:
+    def _memory(self, buffers: Sequence[BufferLayout]) -> dict[str, tuple[str, Expr]]:
         """Storages of the buffers that operations in place write and that no tensor names."""
         known = {b.name for b in buffers}
         out: dict[str, tuple[str, Expr]] = {}
@@ -358,7 +370,7 @@ class _Reader:
 
     # where tensors lie ------------------------------------------------------------------------------------------------
 
-    def _buffers(self, nodes: Sequence[Any]) -> tuple[Buffer, ...]:
+    def _buffers(self, nodes: Sequence[Any]) -> tuple[BufferLayout, ...]:
         graph = self.graph
         maker = {b.get_name(): s.get_name() for s in nodes for b in s.get_outputs()}
         mutators: dict[str, list[tuple[str, str]]] = {}
@@ -370,7 +382,7 @@ class _Reader:
             elif getattr(s, "_body", None) is None and hasattr(s.node, "get_mutation_names"):
                 for target in s.node.get_mutation_names():
                     mutators.setdefault(target, []).append((s.node.get_name(), s.get_name()))
-        found: list[Buffer] = []
+        found: list[BufferLayout] = []
         held: dict[str, list[tuple[str, Any]]] = {}  # buffer -> graph nodes whose value it holds, in order
         for n in graph.orig_gm.graph.nodes:
             if n.op == "output":
@@ -427,7 +439,7 @@ class _Reader:
                 return found
         return None
 
-    def _pieces(self, nodes: Sequence[Any], found: list[Buffer]) -> list[Buffer]:
+    def _pieces(self, nodes: Sequence[Any], found: list[BufferLayout]) -> list[BufferLayout]:
         """Parts of a cat are written into its buffer: a part that no graph node names is a part of the cat itself."""
         known = {b.name: b for b in found}
         whole = {b.name: b for b in found}
@@ -450,9 +462,9 @@ class _Reader:
         target = self.imported.program.table[name].target.split(".")
         return name in self.listed or (len(target) > 1 and any(target[1].startswith(m) for m in _MUTATE))
 
-    def _buffer(self, name: str, tensor: str, layout: Any, storage: str, after: str) -> Buffer:
+    def _buffer(self, name: str, tensor: str, layout: Any, storage: str, after: str) -> BufferLayout:
         strides = tuple(self._size(s) for s in layout.stride)
-        return Buffer(name, tensor, strides, self._size(getattr(layout, "offset", 0)), storage, after)
+        return BufferLayout(name, tensor, strides, self._size(getattr(layout, "offset", 0)), storage, after)
 
     def _size(self, x: Any) -> Expr:
         return self._named(as_expr(x) if isinstance(x, int) else from_sympy(x))
@@ -493,14 +505,14 @@ class _Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Val:
+class LoopBodyValue:
     """A value of a loop body: what it is, as far as it is an integer or a condition, and the reads it is made of."""
 
     what: Value
     reads: frozenset[Read]
     live: Expr = TRUE  # where it is not the 0 of a ``where``; may depend on loaded values
 
-    def __getitem__(self, k: int) -> Val:
+    def __getitem__(self, k: int) -> LoopBodyValue:
         return self
 
 
@@ -513,8 +525,8 @@ class Notes:
         self._table = _Table()
         self._data: set[str] = set()
         self._reads_of: dict[str, frozenset[Read]] = {}
-        self.loads: dict[str, Load] = {}
-        self.places: dict[str, Place] = {}
+        self.loads: dict[str, LoadedValue] = {}
+        self.places: dict[str, IndirectIndex] = {}
         self.writes: list[Write] = []
         self.loose = False
 
@@ -522,9 +534,9 @@ class Notes:
         e = as_expr(int(x)) if isinstance(x, int) else from_sympy(x)
         return e.substitute({n: self._scope[n] for n in e.names if n in self._scope})
 
-    def load(self, name: str, index: Any) -> Val:
+    def load(self, name: str, index: Any) -> LoopBodyValue:
         at = self._index(index)
-        key = Load(name, at)
+        key = LoadedValue(name, at)
         known = next((n for n, x in self.loads.items() if x == key), None)
         if known is None:
             known = f"v{len(self.loads)}"
@@ -533,7 +545,7 @@ class Notes:
         self._data.add(known)
         dtype = self._dtype(name)
         behind = [r for n in at.names for r in self._reads_of.get(n, ())]
-        return Val(value.ne(0) if dtype == "bool" else value, frozenset([Read(name, at), *behind]))
+        return LoopBodyValue(value.ne(0) if dtype == "bool" else value, frozenset([Read(name, at), *behind]))
 
     def _dtype(self, name: str) -> str:
         from torch._inductor.virtualized import V
@@ -543,9 +555,9 @@ class Notes:
         except (KeyError, AttributeError):
             return ""
 
-    def load_seed(self, name: str, offset: Any) -> Val:
+    def load_seed(self, name: str, offset: Any) -> LoopBodyValue:
         at = self._index(offset)
-        return Val(f"seed({name}, {at})", frozenset([Read(name, at)]))
+        return LoopBodyValue(f"seed({name}, {at})", frozenset([Read(name, at)]))
 
     def store(self, name: str, index: Any, value: Any, mode: Any = None) -> None:
         if mode not in (None, "atomic_add"):
@@ -556,20 +568,20 @@ class Notes:
         self._written(name, index, value, "store")
 
     def _written(self, name: str, index: Any, value: Any, mode: Any) -> None:
-        reads = value.reads if isinstance(value, Val) else frozenset[Read]()
+        reads = value.reads if isinstance(value, LoopBodyValue) else frozenset[Read]()
         at = self._index(index)
         own = [r for n in at.names for r in self._reads_of.get(n, ())]
-        live = value.live if mode == "add" and isinstance(value, Val) else TRUE
+        live = value.live if mode == "add" and isinstance(value, LoopBodyValue) else TRUE
         self.writes.append(Write(name, at, tuple(sorted({*reads, *own}, key=str)), live, mode))
 
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
         parts = cast("Sequence[Any]", value if isinstance(value, (tuple, list)) else (value,))
-        made = Val(f"reduction {kind}", self._joined(parts))
+        made = LoopBodyValue(f"reduction {kind}", self._joined(parts))
         count = 3 if kind.startswith("welford") else 2 if kind == "online_softmax_reduce" else 1
         return made if count == 1 else (made,) * count
 
     def scan(self, dtypes: Any, combine_fn: Any, values: Any) -> Any:
-        return tuple(Val("scan", self._joined([v])) for v in values)
+        return tuple(LoopBodyValue("scan", self._joined([v])) for v in values)
 
     def sort(self, dtypes: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
         raise ArithError("which element a sort takes depends on values")
@@ -577,15 +589,15 @@ class Notes:
     def partial_accumulate(self, *args: Any, **kwargs: Any) -> Any:
         raise ArithError("a reduction that accumulates in parts is not known here")
 
-    def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> Val:
+    def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> LoopBodyValue:
         inner = body()
         c = _condition(mask)
         held = self._may(c, True, bool(_reads(inner)))
         reads = {Read(r.buffer, r.index, and_(r.when, held)) for r in _reads(inner)}
         what = combine("where", [_what(mask), _what(inner), _literal(other)], self._table)
-        return Val(what, frozenset(reads) | _reads(mask))
+        return LoopBodyValue(what, frozenset(reads) | _reads(mask))
 
-    def where(self, condition: Any, a: Any, b: Any) -> Val:
+    def where(self, condition: Any, a: Any, b: Any) -> LoopBodyValue:
         c = _condition(condition)
         counts = {(r.buffer, r.index) for r in _reads(a)} != {(r.buffer, r.index) for r in _reads(b)}
         yes, no = self._may(c, True, counts), self._may(c, False, counts)
@@ -594,8 +606,8 @@ class Notes:
         what = combine("where", [_what(condition), _what(a), _what(b)], self._table)
         live = TRUE
         if c is not None and _is_zero(b):
-            live = and_(c, a.live if isinstance(a, Val) else TRUE)
-        return Val(what, frozenset(reads) | _reads(condition), live)
+            live = and_(c, a.live if isinstance(a, LoopBodyValue) else TRUE)
+        return LoopBodyValue(what, frozenset(reads) | _reads(condition), live)
 
     def _may(self, c: Expr | None, wanted: bool, counts: bool) -> Expr:
         """Where a read can happen; ``counts``: it happens on this side of the condition only."""
@@ -611,41 +623,41 @@ class Notes:
     def indirect_indexing(self, value: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
         import sympy
 
-        if not isinstance(value, Val):
+        if not isinstance(value, LoopBodyValue):
             return cast("Any", sympy).sympify(value)
         n = self._index(size)
         what = value.what
         if isinstance(what, str):
             text = f"v{len(self.loads)}"
-            self.loads[text] = Load(text=what)
+            self.loads[text] = LoadedValue(text=what)
             self._data.add(text)
             what = symbol(text)
         elif what.cond:
             what = where(what, 1, 0)
         name = f"x{len(self.places)}"
-        self.places[name] = Place(unwrapped(simplify(what), n), n)
+        self.places[name] = IndirectIndex(unwrapped(simplify(what), n), n)
         self._scope[name] = symbol(name, 0, simplify(n - 1))
         self._data.add(name)
         self._reads_of[name] = value.reads
         return sympy.Symbol(name, integer=True, nonnegative=True)
 
-    def index_expr(self, index: Any, dtype: Any) -> Val:
+    def index_expr(self, index: Any, dtype: Any) -> LoopBodyValue:
         at = self._index(index)
-        return Val(at, frozenset(r for n in at.names for r in self._reads_of.get(n, ())))
+        return LoopBodyValue(at, frozenset(r for n in at.names for r in self._reads_of.get(n, ())))
 
     value_expr = index_expr
 
-    def constant(self, value: Any, dtype: Any) -> Val:
-        return Val(_literal(value), frozenset())
+    def constant(self, value: Any, dtype: Any) -> LoopBodyValue:
+        return LoopBodyValue(_literal(value), frozenset())
 
-    def to_dtype(self, x: Any, dtype: Any, src_dtype: Any = None, use_compute_types: bool = True) -> Val:
+    def to_dtype(self, x: Any, dtype: Any, src_dtype: Any = None, use_compute_types: bool = True) -> LoopBodyValue:
         what = _what(x)
         if isinstance(what, Expr):
             if str(dtype) == "torch.bool":
                 what = what if what.cond else what.ne(0)
             elif what.cond:
                 what = where(what, 1, 0)
-        return Val(what, _reads(x), x.live if isinstance(x, Val) else TRUE)
+        return LoopBodyValue(what, _reads(x), x.live if isinstance(x, LoopBodyValue) else TRUE)
 
     def check_bounds(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -665,9 +677,9 @@ class Notes:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def noted(*args: Any, **kwargs: Any) -> Val:
+        def noted(*args: Any, **kwargs: Any) -> LoopBodyValue:
             what = combine(_NAMES.get(name, name), [_what(a) for a in args], self._table)
-            return Val(what, self._joined(args))
+            return LoopBodyValue(what, self._joined(args))
 
         return noted
 
@@ -676,11 +688,11 @@ _NAMES = {"floordiv": "floor_divide", "and_": "logical_and", "or_": "logical_or"
 
 
 def _reads(x: Any) -> frozenset[Read]:
-    return x.reads if isinstance(x, Val) else frozenset()
+    return x.reads if isinstance(x, LoopBodyValue) else frozenset()
 
 
 def _what(x: Any) -> Value:
-    return x.what if isinstance(x, Val) else _literal(x)
+    return x.what if isinstance(x, LoopBodyValue) else _literal(x)
 
 
 def _literal(x: Any) -> Value:

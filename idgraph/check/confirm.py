@@ -1,7 +1,8 @@
 """A difference is reported only after two judges that share no code with its finders have seen it at its point.
 
-`differs` goes over the reduced loops in plain Python, number by number. `traced` walks the program back from one
-element through the oracle's tables, which know operations by what NumPy does and nothing of index maps.
+`confirm_difference` goes over the reduced loops in plain Python, number by number. `reads_by_evaluation` walks the
+program back from one element through the oracle's tables, which know operations by what NumPy does and nothing of
+index maps.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from zlib import crc32
 import numpy as np
 
 from idgraph.check.by_points import Space
-from idgraph.check.index_values import Table
-from idgraph.check.meaning import Need
+from idgraph.check.index_values import ValueTable
+from idgraph.check.meaning import ElementRead
 from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -29,7 +30,13 @@ _MASK = (1 << 64) - 1
 Element = tuple[str, int]
 
 
-def differs(space: Space, ours: Sequence[Need], theirs: Sequence[Need], table: Table, point: Mapping[str, int]) -> bool:
+def confirm_difference(
+    space: Space,
+    ours: Sequence[ElementRead],
+    theirs: Sequence[ElementRead],
+    table: ValueTable,
+    point: Mapping[str, int],
+) -> bool:
     """True where the elements that both sides give at one point are not the same, counted in plain Python."""
     if space.inner * max(len(ours), len(theirs), 1) > MOST:
         return False
@@ -39,13 +46,17 @@ def differs(space: Space, ours: Sequence[Need], theirs: Sequence[Need], table: T
     return sorted(a) != sorted(b) if space.multiset else set(a) != set(b)
 
 
-def confirmable(space: Space, ours: Sequence[Need], theirs: Sequence[Need]) -> bool:
+def confirmable(space: Space, ours: Sequence[ElementRead], theirs: Sequence[ElementRead]) -> bool:
     """False where a point has too many terms for plain Python."""
     return space.inner * max(len(ours), len(theirs), 1) <= MOST
 
 
 def _elements(
-    needs: Sequence[Need], reduce: Sequence[tuple[str, int]], table: Table, env: Mapping[str, int], pool: list[int]
+    needs: Sequence[ElementRead],
+    reduce: Sequence[tuple[str, int]],
+    table: ValueTable,
+    env: Mapping[str, int],
+    pool: list[int],
 ) -> list[Element]:
     """Elements read, an element once for each point of the reduced loops at which it is."""
     out: list[Element] = []
@@ -56,7 +67,7 @@ def _elements(
     return out
 
 
-def _bind(table: Table, env: dict[str, int], pool: list[int]) -> None:
+def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
     """Made-up values of what is loaded, as `idgraph.check.by_points.bind` makes them up, in plain integers."""
     for name in table.order:
         if name in table.places:
@@ -80,7 +91,7 @@ def _hash(x: int, salt: int) -> int:
     return (z ^ (z >> 31)) >> 2
 
 
-def _pool(table: Table) -> list[int]:
+def _pool(table: ValueTable) -> list[int]:
     """Numbers that formulas of loaded values compare with."""
     found = {0, 1}
     work = [v for v, _ in table.places.values()]
@@ -97,7 +108,7 @@ def _pool(table: Table) -> list[int]:
 Where = Callable[[Tensor, tuple[int, ...]], Element | None]
 
 
-def traced(
+def reads_by_evaluation(
     root: Tensor, coordinates: Sequence[int], at: Where, symbols: Mapping[str, int], *, itself: bool
 ) -> tuple[set[Element], bool] | None:
     """The stored elements that one element is made of, and whether a ``where`` was passed (its branches are both in).

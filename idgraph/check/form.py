@@ -1,7 +1,7 @@
 """The neutral form of a compiled program: loop nests with the formulas of what they read and write, as data.
 
-Any compiler can write it (`Program.to_json`, `read_program`): sizes, index formulas and masks are text in Python's
-integer syntax over the nest's own loop variables; nothing in it is evaluated as code.
+Any compiler can write it (`NeutralProgram.to_json`, `read_program`): sizes, index formulas and masks are text in
+Python's integer syntax over the nest's own loop variables; nothing in it is evaluated as code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadedValue:
     """A value that formulas use: the element ``index`` of ``buffer`` (an address, in elements), or ``text``.
 
     A value that is computed of floating point numbers is known by its ``text`` only: equal texts are equal values.
@@ -54,7 +54,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class IndirectIndex:
     """A loaded ``value`` that addresses an axis of ``size`` elements; one below 0 counts from the end."""
 
     value: Expr
@@ -95,8 +95,8 @@ class Nest:
     loops: tuple[Axis, ...]
     writes: tuple[Write, ...]
     reduce: tuple[Axis, ...] = ()
-    loads: Mapping[str, Load] = field(default_factory=dict[str, Load])
-    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    loads: Mapping[str, LoadedValue] = field(default_factory=dict[str, LoadedValue])
+    places: Mapping[str, IndirectIndex] = field(default_factory=dict[str, IndirectIndex])
     kernel: str = ""
     unread: str = ""
     loose: bool = False
@@ -108,7 +108,7 @@ class Nest:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class BufferLayout:
     """Where a tensor of the program lies: element (c0, c1, ...) of ``tensor`` is at ``offset`` + sum of c * stride,
     counted from the start of its storage. Formulas that name this buffer count from ``base`` in it.
 
@@ -134,7 +134,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NeutralProgram:
     """A compiled program: what it means (``fusion``), where its tensors lie, and the nests in the order they run.
 
     ``order`` are names of nests and of calls (library kernels, which have no formulas); ``sources`` what made each
@@ -144,7 +144,7 @@ class Program:
 
     name: str
     fusion: Fusion
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[BufferLayout, ...]
     nests: tuple[Nest, ...]
     order: tuple[str, ...] = ()
     symbols: Mapping[str, Expr] = field(default_factory=dict[str, Expr])

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from idgraph.check.form import Buffer, Nest, Program, Write
+from idgraph.check.form import BufferLayout, Nest, NeutralProgram, Write
 from idgraph.check.triton_source import read_kernel
 from idgraph.check.wrapper import launches
 
 
-def of_source(program: Program, text: str, dtypes: Mapping[str, str] | None = None) -> tuple[Program, list[str]]:
+def of_source(
+    program: NeutralProgram, text: str, dtypes: Mapping[str, str] | None = None
+) -> tuple[NeutralProgram, list[str]]:
     """The same program with the nests that its generated source has; and kernels that could not be read, with reasons.
 
     Buffers keep the names that the wrapper gives them, those of the scheduler.
@@ -30,7 +32,7 @@ def of_source(program: Program, text: str, dtypes: Mapping[str, str] | None = No
         if found.unread:
             unread.append(f"{launch.kernel}: {found.unread}")
             continue
-        written: list[Buffer] = []
+        written: list[BufferLayout] = []
         for n in found.nests:
             write = n.writes[0]
             into = _target(program, write, made, updated)
@@ -44,7 +46,9 @@ def of_source(program: Program, text: str, dtypes: Mapping[str, str] | None = No
     return replace(program, nests=tuple(nests), order=tuple(order)), unread
 
 
-def _target(program: Program, write: Write, made: Mapping[str, Buffer], updated: set[str]) -> Buffer | None:
+def _target(
+    program: NeutralProgram, write: Write, made: Mapping[str, BufferLayout], updated: set[str]
+) -> BufferLayout | None:
     """The buffer that a store fills: of the wrapper's name, or the next update of that memory."""
     later = [b for b in program.buffers if b.home == write.buffer and b.over and b.name not in updated]
     own = made.get(write.buffer)

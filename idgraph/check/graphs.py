@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from idgraph.check.report import Difference, Row
+from idgraph.check.report import CheckRow, Difference
 from idgraph.frontends.torch_arrays import load_torch
 
 STAGE = "graph"
@@ -55,20 +55,24 @@ def results(torch: Any, out: Any, args: Sequence[Any]) -> list[Any]:
     return [t.detach().clone() for t in (*flat, *given, *grads)]
 
 
-def judged(name: str, what: str, wanted: Sequence[Any], found: Sequence[Any], again: Sequence[Any] | None) -> Row:
+def judged(name: str, what: str, wanted: Sequence[Any], found: Sequence[Any], again: Sequence[Any] | None) -> CheckRow:
     """Whether two runs gave the same; ``again``: the first one once more, with other random numbers of its own."""
     if again is not None and any(differs(a, b) is not None for a, b in zip(wanted, again, strict=False)):
-        return Row(name, "", "unknown", because=f"{what}: its values are random, they are not compared", stage=STAGE)
+        return CheckRow(
+            name, "", "unknown", because=f"{what}: its values are random, they are not compared", stage=STAGE
+        )
     if len(wanted) != len(found):
         because = f"{what}: {len(found)} tensors for {len(wanted)}"
-        return Row(name, "", "unknown", because=because, stage=STAGE)
+        return CheckRow(name, "", "unknown", because=because, stage=STAGE)
     for k, (a, b) in enumerate(zip(wanted, found, strict=True)):
         gap = differs(a, b)
         if gap is not None:
             told = Difference({}, f"result {k}{list(gap[0])}", gap[2], gap[1], "")
             because = f"{what}: another value than the program's"
-            return Row(name, f"result {k}", "refuted", "write", because, told, STAGE, name)
-    return Row(name, "", "tested", "write", f"{what}: {len(found)} results equal at random inputs", None, STAGE, name)
+            return CheckRow(name, f"result {k}", "refuted", "write", because, told, STAGE, name)
+    return CheckRow(
+        name, "", "tested", "write", f"{what}: {len(found)} results equal at random inputs", None, STAGE, name
+    )
 
 
 def differs(a: Any, b: Any) -> tuple[tuple[int, ...], str, str] | None:

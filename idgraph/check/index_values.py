@@ -14,7 +14,7 @@ Value = Expr | str  # an integer or a condition; a text for what is computed oth
 
 
 @dataclass(slots=True)
-class Table:
+class ValueTable:
     """Loaded values by what they are, one symbol for each: both sides of a comparison use the same table.
 
     ``loads``: symbol name -> (storage, address) or a text; ``places``: symbol name -> (value, size). Entries use only
@@ -40,7 +40,7 @@ class Table:
         value = unwrapped(simplify(value), size)
         inner = {w: self.place(unwrapped(w, n), n) for w, n in wraps(value)}
         if inner:
-            value = simplify(exchanged(value, inner))
+            value = simplify(substitute_symbols(value, inner))
         low, high = value.range
         if not self.holds_data(value) or (low is not None and low >= 0 and high is not None and is_below(high, size)):
             return value
@@ -195,11 +195,11 @@ def _fits(x: Expr, size: Expr) -> bool:
     return size.is_const and _is_wrapped(x, int(size))
 
 
-def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
+def substitute_symbols(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
     """``x`` with parts of it replaced."""
     if x in new:
         return new[x]
-    args = tuple(exchanged(a, new) for a in x.args)
+    args = tuple(substitute_symbols(a, new) for a in x.args)
     return x if args == x.args else rebuild(x, args)
 
 
@@ -232,7 +232,7 @@ _LOGIC: Mapping[str, Callable[..., Expr]] = {
 }  # fmt: skip
 
 
-def combine(op: str, args: Sequence[Value | float | bool], table: Table) -> Value:
+def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) -> Value:
     """The value of an elementwise operation on integers or conditions; a text that names it otherwise.
 
     >>> i = symbol("i", 0, 7)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from idgraph.arith import ArithError, Expr, simplify
 from idgraph.check.by_points import unraveled
-from idgraph.check.form import ZERO, Axis, Buffer, Nest, Program, Read, Write
-from idgraph.check.meaning import Undecided
-from idgraph.check.report import Difference, Row
+from idgraph.check.form import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Read, Write
+from idgraph.check.meaning import NoIndexMeaning
+from idgraph.check.report import CheckRow, Difference
 from idgraph.check.samples import sample_sizes
 from idgraph.ir import Tensor
 
@@ -28,13 +28,13 @@ _VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
 Ints = npt.NDArray[np.int64]
 
 
-def order_rows(p: Program) -> list[Row]:
+def order_rows(p: NeutralProgram) -> list[CheckRow]:
     """Rows of reads that see another write than they should, and of outputs that nothing writes."""
     rows = list(_unwritten(p))
     try:
         samples = tuple(sample_sizes(p))
-    except Undecided as why:
-        return [*rows, Row("order", "", "unknown", because=str(why), graph=p.name)]
+    except NoIndexMeaning as why:
+        return [*rows, CheckRow("order", "", "unknown", because=str(why), graph=p.name)]
     judge = _Order(p)
     for reader in judge.nests:
         for read in dict.fromkeys(r for w in reader.writes for r in w.reads):
@@ -46,7 +46,7 @@ def order_rows(p: Program) -> list[Row]:
     return rows
 
 
-def _unwritten(p: Program) -> Iterator[Row]:
+def _unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
     names = {n.name for n in p.nests}
     homes = {b.name: b.home for b in p.buffers}
     stored = {homes.get(w.buffer, w.buffer) for n in p.nests for w in n.writes}
@@ -62,10 +62,10 @@ def _unwritten(p: Program) -> Iterator[Row]:
         held = viewed.definition is None or any(b.home in stored for b in p.buffers if b.tensor == viewed.name)
         if viewed is not t and held:
             because = f"no nest writes this output; a view of {viewed.name} needs a buffer that says where it lies"
-            yield Row(t.name, t.name, "unknown", "write", because, graph=p.name)
+            yield CheckRow(t.name, t.name, "unknown", "write", because, graph=p.name)
             continue
         found = Difference({}, "", None, f"{t.name}, an output, is written by some nest", "")
-        yield Row(t.name, t.name, "refuted", "write", "no nest writes this output", found, graph=p.name)
+        yield CheckRow(t.name, t.name, "refuted", "write", "no nest writes this output", found, graph=p.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Access:
 class _Order:
     """The accesses of a program in the order in which they run."""
 
-    def __init__(self, p: Program) -> None:
+    def __init__(self, p: NeutralProgram) -> None:
         self.program = p
         place = {name: k for k, name in enumerate(p.order)}
         self.nests = sorted(p.nests, key=lambda n: place.get(n.name, len(place)))  # stable
@@ -90,7 +90,7 @@ class _Order:
         b = self.buffers.get(name)
         return (b.home, b.base) if b is not None else self.program.memory.get(name, (name, ZERO))
 
-    def judged(self, reader: Nest, read: Read, samples: Sequence[dict[str, int]]) -> Row | None:
+    def judged(self, reader: Nest, read: Read, samples: Sequence[dict[str, int]]) -> CheckRow | None:
         home = self.home(read.buffer)[0]
         writers = [(n, w) for n in self.nests for w in n.writes if self.home(w.buffer)[0] == home]
         if not writers or self._plain(reader, read, writers):
@@ -122,7 +122,7 @@ class _Order:
 
     def _seen(
         self, reader: Nest, read: Read, writers: Sequence[tuple[Nest, Write]], sizes: dict[str, int]
-    ) -> Row | None:
+    ) -> CheckRow | None:
         wanted = _accessed(reader.axes, reader, self._address(read.buffer, read.index), read.when, sizes)
         last = np.full(len(wanted.address), -1, dtype=np.int64)  # which write is seen
         at = self.nests.index(reader)
@@ -163,7 +163,7 @@ class _Order:
         if seen is None:
             called = own is not None and own.after and own.after not in {n.name for n in self.program.nests}
             return "" if argument or called else "it reads what nothing has written before"
-        made: Buffer | None = self.buffers.get(seen.buffer)
+        made: BufferLayout | None = self.buffers.get(seen.buffer)
         if seen.buffer == read.buffer or (own is not None and made is not None and made.tensor == own.tensor):
             return ""
         if t is not None and made is not None and made.tensor in _ancestors(t):
@@ -173,7 +173,7 @@ class _Order:
     def _refuted(
         self, reader: Nest, read: Read, writers: Sequence[tuple[Nest, Write]], seen: tuple[Nest, Write] | None,
         why: str, wanted: _Access, k: int, sizes: dict[str, int],
-    ) -> Row:  # fmt: skip
+    ) -> CheckRow:  # fmt: skip
         element, number = int(wanted.address[k]), int(wanted.number[k])
         home = self.home(read.buffer)[0]
         point = _point(reader, number, sizes)
@@ -191,9 +191,9 @@ class _Order:
         found = Difference(point, "", text, meant, str(read.index))
         return self.row(reader, read, "refuted", why, found)
 
-    def row(self, n: Nest, r: Read, verdict: str, because: str, found: Difference | None = None) -> Row:
+    def row(self, n: Nest, r: Read, verdict: str, because: str, found: Difference | None = None) -> CheckRow:
         told = "refuted" if verdict == "refuted" else "unknown"
-        return Row(n.name, self.home(r.buffer)[0], told, "read", because, found, graph=self.program.name)
+        return CheckRow(n.name, self.home(r.buffer)[0], told, "read", because, found, graph=self.program.name)
 
 
 def _ancestors(t: Tensor) -> set[str]:

@@ -7,16 +7,16 @@ from itertools import islice, permutations
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
-from idgraph.check.index_values import Table
-from idgraph.check.meaning import Need
+from idgraph.check.index_values import ValueTable
+from idgraph.check.meaning import ElementRead
 
 CASES = 5  # conditions that a proof by cases splits on
 ORDERS = 24  # orders of the reduced axes that are tried
 
 
-def merged(needs: Sequence[Need], held: Expr) -> list[Need]:
+def merged(needs: Sequence[ElementRead], held: Expr) -> list[ElementRead]:
     """Needs in their smallest forms, those of one address joined into one with either's condition."""
-    found: dict[tuple[str, Expr], Need] = {}
+    found: dict[tuple[str, Expr], ElementRead] = {}
     for n in needs:
         when = simplify(n.when, facts=(held,)) if held is not TRUE else simplify(n.when)
         if when is FALSE:
@@ -25,11 +25,11 @@ def merged(needs: Sequence[Need], held: Expr) -> list[Need]:
         known = found.get((n.storage, address))
         if known is not None:
             when = simplify(or_(known.when, when))
-        found[n.storage, address] = Need(n.storage, address, when, known.tensor if known else n.tensor)
+        found[n.storage, address] = ElementRead(n.storage, address, when, known.tensor if known else n.tensor)
     return list(found.values())
 
 
-def same(ours: Sequence[Need], theirs: Sequence[Need], held: Expr) -> bool:
+def same(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr) -> bool:
     """True when both lists are proved to be the same set of elements at every point: formula by formula, or in cases.
 
     >>> from idgraph.arith import symbol
@@ -41,7 +41,7 @@ def same(ours: Sequence[Need], theirs: Sequence[Need], held: Expr) -> bool:
     return _in_cases(ours, theirs, held, CASES)
 
 
-def _in_cases(ours: Sequence[Need], theirs: Sequence[Need], held: Expr, depth: int) -> bool:
+def _in_cases(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr, depth: int) -> bool:
     a, b = merged(ours, held), merged(theirs, held)
     if _matched(a, b, held):
         return True
@@ -53,7 +53,7 @@ def _in_cases(ours: Sequence[Need], theirs: Sequence[Need], held: Expr, depth: i
     return held not in cases and all(x is FALSE or _in_cases(a, b, x, depth - 1) for x in cases)
 
 
-def _matched(a: list[Need], b: list[Need], held: Expr) -> bool:
+def _matched(a: list[ElementRead], b: list[ElementRead], held: Expr) -> bool:
     if {(n.storage, n.address, n.when) for n in a} == {(n.storage, n.address, n.when) for n in b}:
         return True
     if len(a) != len(b):
@@ -67,7 +67,7 @@ def _matched(a: list[Need], b: list[Need], held: Expr) -> bool:
     return True
 
 
-def _equal(a: Need, b: Need, held: Expr) -> bool:
+def _equal(a: ElementRead, b: ElementRead, held: Expr) -> bool:
     if a.storage != b.storage or not equivalent(a.when, b.when, held):
         return False
     return a.address == b.address or simplify(a.address - b.address, facts=(and_(a.when, held),)) == as_expr(0)
@@ -144,30 +144,33 @@ def _product(extents: Sequence[Expr]) -> Expr:
 
 
 def all_same(
-    ours: Sequence[Need],
-    theirs: Sequence[Need],
+    ours: Sequence[ElementRead],
+    theirs: Sequence[ElementRead],
     reduce: Sequence[Expr],
     meant: Sequence[Expr],
     held: Expr,
-    table: Table,
+    table: ValueTable,
 ) -> bool:
     """As `same`, where elements are combined over reduced loops: some pairing makes all reads the same ones."""
     for way, inside in pairings(reduce, meant):
         turned = [
-            Need(n.storage, table.turn(n.address, way), and_(table.turn(n.when, way), inside), n.tensor) for n in theirs
+            ElementRead(n.storage, table.turn(n.address, way), and_(table.turn(n.when, way), inside), n.tensor)
+            for n in theirs
         ]
         if same(ours, turned, held):
             return True
     return False
 
 
-def same_sets(ours: Sequence[Need], theirs: Sequence[Need], held: Expr, table: Table, reduced: Sequence[Expr]) -> bool:
+def same_sets(
+    ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr, table: ValueTable, reduced: Sequence[Expr]
+) -> bool:
     """True when both are proved to reach the same elements, however often: each formula has an equal one, its reduced
     variables renamed, on the other side.
     """
     known = {s.name: s for s in reduced}
 
-    def variables(n: Need) -> list[Expr]:
+    def variables(n: ElementRead) -> list[Expr]:
         names = table.variables(n.address) | table.variables(n.when)
         return [known[x] for x in sorted(names) if x in known]
 
@@ -177,11 +180,13 @@ def same_sets(ours: Sequence[Need], theirs: Sequence[Need], held: Expr, table: T
     )
 
 
-def _alike(n: Need, m: Need, variables: Callable[[Need], list[Expr]], held: Expr, table: Table) -> bool:
+def _alike(
+    n: ElementRead, m: ElementRead, variables: Callable[[ElementRead], list[Expr]], held: Expr, table: ValueTable
+) -> bool:
     if n.storage != m.storage:
         return False
     for way, inside in pairings(variables(n), variables(m)):
-        turned = Need(m.storage, table.turn(m.address, way), and_(table.turn(m.when, way), inside), m.tensor)
+        turned = ElementRead(m.storage, table.turn(m.address, way), and_(table.turn(m.when, way), inside), m.tensor)
         if same([n], [turned], held):
             return True
     return False

@@ -6,22 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, simplify, symbol
-from idgraph.check.index_values import Table, Value, cast_value, combine, number_of, scalar_value
+from idgraph.check.index_values import Value, ValueTable, cast_value, combine, number_of, scalar_value
 from idgraph.errors import IdGraphError
 from idgraph.index import Access, IdModel
-from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, written_at
+from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.exprs import SCANS
 
 MOST_NEEDS = 2000  # reads of one element, composed; a nest that has more is left undecided
 Address = Callable[[Tensor, Sequence[Expr]], tuple[str, Expr] | None]  # (storage, address) where it is stored
 
 
-class Undecided(Exception):
+class NoIndexMeaning(Exception):
     """No meaning in index terms, for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ElementRead:
     """An element that is read: in which storage, at which address, under which condition, of which tensor."""
 
     storage: str
@@ -31,14 +31,14 @@ class Need:
 
 
 @dataclass(slots=True)
-class Demand:
+class ReadSet:
     """All elements that one element of a tensor is made of; ``reduce`` are variables over which it is combined.
 
     ``nested``: sums within sums, or entries that a scatter looks through: how often an element is read has no meaning.
     ``loose``: of all entries of a scatter that may name the element, so that it may be made of fewer.
     """
 
-    needs: dict[Need, None] = field(default_factory=dict[Need, None])
+    needs: dict[ElementRead, None] = field(default_factory=dict[ElementRead, None])
     reduce: dict[Expr, None] = field(default_factory=dict[Expr, None])
     nested: bool = False
     loose: bool = False
@@ -51,7 +51,7 @@ _MOVES = frozenset({
 })  # fmt: skip
 
 
-class Meaning:
+class ProgramSemantics:
     """Index maps of a fusion, composed. ``opaque`` are inputs that stand for operations without a meaning here."""
 
     def __init__(self, fusion: Fusion, opaque: frozenset[str] = frozenset()) -> None:
@@ -61,35 +61,43 @@ class Meaning:
         self.tensors = {t.name: t for t in fusion.tensors}
 
     def demand(
-        self, root: Tensor, coordinates: Sequence[Expr], when: Expr, at: Address, table: Table, copied: bool = False
-    ) -> Demand:
-        """The stored elements from which ``root[coordinates]`` is computed; raises `Undecided`.
+        self,
+        root: Tensor,
+        coordinates: Sequence[Expr],
+        when: Expr,
+        at: Address,
+        table: ValueTable,
+        copied: bool = False,
+    ) -> ReadSet:
+        """The stored elements from which ``root[coordinates]`` is computed; raises `NoIndexMeaning`.
 
         ``copied``: the element itself, where it is stored.
         """
-        walk = _Walk(self, at, table)
+        walk = _BackwardWalk(self, at, table)
         walk.started = copied
         try:
             walk.into(root, tuple(coordinates), when, ())
         except RecursionError:
-            raise Undecided("its operations are nested too deep") from None
+            raise NoIndexMeaning("its operations are nested too deep") from None
         except IdGraphError as error:
-            raise Undecided(error.what) from None
+            raise NoIndexMeaning(error.what) from None
         return walk.found
 
-    def known(self, t: Tensor, coordinates: Sequence[Expr], at: Address, table: Table) -> Expr | None:
+    def known(self, t: Tensor, coordinates: Sequence[Expr], at: Address, table: ValueTable) -> Expr | None:
         """The number that an element of ``t`` is, of loop variables and of values ``at`` which its operands are stored;
         None where it is not an integer formula.
         """
         try:
-            found = _Walk(self, at, table).value(t, tuple(coordinates))
-        except (Undecided, IdGraphError, RecursionError):
+            found = _BackwardWalk(self, at, table).value(t, tuple(coordinates))
+        except (NoIndexMeaning, IdGraphError, RecursionError):
             return None
         return number_of(found) if isinstance(found, Expr) and not table.texts(found) else None
 
-    def scatter(self, e: TensorExpr, points: Sequence[Expr], at: Address, table: Table) -> tuple[list[Expr], Demand]:
+    def scatter(
+        self, e: TensorExpr, points: Sequence[Expr], at: Address, table: ValueTable
+    ) -> tuple[list[Expr], ReadSet]:
         """The write of a scatter at a point of its own loops: coordinates written, and elements read for them."""
-        walk = _Walk(self, at, table)
+        walk = _BackwardWalk(self, at, table)
         walk.started = True
         env = {loop.name: x for loop, x in zip(self.model.loops(e), points, strict=True)}
         try:
@@ -101,19 +109,19 @@ class Meaning:
                 walk.operand(e, k, env, when, ())
             walk.found.when = simplify(and_(when, walk.added(e, env)))
         except IdGraphError as error:
-            raise Undecided(error.what) from None
+            raise NoIndexMeaning(error.what) from None
         return written, walk.found
 
 
-class _Walk:
+class _BackwardWalk:
     """One walk back through the operations."""
 
-    def __init__(self, meaning: Meaning, at: Address, table: Table) -> None:
+    def __init__(self, meaning: ProgramSemantics, at: Address, table: ValueTable) -> None:
         self.meaning = meaning
         self.model = meaning.model
         self.at = at
         self.table = table
-        self.found = Demand()
+        self.found = ReadSet()
         self.seen: set[tuple[Tensor, tuple[Expr, ...], Expr]] = set()
         self.values_of: dict[tuple[Tensor, tuple[Expr, ...]], Value] = {}
         self.started = False
@@ -129,13 +137,13 @@ class _Walk:
         self.started = True
         if stored is not None:
             if len(self.found.needs) >= MOST_NEEDS:
-                raise Undecided(f"an element is made of more than {MOST_NEEDS} others")
-            self.found.needs[Need(stored[0], simplify(stored[1], facts=(when,)), when, t.name)] = None
+                raise NoIndexMeaning(f"an element is made of more than {MOST_NEEDS} others")
+            self.found.needs[ElementRead(stored[0], simplify(stored[1], facts=(when,)), when, t.name)] = None
             return
         e = t.definition
         if e is None:
             why = "an operation without index meaning here" if t.name in self.meaning.opaque else "not stored anywhere"
-            raise Undecided(f"{t.name} is {why}")
+            raise NoIndexMeaning(f"{t.name} is {why}")
         if e.op in SCATTERS:
             self.through_scatter(e, coordinates, when, reduced)
             return
@@ -211,7 +219,7 @@ class _Walk:
         """An element of a scatter that is not stored: what was there, and every entry that may name it."""
         self.found.loose = True
         self.into(e.inputs[0], coordinates, when, reduced)
-        out, loaded = e.output, {d for d, _ in written_at(e)}
+        out, loaded = e.output, {d for d, _ in scatter_axes(e)}
         given = {d: x for d, x in zip(out.logical, coordinates, strict=True) if d not in loaded}
         for x in out.domain.exprs:  # a shorter index covers the front of an axis
             (inner,), (outer,) = x.inputs, x.outputs
@@ -274,7 +282,7 @@ class _Walk:
             return found.ne(0) if t.dtype == "bool" else found
         e = t.definition
         if e is None:
-            raise Undecided(f"{t.name} is an operation without index meaning here")
+            raise NoIndexMeaning(f"{t.name} is an operation without index meaning here")
         if e.op in SCATTERS or e.op in SCANS or e.is_reduction:
             return f"{e.op}({t.name})"
         env = self.point(e, coordinates)

@@ -14,16 +14,16 @@ from time import process_time
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
 from idgraph.check.any_order import races
 from idgraph.check.by_points import Gap, Space, bind, compare
-from idgraph.check.confirm import confirmable, differs, traced
-from idgraph.check.form import Axis, Buffer, Load, Nest, Place, Program, Read, Write
-from idgraph.check.index_values import Table
+from idgraph.check.confirm import confirm_difference, confirmable, reads_by_evaluation
+from idgraph.check.form import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
+from idgraph.check.index_values import ValueTable
 from idgraph.check.match import all_same, flat_of, same_sets, unflat
-from idgraph.check.meaning import Meaning, Need, Undecided
-from idgraph.check.report import Difference, Report, Row, Verdict
+from idgraph.check.meaning import ElementRead, NoIndexMeaning, ProgramSemantics
+from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
 from idgraph.check.samples import at_names, extents_of, sample_sizes, some_points, uses
 from idgraph.check.stored import Stored
-from idgraph.check.stores import Stores, element, overlaps
-from idgraph.check.written_once import decoded, injective, inverse
+from idgraph.check.stores import StoreCoverage, element, overlaps
+from idgraph.check.written_once import delinearize, injective, inverse
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
@@ -34,12 +34,12 @@ BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
 class Checker:
     """Decides one program; `rows` gives the rows of one nest after the other."""
 
-    program: Program
+    program: NeutralProgram
     budget: int = BUDGET
     stage: str = ""
-    meaning: Meaning = field(init=False)
-    tensors: dict[str, list[Buffer]] = field(init=False)
-    buffers: dict[str, Buffer] = field(init=False)
+    meaning: ProgramSemantics = field(init=False)
+    tensors: dict[str, list[BufferLayout]] = field(init=False)
+    buffers: dict[str, BufferLayout] = field(init=False)
     when_made: dict[str, int] = field(init=False)
     inner: dict[str, tuple[Nest, Write]] = field(init=False)
     samples: tuple[dict[str, int], ...] = field(init=False)
@@ -47,7 +47,7 @@ class Checker:
 
     def __post_init__(self) -> None:
         p = self.program
-        self.meaning = Meaning(p.fusion, p.opaque)
+        self.meaning = ProgramSemantics(p.fusion, p.opaque)
         self.buffers = {b.name: b for b in p.buffers}
         self.tensors = {}
         for b in p.buffers:
@@ -57,10 +57,10 @@ class Checker:
         self.samples = tuple(sample_sizes(p))
         self.read = frozenset(r.buffer for n in p.nests for w in n.writes for r in w.reads)
 
-    def rows(self, nest: Nest) -> list[Row]:
+    def rows(self, nest: Nest) -> list[CheckRow]:
         """The rows of one nest: one for what it writes, one for each buffer that it reads or should read."""
         start = process_time()
-        found: list[Row] = []
+        found: list[CheckRow] = []
         for write in nest.writes:
             buffer = self.buffers.get(write.buffer)
             if nest.unread:
@@ -83,20 +83,20 @@ class Checker:
             found[0] = replace(found[0], seconds=process_time() - start)
         return found
 
-    def _write(self, nest: Nest, write: Write, buffer: Buffer) -> list[Row]:
+    def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
-        except Undecided as why:
+        except NoIndexMeaning as why:
             return [self._row(nest, write.buffer, "unknown", "read", str(why), buffer)]
         except ArithError as error:
             return [self._row(nest, write.buffer, "unknown", "read", error.what, buffer)]
 
     def _row(
-        self, nest: Nest, name: str, verdict: Verdict, role: str, because: str, buffer: Buffer | None = None,
+        self, nest: Nest, name: str, verdict: Verdict, role: str, because: str, buffer: BufferLayout | None = None,
         counterexample: Difference | None = None, points: int = 0,
-    ) -> Row:  # fmt: skip
+    ) -> CheckRow:  # fmt: skip
         op, line = self.program.sources.get(buffer.tensor, ("", None)) if buffer else ("", None)
-        return Row(
+        return CheckRow(
             nest.name, name, verdict, "write" if role == "write" else "read", because, counterexample, self.stage,
             self.program.name, op, line, points,
         )  # fmt: skip
@@ -122,16 +122,16 @@ class Checker:
 class _Writing:
     """One write of one nest."""
 
-    def __init__(self, checker: Checker, nest: Nest, write: Write, buffer: Buffer) -> None:
+    def __init__(self, checker: Checker, nest: Nest, write: Write, buffer: BufferLayout) -> None:
         self.checker, self.nest, self.write, self.buffer = checker, nest, write, buffer
         self.facts = checker.program.facts
         tensor = checker.meaning.tensors.get(buffer.tensor)
         if tensor is None:
-            raise Undecided(f"{buffer.tensor} has no form in the fusion")
+            raise NoIndexMeaning(f"{buffer.tensor} has no form in the fusion")
         if overlaps(buffer, extents_of(tensor)):
-            raise Undecided(f"elements of {tensor.name} lie over each other in {buffer.home}")
+            raise NoIndexMeaning(f"elements of {tensor.name} lie over each other in {buffer.home}")
         self.tensor = tensor
-        self.table = Table()
+        self.table = ValueTable()
         self.stored = Stored(checker.program, checker.meaning, self.table, self.argument)
         self.reduce = list(nest.reduce)
         self.names = self._named(nest, {})
@@ -149,14 +149,14 @@ class _Writing:
     def _named(self, nest: Nest, given: Mapping[str, Expr]) -> dict[str, Expr]:
         """Symbols of the table for the loaded values of a nest, whose loops are ``given``."""
         table, names = self.table, dict(given)
-        left: list[tuple[str, Load | Place]] = [*nest.loads.items(), *nest.places.items()]
+        left: list[tuple[str, LoadedValue | IndirectIndex]] = [*nest.loads.items(), *nest.places.items()]
         while left:
             waiting = {m for m, _ in left}
             ready = [(n, x) for n, x in left if not uses(x) & waiting]
             if not ready:
-                raise Undecided("its loaded values use each other")
+                raise NoIndexMeaning("its loaded values use each other")
             for name, x in ready:
-                if isinstance(x, Place):
+                if isinstance(x, IndirectIndex):
                     names[name] = table.place(at_names(x.value, names), at_names(x.size, names))
                 elif x.text:
                     names[name] = table.text(x.text)
@@ -167,26 +167,28 @@ class _Writing:
             left = [x for x in left if x not in ready]
         return names
 
-    def _expanded(self, reads: Sequence[Read]) -> list[Need]:
+    def _expanded(self, reads: Sequence[Read]) -> list[ElementRead]:
         """The nest's reads; one of a buffer that no tensor of the program has is what its own nest read for it."""
-        out: dict[Need, None] = {}
+        out: dict[ElementRead, None] = {}
         for r in reads:
             when, address = at_names(and_(self.held, r.when), self.names), at_names(r.index, self.names)
             self._into(r.buffer, address, when, str(r.index), out, 0)
         return list(out)
 
-    def _into(self, name: str, address: Expr, when: Expr, formula: str, out: dict[Need, None], depth: int) -> None:
+    def _into(
+        self, name: str, address: Expr, when: Expr, formula: str, out: dict[ElementRead, None], depth: int
+    ) -> None:
         buffer = self.checker.buffers.get(name)
         if buffer is not None:
-            out[Need(buffer.home, simplify(address + buffer.base), when, formula)] = None
+            out[ElementRead(buffer.home, simplify(address + buffer.base), when, formula)] = None
             return
         made = self.checker.inner.get(name)
         if made is None or depth > 8:
-            raise Undecided(f"{name} is not a tensor of the program, and no nest makes it")
+            raise NoIndexMeaning(f"{name} is not a tensor of the program, and no nest makes it")
         nest, write = made
         back = inverse(write.index, nest.loops)
         if back is None or nest.unread:
-            raise Undecided(
+            raise NoIndexMeaning(
                 f"{name} is not a tensor of the program, and its formula {write.index} is not inverted here"
             )
         loops, inside = back
@@ -212,7 +214,7 @@ class _Writing:
     def _loaded(self) -> list[tuple[str, Expr]]:
         return [x for x in self.table.loads.values() if isinstance(x, tuple)]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[CheckRow]:
         """A row for the buffer written, and one for each buffer read."""
         e = self.tensor.definition
         entries = self.write.mode == "add" or self._at_loaded()
@@ -222,7 +224,7 @@ class _Writing:
             yield from self._scatter(e)
             return
         shape = extents_of(self.tensor)
-        coordinates = decoded(self.address, self.buffer, shape)
+        coordinates = delinearize(self.address, self.buffer, shape)
         demand = self.checker.meaning.demand(
             self.tensor, coordinates, self.held, self.at, self.table, copied=self.buffer.copy
         )
@@ -232,18 +234,20 @@ class _Writing:
         yield self._covered()
         yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
 
-    def _covered(self) -> Row:
+    def _covered(self) -> CheckRow:
         """Each element of the tensor is written once."""
         c, table = self.checker, self.table
         by_value = table.holds_data(self.address) or table.holds_data(self.held)
-        stores = Stores(c.program, c.meaning, self.nest, self.write, self.buffer, self.address, self.held, by_value)
+        stores = StoreCoverage(
+            c.program, c.meaning, self.nest, self.write, self.buffer, self.address, self.held, by_value
+        )
         verdict, because, found = stores.told(c.samples)
         return self._told(self.buffer.home, verdict, because, "write", found)
 
     def _at_loaded(self) -> bool:
         return self.table.holds_data(self.address)
 
-    def _compare(self, theirs: list[Need], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[Row]:
+    def _compare(self, theirs: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[CheckRow]:
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
         spelled = not mine and bool(reduce)  # a sum that the nest spells out
@@ -266,10 +270,12 @@ class _Writing:
     def _told(
         self, name: str, verdict: Verdict, because: str, role: str = "read",
         counterexample: Difference | None = None, points: int = 0,
-    ) -> Row:  # fmt: skip
+    ) -> CheckRow:  # fmt: skip
         return self.checker._row(self.nest, name, verdict, role, because, self.buffer, counterexample, points)  # pyright: ignore[reportPrivateUsage]
 
-    def _counted(self, name: str, a: list[Need], b: list[Need], reduce: list[Expr], nested: bool, loose: bool) -> Row:
+    def _counted(
+        self, name: str, a: list[ElementRead], b: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool
+    ) -> CheckRow:
         looked = 0
         for sizes in self.checker.samples:
             space = self._space(reduce, nested, sizes)
@@ -294,7 +300,7 @@ class _Writing:
             return self._told(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
         return self._told(name, "enumerated", f"the same at all {looked} points", points=looked)
 
-    def _doubt(self, a: Sequence[Need], b: Sequence[Need], loose: bool) -> str:
+    def _doubt(self, a: Sequence[ElementRead], b: Sequence[ElementRead], loose: bool) -> str:
         """Why a difference of the elements is not yet a fault: one side is known only in part. Else empty."""
         inner = self.stored.computed([*a, *b])
         if inner:
@@ -308,16 +314,18 @@ class _Writing:
             return "a condition of loaded values limits what is read, on one side only"
         return ""
 
-    def _unconfirmed(self, space: Space, name: str, a: Sequence[Need], b: Sequence[Need], gap: Gap) -> str:
+    def _unconfirmed(
+        self, space: Space, name: str, a: Sequence[ElementRead], b: Sequence[ElementRead], gap: Gap
+    ) -> str:
         """A difference is told when plain Python sees it at its point too, and the oracle does not contradict it."""
         if not confirmable(space, a, b):
             return f"NumPy finds a difference at {gap.point}, of too many terms to count them again"
-        if not differs(space, a, b, self.table, gap.point):
+        if not confirm_difference(space, a, b, self.table, gap.point):
             return f"NumPy finds a difference at {gap.point}, plain Python does not"
         often = space.multiset and space.inner > 1  # how often an element is read counts
         if self.table.places or self.table.loads or (often and gap.read is not None and gap.meant is not None):
             return ""
-        coordinates = decoded(self.address, self.buffer, extents_of(self.tensor))
+        coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
         env = {**space.symbols, **gap.point}
         numbers = [int(x.evaluate(env)) for x in coordinates]
         if not all(0 <= c < int(n.evaluate(env)) for c, n in zip(numbers, extents_of(self.tensor), strict=True)):
@@ -327,7 +335,7 @@ class _Writing:
             found = self.at(t, [as_expr(x) for x in c])
             return None if found is None else (found[0], int(found[1].evaluate(env)))
 
-        seen = traced(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
+        seen = reads_by_evaluation(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
         if seen is None:
             return ""
         meant, chosen = seen
@@ -346,7 +354,7 @@ class _Writing:
         return Space(fixed(self.nest.loops), mine, theirs, sizes, multiset=not (nested or unrolled))
 
     def _difference(
-        self, name: str, gap: Gap, a: Sequence[Need], b: Sequence[Need], sizes: Mapping[str, int]
+        self, name: str, gap: Gap, a: Sequence[ElementRead], b: Sequence[ElementRead], sizes: Mapping[str, int]
     ) -> Difference:
         env = bind(self.table, {**sizes, **gap.point})
         to = int(self.address.evaluate_array(env))
@@ -364,7 +372,7 @@ class _Writing:
             formula, op or source_op, line or source_line,
         )  # fmt: skip
 
-    def _reaches(self, n: Need, gap: Gap, sizes: Mapping[str, int]) -> bool:
+    def _reaches(self, n: ElementRead, gap: Gap, sizes: Mapping[str, int]) -> bool:
         """The formula that gives the odd element, at some reduced point."""
         want = gap.read if gap.read is not None else gap.meant
         loose = [s for s in n.address.names if s.startswith("r") and s not in gap.point and s not in sizes]
@@ -373,27 +381,29 @@ class _Writing:
         env = bind(self.table, {**sizes, **gap.point})
         return int(n.address.evaluate_array(env)) == want
 
-    def _name(self, storage: str, at: int, sizes: Mapping[str, int], buffer: Buffer | None = None) -> str:
+    def _name(self, storage: str, at: int, sizes: Mapping[str, int], buffer: BufferLayout | None = None) -> str:
         return element(self.checker.program, self.checker.meaning, storage, at, sizes, buffer)
 
     # scatters ---------------------------------------------------------------------------------------------------------
 
-    def _scatter(self, e: TensorExpr) -> Iterator[Row]:
+    def _scatter(self, e: TensorExpr) -> Iterator[CheckRow]:
         """A nest over the entries of a scatter: each entry is added (or stored) where it says, from what it says."""
         loops = self.checker.meaning.model.loops(e)
         axes, extents = self.nest.loops, [x.extent for x in loops]
         total = simplify(prod((a.extent for a in axes), start=as_expr(1)))
         if total != simplify(prod(extents, start=as_expr(1))):
-            raise Undecided(f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries")
-        best: list[Row] = []
+            raise NoIndexMeaning(
+                f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries"
+            )
+        best: list[CheckRow] = []
         mine = self._reached(e)
         for points in self._entries(extents):
             places, demand = self.checker.meaning.scatter(e, points, self.at, self.table)
             meant = simplify(flat_of(places, extents_of(e.output)))
             own = [n for n in demand.needs if n.storage != self.buffer.home]
             self.ours = [n for n in self.ours if n.storage not in (self.buffer.home, "written")]
-            self.ours.append(Need("written", mine, self.adds, str(self.write.index)))
-            theirs = [*own, Need("written", meant, demand.when, self.tensor.name)]
+            self.ours.append(ElementRead("written", mine, self.adds, str(self.write.index)))
+            theirs = [*own, ElementRead("written", meant, demand.when, self.tensor.name)]
             rows = list(self._compare(theirs, list(demand.reduce), demand.nested, False))
             if not best or sum(r.verdict == "refuted" for r in rows) < sum(r.verdict == "refuted" for r in best):
                 best = rows
@@ -410,10 +420,10 @@ class _Writing:
         def there(t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
             return ("", flat_of(coordinates, extents_of(t))) if t is e.output else None
 
-        coordinates = decoded(self.address, self.buffer, extents_of(self.tensor))
+        coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
         found = self.checker.meaning.demand(self.tensor, coordinates, TRUE, there, self.table, copied=True)
         if len(found.needs) != 1:
-            raise Undecided("the scatter's result is not the buffer's under another shape")
+            raise NoIndexMeaning("the scatter's result is not the buffer's under another shape")
         return next(iter(found.needs)).address
 
     def _entries(self, extents: Sequence[Expr]) -> Iterator[list[Expr]]:
@@ -425,8 +435,8 @@ class _Writing:
                 yield unflat(n.address, extents)
 
 
-def decide(program: Program, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> Report:
+def decide(program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> CheckReport:
     """All rows of a program."""
     checker = Checker(program, budget, stage)
     rows = [r for n in program.nests for r in checker.rows(n)]
-    return Report(program.name, tuple(rows), tuple(calls))
+    return CheckReport(program.name, tuple(rows), tuple(calls))

@@ -23,7 +23,17 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
-from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
+from idgraph.check.form import (
+    Axis,
+    BufferLayout,
+    CheckError,
+    IndirectIndex,
+    LoadedValue,
+    Nest,
+    NeutralProgram,
+    Read,
+    Write,
+)
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within
@@ -45,7 +55,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
 }
 
 
-def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
+def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> NeutralProgram:
     """A program from a dict, JSON text, or the path of a file."""
     if isinstance(data, Mapping):
         return read_program(data)
@@ -74,9 +84,9 @@ def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
     return read_program(cast("Mapping[str, object]", found))
 
 
-def read_program(data: Mapping[str, object]) -> Program:
+def read_program(data: Mapping[str, object]) -> NeutralProgram:
     """A program from a dict."""
-    top = _Reader(data, "program", "a program")
+    top = _ProgramParser(data, "program", "a program")
     version = data.get("version", VERSION)
     if type(version) is not int or version != VERSION:
         raise CheckError(
@@ -87,14 +97,18 @@ def read_program(data: Mapping[str, object]) -> Program:
         fusion = parse_fusion(fusion_text)
     except IdGraphError as error:
         raise CheckError(f"program: {error.what}", because=error.because, hint="the text form of a fusion") from None
-    scope = {name: _symbol(_Reader(v, f"symbols.{name}", "a symbol"), name) for name, v in top.table("symbols").items()}
+    scope = {
+        name: _symbol(_ProgramParser(v, f"symbols.{name}", "a symbol"), name)
+        for name, v in top.table("symbols").items()
+    }
     facts = tuple(_formula(x, f"facts[{k}]", scope, condition=True) for k, x in enumerate(top.rows("facts")))
-    nests = tuple(_nest(_Reader(x, f"nests[{k}]", "a nest"), scope) for k, x in enumerate(top.rows("nests")))
+    nests = tuple(_nest(_ProgramParser(x, f"nests[{k}]", "a nest"), scope) for k, x in enumerate(top.rows("nests")))
     names = [n.name for n in nests]
     if len(set(names)) != len(names):
         raise CheckError("nests: two nests have one name")
     given = {
-        n: _buffer(_Reader(v, f"buffers.{n}", "a buffer"), n, fusion, scope) for n, v in top.table("buffers").items()
+        n: _buffer(_ProgramParser(v, f"buffers.{n}", "a buffer"), n, fusion, scope)
+        for n, v in top.table("buffers").items()
     }
     written = {w.buffer: n.name for n in nests for w in n.writes}
     for t in fusion.tensors:
@@ -106,13 +120,13 @@ def read_program(data: Mapping[str, object]) -> Program:
     sources: dict[str, tuple[str, SourceLine | None]] = {
         t.name: (f"{t.name} = {t.definition.op}", None) for t in fusion.tensors if t.definition is not None
     }
-    return Program(
+    return NeutralProgram(
         str(title)[:NAME] if title is not None else fusion.name, fusion, tuple(given.values()), nests, order,
         scope, facts, sources,
     )  # fmt: skip
 
 
-class _Reader:
+class _ProgramParser:
     """One JSON object; every complaint says where in the program it is."""
 
     def __init__(self, data: object, where: str, kind: str) -> None:
@@ -180,14 +194,14 @@ def _formula(value: object, where: str, scope: Mapping[str, Expr], *, condition:
     return found
 
 
-def _symbol(r: _Reader, name: str) -> Expr:
+def _symbol(r: _ProgramParser, name: str) -> Expr:
     low, high, step = r.data.get("min", 1), r.data.get("max"), r.data.get("multiple_of", 1)
     if type(low) is not int or not (high is None or type(high) is int) or type(step) is not int or step < 1:
         raise CheckError(f"{r.where}: min, max and multiple_of are integers")
     return symbol(name, low, high, step)
 
 
-def _axes(r: _Reader, key: str, scope: dict[str, Expr]) -> tuple[Axis, ...]:
+def _axes(r: _ProgramParser, key: str, scope: dict[str, Expr]) -> tuple[Axis, ...]:
     made: list[Axis] = []
     for k, pair in enumerate(r.rows(key)):
         if not isinstance(pair, (list, tuple)) or len(cast("list[object]", pair)) != 2:
@@ -203,7 +217,7 @@ def _axes(r: _Reader, key: str, scope: dict[str, Expr]) -> tuple[Axis, ...]:
     return tuple(made)
 
 
-def _nest(r: _Reader, symbols: Mapping[str, Expr]) -> Nest:
+def _nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
     scope = dict(symbols)
     loops = _axes(r, "loops", scope)
     scope |= {a.name: a.symbol for a in loops}
@@ -214,29 +228,29 @@ def _nest(r: _Reader, symbols: Mapping[str, Expr]) -> Nest:
         if not name.isidentifier() or name in scope:
             raise r.fail("loads", f"{name!r} is not an identifier, or is taken")
         scope[name] = symbol(name)
-    sizes = {n: _Reader(v, f"{r.where}.places.{n}", "a place") for n, v in places.items()}
+    sizes = {n: _ProgramParser(v, f"{r.where}.places.{n}", "a place") for n, v in places.items()}
     for n, x in sizes.items():
         scope[n] = symbol(n, 0, x.formula("size", symbols) - 1)
-    found_loads = {n: _load(_Reader(v, f"{r.where}.loads.{n}", "a load"), scope) for n, v in loads.items()}
-    found_places = {n: Place(x.formula("value", scope), x.formula("size", symbols)) for n, x in sizes.items()}
-    writes = [_Reader(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
+    found_loads = {n: _load(_ProgramParser(v, f"{r.where}.loads.{n}", "a load"), scope) for n, v in loads.items()}
+    found_places = {n: IndirectIndex(x.formula("value", scope), x.formula("size", symbols)) for n, x in sizes.items()}
+    writes = [_ProgramParser(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
     return Nest(
         r.text("name"), loops, tuple(_write(w, scope) for w in writes), reduce, found_loads, found_places,
         r.text("kernel", default=""),
     )  # fmt: skip
 
 
-def _load(r: _Reader, scope: Mapping[str, Expr]) -> Load:
+def _load(r: _ProgramParser, scope: Mapping[str, Expr]) -> LoadedValue:
     if "text" in r.data:
-        return Load(text=r.text("text", LONGEST))
-    return Load(r.text("buffer"), r.formula("index", scope))
+        return LoadedValue(text=r.text("text", LONGEST))
+    return LoadedValue(r.text("buffer"), r.formula("index", scope))
 
 
-def _write(r: _Reader, scope: Mapping[str, Expr]) -> Write:
+def _write(r: _ProgramParser, scope: Mapping[str, Expr]) -> Write:
     mode = r.text("mode", default="store")
     if mode not in ("store", "add"):
         raise r.fail("mode", 'it is neither "store" nor "add"')
-    reads = [_Reader(x, f"{r.where}.reads[{k}]", "a read") for k, x in enumerate(r.rows("reads"))]
+    reads = [_ProgramParser(x, f"{r.where}.reads[{k}]", "a read") for k, x in enumerate(r.rows("reads"))]
     return Write(
         r.text("buffer"), r.formula("index", scope),
         tuple(Read(x.text("buffer"), x.formula("index", scope), _when(x, scope)) for x in reads),
@@ -244,11 +258,11 @@ def _write(r: _Reader, scope: Mapping[str, Expr]) -> Write:
     )  # fmt: skip
 
 
-def _when(r: _Reader, scope: Mapping[str, Expr]) -> Expr:
+def _when(r: _ProgramParser, scope: Mapping[str, Expr]) -> Expr:
     return r.formula("when", scope, True, condition=True)
 
 
-def _buffer(r: _Reader, name: str, fusion: Fusion, scope: Mapping[str, Expr]) -> Buffer:
+def _buffer(r: _ProgramParser, name: str, fusion: Fusion, scope: Mapping[str, Expr]) -> BufferLayout:
     tensor = r.text("tensor", default=name)
     t = next((t for t in fusion.tensors if t.name == tensor), None)
     if t is None:
@@ -265,23 +279,23 @@ def _buffer(r: _Reader, name: str, fusion: Fusion, scope: Mapping[str, Expr]) ->
     copied = r.data.get("copy", False)
     if not isinstance(copied, bool):
         raise r.fail("copy", "it is neither true nor false")
-    return Buffer(
+    return BufferLayout(
         name, tensor, strides, r.formula("offset", scope, 0), r.text("storage", default=name),
         r.text("after", default=""), r.text("over", default=""), copied, r.formula("base", scope, 0),
     )  # fmt: skip
 
 
-def _plain(t: Tensor, after: str) -> Buffer:
+def _plain(t: Tensor, after: str) -> BufferLayout:
     """A tensor in row-major order, in a buffer of its own."""
     strides: list[Expr] = []
     step = as_expr(1)
     for n in reversed(t.shape):
         strides.append(step)
         step = step * n
-    return Buffer(t.name, t.name, tuple(reversed(strides)), storage=t.name, after=after)
+    return BufferLayout(t.name, t.name, tuple(reversed(strides)), storage=t.name, after=after)
 
 
-def to_json(p: Program) -> str:
+def to_json(p: NeutralProgram) -> str:
     """The neutral form of a program as JSON text."""
 
     def shown(x: Expr) -> object:

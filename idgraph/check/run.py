@@ -7,12 +7,12 @@ from dataclasses import replace
 from os import PathLike
 
 from idgraph.check.capture import Capture
-from idgraph.check.form import CheckError, Program
+from idgraph.check.form import CheckError, NeutralProgram
 from idgraph.check.generated import of_source
 from idgraph.check.last_writes import order_rows
 from idgraph.check.nest_decisions import decide
 from idgraph.check.reading import read_any
-from idgraph.check.report import Report, Row
+from idgraph.check.report import CheckReport, CheckRow
 from idgraph.errors import IdGraphError
 
 
@@ -24,7 +24,7 @@ def check_inductor(
     budget: int,
     name: str | None,
     source: bool,
-) -> Report:
+) -> CheckReport:
     """See `idgraph.check.inductor`."""
     _whole(budget)
     title = name or getattr(fn, "__name__", type(fn).__name__)
@@ -38,7 +38,7 @@ def check_inductor(
         raise CheckError(f"torch cannot compile {title}: {what[:300]}") from None
     if capture.failed and not capture.lowered:
         raise CheckError(f"{title}: no graph could be read", because=tuple(capture.failed))
-    rows: list[Row] = list(capture.values)
+    rows: list[CheckRow] = list(capture.values)
     calls: list[str] = []
     for found in capture.lowered:
         for stage, program in (("before", found.before), ("after", found.after)):
@@ -47,16 +47,16 @@ def check_inductor(
         if found.source:
             made, unread = of_source(found.after, found.source, found.dtypes)
             rows += decide(made, stage="source", budget=budget).rows
-            rows += [Row(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
+            rows += [CheckRow(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
         calls += [f"{found.name}: {c}" for c in found.calls]
-    rows += [Row("graph", "", "unknown", because=why) for why in capture.failed]
-    return Report(title, tuple(rows), tuple(calls))
+    rows += [CheckRow("graph", "", "unknown", because=why) for why in capture.failed]
+    return CheckReport(title, tuple(rows), tuple(calls))
 
 
-def check_program(data: Program | Mapping[str, object] | str | PathLike[str], budget: int) -> Report:
+def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], budget: int) -> CheckReport:
     """See `idgraph.check.program`."""
     _whole(budget)
-    read = data if isinstance(data, Program) else read_any(data)
+    read = data if isinstance(data, NeutralProgram) else read_any(data)
     found = decide(read, budget=budget)
     return replace(found, rows=(*found.rows, *order_rows(read)))
 

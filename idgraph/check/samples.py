@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.check.by_points import Space
-from idgraph.check.form import Load, Place, Program
-from idgraph.check.meaning import Undecided
+from idgraph.check.form import IndirectIndex, LoadedValue, NeutralProgram
+from idgraph.check.meaning import NoIndexMeaning
 from idgraph.ir import Tensor
 
 SAMPLES = 512  # points of a larger space that are tried for a counterexample
@@ -27,8 +27,8 @@ def at_names(x: Expr, names: Mapping[str, Expr]) -> Expr:
     return simplify(x.substitute(dict(names))) if names else simplify(x)
 
 
-def uses(x: Load | Place) -> frozenset[str]:
-    if isinstance(x, Place):
+def uses(x: LoadedValue | IndirectIndex) -> frozenset[str]:
+    if isinstance(x, IndirectIndex):
         return x.value.names | x.size.names
     return frozenset() if x.text else x.index.names
 
@@ -41,7 +41,7 @@ def some_points(space: Space, most: int) -> npt.NDArray[np.int64]:
     return np.unique(np.concatenate([drawn, [0, total - 1]]))
 
 
-def sample_sizes(p: Program) -> Iterator[dict[str, int]]:
+def sample_sizes(p: NeutralProgram) -> Iterator[dict[str, int]]:
     """Values of the symbols that satisfy the facts: the sizes at which a dynamic program is enumerated."""
     if not p.symbols:
         yield {}
@@ -61,4 +61,4 @@ def sample_sizes(p: Program) -> Iterator[dict[str, int]]:
         if found == 3:
             return
     if not found:
-        raise Undecided("no sizes were found that satisfy its guards")
+        raise NoIndexMeaning("no sizes were found that satisfy its guards")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import TRUE, Expr, and_, simplify
-from idgraph.check.form import Program
-from idgraph.check.index_values import Table
-from idgraph.check.meaning import Address, Meaning, Need
+from idgraph.check.form import NeutralProgram
+from idgraph.check.index_values import ValueTable
+from idgraph.check.meaning import Address, ElementRead, ProgramSemantics
 from idgraph.check.samples import extents_of
-from idgraph.check.written_once import decoded, element_of
+from idgraph.check.written_once import delinearize, element_of
 from idgraph.ir import Tensor
 
 
@@ -18,12 +18,12 @@ from idgraph.ir import Tensor
 class Stored:
     """Values of loaded symbols in ``table``; ``at`` says where arguments lie when the nest runs."""
 
-    program: Program
-    meaning: Meaning
-    table: Table
+    program: NeutralProgram
+    meaning: ProgramSemantics
+    table: ValueTable
     at: Address
 
-    def computed(self, needs: Sequence[Need]) -> str:
+    def computed(self, needs: Sequence[ElementRead]) -> str:
         """A buffer of computed values that an index is loaded from: one side may know these values, the other not."""
         made = {b.home for b in self.program.buffers if b.after}
         for n in needs:
@@ -33,9 +33,9 @@ class Stored:
                     return min(found)
         return ""
 
-    def opened(self, needs: Sequence[Need], held: Expr) -> list[Need]:
+    def opened(self, needs: Sequence[ElementRead], held: Expr) -> list[ElementRead]:
         """Reads whose indices are loaded from stored integers, with the values that these have."""
-        out: list[Need] = []
+        out: list[ElementRead] = []
         for n in needs:
             given = and_(held, n.when)
 
@@ -43,7 +43,9 @@ class Stored:
                 return self._number(storage, address, given)
 
             when = self.table.opened(n.when, value)
-            out.append(Need(n.storage, simplify(self.table.opened(n.address, value), facts=(when,)), when, n.tensor))
+            out.append(
+                ElementRead(n.storage, simplify(self.table.opened(n.address, value), facts=(when,)), when, n.tensor)
+            )
         return out
 
     def _number(self, storage: str, address: Expr, given: Expr) -> Expr | None:
@@ -58,7 +60,7 @@ class Stored:
             if t is None or t.definition is None:
                 continue
             shape = extents_of(t)
-            coordinates = decoded(address, b, shape)
+            coordinates = delinearize(address, b, shape)
             if simplify(element_of(address, coordinates, b, shape), facts=(given,)) is TRUE:
                 found = self.meaning.known(t, coordinates, self._argument, self.table)
                 if found is not None:

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
-from idgraph.check.form import ZERO, Axis, Buffer, Nest, Program, Write
-from idgraph.check.meaning import Meaning
+from idgraph.check.form import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
+from idgraph.check.meaning import ProgramSemantics
 from idgraph.check.report import Difference, Verdict
 from idgraph.check.samples import extents_of
-from idgraph.check.written_once import apart, covers, decoded, element_of, injective, written
+from idgraph.check.written_once import are_disjoint, covers, delinearize, element_of, injective, written
 
 ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
 CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is told
@@ -29,32 +29,37 @@ class _Mate:
     loops: tuple[Axis, ...]
     address: Expr
     when: Expr
-    buffer: Buffer
+    buffer: BufferLayout
 
 
 def element(
-    program: Program, meaning: Meaning, storage: str, at: int, sizes: Mapping[str, int], buffer: Buffer | None = None
+    program: NeutralProgram,
+    meaning: ProgramSemantics,
+    storage: str,
+    at: int,
+    sizes: Mapping[str, int],
+    buffer: BufferLayout | None = None,
 ) -> str:
     """``buf0[17] = cat[0, 2, 1]``."""
     b = buffer or next((b for b in program.buffers if b.home == storage), None)
     t = meaning.tensors.get(b.tensor) if b else None
     if b is None or t is None:
         return f"{storage}[{at}]"
-    where = decoded(as_expr(at), b, extents_of(t))
+    where = delinearize(as_expr(at), b, extents_of(t))
     shown = [int(x.evaluate(sizes)) for x in where]
     inside = all(0 <= c < int(n.evaluate(sizes)) for c, n in zip(shown, extents_of(t), strict=True))
     return f"{storage}[{at}] = {t.name}{shown}" + ("" if inside else ", outside of it")
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class StoreCoverage:
     """One write of a nest: ``address`` and ``held`` in terms of its loops (``held``: where it happens)."""
 
-    program: Program
-    meaning: Meaning
+    program: NeutralProgram
+    meaning: ProgramSemantics
     nest: Nest
     write: Write
-    buffer: Buffer
+    buffer: BufferLayout
     address: Expr
     held: Expr
     by_value: bool  # the address is of loaded values
@@ -63,7 +68,7 @@ class Stores:
         """The verdict, why, and an element that is written wrongly."""
         tensor = self.meaning.tensors[self.buffer.tensor]
         shape = extents_of(tensor)
-        inside = element_of(self.address, decoded(self.address, self.buffer, shape), self.buffer, shape)
+        inside = element_of(self.address, delinearize(self.address, self.buffer, shape), self.buffer, shape)
         mates = self._mates()
         elements = simplify(prod(shape, start=as_expr(1)))
         if len(mates) == 1 and covers(self.address, self.nest.loops, inside, self.held, elements):
@@ -106,12 +111,12 @@ class Stores:
         shape = extents_of(whole[0])
         found: list[list[Expr]] = []
         for m in mates:
-            places = decoded(m.address, whole[1], shape)
+            places = delinearize(m.address, whole[1], shape)
             inside = element_of(m.address, places, whole[1], shape)
             if simplify(inside) is not TRUE or not injective(m.address, m.loops, m.when):
                 return False
             found.append(places)
-        return all(apart(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
+        return all(are_disjoint(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
 
     def _counted(self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]) -> Told:
         points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
@@ -175,7 +180,7 @@ def _points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
     return [env for env in every if m.when.evaluate(env)]
 
 
-def overlaps(buffer: Buffer, shape: Sequence[Expr]) -> bool:
+def overlaps(buffer: BufferLayout, shape: Sequence[Expr]) -> bool:
     """True where two elements of a tensor may lie at one address (windows that overlap): axes of a fixed size of
     which one does not step beyond what the smaller ones reach, and are not a mixed-radix number another way.
     """

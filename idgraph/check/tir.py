@@ -39,12 +39,12 @@ def exported(function: Any, program: str) -> dict[str, object]:
 
 def neutral(function: Any, program: str) -> dict[str, object]:
     """The same of a function that is loops, conditions and stores already."""
-    reader = _Reader()
+    reader = _TirExporter()
     reader.statement(function.body, (), ())
     return {"program": program, "nests": reader.nests}
 
 
-class _Reader:
+class _TirExporter:
     """Statements in order; a nest for each store, its reduced loops those that its address does not use."""
 
     def __init__(self) -> None:

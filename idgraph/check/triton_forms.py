@@ -28,7 +28,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Val:
+class TritonValue:
     """A value of a kernel: what it is as far as it is an integer or a condition, what it is made of, its own masks."""
 
     what: Value

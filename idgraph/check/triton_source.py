@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol
-from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
-from idgraph.check.index_values import Table, combine, exchanged, unwrapped, wraps
+from idgraph.check.form import ZERO, Axis, CheckError, IndirectIndex, LoadedValue, Nest, Read, Write
+from idgraph.check.index_values import ValueTable, combine, substitute_symbols, unwrapped, wraps
 from idgraph.check.triton_forms import (
     BINARY,
     COMPARE,
@@ -20,17 +20,17 @@ from idgraph.check.triton_forms import (
     PREFIXES,
     REDUCERS,
     STATEMENTS,
+    TritonValue,
     Unreadable,
-    Val,
     is_slices,
     shown,
     toward_zero,
 )
-from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
+from idgraph.check.wrapper import Argument, WrapperLaunch, name_of, parse_source
 
 
 @dataclass(slots=True)
-class Found:
+class TritonNests:
     """The nests of a kernel, one for each store; ``unread``: the reason where its source has an unknown form."""
 
     nests: list[Nest] = field(default_factory=list[Nest])
@@ -40,15 +40,15 @@ class Found:
 # kernels --------------------------------------------------------------------------------------------------------------
 
 
-def read_kernel(launch: Launch, dtypes: Mapping[str, str] | None = None) -> Found:
+def read_kernel(launch: WrapperLaunch, dtypes: Mapping[str, str] | None = None) -> TritonNests:
     """The nests of one kernel, one for each store, in terms of the wrapper's buffers."""
-    found = Found()
+    found = TritonNests()
     try:
         functions = [n for n in ast.walk(parse_source(launch.source)) if isinstance(n, ast.FunctionDef)]
         main = next((f for f in functions if f.name == launch.kernel or f.name == "triton_"), None)
         if main is None:
             raise Unreadable("its function is not in its source")
-        _Kernel(launch, main, dict(dtypes or {})).read(found)
+        _TritonKernel(launch, main, dict(dtypes or {})).read(found)
     except Unreadable as why:
         found.unread = str(why)
     except (ArithError, CheckError) as error:
@@ -58,31 +58,31 @@ def read_kernel(launch: Launch, dtypes: Mapping[str, str] | None = None) -> Foun
     return found
 
 
-class _Kernel:
+class _TritonKernel:
     """One kernel, its statements taken in order, each name bound to what it stands for."""
 
-    def __init__(self, launch: Launch, function: ast.FunctionDef, dtypes: dict[str, str]) -> None:
+    def __init__(self, launch: WrapperLaunch, function: ast.FunctionDef, dtypes: dict[str, str]) -> None:
         self.launch = launch
         self.function = function
         self.dtypes = dtypes
-        self.table = Table()
-        self.env: dict[str, Val] = {}
+        self.table = ValueTable()
+        self.env: dict[str, TritonValue] = {}
         self.pointers: dict[str, Argument] = {}
         self.axes: dict[str, Axis] = {}  # index symbol -> axis
         self.current: dict[str, str] = {}  # prefix -> index symbol now
         self.masked: set[str] = set()  # prefixes whose mask is not a constant
         self.blocks: set[str] = set()
-        self.loads: dict[str, Load] = {}
-        self.places: dict[str, Place] = {}
+        self.loads: dict[str, LoadedValue] = {}
+        self.places: dict[str, IndirectIndex] = {}
         self.data: set[str] = set()
         self.behind: dict[str, frozenset[Read]] = {}
-        self.stored: dict[tuple[str, Expr], Val] = {}
+        self.stored: dict[tuple[str, Expr], TritonValue] = {}
         self.writes: list[tuple[Write, tuple[Axis, ...]]] = []
         self.bounds: dict[Expr, Expr] = {}  # loaded value -> size of the axis that it addresses
         self.fresh = 0
         self.loose = False
 
-    def read(self, found: Found) -> None:
+    def read(self, found: TritonNests) -> None:
         params = self.function.args.args
         plain = [a.arg for a in params if not (a.annotation is not None and "constexpr" in ast.unparse(a.annotation))]
         self.blocks = {a.arg for a in params} - set(plain)
@@ -92,11 +92,11 @@ class _Kernel:
             if given.item:
                 boolean = self.dtypes.get(given.buffer) == "bool"
                 value = symbol(self._load_name(given.buffer, ZERO))
-                self.env[name] = Val(value.ne(0) if boolean else value, frozenset({Read(given.buffer, ZERO)}))
+                self.env[name] = TritonValue(value.ne(0) if boolean else value, frozenset({Read(given.buffer, ZERO)}))
             elif given.buffer:
                 self.pointers[name] = given
             elif given.number is not None:
-                self.env[name] = Val(given.number)
+                self.env[name] = TritonValue(given.number)
         self._body(self.function.body)
         for k, (write, axes) in enumerate(self.writes):
             found.nests.append(self._nest(write, axes, k))
@@ -160,7 +160,7 @@ class _Kernel:
         elif name.endswith("index") and prefix.startswith("r") and prefix != "r":
             self._reduced_index(prefix, value)
         elif name.endswith(("offset", "base")) and name not in self.env:
-            self.env[name] = Val(ast.unparse(value))
+            self.env[name] = TritonValue(ast.unparse(value))
         elif name.endswith("mask") and name.removesuffix("mask") in self.current:
             self._mask(name, value)
         else:
@@ -194,7 +194,7 @@ class _Kernel:
         axis = Axis(name, numel.what)
         self.axes[name] = axis
         self.current[prefix] = name
-        self.env[f"{prefix}index"] = Val(axis.symbol)
+        self.env[f"{prefix}index"] = TritonValue(axis.symbol)
 
     def _mask(self, name: str, value: ast.expr) -> None:
         """``xmask = xindex < xnumel``, or all True where blocks divide the size."""
@@ -202,7 +202,7 @@ class _Kernel:
         found = self._value(value)
         if isinstance(value, ast.Compare):
             self.masked.add(prefix)
-            self.env[name] = Val(found.what, found.reads, frozenset({prefix}))
+            self.env[name] = TritonValue(found.what, found.reads, frozenset({prefix}))
         else:
             self.env[name] = found
 
@@ -214,7 +214,7 @@ class _Kernel:
         known = (f"range(0,{prefix}numel,{prefix.upper()}BLOCK)", f"tl.range(0,{prefix}numel,{prefix.upper()}BLOCK")
         if not name.endswith("offset") or not (text == known[0] or text.startswith(known[1])) or s.orelse:
             raise Unreadable(f"a loop of a form that is not known here: for {name} in {text[:80]}")
-        self.env[name] = Val(name)
+        self.env[name] = TritonValue(name)
         self._body(s.body)
 
     def _effect(self, call: ast.Call) -> None:
@@ -242,7 +242,7 @@ class _Kernel:
     def _store(self, call: ast.Call, mode: str) -> None:
         pointer, at, behind = self._address(call.args[0])
         value = self._value(call.args[1])
-        mask = self._mask_of(call.args[2]) if len(call.args) > 2 else Val(TRUE)
+        mask = self._mask_of(call.args[2]) if len(call.args) > 2 else TritonValue(TRUE)
         for k in call.keywords:
             if k.arg == "mask":
                 mask = self._mask_of(k.value)
@@ -262,29 +262,29 @@ class _Kernel:
         self.stored[given.buffer, index] = value
         self.writes.append((write, tuple(axes)))
 
-    def _mask_of(self, node: ast.expr) -> Val:
+    def _mask_of(self, node: ast.expr) -> TritonValue:
         """The mask of a load or store; None where it has no mask."""
-        return Val(TRUE) if isinstance(node, ast.Constant) and node.value is None else self._value(node)
+        return TritonValue(TRUE) if isinstance(node, ast.Constant) and node.value is None else self._value(node)
 
-    def _condition(self, mask: Val) -> Expr:
+    def _condition(self, mask: TritonValue) -> Expr:
         if not isinstance(mask.what, Expr):
             raise Unreadable(f"a mask that is not a condition of indices: {mask.what[:80]}")
         return simplify(mask.what if mask.what.cond else mask.what.ne(0))
 
     # values -----------------------------------------------------------------------------------------------------------
 
-    def _value(self, node: ast.expr) -> Val:
+    def _value(self, node: ast.expr) -> TritonValue:
         match node:
             case ast.Name(id=name):
                 if name not in self.env:
-                    return Val(name)
+                    return TritonValue(name)
                 return self.env[name]
             case ast.Constant(value=bool() as v):
-                return Val(TRUE if v else not_(TRUE))
+                return TritonValue(TRUE if v else not_(TRUE))
             case ast.Constant(value=int() as v):
-                return Val(as_expr(v))
+                return TritonValue(as_expr(v))
             case ast.Constant(value=v):
-                return Val(str(v))
+                return TritonValue(str(v))
             case ast.BinOp(left=a, op=op, right=b):
                 return self._binary(op, self._value(a), self._value(b), node)
             case ast.UnaryOp(op=ast.USub(), operand=a):
@@ -300,7 +300,7 @@ class _Kernel:
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
                 return self._joined("tuple", [self._value(v) for v in elts])
             case ast.Attribute():
-                return Val(ast.unparse(node))
+                return TritonValue(ast.unparse(node))
             case ast.IfExp(test=test, orelse=b) if "dtype is tl.float" in ast.unparse(test):
                 other = self._value(b)  # an integer is not a float
                 return other if isinstance(other.what, Expr) else self._joined("either", [other])
@@ -311,7 +311,7 @@ class _Kernel:
             case _:
                 raise Unreadable(f"an expression that is not known here: {shown(node)}")
 
-    def _binary(self, op: ast.operator, a: Val, b: Val, node: ast.expr) -> Val:
+    def _binary(self, op: ast.operator, a: TritonValue, b: TritonValue, node: ast.expr) -> TritonValue:
         if type(op) in BINARY:
             return self._joined(BINARY[type(op)], [a, b])
         if isinstance(op, (ast.BitAnd, ast.BitOr)):
@@ -320,20 +320,20 @@ class _Kernel:
             made = self._joined(f"logical_{name}" if both else f"bitwise_{name}", [a, b])
             guards = a.guards | b.guards if name == "and" else a.guards & b.guards
             if not both and name == "and":  # the loaded part may be false: only the index part is known
-                return Val(made.what, made.reads, guards)
-            return Val(made.what, made.reads, guards)
+                return TritonValue(made.what, made.reads, guards)
+            return TritonValue(made.what, made.reads, guards)
         if isinstance(op, (ast.FloorDiv, ast.Mod)):
             name = "div_trunc" if isinstance(op, ast.FloorDiv) else "fmod"
             found = self._joined(name, [a, b])
             whole = isinstance(found.what, str) and isinstance(a.what, Expr) and isinstance(b.what, Expr)
-            return Val(toward_zero(name, a.what, b.what, node), found.reads) if whole else found
+            return TritonValue(toward_zero(name, a.what, b.what, node), found.reads) if whole else found
         return self._joined(type(op).__name__, [a, b])
 
-    def _joined(self, op: str, parts: Sequence[Val]) -> Val:
+    def _joined(self, op: str, parts: Sequence[TritonValue]) -> TritonValue:
         reads = frozenset(r for p in parts for r in p.reads)
-        return Val(combine(op, [p.what for p in parts], self.table), reads)
+        return TritonValue(combine(op, [p.what for p in parts], self.table), reads)
 
-    def _call(self, call: ast.Call) -> Val:
+    def _call(self, call: ast.Call) -> TritonValue:
         name = name_of(call.func)
         if name == "load" and isinstance(call.func, ast.Attribute) and name_of(call.func.value) == "tl":
             return self._load(call)
@@ -354,7 +354,7 @@ class _Kernel:
         if name in ("maximum", "minimum") and len(args) == 2:
             return self._joined(name, args)
         made = self._joined(name, args)
-        return Val(made.what, self._reduced(made.reads)) if name in REDUCERS else made
+        return TritonValue(made.what, self._reduced(made.reads)) if name in REDUCERS else made
 
     def _reduced(self, reads: frozenset[Read]) -> frozenset[Read]:
         """Reads under new names of the reduced variables: they are gone over from here on."""
@@ -386,28 +386,28 @@ class _Kernel:
                     given[n] = self._named_load(replace(self.loads[n], index=at))
         return x.substitute(given) if given else x
 
-    def _where(self, c: Val, a: Val, b: Val) -> Val:
+    def _where(self, c: TritonValue, a: TritonValue, b: TritonValue) -> TritonValue:
         made = self._joined("where", [c, a, b])
         if not isinstance(c.what, Expr):
             return made
         cond = c.what if c.what.cond else c.what.ne(0)
-        table = Table()
+        table = ValueTable()
         table.loads.update(dict.fromkeys(self.data, ""))
         yes, no = table.may(cond, True), table.may(cond, False)
         self.loose |= table.loose and {(r.buffer, r.index) for r in a.reads} != {(r.buffer, r.index) for r in b.reads}
         reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in a.reads}
         reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in b.reads}
         live = and_(cond, a.live) if str(b.what) in ("0", "0.0", "-0.0") else TRUE
-        return Val(made.what, frozenset(reads) | c.reads, live=live)
+        return TritonValue(made.what, frozenset(reads) | c.reads, live=live)
 
-    def _load(self, call: ast.Call) -> Val:
+    def _load(self, call: ast.Call) -> TritonValue:
         pointer, at, behind = self._address(call.args[0])
-        mask = self._mask_of(call.args[1]) if len(call.args) > 1 else Val(TRUE)
+        mask = self._mask_of(call.args[1]) if len(call.args) > 1 else TritonValue(TRUE)
         for k in call.keywords:
             if k.arg == "mask":
                 mask = self._mask_of(k.value)
         given = self.pointers[pointer]
-        table = Table()
+        table = ValueTable()
         table.loads.update(dict.fromkeys(self.data, ""))
         when = TRUE
         if isinstance(mask.what, Expr) and not mask.what.is_const:
@@ -424,13 +424,15 @@ class _Kernel:
             raise Unreadable(f"a load of what the kernel stored at another address: {shown(call)}")
         value = symbol(self._load_name(name, index))
         boolean = self.dtypes.get(name) == "bool"
-        return Val(value.ne(0) if boolean else value, frozenset({Read(name, index, when), *behind, *mask.reads}))
+        return TritonValue(
+            value.ne(0) if boolean else value, frozenset({Read(name, index, when), *behind, *mask.reads})
+        )
 
     def _load_name(self, name: str, index: Expr) -> str:
-        found = self._named_load(Load(name, index))
+        found = self._named_load(LoadedValue(name, index))
         return found.name
 
-    def _named_load(self, key: Load) -> Expr:
+    def _named_load(self, key: LoadedValue) -> Expr:
         known = next((n for n, x in self.loads.items() if x == key), None)
         if known is None:
             known = f"v{len(self.loads)}"
@@ -455,9 +457,11 @@ class _Kernel:
         """Loaded values in an address as places of the axis that they address; its size is what the kernel asserts."""
         for value, size in self.bounds.items():
             if value.names <= x.names:
-                x = exchanged(x, {value: self._place(unwrapped(value, size), size)})
+                x = substitute_symbols(x, {value: self._place(unwrapped(value, size), size)})
         loaded = self.data - set(self.places)
-        x = exchanged(x, {w: self._place(unwrapped(w, size), size) for w, size in wraps(x) if w.names & loaded})
+        x = substitute_symbols(
+            x, {w: self._place(unwrapped(w, size), size) for w, size in wraps(x) if w.names & loaded}
+        )
         loose = sorted(x.names & (self.data - set(self.places)))
         if loose:
             raise Unreadable(
@@ -466,9 +470,9 @@ class _Kernel:
         return simplify(x)
 
     def _place(self, value: Expr, size: Expr) -> Expr:
-        known = next((n for n, p in self.places.items() if p == Place(value, size)), None)
+        known = next((n for n, p in self.places.items() if p == IndirectIndex(value, size)), None)
         if known is None:
             known = f"x{len(self.places)}.at"
-            self.places[known] = Place(value, size)
+            self.places[known] = IndirectIndex(value, size)
             self.data.add(known)
         return symbol(known, 0, simplify(size - 1))

@@ -25,7 +25,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class WrapperLaunch:
     """One call of a kernel by the wrapper: its name, its source, its arguments in order."""
 
     kernel: str
@@ -43,7 +43,7 @@ def parse_source(text: str) -> ast.Module:
         raise CheckError(f"the source is not Python: {type(error).__name__}") from None
 
 
-def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[Launch]:
+def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[WrapperLaunch]:
     """The kernels that a wrapper calls, in order; ``symbols`` are sizes by name. Nothing is executed.
 
     >>> [(x.kernel, [a.buffer for a in x.arguments]) for x in launches('''
@@ -57,7 +57,7 @@ def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[Launc
     """
     tree = parse_source(text)
     sources: dict[str, str] = {}
-    found: list[Launch] = []
+    found: list[WrapperLaunch] = []
     aliases: dict[str, Argument] = {}
     scope = dict(symbols or {})
     for node in _statements(tree.body):
@@ -79,7 +79,7 @@ def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[Launc
             kernel = name_of(call.func.value)
             if kernel in sources:
                 given = tuple(_argument(a, aliases, scope) for a in call.args)
-                found.append(Launch(kernel, sources[kernel], given))
+                found.append(WrapperLaunch(kernel, sources[kernel], given))
     return found
 
 

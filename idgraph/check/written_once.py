@@ -11,10 +11,10 @@ import numpy.typing as npt
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.arith.mixed_radix import one_to_one
 from idgraph.check.by_points import chunks
-from idgraph.check.form import Axis, Buffer
+from idgraph.check.form import Axis, BufferLayout
 
 
-def decoded(address: Expr, buffer: Buffer, shape: Sequence[Expr]) -> list[Expr]:
+def delinearize(address: Expr, buffer: BufferLayout, shape: Sequence[Expr]) -> list[Expr]:
     """The coordinates of the element at an address, from the strides; a broadcast or single axis is at 0.
 
     >>> from idgraph.arith import symbol
@@ -109,7 +109,7 @@ def _chained(live: list[tuple[Expr, Axis]]) -> list[tuple[Expr, Axis]] | None:
     return out
 
 
-def element_of(address: Expr, coordinates: Sequence[Expr], buffer: Buffer, shape: Sequence[Expr]) -> Expr:
+def element_of(address: Expr, coordinates: Sequence[Expr], buffer: BufferLayout, shape: Sequence[Expr]) -> Expr:
     """The condition that an address is the one of an element of the tensor: in range, and in no gap."""
     back = buffer.offset + sum((c * s for c, s in zip(coordinates, buffer.strides, strict=True)), start=as_expr(0))
     inside = [and_(c >= 0, c < n) for c, n in zip(coordinates, shape, strict=True)]
@@ -158,7 +158,7 @@ def written(address: Expr, axes: Sequence[Axis], when: Expr, env: dict[str, int]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def apart(a: Sequence[Expr], b: Sequence[Expr], axes: Sequence[Axis]) -> bool:
+def are_disjoint(a: Sequence[Expr], b: Sequence[Expr], axes: Sequence[Axis]) -> bool:
     """Proved: no element of the one list of coordinates is one of the other, whose loops (``axes``) are its own."""
     fresh = {x.name: Axis(f"{x.name}'", x.extent).symbol for x in axes}
     other = [y.substitute(fresh) for y in b]

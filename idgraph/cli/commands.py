@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from idgraph.cli.compilers import run_compiler
 from idgraph.cli.demo import run_demo
-from idgraph.cli.many import Limits, print_metrics, print_report, run_report, run_sweep
+from idgraph.cli.many import SweepLimits, print_metrics, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
 from idgraph.display import write_whole
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
@@ -27,7 +27,7 @@ from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
 from idgraph.runtime.program import stages
 from idgraph.schedule import auto
-from idgraph.sweeps.examination import Options
+from idgraph.sweeps.examination import ExaminationOptions
 from idgraph.validate import validate
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
@@ -139,10 +139,10 @@ def sweep(
     of its own, with a time and a memory limit. What fails, hangs or crashes is recorded and skipped. With --json every
     row is printed as a JSON line when it is there.
     """
-    options = Options(target, automatic, seed, points, metrics=folder is not None)
+    options = ExaminationOptions(target, automatic, seed, points, metrics=folder is not None)
     if not math.isfinite(memory):
         raise click.BadParameter(f"{memory} GiB is not a limit; 0 is none", param_hint="--memory")
-    limits = Limits(timeout, int(memory * 2**30), workers, address, again)
+    limits = SweepLimits(timeout, int(memory * 2**30), workers, address, again)
     sys.exit(0 if run_sweep(graphs, out, options, limits, folder, as_json) else 1)
 
 

@@ -8,7 +8,7 @@ from typing import cast
 
 from rich.markup import escape
 
-from idgraph.check import CheckError, Report, inductor, program
+from idgraph.check import CheckError, CheckReport, inductor, program
 from idgraph.cli.show import console, say
 from idgraph.frontends.files import names_of
 
@@ -23,7 +23,7 @@ def run_compiler(file: str, through_inductor: bool, as_json: bool) -> bool:
     return report.ok
 
 
-def _inductor(file: Path) -> Report:
+def _inductor(file: Path) -> CheckReport:
     names = names_of(file)
     fn, args = names.get("fn"), names.get("args", ())
     if not callable(fn) or not isinstance(args, (tuple, list)):

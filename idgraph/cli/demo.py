@@ -43,7 +43,7 @@ def run_demo(
     fusion = load_rope(small)
     if target is None:
         target = "cuda" if cuda_available() else "cpu"
-    step = _Steps(out, verbose)
+    step = _DemoSteps(out, verbose)
     step("the fusion, as captured from PyTorch", tensor_table(fusion) if verbose else _operands(fusion))
     cycles = IdModel(fusion).exact.cycles()
     about = "which axes are the same, and the cycle that makes a search over that graph return wrong indices"
@@ -81,7 +81,7 @@ def run_demo(
     return report.ok and not shifts
 
 
-class _Steps:
+class _DemoSteps:
     """Numbered steps of the demo, each with its lines and tables."""
 
     def __init__(self, out: Console, verbose: bool) -> None:

@@ -21,8 +21,8 @@ from idgraph.reports.rich_tables import tables
 from idgraph.runtime import Target
 from idgraph.sweeps import cluster
 from idgraph.sweeps import sweep as sweep_graphs
-from idgraph.sweeps.examination import Options
-from idgraph.sweeps.result_lines import Row, Status
+from idgraph.sweeps.examination import ExaminationOptions
+from idgraph.sweeps.result_lines import Status, SweepRow
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def print_report(report: IndexReport, rows: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SweepLimits:
     """How a sweep runs: seconds and bytes for each graph, processes, cluster; ``again`` retries what did not end."""
 
     timeout: float
@@ -82,7 +82,9 @@ def print_metrics(file: str, folder: Path, measure: bool, as_json: bool) -> None
         console().print(Text(visible(f"rows are in {folder}")))
 
 
-def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, folder: Path | None, as_json: bool) -> bool:
+def run_sweep(
+    graphs: str, out: Path, options: ExaminationOptions, limits: SweepLimits, folder: Path | None, as_json: bool
+) -> bool:
     """Sweep and print; True when nothing went wrong with any graph."""
     with contextlib.ExitStack() as stack:
         executor = None
@@ -90,7 +92,7 @@ def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, folder: 
             executor = stack.enter_context(cluster(limits.address, limits.workers))
         advance: Callable[[int], None] | None = None
 
-        def seen(done: int, total: int, row: Row | None) -> None:
+        def seen(done: int, total: int, row: SweepRow | None) -> None:
             nonlocal advance
             if row is None:
                 advance = stack.enter_context(bar("graphs", total))

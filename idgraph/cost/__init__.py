@@ -126,10 +126,10 @@ def __getattr__(name: str) -> object:
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 
-class _Callable(ModuleType):
+class _CostModule(ModuleType):
     """The module ``ig.cost`` as a function that can be called."""
 
     __call__ = staticmethod(cost)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _CostModule

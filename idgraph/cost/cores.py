@@ -16,7 +16,7 @@ from typing import Literal
 from idgraph.arith import Expr, symbol
 from idgraph.cost.points import Arrays, count_points, relevant
 from idgraph.cost.residency import second_cache
-from idgraph.cost.sites import Around, KernelSites, Site, Work
+from idgraph.cost.sites import AccessSite, EnclosingLoop, KernelSites, Work
 from idgraph.ir import item_size
 from idgraph.ir.device import Device
 from idgraph.ir.optable import OPERATIONS
@@ -33,8 +33,8 @@ _SPECIAL = ("special", "library")
 class Body:
     """The statements of one innermost loop: ``loops`` are those whose steps its vectors would take."""
 
-    loops: tuple[Around, ...]
-    sites: list[Site] = field(default_factory=list[Site])
+    loops: tuple[EnclosingLoop, ...]
+    sites: list[AccessSite] = field(default_factory=list[AccessSite])
     works: list[Work] = field(default_factory=list[Work])
 
 
@@ -57,16 +57,16 @@ def bodies(found: KernelSites) -> list[Body]:
         body = made.setdefault(tuple(y.number for y in loops[:1]), Body(loops))
         known = {y.number for y in body.loops}
         body.loops = (*body.loops, *(y for y in loops if y.number not in known))
-        if isinstance(x, Site):
+        if isinstance(x, AccessSite):
             body.sites.append(x)
         else:
             body.works.append(x)
     return list(made.values())
 
 
-def innermost(around: Sequence[Around]) -> tuple[Around, ...]:
+def innermost(around: Sequence[EnclosingLoop]) -> tuple[EnclosingLoop, ...]:
     """The innermost loop of more than a few steps, and the short loops in it that have more than one."""
-    inside: list[Around] = []
+    inside: list[EnclosingLoop] = []
     for x in reversed(around):
         if x.extent > SHORT or x.is_block:
             return (x, *reversed(inside))
@@ -93,7 +93,7 @@ class _Core:
     def __init__(self, found: KernelSites, arrays: Arrays, sizes: Mapping[str, int], device: Device) -> None:
         self.found, self.arrays, self.sizes, self.device = found, arrays, sizes, device
         self.near = device.levels[0][0] // device.processors if device.levels else 0
-        self.counts: dict[tuple[tuple[Around, ...], tuple[Expr, ...]], int] = {}
+        self.counts: dict[tuple[tuple[EnclosingLoop, ...], tuple[Expr, ...]], int] = {}
         self.outer = {y.number for x in (*found.sites, *found.works) for y in _outside(x.around)}
 
     def made(self) -> dict[CoreBound, float]:
@@ -125,7 +125,7 @@ class _Core:
         rate = self.device.function(w.op, w.dtype, library)
         return rate if vector or not library else min(rate, self.device.function("", w.dtype, library))
 
-    def many(self, x: Site | Work) -> int:
+    def many(self, x: AccessSite | Work) -> int:
         """The points of a statement."""
         key = (x.around, x.conditions)
         if key not in self.counts:
@@ -145,13 +145,13 @@ class _Core:
         conditions = {c for x in (*body.sites, *body.works) for c in x.conditions}
         return not any(c.names & short and c.names - short for c in conditions)
 
-    def is_loaded(self, s: Site, body: Body) -> bool:
+    def is_loaded(self, s: AccessSite, body: Body) -> bool:
         """Whether an access goes where an index says that is loaded at each step."""
         own, data = {x.var for x in body.loops}, self.found.data
         loaded = [symbol(n) for n in s.address.names if n in data]
         return any(x.var in own for x in relevant(loaded, body.loops, data))
 
-    def is_apart(self, s: Site, body: Body) -> bool:
+    def is_apart(self, s: AccessSite, body: Body) -> bool:
         """Whether neighbouring steps of the loop are far apart: by a stride, or where an index says."""
         if self.is_loaded(s, body):
             return True
@@ -162,7 +162,7 @@ class _Core:
         step = (s.address.substitute({first.var: 1}) - at).simplify()
         return not step.is_const or abs(int(step)) * item_size(s.buffer.dtype) >= LINE // 2
 
-    def reach(self, s: Site, body: Body) -> int:
+    def reach(self, s: AccessSite, body: Body) -> int:
         """Bytes of the lines that an access touches while the body's loops run."""
         lines = prod(x.extent for x in relevant([s.address], body.loops, self.found.data)) * LINE
         size = self.sizes.get(s.buffer.name, lines)
@@ -182,13 +182,13 @@ class _Core:
         return made + sum(each * _often(e, around) for e, each in parts.items())
 
 
-def _often(e: Expr, around: Sequence[Around]) -> int:
+def _often(e: Expr, around: Sequence[EnclosingLoop]) -> int:
     """How often an expression is computed: at the steps of the loops down to the last one that it depends on."""
     deepest = max((k for k, x in enumerate(around) if x.var in e.names), default=-1)
     return prod(x.extent for x in around[: deepest + 1])
 
 
-def _outside(around: Sequence[Around]) -> Sequence[Around]:
+def _outside(around: Sequence[EnclosingLoop]) -> Sequence[EnclosingLoop]:
     """The loops around an innermost one."""
     inner = innermost(around)[:1]
     return around[: around.index(inner[0])] if inner else ()

@@ -16,7 +16,7 @@ from idgraph.cost.kernel_costs import AccessCost, Assembly, Bound, Cost, KernelC
 from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
 from idgraph.cost.residency import bandwidth_at, distances
 from idgraph.cost.reuse import Reuse, room_of
-from idgraph.cost.sites import KernelSites, Site, sites_of
+from idgraph.cost.sites import AccessSite, KernelSites, sites_of
 from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
@@ -25,7 +25,7 @@ from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.targets import TARGETS
 from idgraph.kernel.ir import Buffer, Kernel
 from idgraph.kernel.shared import shared_layout
-from idgraph.runtime.binding import Given, bind_strides, flat_input, given_array
+from idgraph.runtime.binding import BoundArray, bind_strides, flat_input, given_array
 from idgraph.runtime.program import Program
 
 
@@ -42,9 +42,9 @@ def program_cost(
     sizes = _sizes(program, symbols, given)
     arrays = _flat(program, given, sizes)
     assembly = Assembly(lambda: assemble(program, device))
-    owns: list[_Kernel] = []
+    owns: list[_KernelEstimate] = []
     for k in program.kernels:
-        own = _Kernel(program, k, device, sizes, arrays, assembly)
+        own = _KernelEstimate(program, k, device, sizes, arrays, assembly)
         owns.append(own)
         rewritten = {s.buffer.title for s in own.found.sites if s.kind != "read"}
         kept = {title: a for title, a in arrays.items() if title not in rewritten}
@@ -57,7 +57,7 @@ def program_cost(
     return Cost(program.fusion.name, program.target, device, tuple(made))
 
 
-def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, Given]) -> dict[str, int]:
+def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, BoundArray]) -> dict[str, int]:
     """Numbers for all symbols of the program, free strides as of the given arrays, else of contiguous ones."""
     fusion = program.fusion
     missing = [s for s in fusion.symbols if s not in symbols]
@@ -81,7 +81,7 @@ def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, Giv
     return env
 
 
-def _flat(program: Program, given: Mapping[str, Given], sizes: Mapping[str, int]) -> Arrays:
+def _flat(program: Program, given: Mapping[str, BoundArray], sizes: Mapping[str, int]) -> Arrays:
     """The given arrays as they lie in memory."""
     tensors = {t.name: t for t in program.fusion.inputs}
     made: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def _flat(program: Program, given: Mapping[str, Given], sizes: Mapping[str, int]
     return made
 
 
-class _Kernel:
+class _KernelEstimate:
     def __init__(
         self,
         program: Program,
@@ -161,7 +161,7 @@ class _Kernel:
             self.device, self.assembly,
         )  # fmt: skip
 
-    def _access(self, s: Site) -> AccessCost:
+    def _access(self, s: AccessSite) -> AccessCost:
         points = site_points(s, self.found.data, self.arrays)
         item = item_size(s.buffer.dtype)
         outside = s.buffer.place not in ("shared", "private")
@@ -172,7 +172,7 @@ class _Kernel:
             s.note, points.exact and (sectors is None or sectors.exact),
         )  # fmt: skip
 
-    def _tensors(self, pairs: Sequence[tuple[Site, AccessCost]]) -> tuple[list[TensorCost], dict[int, int]]:
+    def _tensors(self, pairs: Sequence[tuple[AccessSite, AccessCost]]) -> tuple[list[TensorCost], dict[int, int]]:
         outside = [(k, s, a) for k, (s, a) in enumerate(pairs) if s.buffer.place not in ("shared", "private")]
         room = room_of(self.device, self.block, self.blocks)
         reuse = Reuse([s for _, s, _ in outside], self.found.data, self.size, room)
@@ -186,7 +186,7 @@ class _Kernel:
         return made, again
 
     def _tensor(
-        self, own: Sequence[tuple[int, Site, AccessCost]], reuse: Reuse, again: Mapping[int, int]
+        self, own: Sequence[tuple[int, AccessSite, AccessCost]], reuse: Reuse, again: Mapping[int, int]
     ) -> TensorCost:
         buffer = own[0][1].buffer
         item = item_size(buffer.dtype)
@@ -220,7 +220,7 @@ class _Kernel:
             (read_sectors + written_sectors) * SECTOR, passes, exact,
         )  # fmt: skip
 
-    def _distinct(self, sites: Sequence[Site], fill: Mapping[Site, float]) -> Distinct:
+    def _distinct(self, sites: Sequence[AccessSite], fill: Mapping[AccessSite, float]) -> Distinct:
         return distinct(sites, self.found.data, self.arrays, self.size[sites[0].buffer.name], fill)
 
     def _arithmetic(self) -> tuple[int, int, dict[str, int], tuple[float, float]]:
@@ -275,7 +275,7 @@ class _Kernel:
         return met
 
 
-def _alone(s: Site) -> float:
+def _alone(s: AccessSite) -> float:
     """The part of a sector that one access alone fills."""
     return min(1.0, s.width * item_size(s.buffer.dtype) / SECTOR)
 

@@ -24,7 +24,7 @@ from idgraph.ir.registry import apply
 from idgraph.runtime import emit
 from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cuda.numba_cuda import available, load_cuda, microseconds
-from idgraph.runtime.held import prepared
+from idgraph.runtime.held import prepare_launch
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 
@@ -117,7 +117,7 @@ class _Bench:
     def seconds(self, f: Fusion) -> float:
         """Seconds of one run, the best of several."""
         auto(f)
-        ready = prepared(emit(f, self.kind), _inputs(f))
+        ready = prepare_launch(emit(f, self.kind), _inputs(f))
         ready.launch()
         if self.kind == "cuda":
             load_cuda().synchronize()

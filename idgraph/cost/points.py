@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr, simplify
 from idgraph.arith.linear import minus
-from idgraph.cost.sites import Applied, Around, Data, KernelSites, Loaded, Value
+from idgraph.cost.sites import ComputedValue, Data, EnclosingLoop, KernelSites, MemoryValue, Value
 from idgraph.ir import is_float
-from idgraph.kernel.ir import Index, Number
+from idgraph.kernel.ir import Constant, Index
 
 _LIMIT: ContextVar[int] = ContextVar("idgraph_points_visited", default=1 << 20)
 Ints: TypeAlias = "npt.NDArray[np.int64]"
@@ -62,7 +62,9 @@ class Count:
     exact: bool = True
 
 
-def relevant(exprs: Iterable[Expr], around: Sequence[Around], data: Mapping[str, Data]) -> tuple[Around, ...]:
+def relevant(
+    exprs: Iterable[Expr], around: Sequence[EnclosingLoop], data: Mapping[str, Data]
+) -> tuple[EnclosingLoop, ...]:
     """The loops that the expressions depend on, loaded indices followed to where they are loaded."""
     seen: set[str] = set()
     work = [n for e in exprs for n in e.names]
@@ -78,17 +80,17 @@ def relevant(exprs: Iterable[Expr], around: Sequence[Around], data: Mapping[str,
 
 def _indices(v: Value) -> list[Expr]:
     match v:
-        case Loaded(_, address):
+        case MemoryValue(_, address):
             return [address]
         case Index(e):
             return [e]
-        case Number():
+        case Constant():
             return []
-        case Applied(_, operands):
+        case ComputedValue(_, operands):
             return [e for o in operands for e in _indices(o)]
 
 
-def grid(loops: Sequence[Around]) -> tuple[Env, int]:
+def grid(loops: Sequence[EnclosingLoop]) -> tuple[Env, int]:
     """Every point of the loops, the last one fastest, and their number."""
     total = prod(x.extent for x in loops)
     numbers = np.arange(total, dtype=np.int64)
@@ -98,7 +100,7 @@ def grid(loops: Sequence[Around]) -> tuple[Env, int]:
     return env, total
 
 
-def drawn(loops: Sequence[Around], count: int, seed: int = 0) -> tuple[Env, int]:
+def drawn(loops: Sequence[EnclosingLoop], count: int, seed: int = 0) -> tuple[Env, int]:
     """``count`` points of the loops, the same ones every time."""
     draw = np.random.default_rng((seed, count))
     return {x.var: draw.integers(0, max(x.extent, 1), count) for x in loops}, count
@@ -146,19 +148,19 @@ _OPS: Mapping[str, Any] = {
 def _evaluate(v: Value, env: Env, data: Mapping[str, Data], arrays: Arrays, count: int) -> Any:
     """The values, or None where they follow from no given array."""
     match v:
-        case Number(value):
+        case Constant(value):
             return value
         case Index(e):
             with_data(env, data, e.names, arrays, count)
             return _at(e, env, count)
-        case Loaded(buffer, address):
+        case MemoryValue(buffer, address):
             if buffer.title not in arrays or is_float(buffer.dtype):
                 return None
             if not with_data(env, data, address.names, arrays, count):
                 return None
             flat = arrays[buffer.title]
             return flat[np.clip(_at(address, env, count), 0, len(flat) - 1)]
-        case Applied(op, operands):
+        case ComputedValue(op, operands):
             if op is None or op not in _OPS:
                 return None
             made = [_evaluate(o, env, data, arrays, count) for o in operands]
@@ -214,7 +216,7 @@ def holds(
 
 
 def count_points(
-    around: Sequence[Around], conditions: Sequence[Expr], data: Mapping[str, Data], arrays: Arrays
+    around: Sequence[EnclosingLoop], conditions: Sequence[Expr], data: Mapping[str, Data], arrays: Arrays
 ) -> Count:
     """The number of points at which all conditions hold."""
     parts = _parts([p for c in conditions for p in _conjuncts(simplify(c))], around, data)
@@ -231,13 +233,13 @@ def _conjuncts(c: Expr) -> list[Expr]:
 
 
 def _parts(
-    conditions: Sequence[Expr], around: Sequence[Around], data: Mapping[str, Data]
-) -> list[tuple[tuple[Around, ...], list[Expr]]]:
+    conditions: Sequence[Expr], around: Sequence[EnclosingLoop], data: Mapping[str, Data]
+) -> list[tuple[tuple[EnclosingLoop, ...], list[Expr]]]:
     """The conditions, grouped by the loops that they share."""
-    made: list[tuple[tuple[Around, ...], list[Expr]]] = []
+    made: list[tuple[tuple[EnclosingLoop, ...], list[Expr]]] = []
     for c in conditions:
         loops, own = set(relevant([c], around, data)), [c]
-        apart: list[tuple[tuple[Around, ...], list[Expr]]] = []
+        apart: list[tuple[tuple[EnclosingLoop, ...], list[Expr]]] = []
         for other, more in made:
             if loops & set(other):
                 loops |= set(other)
@@ -248,7 +250,9 @@ def _parts(
     return made
 
 
-def _counted(loops: tuple[Around, ...], conditions: list[Expr], data: Mapping[str, Data], arrays: Arrays) -> Count:
+def _counted(
+    loops: tuple[EnclosingLoop, ...], conditions: list[Expr], data: Mapping[str, Data], arrays: Arrays
+) -> Count:
     total = prod(x.extent for x in loops)
     if total == 0:
         return Count(0)
@@ -263,7 +267,7 @@ def _counted(loops: tuple[Around, ...], conditions: list[Expr], data: Mapping[st
     return Count(hits if full else round(total * hits / count), full and known)
 
 
-def _linear(loops: tuple[Around, ...], c: Expr) -> int | None:
+def _linear(loops: tuple[EnclosingLoop, ...], c: Expr) -> int | None:
     """The points of a box where a linear inequality holds; None where ``c`` is not a linear inequality."""
     if c.op not in ("lt", "le"):
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from idgraph.cost.points import relevant
-from idgraph.cost.sites import Around, Data, Site
+from idgraph.cost.sites import AccessSite, Data, EnclosingLoop
 from idgraph.cost.traffic import Block
 from idgraph.ir import item_size
 from idgraph.ir.device import Device
@@ -36,7 +36,7 @@ def room_of(device: Device, block: Block, blocks: int) -> Room:
     return Room(device.cache, max(1, min(blocks, device.processors * each)))
 
 
-def in_order(around: Sequence[Around]) -> list[Around]:
+def in_order(around: Sequence[EnclosingLoop]) -> list[EnclosingLoop]:
     """Loops from the slowest to the fastest: blocks, loops of a thread or block, threads."""
     blocks = sorted((x for x in around if x.is_block), key=lambda x: _ORDER.index(x.parallel))
     rest = [x for x in around if not x.is_block and not x.is_thread]
@@ -46,10 +46,12 @@ def in_order(around: Sequence[Around]) -> list[Around]:
 class Reuse:
     """The accesses of a kernel that stay in the cache."""
 
-    def __init__(self, sites: Sequence[Site], data: Mapping[str, Data], sizes: Mapping[str, int], room: Room) -> None:
+    def __init__(
+        self, sites: Sequence[AccessSite], data: Mapping[str, Data], sizes: Mapping[str, int], room: Room
+    ) -> None:
         self.sites, self.data, self.sizes, self.room = sites, data, sizes, room
 
-    def again(self, s: Site) -> int:
+    def again(self, s: AccessSite) -> int:
         """How often the elements of a site come from memory: 1 if each stays in the cache until its last use."""
         order = in_order(s.around)
         needed = relevant([s.address, *s.conditions], s.around, self.data)
@@ -63,15 +65,15 @@ class Reuse:
                 times *= x.extent
         return times
 
-    def _window(self, t: Site, outer: set[int]) -> int:
+    def _window(self, t: AccessSite, outer: set[int]) -> int:
         """The working set of a site in bytes: different elements touched while the loops in ``outer`` are fixed."""
         own = [x for x in relevant([t.address, *t.conditions], t.around, self.data) if x.number not in outer]
         elements = t.width * prod(x.extent for x in own)
         return min(elements, self.sizes[t.buffer.name]) * item_size(t.buffer.dtype)
 
-    def passes(self, sites: Sequence[Site]) -> list[list[Site]]:
+    def passes(self, sites: Sequence[AccessSite]) -> list[list[AccessSite]]:
         """The sites of one tensor, grouped where the cache keeps their elements from one to the next."""
-        groups: dict[int, list[Site]] = {}
+        groups: dict[int, list[AccessSite]] = {}
         for s in sites:
             inner = next((x.number for x in s.around if not x.is_block), 0)
             groups.setdefault(inner, []).append(s)

@@ -14,29 +14,29 @@ from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Combine,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
+    InitAccumulator,
     Kernel,
-    Lanes,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    PairCompute,
-    Registers,
-    Single,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -46,7 +46,7 @@ Kind = Literal["read", "write", "atomic"]
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class EnclosingLoop:
     """A loop around a site; ``number`` tells loops of one name apart."""
 
     var: str
@@ -66,7 +66,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class MemoryValue:
     """The value in memory at ``address`` of ``buffer``."""
 
     buffer: Buffer
@@ -74,14 +74,14 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ComputedValue:
     """An operation on values; ``op`` is None where only what they depend on is known."""
 
     op: str | None
     operands: tuple[Value, ...]
 
 
-Value: TypeAlias = "Loaded | Applied | Number | Index"
+Value: TypeAlias = "MemoryValue | ComputedValue | Constant | Index"
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class AccessSite:
     """One statement that touches memory: ``width`` elements from ``address`` on, at each point of ``around``.
 
     ``dims`` are those thread dimensions along which only the first thread acts. ``note`` is the operation that the
@@ -105,7 +105,7 @@ class Site:
     buffer: Buffer
     address: Expr
     width: int
-    around: tuple[Around, ...]
+    around: tuple[EnclosingLoop, ...]
     conditions: tuple[Expr, ...]
     dims: tuple[str, ...]
     note: str
@@ -118,7 +118,7 @@ class Work:
     op: str
     dtype: DType
     count: int
-    around: tuple[Around, ...]
+    around: tuple[EnclosingLoop, ...]
     conditions: tuple[Expr, ...]
     dims: tuple[str, ...]
 
@@ -127,17 +127,19 @@ class Work:
 class KernelSites:
     """All of one kernel: ``data`` are its loaded indices by symbol."""
 
-    sites: list[Site] = field(default_factory=list[Site])
+    sites: list[AccessSite] = field(default_factory=list[AccessSite])
     works: list[Work] = field(default_factory=list[Work])
     data: dict[str, Data] = field(default_factory=dict[str, Data])
-    stores: list[tuple[Site, tuple[Value, ...]]] = field(default_factory=list[tuple[Site, tuple[Value, ...]]])
+    stores: list[tuple[AccessSite, tuple[Value, ...]]] = field(
+        default_factory=list[tuple[AccessSite, tuple[Value, ...]]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Context:
     """The loops and conditions around a statement."""
 
-    around: tuple[Around, ...] = ()
+    around: tuple[EnclosingLoop, ...] = ()
     conditions: tuple[Expr, ...] = ()
     dims: tuple[str, ...] = ()
 
@@ -147,10 +149,10 @@ def sites_of(kernel: Kernel, sizes: Mapping[str, int]) -> KernelSites:
 
     Raises `IdGraphError` where a loop has no bound.
     """
-    return _Walk(kernel, sizes).found
+    return _SiteCollector(kernel, sizes).found
 
 
-class _Walk:
+class _SiteCollector:
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
         self.kernel = kernel
         self.found = KernelSites()
@@ -159,44 +161,44 @@ class _Walk:
         self.values: dict[str, Value] = {}
         self.note = ""
         self.loops = 0
-        self.body(kernel.body, _Place())
+        self.body(kernel.body, _Context())
 
     def at(self, e: Expr) -> Expr:
         """``e`` in loop variables and loaded indices."""
         return e.substitute(self.known) if any(n in self.known for n in e.names) else e
 
-    def body(self, statements: tuple[Stmt, ...], place: _Place) -> None:
+    def body(self, statements: tuple[Stmt, ...], place: _Context) -> None:
         for s in statements:
             self.statement(s, place)
 
-    def statement(self, s: Stmt, place: _Place) -> None:
+    def statement(self, s: Stmt, place: _Context) -> None:
         match s:
             case Loop():
                 self.loop(s, place)
             case If(condition, body):
                 held = self.at(condition)
                 self.body(body, place if held is TRUE else replace(place, conditions=(*place.conditions, held)))
-            case Lanes(body):
+            case StraightLineBlock(body):
                 self.body(body, place)
-            case Single(dims, body):
+            case SingleThread(dims, body):
                 self.body(body, replace(place, dims=(*place.dims, *dims)))
-            case Checked():
+            case BoundsCheck():
                 self.checked(s)
                 self.body(s.body, place)
-            case Note(text):
+            case Comment(text):
                 self.note = text
             case Let(name, value):
                 self.let(name, value)
             case Load() | VectorLoad() | Store() | VectorStore() | VectorAdd() | Accumulate():
                 self.memory(s, place)
-            case Compute() | PairCompute() | Combine() | Choose() | Half():
+            case Compute() | Half2Op() | BlockReduce() | Select() | ExtractHalf():
                 self.compute(s, place)
-            case Declare() | Registers() | Alloc() | Barrier():
+            case InitAccumulator() | RegisterArray() | Alloc() | Barrier():
                 pass
             case _:
                 assert_never(s)
 
-    def loop(self, s: Loop, place: _Place) -> None:
+    def loop(self, s: Loop, place: _Context) -> None:
         extent = simplify(self.at(s.extent))
         conditions = place.conditions
         if extent.is_const:
@@ -211,13 +213,13 @@ class _Walk:
             count = bound
             conditions = (*conditions, symbol(s.var, 0, None) < extent)
         self.loops += 1
-        own = Around(s.var, max(0, count), s.parallel, self.loops)
+        own = EnclosingLoop(s.var, max(0, count), s.parallel, self.loops)
         hidden = self.known.pop(s.var, None)
         self.body(s.body, replace(place, around=(*place.around, own), conditions=conditions))
         if hidden is not None:
             self.known[s.var] = hidden
 
-    def checked(self, s: Checked) -> None:
+    def checked(self, s: BoundsCheck) -> None:
         loaded = self.known.get(s.value)
         data = self.found.data.get(loaded.name) if loaded is not None and loaded.op == "sym" else None
         extent = self.at(s.site.extent)
@@ -228,7 +230,7 @@ class _Walk:
         match value:
             case Index(e):
                 self.known[name] = self.at(e)
-            case Number(v):
+            case Constant(v):
                 self.known[name] = as_expr(int(v))
             case Local():
                 own = f"{name}@{len(self.found.data)}"
@@ -239,7 +241,7 @@ class _Walk:
 
     def value(self, o: Operand) -> Value:
         match o:
-            case Number():
+            case Constant():
                 return o
             case Index(e):
                 return Index(self.at(e))
@@ -249,22 +251,22 @@ class _Walk:
                     return exact
                 parts = [v for key, v in self.values.items() if key.partition("[")[0] == name]
                 steps = () if at is None else (Index(self.at(at)),)
-                return Applied(None, (*parts[:1], *steps))
+                return ComputedValue(None, (*parts[:1], *steps))
             case _:
                 assert_never(o)
 
-    def memory(self, s: Load | VectorLoad | Store | VectorStore | VectorAdd | Accumulate, place: _Place) -> None:
+    def memory(self, s: Load | VectorLoad | Store | VectorStore | VectorAdd | Accumulate, place: _Context) -> None:
         match s:
             case Load(local, buffer, address, guard):
                 held = self.at(guard)
                 inside = place if held is TRUE else replace(place, conditions=(*place.conditions, held))
                 self.site("read", buffer, address, 1, inside)
-                self.values[str(local)] = Loaded(buffer, self.at(address))
+                self.values[str(local)] = MemoryValue(buffer, self.at(address))
             case VectorLoad(made, buffer, address, pairs):
                 each = 2 if pairs else 1
                 self.site("read", buffer, address, len(made) * each, place)
                 for k, local in enumerate(made):
-                    self.values[str(local)] = Loaded(buffer, self.at(address) + k * each)
+                    self.values[str(local)] = MemoryValue(buffer, self.at(address) + k * each)
             case Store(buffer, address, value):
                 self.site("write", buffer, address, 1, place)
                 self.stored((value,))
@@ -279,34 +281,34 @@ class _Walk:
                     for kind in ("atomic",) if shared else ("read", "write"):
                         self.site(kind, buffer, address, 1, place)
                 else:
-                    self.values[str(acc)] = Applied(None, (self.value(value),))
+                    self.values[str(acc)] = ComputedValue(None, (self.value(value),))
                 if running is not None:
-                    self.values[str(running)] = Applied(None, (self.value(value),))
+                    self.values[str(running)] = ComputedValue(None, (self.value(value),))
             case _:
                 assert_never(s)
 
-    def compute(self, s: Compute | PairCompute | Combine | Choose | Half, place: _Place) -> None:
+    def compute(self, s: Compute | Half2Op | BlockReduce | Select | ExtractHalf, place: _Context) -> None:
         match s:
             case Compute(local, op, operands, compute):
                 self.work(op, compute, 1, place)
-                self.values[str(local)] = Applied(op, tuple(self.value(o) for o in operands))
-            case PairCompute(local, op, operands):
+                self.values[str(local)] = ComputedValue(op, tuple(self.value(o) for o in operands))
+            case Half2Op(local, op, operands):
                 if op != "pack" and not op.startswith("pick"):
                     self.work(op, local.dtype, 2, place)
-                self.values[str(local)] = Applied(None, tuple(self.value(o) for o in operands))
-            case Combine(acc, op):
+                self.values[str(local)] = ComputedValue(None, tuple(self.value(o) for o in operands))
+            case BlockReduce(acc, op):
                 self.work(op, acc.dtype, 1, place)
-            case Choose(local, cases, default):
+            case Select(local, cases, default):
                 made = tuple(self.value(o) for o in (*(o for _, o in cases), default))
-                self.values[str(local)] = Applied(None, made)
-            case Half(local, word):
-                self.values[str(local)] = Applied(None, (self.value(word),))
+                self.values[str(local)] = ComputedValue(None, made)
+            case ExtractHalf(local, word):
+                self.values[str(local)] = ComputedValue(None, (self.value(word),))
             case _:
                 assert_never(s)
 
-    def site(self, kind: Kind, buffer: Buffer, address: Expr, width: int, place: _Place) -> None:
+    def site(self, kind: Kind, buffer: Buffer, address: Expr, width: int, place: _Context) -> None:
         self.found.sites.append(
-            Site(kind, buffer, self.at(address), width, place.around, place.conditions, place.dims, self.note)
+            AccessSite(kind, buffer, self.at(address), width, place.around, place.conditions, place.dims, self.note)
         )
 
     def stored(self, values: tuple[Operand, ...]) -> None:
@@ -315,5 +317,5 @@ class _Walk:
         if site.buffer.place == "global" and not is_float(site.buffer.dtype):
             self.found.stores.append((site, tuple(self.value(v) for v in values)))
 
-    def work(self, op: str, dtype: DType, count: int, place: _Place) -> None:
+    def work(self, op: str, dtype: DType, count: int, place: _Context) -> None:
         self.found.works.append(Work(op, dtype, count, place.around, place.conditions, place.dims))

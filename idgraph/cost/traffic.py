@@ -23,7 +23,7 @@ from idgraph.cost.points import (
     sample,
     values,
 )
-from idgraph.cost.sites import Around, Data, Site
+from idgraph.cost.sites import AccessSite, Data, EnclosingLoop
 from idgraph.index.warps import WARP, sectors_from
 from idgraph.ir import item_size
 from idgraph.ir.device import SECTOR
@@ -46,7 +46,7 @@ class Block:
         return self.x * self.y * self.z
 
 
-def site_points(s: Site, data: Mapping[str, Data], arrays: Arrays) -> Count:
+def site_points(s: AccessSite, data: Mapping[str, Data], arrays: Arrays) -> Count:
     """How often the access happens, threads that all do the same counted once."""
     return count_points(s.around, s.conditions, data, arrays)
 
@@ -54,7 +54,7 @@ def site_points(s: Site, data: Mapping[str, Data], arrays: Arrays) -> Count:
 # sectors of warps -----------------------------------------------------------------------------------------------------
 
 
-def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays) -> Count:
+def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: Arrays) -> Count:
     """Sectors of 32 bytes that warps ask for: the different ones of each warp at each step, added up.
 
     Where a target has no threads, 32 neighbouring steps of the innermost loops stand for a warp.
@@ -69,7 +69,7 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
     if total == 0 or any(x.extent == 0 for x in s.around):
         return Count(0)
     full = total * WARP <= limit()
-    which = Around("", warps, "", 0)
+    which = EnclosingLoop("", warps, "", 0)
     env, many = grid([*steps, which]) if full else drawn([*steps, which], sample() // WARP)
     wide: Env = {n: np.repeat(v, WARP) for n, v in env.items()}
     left = wide.pop("") * WARP + np.tile(np.arange(WARP, dtype=np.int64), many)
@@ -90,11 +90,11 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
     return Count(round(found * (1 if full else total / many)) * again, full and known and sure)
 
 
-def _lanes(s: Site, block: Block) -> tuple[list[tuple[Around | None, int, bool]], list[Around]]:
+def _lanes(s: AccessSite, block: Block) -> tuple[list[tuple[EnclosingLoop | None, int, bool]], list[EnclosingLoop]]:
     """(loops whose steps are the lanes of a warp, with the number of lanes and whether the first alone acts, fastest
     first; the other loops)."""
     if not block.warps:
-        taken: list[Around] = []
+        taken: list[EnclosingLoop] = []
         for x in reversed(s.around):
             if prod(y.extent for y in taken) >= WARP:
                 break
@@ -147,7 +147,7 @@ class Distinct:
 
 
 def distinct(
-    sites: Sequence[Site], data: Mapping[str, Data], arrays: Arrays, size: int, fill: Mapping[Site, float]
+    sites: Sequence[AccessSite], data: Mapping[str, Data], arrays: Arrays, size: int, fill: Mapping[AccessSite, float]
 ) -> Distinct:
     """The different elements of one buffer of ``size`` elements that the sites touch, each counted once.
 
@@ -166,16 +166,16 @@ def distinct(
     return _sampled(sites, loops, data, arrays, size, own_fill)
 
 
-def _apart(sites: Sequence[Site], data: Mapping[str, Data]) -> list[Site]:
+def _apart(sites: Sequence[AccessSite], data: Mapping[str, Data]) -> list[AccessSite]:
     """One site of those that touch the same elements."""
-    made: dict[tuple[Expr, tuple[Expr, ...], int, tuple[tuple[str, int], ...]], Site] = {}
+    made: dict[tuple[Expr, tuple[Expr, ...], int, tuple[tuple[str, int], ...]], AccessSite] = {}
     for s in sites:
         own = relevant([s.address, *s.conditions], s.around, data)
         made.setdefault((s.address, s.conditions, s.width, tuple((x.var, x.extent) for x in own)), s)
     return list(made.values())
 
 
-def touched(s: Site, env: Env, count: int, data: Mapping[str, Data], arrays: Arrays) -> tuple[Ints, bool]:
+def touched(s: AccessSite, env: Env, count: int, data: Mapping[str, Data], arrays: Arrays) -> tuple[Ints, bool]:
     """The elements that the site touches at these points, those of one point together."""
     inside, known = holds(s.conditions, env, data, arrays, count)
     address, sure = values(s.address, env, data, arrays, count)
@@ -201,12 +201,12 @@ class _Set:
 
 
 def _sampled(
-    sites: Sequence[Site],
-    loops: Sequence[Sequence[Around]],
+    sites: Sequence[AccessSite],
+    loops: Sequence[Sequence[EnclosingLoop]],
     data: Mapping[str, Data],
     arrays: Arrays,
     size: int,
-    fill: Mapping[Site, float],
+    fill: Mapping[AccessSite, float],
 ) -> Distinct:
     """The size of the union, estimated from coincidences within and between fixed samples of the sites.
 
@@ -235,7 +235,9 @@ def _sampled(
     return Distinct(elements, most if elements == size else min(most, max(round(sectors), 1)), exact=False)
 
 
-def _set_of(s: Site, own: Sequence[Around], number: int, data: Mapping[str, Data], arrays: Arrays, fill: float) -> _Set:
+def _set_of(
+    s: AccessSite, own: Sequence[EnclosingLoop], number: int, data: Mapping[str, Data], arrays: Arrays, fill: float
+) -> _Set:
     total = prod(x.extent for x in own)
     env, count = grid(own) if total <= sample() else drawn(own, sample(), number + 1)
     ids = np.zeros(count, np.int64)

@@ -14,7 +14,7 @@ from idgraph.ir.device import Device
 from idgraph.ir.estimates import Estimate, estimate_with
 from idgraph.rewrite.gathers import Force
 from idgraph.runtime.program import Program, emit
-from idgraph.schedule.automatic import auto, give_loops, take_ways
+from idgraph.schedule.automatic import apply_gather_strategies, auto, schedule_loops
 
 _KEPT = 1024  # estimates
 _KNOWN: dict[tuple[str, str, tuple[tuple[str, int], ...]], Estimate] = {}  # by operations, device and symbols
@@ -47,11 +47,11 @@ def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: M
     1
     """
     with visiting(VISITED), one_line():
-        take_ways(fusion, cast("Force", ways), device)
+        apply_gather_strategies(fusion, cast("Force", ways), device)
         key = (str(fusion), device.to_json(), tuple(sorted(symbols.items())))
         known = _KNOWN.get(key)
         if known is None:  # ways often leave the same operations: a gather of a gather takes the inner one with it
-            give_loops(fusion)
+            schedule_loops(fusion)
             program = emit(fusion, target=device.kind)
             known = estimate_of(program_cost(program, device, symbols, {}, False))
             if len(_KNOWN) >= _KEPT:

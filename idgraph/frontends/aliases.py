@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import Expr
-from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, same_size
+from idgraph.frontends.captured import CapturedProgram, Node, Ref, TensorMeta, same_size
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Tensor
 from idgraph.layout.aliasing import Alias, view_of
@@ -39,7 +39,7 @@ class Shared:
     meta: TensorMeta
 
 
-def shared_results(program: Program, values: Mapping[str, object]) -> dict[str, Shared]:
+def shared_results(program: CapturedProgram, values: Mapping[str, object]) -> dict[str, Shared]:
     """The results that share memory, with an argument or with other results. ``values``: the tensors of a fusion by
     node.
 
@@ -94,7 +94,7 @@ def _of_argument(view: Node, value: Node, argument: Node, values: Mapping[str, o
     return Shared(value.name, lies, replace(view.meta, strides=found.strides, offset=found.offset))
 
 
-def _root(program: Program, name: str, values: Mapping[str, object], known: set[str]) -> str:
+def _root(program: CapturedProgram, name: str, values: Mapping[str, object], known: set[str]) -> str:
     """The node whose memory a view lies in; the node itself where it has memory of its own, or it is not certain."""
     node, free = program[name], False
     while (source := _source(program, node)) is not None:
@@ -123,7 +123,7 @@ def _span(meta: TensorMeta) -> tuple[int, int]:
     return start, start + sum((int(n) - 1) * int(s) for n, s in zip(meta.shape, meta.strides, strict=True))
 
 
-def _source(program: Program, node: Node) -> Node | None:
+def _source(program: CapturedProgram, node: Node) -> Node | None:
     """The tensor behind a view."""
     first = node.args[0] if node.args else None
     if node.kind != "call" or not isinstance(first, Ref) or not isinstance(node.meta, TensorMeta):

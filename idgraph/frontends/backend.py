@@ -18,7 +18,7 @@ from idgraph.errors import FrontendError, IdGraphError
 from idgraph.frontends.captured import short
 from idgraph.frontends.exporting import capture
 from idgraph.frontends.fx import Import
-from idgraph.frontends.kept import How
+from idgraph.frontends.kept import CompileOptions
 from idgraph.frontends.running import Runner
 from idgraph.frontends.torch_arrays import load_torch
 from idgraph.loading import load
@@ -35,7 +35,7 @@ NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 2.0**-6, "bfloat16": 2.0**-
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BackendOptions:
     """The options of ``torch.compile(..., options={...})``.
 
     ``check``: "first" compares the addresses of each fusion with what its operations mean, and the results of the first
@@ -52,26 +52,26 @@ class Options:
     checked: bool = True
 
     @staticmethod
-    def read(given: Mapping[str, object] | None) -> Options:
+    def read(given: Mapping[str, object] | None) -> BackendOptions:
         """Raises `FrontendError` for a name or a value that is not known."""
         found = dict(given or {})
         allowed: dict[str, tuple[object, ...]] = {
             "check": ("first", None), "opaque": ("eager", "inductor"), "products": ("eager", "idgraph"),
             "checked": (True, False),
         }  # fmt: skip
-        known = [f.name for f in fields(Options)]
+        known = [f.name for f in fields(BackendOptions)]
         for name, value in found.items():
             if name not in known:
                 raise FrontendError(f"{short(name)} is not an option of the backend", hint=", ".join(known))
             if name in allowed and value not in allowed[name]:
                 raise FrontendError(f"option {name} is {short(value)}", hint=f"one of {allowed[name]}")
-        return Options(**cast("dict[str, Any]", found))
+        return BackendOptions(**cast("dict[str, Any]", found))
 
 
 def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, **_: object) -> Any:
     """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward."""
     torch: Any = load_torch("whose compiler this is a backend of")
-    told = Options.read(options)
+    told = BackendOptions.read(options)
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
         fw_compiler=partial(_graph, told, "forward"), bw_compiler=partial(_graph, told, "backward"),
@@ -80,12 +80,12 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, objec
     return way(module, examples)
 
 
-def _graph(options: Options, part: str, graph: Any, examples: Sequence[Any]) -> Any:
+def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
         home = _device(graph, examples)
         imported = _imported(options, graph, part)
-        runner = Runner(imported, How("cpu" if home.type == "cpu" else "cuda", options.checked, home=home))
+        runner = Runner(imported, CompileOptions("cpu" if home.type == "cpu" else "cuda", options.checked, home=home))
         if not imported.program.sizes.symbols:
             runner.prepare()
     except (IdGraphError, NotImplementedError) as error:
@@ -119,7 +119,7 @@ def _emptied(args: list[Any]) -> tuple[Any, ...]:
     return given
 
 
-def _imported(options: Options, graph: Any, part: str) -> Import:
+def _imported(options: BackendOptions, graph: Any, part: str) -> Import:
     # Torch makes a result that lies in an argument anew, from the place where ours lies: it must be that view.
     imported = capture(graph, None, None, part, False, certain=True)
     if options.products == "eager":
@@ -148,7 +148,7 @@ def _device(graph: Any, examples: Sequence[Any]) -> Any:
     return devices[0] if devices else torch.device("cpu")
 
 
-def _say(options: Options, text: str) -> None:
+def _say(options: BackendOptions, text: str) -> None:
     LOG.info(text)
     if callable(options.log):
         options.log(text)

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.call_facts import sizes_wanted, wanted_of
+from idgraph.frontends.call_facts import guards_of, sizes_wanted
 from idgraph.frontends.call_source import CallSource, Wrapper
 from idgraph.frontends.captured import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.compared import check_argument, sizes_of
 from idgraph.frontends.complex_pairs import PARTS
-from idgraph.frontends.imported import Kernels
-from idgraph.frontends.kept import Kept
+from idgraph.frontends.imported import FusionRunner
+from idgraph.frontends.kept import Session
 from idgraph.frontends.reference import Raw, call_reference, operation
-from idgraph.frontends.returned import Call, Gives, Returned, memory_of
-from idgraph.frontends.segments import Segment, is_projection
-from idgraph.frontends.spaces import Space, TorchSpace, space_of
+from idgraph.frontends.returned import ResultBuilder, ResultContext, ResultSource, memory_of
+from idgraph.frontends.segments import Partition, is_projection
+from idgraph.frontends.spaces import ArraySpace, TorchSpace, space_of
 from idgraph.frontends.torch_arrays import is_torch
-from idgraph.runtime.caller import Caller, Direct, as_numpy
+from idgraph.runtime.caller import DirectCall, Dispatcher, as_numpy
 from idgraph.runtime.kinds import NUMPY, torch_kind
 from idgraph.runtime.program import Program
-from idgraph.runtime.resized import Alike, Resized, alike_of, symbols_of
+from idgraph.runtime.resized import ResizedCall, ShapeFamily, compile_shape_guards, compile_symbol_guards
 
 if TYPE_CHECKING:
     from idgraph.ir import Fusion
-    from idgraph.runtime.caller import Route
+    from idgraph.runtime.caller import CallPath
     from idgraph.runtime.frozen import Tell
 
 Env = dict[str, int]
@@ -67,7 +67,7 @@ def key_of(given: Sequence[object]) -> tuple[Any, ...] | None:
         return None
 
 
-class Short(Protocol):
+class FastCall(Protocol):
     """A short call of all arguments: None where the kernels have changed. ``out``: arrays to write, one for each
     result; ``first``: the call that waits."""
 
@@ -76,7 +76,7 @@ class Short(Protocol):
     ) -> list[Any] | None: ...
 
 
-class Step(Protocol):
+class CallStage(Protocol):
     """A part of a call; reads and writes values."""
 
     def __call__(self, values: list[Any], env: Env, targets: Targets, source: CallSource | None = None) -> None:
@@ -84,14 +84,14 @@ class Step(Protocol):
         ...
 
 
-class Bound:
+class CallPlan:
     """See the module."""
 
     __slots__ = (
         "_direct", "_env", "_fresh", "_late", "_results", "_room", "_runner", "_slots", "_space", "_steps", "_turns",
     )  # fmt: skip
 
-    def __init__(self, runner: Kept, flat: Sequence[object]) -> None:
+    def __init__(self, runner: Session, flat: Sequence[object]) -> None:
         imported, program = runner.imported, runner.program
         if len(flat) != len(runner.names):
             raise FrontendError(
@@ -101,7 +101,7 @@ class Bound:
         self._runner = runner
         self._space = space = space_of(given) if runner.how.home is None else TorchSpace(runner.how.home)
         runner.check_device(given)
-        taken = {name: space.taken(value) for name, value in given.items()}
+        taken = {name: space.to_space(value) for name, value in given.items()}
         compared = {n: given[n] for n in runner.names if runner.is_read(n)}
         for name, value in compared.items():
             check_argument(program[name], value, taken[name], space)
@@ -113,7 +113,7 @@ class Bound:
         self._turns = tuple(
             n
             for n, (name, x) in enumerate(given.items())
-            if taken[name] is not None and (turns(x, space) or (is_torch(x) and x.requires_grad))
+            if taken[name] is not None and (needs_conversion(x, space) or (is_torch(x) and x.requires_grad))
         )
         self._steps = tuple(self._made(frozenset(given)))
         scheduled = [s for s in imported.segments if s.scheduled is not None]
@@ -139,10 +139,10 @@ class Bound:
         if source is not None and not source.fits:
             source = None
         for n in self._turns:
-            values[n] = self._space.taken(values[n])
+            values[n] = self._space.to_space(values[n])
             if source is not None:
                 source.turn(n, given[n])
-        call = Call(given, values)
+        call = ResultContext(given, values)
         if self._results is None or self._results.watches:
             call.theirs.update([memory_of(a) for a in values if isinstance(a, np.ndarray) or is_torch(a)])
         env = dict(self._env) if self._late else self._env
@@ -166,11 +166,11 @@ class Bound:
         imported = self._runner.imported
         if self._late or imported.bound or not imported.program.sizes.symbols:
             return None
-        return symbols_of(key, sizes_wanted(imported))
+        return compile_symbol_guards(key, sizes_wanted(imported))
 
-    def resized(self, env: Env) -> Bound:
+    def resized(self, env: Env) -> CallPlan:
         """The same for arguments of other sizes: what follows from types, devices and slots alone is shared."""
-        made: Bound = object.__new__(Bound)
+        made: CallPlan = object.__new__(CallPlan)
         for name in self.__slots__:
             setattr(made, name, getattr(self, name))
         made._env = env
@@ -178,38 +178,42 @@ class Bound:
         made._results = made._returned(env)
         return made
 
-    def likeness(self, given: Sequence[Any]) -> Likeness | None:
+    def likeness(self, given: Sequence[Any]) -> FastPathTemplate | None:
         """The parts of the call that is left where one launch of kernels gives all results that are not arguments or
         sizes; None where more is done. Found after a call with ``given``, which has bound the kernels."""
         if len(self._steps) != 1:
             return None
         step = self._steps[0][0]
         gives = None if self._results is None else self._results.gives(given)
-        if gives is None or not isinstance(step, _Kernels) or any(turns(given[n], self._space) for n in self._turns):
+        if (
+            gives is None
+            or not isinstance(step, _Kernels)
+            or any(needs_conversion(given[n], self._space) for n in self._turns)
+        ):
             return None
         return step.likeness(gives)
 
-    def _made(self, known: frozenset[str]) -> Iterator[tuple[Step, tuple[int, ...]]]:
+    def _made(self, known: frozenset[str]) -> Iterator[tuple[CallStage, tuple[int, ...]]]:
         """All steps, each with the slots that no later one reads."""
         runner, slots = self._runner, self._slots
         for number, segment in enumerate(runner.imported.segments):
-            steps: list[Step] = []
+            steps: list[CallStage] = []
             if segment.scheduled is not None and segment.outputs:
                 fixed = not self._late and known.issuperset(segment.inputs)
                 steps.append(_Kernels(runner, number, segment, self._space, slots, fixed))
                 known |= set(segment.outputs) if fixed else frozenset()
             for node in segment.calls:
                 if is_projection(runner.imported.plan, node):
-                    steps.append(_Part(node, slots))
+                    steps.append(_ResultPart(node, slots))
                 else:
                     steps.append(_Operation(runner, node, self._space, slots))
             spent = tuple(slots[n] for n in runner.spent.get(number, ()) if n in slots)
             for n, step in enumerate(steps):
                 yield step, spent if n == len(steps) - 1 else ()
 
-    def _returned(self, env: Env) -> Returned:
+    def _returned(self, env: Env) -> ResultBuilder:
         aliases = self._runner.imported.plan.aliases
-        return Returned(self._runner.program, aliases, self._space, env, self._slots, self._fresh)
+        return ResultBuilder(self._runner.program, aliases, self._space, env, self._slots, self._fresh)
 
     def _is_complex(self, name: str) -> bool:
         meta = self._runner.program[name].meta
@@ -226,24 +230,24 @@ class Bound:
         return tuple(self._slots[n] if n is not None and own.count(n) == 1 else None for n in names)
 
 
-def _computed(segments: Sequence[Segment]) -> list[str]:
+def _computed(segments: Sequence[Partition]) -> list[str]:
     """The nodes that steps give values, each once."""
     return list(dict.fromkeys(n for s in segments for n in (*s.outputs, *(c.name for c in s.calls))))
 
 
-def turns(value: Any, space: Space) -> bool:
+def needs_conversion(value: Any, space: ArraySpace) -> bool:
     """Whether kernels read another array than an argument: one in the memory of the others."""
     return isinstance(space, TorchSpace) and (not is_torch(value) or value.device != space.device)
 
 
-class Likeness(NamedTuple):
+class FastPathTemplate(NamedTuple):
     """The parts that short calls of one launch share, whatever the sizes: its kernels, their call of one size, slots of
     the arguments that they read, and how each result is found (those of kernels: its place among outputs)."""
 
     kernels: _Kernels
-    route: Direct | Resized
+    route: DirectCall | ResizedCall
     inputs: tuple[int, ...]
-    gives: tuple[Gives, ...]
+    gives: tuple[ResultSource, ...]
 
 
 class _Kernels:
@@ -255,12 +259,12 @@ class _Kernels:
     )  # fmt: skip
 
     def __init__(
-        self, runner: Kept, number: int, segment: Segment, space: Space, slots: Mapping[str, int], fixed: bool
+        self, runner: Session, number: int, segment: Partition, space: ArraySpace, slots: Mapping[str, int], fixed: bool
     ) -> None:
         self._runner, self._number, self._segment = runner, number, segment
         self._space, self._slots, self._fixed = space, slots, fixed
         self._versions: tuple[int, int] | None = None  # of the fusion that kernels were made for
-        self._route: Route | None = None
+        self._route: CallPath | None = None
 
     def resized(self) -> _Kernels:
         """The same kernels for inputs of other sizes, whose route a call finds."""
@@ -271,7 +275,7 @@ class _Kernels:
         made._route = None
         return made
 
-    def _prepare(self, fusion: Fusion, values: Sequence[Any], env: Env) -> Caller | _Definitions:
+    def _prepare(self, fusion: Fusion, values: Sequence[Any], env: Env) -> Dispatcher | _Definitions:
         """Find the kernels, and the slots of what they read and write."""
         runner, slots, space = self._runner, self._slots, self._space
         inputs = {t.name: space.reals(values[slots[t.name]]) for t in fusion.inputs}
@@ -313,7 +317,7 @@ class _Kernels:
             if self._fixed and given:
                 self._route = self._caller.known(given, symbols)
             if not given:  # constants: no input says whether results are arrays or tensors
-                found = [self._space.taken(x) for x in found]
+                found = [self._space.to_space(x) for x in found]
         if source is not None and source.fits:
             self._write(source, given, env)
         for slot, place in self._outputs:
@@ -325,7 +329,7 @@ class _Kernels:
         """The text of a call."""
         route = self._route
         if not given:
-            caller, taken, symbols = self._caller, self._space.taken, {s: env[s] for s in self._symbols} or None
+            caller, taken, symbols = self._caller, self._space.to_space, {s: env[s] for s in self._symbols} or None
 
             def constants(
                 values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
@@ -345,10 +349,10 @@ class _Kernels:
         whole = self._segment.whole
         return cast("Fusion", self._segment.fusion).version, 0 if whole is None else whole.version
 
-    def likeness(self, gives: Sequence[Gives]) -> Likeness | None:
+    def likeness(self, gives: Sequence[ResultSource]) -> FastPathTemplate | None:
         """The kernels' call, where that gives these results."""
         places, route = dict(self._outputs), self._route
-        if not isinstance(route, (Direct, Resized)) or self._reals or self._complexes:
+        if not isinstance(route, (DirectCall, ResizedCall)) or self._reals or self._complexes:
             return None
         shapes = route.whole_shapes
         if shapes is None or any(1 in s for s in shapes):
@@ -356,9 +360,9 @@ class _Kernels:
         if any(g.of == "kernels" and g.slot not in places for g in gives):
             return None
         found = tuple([g._replace(slot=places[g.slot]) if g.of == "kernels" else g for g in gives])
-        return Likeness(self, route, self._inputs, found)
+        return FastPathTemplate(self, route, self._inputs, found)
 
-    def short(self, likeness: Likeness) -> Callable[[Direct | Resized], Short]:
+    def short(self, likeness: FastPathTemplate) -> Callable[[DirectCall | ResizedCall], FastCall]:
         """A maker of calls of all arguments, of routes like this one."""
         inputs, gives, count = likeness.inputs, likeness.gives, self._room
         runner, versions = self._runner, self._versions
@@ -371,7 +375,7 @@ class _Kernels:
         # Most calls: arrays are the kernels' own in their order, and so are the results.
         in_order = plain and tuple(inputs) == tuple(range(len(inputs))) and picked == tuple(range(count))
 
-        def made(route: Direct | Resized) -> Short:
+        def made(route: DirectCall | ResizedCall) -> FastCall:
             def call(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> list[Any] | None:
                 if self.versions() != versions:
                     return None
@@ -388,18 +392,18 @@ class _Kernels:
                 current = own.version == first_version and (whole is None or whole.version == second)
                 return run(given, tell, now or first) if current and out is None else call(given, out, first)
 
-            run = route.frozen.whole if isinstance(route, Direct) else route.whole
+            run = route.frozen.whole if isinstance(route, DirectCall) else route.whole
             return straight if in_order else call
 
         return made
 
-    def alike(self, likeness: Likeness, key: Sequence[Any]) -> Alike | None:
+    def alike(self, likeness: FastPathTemplate, key: Sequence[Any]) -> ShapeFamily | None:
         """Calls of arguments that differ from those with this key in sizes alone."""
-        if not self._fixed or not isinstance(self._caller, Caller):
+        if not self._fixed or not isinstance(self._caller, Dispatcher):
             return None
-        wanted = wanted_of(self._runner.imported, likeness.inputs, likeness.gives)
+        wanted = guards_of(self._runner.imported, likeness.inputs, likeness.gives)
         frozen = likeness.route.like
-        return None if wanted is None else alike_of(frozen, key, wanted, self._caller.frozen)
+        return None if wanted is None else compile_shape_guards(frozen, key, wanted, self._caller.frozen)
 
     def is_current(self) -> bool:
         """Whether the kernels are those of the fusions as they are."""
@@ -425,15 +429,15 @@ def _places(places: Sequence[int], out: Sequence[Any], count: int) -> list[Any]:
 class _Definitions:
     """A runner of the fusion that is not a program, called as the callers of programs are."""
 
-    kernels: Kernels
+    kernels: FusionRunner
     fusion: Fusion
-    space: Space
+    space: ArraySpace
     checked: bool
 
     def __call__(self, given: Sequence[Any], symbols: Mapping[str, int] | None, *_: object) -> list[Any]:
         arrays = {t.name: as_numpy(a, "float32") for t, a in zip(self.fusion.inputs, given, strict=True)}
         found = self.kernels.run(arrays, symbols, checked=self.checked)
-        return [self.space.taken(found[t.name]) for t in self.fusion.outputs]
+        return [self.space.to_space(found[t.name]) for t in self.fusion.outputs]
 
     def known(self, given: Sequence[Any], symbols: Mapping[str, int] | None) -> None:
         """There is no way to remember."""
@@ -443,9 +447,9 @@ class _Definitions:
 class _Operation:
     """An operation of torch's."""
 
-    runner: Kept
+    runner: Session
     node: Node
-    space: Space
+    space: ArraySpace
     slots: Mapping[str, int]
 
     def __call__(self, values: list[Any], env: Env, targets: Targets, source: CallSource | None = None) -> None:
@@ -460,7 +464,7 @@ class _Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ResultPart:
     """One of several results of an opaque node."""
 
     node: Node

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from idgraph.arith import Expr, as_expr
 from idgraph.frontends.captured import Ref, TensorMeta
 from idgraph.frontends.imported import Imported
-from idgraph.frontends.returned import Gives
+from idgraph.frontends.returned import ResultSource
 from idgraph.frontends.sizes import Size
-from idgraph.runtime.resized import Place, Wanted
+from idgraph.runtime.resized import GuardSpec, Place
 
 
 def _sizes(meta: object) -> Sequence[Size] | Size | None:
@@ -23,14 +23,14 @@ def _sizes(meta: object) -> Sequence[Size] | Size | None:
     return meta if isinstance(meta, (Expr, int)) and not isinstance(meta, bool) else None
 
 
-def sizes_wanted(imported: Imported) -> Wanted:
+def sizes_wanted(imported: Imported) -> GuardSpec:
     """The facts that give the symbols of sizes their values, of calls in several parts."""
     program = imported.program
     metas = [n.meta for n in program.nodes if n.kind != "call"]
-    return Wanted([_sizes(m) for m in metas], (), program.sizes.symbols, program.sizes.guards)
+    return GuardSpec([_sizes(m) for m in metas], (), program.sizes.symbols, program.sizes.guards)
 
 
-def wanted_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Gives]) -> Wanted | None:
+def guards_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[ResultSource]) -> GuardSpec | None:
     """The facts of calls whose kernels read these arguments, and whose results are found so. None where sizes are
     fixed.
     """
@@ -55,4 +55,4 @@ def wanted_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Gives
             more.append((view.shape, view.strides, as_expr(view.offset) - of.offset))
         else:
             more.append(meta if isinstance(meta, Expr) else n)
-    return Wanted(arguments, inputs, sizes.symbols, sizes.guards, strides, lying, more)
+    return GuardSpec(arguments, inputs, sizes.symbols, sizes.guards, strides, lying, more)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from idgraph.arith import Expr
 from idgraph.errors import EmitError, FrontendError, IdGraphError
-from idgraph.frontends.captured import Node, Program, Ref, Value, Word, short, where_of
+from idgraph.frontends.captured import CapturedProgram, EnumConstant, Node, Ref, Value, short, where_of
 from idgraph.frontends.reference import Operation, Raw, call_reference, operand_of, word_of
 from idgraph.frontends.segments import VIEWS
 from idgraph.frontends.spaces import TorchSpace
 from idgraph.runtime.call_steps import mistaken_address
-from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.frozen import ShapeSpecialization
 from idgraph.runtime.functions import function_of
 
 if TYPE_CHECKING:
     import types
 
-    from idgraph.runtime.caller import Route
+    from idgraph.runtime.caller import CallPath
 
 # Their results lie as the operands say, or without gaps: nothing is asked of them in later calls.
 PREDICTABLE = VIEWS | {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"}
@@ -50,7 +50,7 @@ class _Line(NamedTuple):
 class CallSource:
     """Text that grows by a line for each step of a call. ``fits`` turns False where a step has no such line."""
 
-    def __init__(self, program: Program, space: object, slots: Mapping[str, int], given: Sequence[Any]) -> None:
+    def __init__(self, program: CapturedProgram, space: object, slots: Mapping[str, int], given: Sequence[Any]) -> None:
         self.program, self.slots = program, slots
         self.fits = isinstance(space, TorchSpace)
         self.space = cast("TorchSpace", space)
@@ -171,7 +171,7 @@ class CallSource:
                 return repr(value.evaluate(env))
             case tuple():
                 return f"[{', '.join(self._literal(v, node, env) for v in value)}]"
-            case Word(kind, text):
+            case EnumConstant(kind, text):
                 if kind == "device":
                     return "device"
                 return self.bind(f"torch_{text}", word_of(self.space.torch, text, node))
@@ -201,7 +201,7 @@ class CallSource:
         return found
 
     def kernels(
-        self, number: int, route: Route | None, inputs: Sequence[str], values: Sequence[Any],
+        self, number: int, route: CallPath | None, inputs: Sequence[str], values: Sequence[Any],
         outputs: Sequence[tuple[int, int]],
     ) -> None:  # fmt: skip
         """The launches of a segment. ``outputs``: slots, and their places among those of the kernels."""
@@ -209,7 +209,7 @@ class CallSource:
         names = {place: self.value(slot) for slot, place in outputs}
         if route is None:
             self.fits = False
-        elif not isinstance(frozen, Frozen) or not frozen.gives_whole or any(i.why for i in frozen.inputs):
+        elif not isinstance(frozen, ShapeSpecialization) or not frozen.gives_whole or any(i.why for i in frozen.inputs):
             call = self.bind(f"kernels{number}", route)
             rows = [f"r = {call}([{', '.join(inputs)}], None, False, tell, wait)"]
             rows += [f"{name} = r[{place}]" for place, name in names.items()]
@@ -234,7 +234,9 @@ class CallSource:
         made = self.space.torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
         return made.copy_(value)
 
-    def _launch(self, number: int, frozen: Frozen, inputs: Sequence[str], names: Mapping[int, str]) -> None:
+    def _launch(
+        self, number: int, frozen: ShapeSpecialization, inputs: Sequence[str], names: Mapping[int, str]
+    ) -> None:
         addresses = ["0"] * frozen.count
         tests: list[str] = []
         reads = [inputs[i.position] for i in frozen.inputs]
@@ -314,7 +316,7 @@ class Wrapper:
     __slots__ = ("_call", "_guard", "_memory", "_nodes", "_program", "_torch", "text")
 
     def __init__(
-        self, program: Program, torch: Any, text: str, names: Mapping[str, Any], nodes: Mapping[int, Node],
+        self, program: CapturedProgram, torch: Any, text: str, names: Mapping[str, Any], nodes: Mapping[int, Node],
         memory: set[int], given: Sequence[Any],
     ) -> None:  # fmt: skip
         self.text, self._program, self._torch, self._nodes, self._memory = text, program, torch, nodes, memory

@@ -11,7 +11,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, is_true, maximum, simplify
 from idgraph.errors import FrontendError, SourceLine
-from idgraph.frontends.sizes import Size, Sizes, values_of
+from idgraph.frontends.sizes import DynamicSizes, Size, values_of
 
 Kind = Literal["placeholder", "constant", "call", "output"]
 MAX_ELEMENTS = 2**62
@@ -25,14 +25,14 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class EnumConstant:
     """A dtype, device, layout or memory format, by torch's name without "torch."."""
 
     kind: Literal["dtype", "device", "layout", "memory_format"]
     text: str
 
 
-Value = None | bool | int | float | complex | str | Ref | Word | slice | Expr | tuple["Value", ...]
+Value = None | bool | int | float | complex | str | Ref | EnumConstant | slice | Expr | tuple["Value", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def show(value: Value) -> str:
     match value:
         case Ref(name):
             return name
-        case Word(_, text):
+        case EnumConstant(_, text):
             return text
         case tuple():
             return f"[{', '.join(map(show, value))}]"
@@ -169,7 +169,7 @@ def show(value: Value) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CapturedProgram:
     """A captured program: ``nodes`` in execution order and ``results``, what the output node returns.
 
     The first results are the new values of ``mutated``, placeholders that the program changes in place. ``claimed``:
@@ -186,7 +186,7 @@ class Program:
     name: str
     nodes: tuple[Node, ...]
     results: tuple[Value, ...]
-    sizes: Sizes = field(default_factory=Sizes, repr=False, compare=False)
+    sizes: DynamicSizes = field(default_factory=DynamicSizes, repr=False, compare=False)
     mutated: tuple[str, ...] = ()
     claimed: bool = False
     table: dict[str, Node] = field(init=False, repr=False, compare=False)
@@ -215,7 +215,7 @@ def short(text: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 4]}...{shown[-1]}"
 
 
-def check(program: Program) -> None:
+def check(program: CapturedProgram) -> None:
     """Names are unique and printable, and every node reads only nodes before it."""
     seen: set[str] = set()
     for node in program.nodes:

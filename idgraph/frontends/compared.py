@@ -7,12 +7,12 @@ from typing import Any
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
-from idgraph.frontends.captured import Node, Program, TensorMeta, where_of
+from idgraph.frontends.captured import CapturedProgram, Node, TensorMeta, where_of
 from idgraph.frontends.sizes import Size
-from idgraph.frontends.spaces import Space
+from idgraph.frontends.spaces import ArraySpace
 
 
-def sizes_of(program: Program, given: Mapping[str, object], values: Mapping[str, Any]) -> dict[str, int]:
+def sizes_of(program: CapturedProgram, given: Mapping[str, object], values: Mapping[str, Any]) -> dict[str, int]:
     """Values of the symbols of sizes; one error with everything that arguments contradict."""
     env: dict[str, int] = {}
     sizes = program.sizes
@@ -40,7 +40,7 @@ def sizes_of(program: Program, given: Mapping[str, object], values: Mapping[str,
     return env
 
 
-def check_argument(node: Node, value: object, taken: Any, space: Space) -> None:
+def check_argument(node: Node, value: object, taken: Any, space: ArraySpace) -> None:
     """A run-time argument has the shape and type captured, or is the number that was."""
     meta = node.meta
     if isinstance(meta, Expr):

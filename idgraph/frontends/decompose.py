@@ -47,7 +47,7 @@ def _attention(q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool =
     """
     if dropout_p:
         return NotImplemented
-    scores, values = _scores(q, k, is_causal, attn_mask, scale), _shared(v, q).to(_wide(q))
+    scores, values = _scores(q, k, is_causal, attn_mask, scale), _shared(v, q).to(_accumulation_dtype(q))
     out = (scores.softmax(-1) @ values).to(q.dtype)
     sums = scores.logsumexp(-1)
     # laid out as the kernel does it: [batch, place, head, channel] in memory
@@ -59,7 +59,7 @@ def _attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: 
     """The gradients of q, k and v."""
     if dropout_p:
         return NotImplemented
-    wide = _wide(q)
+    wide = _accumulation_dtype(q)
     weights = (_scores(q, k, is_causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
     given, factor = grad.to(wide), _factor(q, scale)
     inner = (
@@ -122,7 +122,7 @@ def _gathered(x: Any, like: Any) -> Any:
     return x if groups == 1 else x.unflatten(1, (like.shape[1], groups)).sum(2)
 
 
-def _wide(q: Any) -> Any:
+def _accumulation_dtype(q: Any) -> Any:
     torch: Any = load_torch("which decompositions are read from")
     return torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
 
@@ -133,7 +133,9 @@ def _factor(q: Any, scale: float | None) -> float:
 
 def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> Any:
     torch: Any = load_torch("which decompositions are read from")
-    scores = q.to(_wide(q)) @ _shared(k, q).to(_wide(q)).transpose(-2, -1) * _factor(q, scale)
+    scores = (
+        q.to(_accumulation_dtype(q)) @ _shared(k, q).to(_accumulation_dtype(q)).transpose(-2, -1) * _factor(q, scale)
+    )
     if is_causal:
         rows, columns = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])
         scores = scores.masked_fill(columns > rows, float("-inf"))

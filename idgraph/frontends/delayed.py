@@ -22,7 +22,7 @@ UNKNOWN = 1024  # elements along an axis whose size a call tells
 
 
 @dataclass(slots=True)
-class Delays:
+class PartitionSinking:
     """Where nodes are computed.
 
     ``nodes`` are all that run, in order, ``mapped`` those that fusions compute; ``first``: the first segment that has

@@ -18,12 +18,23 @@ from typing import Any, cast
 from idgraph.errors import FrontendError, SourceLine, user_line
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.callables import arguments_of, as_module
-from idgraph.frontends.captured import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
+from idgraph.frontends.captured import (
+    CapturedProgram,
+    EnumConstant,
+    Kind,
+    Meta,
+    Node,
+    Ref,
+    TensorMeta,
+    Value,
+    short,
+    where_of,
+)
 from idgraph.frontends.decompose import table, to_core
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
 from idgraph.frontends.literals import as_number
-from idgraph.frontends.replaced import FILE, capturable
+from idgraph.frontends.replaced import FILE, export_patches
 from idgraph.frontends.sizes import Reader
 from idgraph.frontends.torch_arrays import is_torch, load_torch
 
@@ -158,7 +169,7 @@ def _captured(
     module = source if isinstance(source, torch.nn.Module) else as_module(torch, source)
     try:
         shapes = _for_export(torch, module, args, dynamic_shapes)
-        with capturable(strict):
+        with export_patches(strict):
             exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
         return _exported(exported, title)
     except Exception as refused:
@@ -170,7 +181,7 @@ def _captured(
             ) from None
         # torch.export raises many kinds; make_fx has the last word
         try:
-            with capturable():
+            with export_patches():
                 return _traced(torch, module, args, kwargs, title)
         except Exception as error:
             raise FrontendError(
@@ -347,7 +358,7 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
 # torch's graph to our nodes -------------------------------------------------------------------------------------------
 
 
-def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object]]]:
+def read_graph(found: Captured) -> tuple[CapturedProgram, dict[str, Callable[..., object]]]:
     """The nodes of a torch graph, and the operations of those that may be opaque."""
     nodes: list[Node] = []
     operations: dict[str, Callable[..., object]] = {}
@@ -385,7 +396,7 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
         if kind == "call" and target != GETITEM:
             operations[n.name] = n.target
         nodes.append(node)
-    program = Program(found.name[:200], tuple(nodes), results, sizes.sizes, tuple(found.mutated), found.claimed)
+    program = CapturedProgram(found.name[:200], tuple(nodes), results, sizes.sizes, tuple(found.mutated), found.claimed)
     return program, operations
 
 
@@ -419,9 +430,9 @@ def _value(value: Any, node: Any, sizes: Reader) -> Value:
         return slice(*(_value(v, node, sizes) for v in (bounds.start, bounds.stop, bounds.step)))
     match kind:
         case "dtype" | "layout" | "memory_format":
-            return Word(kind, str(value).removeprefix("torch."))
+            return EnumConstant(kind, str(value).removeprefix("torch."))
         case "device":
-            return Word("device", str(value))
+            return EnumConstant("device", str(value))
         case "SymInt" | "SymBool":
             return sizes.size(value)
         case _:

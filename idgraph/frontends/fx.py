@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import FrontendError, SourceLine, arguments
-from idgraph.frontends.captured import Node, Program, short
+from idgraph.frontends.captured import CapturedProgram, Node, short
 from idgraph.frontends.imported import Imported
-from idgraph.frontends.kept import How
+from idgraph.frontends.kept import CompileOptions
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation
 from idgraph.frontends.segments import is_projection, plan
-from idgraph.frontends.way import Way
+from idgraph.frontends.way import CompiledImport
 from idgraph.ir import Tensor
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.reports.emitted import Emission
@@ -67,7 +67,9 @@ class Import(Imported, Printed):
     the function that a call of torch tensors runs, written during the first call (empty before).
     """
 
-    ways: dict[Hashable, Way] = field(default_factory=dict[Hashable, "Way"], repr=False, compare=False)
+    ways: dict[Hashable, CompiledImport] = field(
+        default_factory=dict[Hashable, "CompiledImport"], repr=False, compare=False
+    )
 
     @property
     def coverage(self) -> Coverage:
@@ -196,14 +198,16 @@ class Import(Imported, Printed):
         key = target, checked, tuner
         found = self.ways.get(key)
         if found is None:
-            found = self.ways[key] = Way(self, How(target, "now" if checked else False, tuner=tuner))
+            found = self.ways[key] = CompiledImport(
+                self, CompileOptions(target, "now" if checked else False, tuner=tuner)
+            )
         return found(*args, **kwargs)
 
-    def compiled(self, target: Target, **options: Any) -> Way:
+    def compiled(self, target: Target, **options: Any) -> CompiledImport:
         """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
         kept = options.pop("cache", None)
         mine = replace(self, kernels={}, ways={}, equal={}, renamed={}, wrapper="") if kept is not None else self
-        return Way(mine, How(target, cache=kept, **options))
+        return CompiledImport(mine, CompileOptions(target, cache=kept, **options))
 
 
 @arguments(FrontendError, first=True)
@@ -217,7 +221,9 @@ def from_json(path: str | os.PathLike[str], *, limits: Limits = LIMITS) -> Impor
 
 
 def import_program(
-    program: Program, bound: Mapping[str, object] | None = None, operations: Mapping[str, Operation] | None = None
+    program: CapturedProgram,
+    bound: Mapping[str, object] | None = None,
+    operations: Mapping[str, Operation] | None = None,
 ) -> Import:
     """Import nodes that are already read; ``bound`` are values of placeholders, ``operations`` of opaque nodes."""
     return Import(plan(program), dict(bound or {}), dict(operations or {}))

@@ -19,14 +19,14 @@ def _torch() -> Any:
     return load_torch("which decompositions are read from")
 
 
-def _wide(x: Any) -> Any:
+def _to_float32(x: Any) -> Any:
     torch = _torch()
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def replication_pad_backward(grad: Any, x: Any, padding: Sequence[int]) -> Any:
     """The gradients of the padding are added to those of the first and the last element."""
-    torch, g = _torch(), _wide(grad)
+    torch, g = _torch(), _to_float32(grad)
     for k in range(len(padding) // 2):
         dim, (left, right) = x.ndim - 1 - k, padding[2 * k : 2 * k + 2]
         front, behind, end = max(left, 0), max(right, 0), g.shape[dim]
@@ -73,7 +73,7 @@ def masked_scatter_backward(grad: Any, mask: Any, sizes: Sequence[int]) -> Any:
 
 def _spread(grad: Any, size: Sequence[int], taps: Callable[[int, int, int], list[Tap]]) -> Any:
     """The gradient of an axis after an axis: each place gives to the elements that it read."""
-    g = _wide(grad)
+    g = _to_float32(grad)
     for p in range(len(size) - 2):
         n, m, dim = size[2 + p], g.shape[2 + p], 2 + p
         shape = [n if d == dim else g.shape[d] for d in range(g.ndim)]
@@ -171,13 +171,13 @@ def embedding_bag(weight: Any, indices: Any, offsets: Any, by_freq: bool = False
     bag = (torch.arange(count, device=indices.device)[:, None] >= offsets[:bags]).sum(1) - 1
     kept = torch.ones_like(indices, dtype=torch.bool) if padding < 0 else indices != padding
     sizes = torch.zeros_like(offsets[:bags]).index_add(0, bag, kept.to(offsets.dtype))
-    rows = _wide(torch.nn.functional.embedding(indices, weight))
+    rows = _to_float32(torch.nn.functional.embedding(indices, weight))
     if mode == _MAX:
         mine = (bag == torch.arange(bags, device=bag.device)[:, None]) & kept
         best, place = torch.where(mine[:, :, None], rows, float("-inf")).max(1)
         out = torch.where(sizes[:, None] > 0, best, 0.0)
         return out.to(weight.dtype), bag, sizes, indices[place]
-    rows = rows if shares is None else rows * _wide(shares)[:, None]
+    rows = rows if shares is None else rows * _to_float32(shares)[:, None]
     rows = torch.where(kept[:, None], rows, 0.0)
     out = rows.new_zeros(bags, weight.shape[1]).index_add(0, bag, rows)
     if mode == _MEAN:
@@ -191,13 +191,13 @@ def embedding_bag_backward(grad: Any, indices: Any, bag: Any, sizes: Any, best: 
     torch = _torch()
     if by_freq:
         return NotImplemented
-    g = _wide(grad)
+    g = _to_float32(grad)
     made = g.new_zeros(rows, g.shape[1])
     if mode == _MAX:
         return made.scatter_add(0, best, torch.where(sizes[:, None] > 0, g, 0.0)).to(grad.dtype)
     if mode == _MEAN:
         g = g / sizes.clamp(min=1)[:, None]
-    given = g[bag] if shares is None else g[bag] * _wide(shares)[:, None]
+    given = g[bag] if shares is None else g[bag] * _to_float32(shares)[:, None]
     if padding >= 0:
         given = torch.where((indices != padding)[:, None], given, 0.0)
     return made.index_add(0, indices, given).to(grad.dtype)

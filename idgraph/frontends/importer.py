@@ -11,13 +11,13 @@ from idgraph.arith import Expr
 from idgraph.errors import FrontendError, IdGraphError, OperationError
 from idgraph.frontends.aliases import GETITEM, VIEWS
 from idgraph.frontends.captured import (
+    CapturedProgram,
+    EnumConstant,
     Meta,
     Node,
-    Program,
     Ref,
     TensorMeta,
     Value,
-    Word,
     same_size,
     short,
     where_of,
@@ -210,7 +210,7 @@ class Call:
         value = self.get(position, "dtype", None)
         if value is None:
             return default
-        if not isinstance(value, Word) or value.kind != "dtype":
+        if not isinstance(value, EnumConstant) or value.kind != "dtype":
             raise self.wrong("dtype", value, "a dtype")
         if value.text not in DTYPES:
             raise Unmapped(f"dtype {value.text} is not one of {', '.join(DTYPES)}")
@@ -272,7 +272,7 @@ def fixed_shape(x: Tensor) -> tuple[int, ...]:
 class Builder:
     """Builds nodes of a program into one fusion; tensors keep the names of their nodes."""
 
-    program: Program
+    program: CapturedProgram
     fusion: Fusion
     values: dict[str, object] = field(default_factory=dict[str, object])
 

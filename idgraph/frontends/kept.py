@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import FrontendError
 from idgraph.frontends.captured import TensorMeta, short
-from idgraph.frontends.imported import Imported, KernelKey, Kernels
-from idgraph.frontends.segments import Segment, last_reads
+from idgraph.frontends.imported import FusionRunner, Imported, KernelKey
+from idgraph.frontends.segments import Partition, last_reads
 from idgraph.frontends.torch_arrays import is_torch
 from idgraph.ir import Fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.ir.printing import numbered_text
 from idgraph.runtime import Target
 from idgraph.runtime.fusion_call import is_scheduled, scheduled, told
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class CompileOptions:
     """The arguments of `idgraph.compile`."""
 
     target: str = "cpu"
@@ -41,10 +41,10 @@ class How:
         return self.home is not None
 
 
-class Kept:
+class Session:
     """See the module; `idgraph.frontends.running.Runner` makes the calls."""
 
-    def __init__(self, imported: Imported, how: How) -> None:
+    def __init__(self, imported: Imported, how: CompileOptions) -> None:
         self.imported, self.how = imported, how
         self.program = imported.program
         self.names = [n.name for n in imported.parameters]
@@ -81,8 +81,8 @@ class Kept:
         return not self.how.trusting or name in self._read or dynamic
 
     def kernels(
-        self, number: int, fusion: Fusion, segment: Segment, inputs: Mapping[str, Any], sizes: Mapping[str, int]
-    ) -> Kernels:
+        self, number: int, fusion: Fusion, segment: Partition, inputs: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> FusionRunner:
         """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
         how, known = self.how, self.imported.kernels
         where: Any = how.target
@@ -91,15 +91,15 @@ class Kept:
         found = known.get((number, fusion.version, way))
         if found is None:
             target = known_target(how.target)
-            made = fusion if fusion is segment.fusion else rebuild(fusion, outputs=segment.outputs)
+            made = fusion if fusion is segment.fusion else clone_fusion(fusion, outputs=segment.outputs)
             if tuner is not None:
-                found = tuner.tune(rebuild(made), where, inputs, symbols=sizes, device=how.device).program
+                found = tuner.tune(clone_fusion(made), where, inputs, symbols=sizes, device=how.device).program
             else:
                 found = self._scheduled(made, target, (number, fusion.version, way))
             known[number, fusion.version, way] = found
         return found
 
-    def _scheduled(self, fusion: Fusion, target: Target, key: KernelKey) -> Kernels:
+    def _scheduled(self, fusion: Fusion, target: Target, key: KernelKey) -> FusionRunner:
         """The kernels of a fusion; of equal ones (layers of a model) they are made once.
 
         Kernels that check indices, and calls that tell of copies, name tensors of the program: each has its own.
@@ -117,7 +117,7 @@ class Kept:
             imported.equal[text] = made, names
         return made
 
-    def names_of(self, number: int, fusion: Fusion, kernels: Kernels) -> Mapping[str, str]:
+    def names_of(self, number: int, fusion: Fusion, kernels: FusionRunner) -> Mapping[str, str]:
         """The program's names of the tensors of ``kernels``, where these were made for an equal fusion."""
         found = self.imported.renamed.get((number, fusion.version, self.how.target))
         # Others were measured, or made by another thread at the same time.

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from idgraph.errors import FrontendError, ParseError, SourceLine
-from idgraph.frontends.captured import MAX_ELEMENTS, Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+from idgraph.frontends.captured import (
+    MAX_ELEMENTS,
+    CapturedProgram,
+    EnumConstant,
+    Kind,
+    Meta,
+    Node,
+    Ref,
+    TensorMeta,
+    Value,
+    short,
+)
 from idgraph.ir.limits import LIMITS, Limits, read_within
 
 MAX_NESTING = 8
@@ -28,7 +39,7 @@ _WORDS = ("dtype", "device", "layout", "memory_format")
 _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Program:
+def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> CapturedProgram:
     """The program in a JSON file: an object with ``nodes``, each with name, op, target, args, kwargs and out.
 
     Raises `FrontendError` where the file cannot be read and `ParseError` where it is not a program.
@@ -43,7 +54,7 @@ def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Progr
     return program_of(data, file.name, limits)
 
 
-def program_of(data: bytes, name: str, limits: Limits = LIMITS) -> Program:
+def program_of(data: bytes, name: str, limits: Limits = LIMITS) -> CapturedProgram:
     """The program in the content of a file called ``name``; see `read_program`.
 
     >>> program_of(b"", "a.json")
@@ -66,7 +77,7 @@ def program_of(data: bytes, name: str, limits: Limits = LIMITS) -> Program:
         raise FrontendError(f"{shown}: {error.what}", where=error.where, hint=error.hint) from None
 
 
-def parse_program(data: bytes, name: str = "graph.json", limits: Limits = LIMITS) -> Program:
+def parse_program(data: bytes, name: str = "graph.json", limits: Limits = LIMITS) -> CapturedProgram:
     """The program in JSON text; see `read_program`.
 
     >>> parse_program(b'{"nodes": [')
@@ -103,7 +114,7 @@ def parse_program(data: bytes, name: str = "graph.json", limits: Limits = LIMITS
     return program
 
 
-def _program(rows: list[object], name: str) -> Program:
+def _program(rows: list[object], name: str) -> CapturedProgram:
     nodes: list[Node] = []
     results: tuple[Value, ...] | None = None
     for number, row in enumerate(rows):
@@ -120,7 +131,7 @@ def _program(rows: list[object], name: str) -> Program:
     if results is None:
         raise ParseError("no output node: the graph is cut short")
     title = Path(name).stem[:200] if Path(name).stem.isprintable() else "graph"
-    return Program(title, tuple(nodes), results, claimed=True)
+    return CapturedProgram(title, tuple(nodes), results, claimed=True)
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -212,7 +223,7 @@ def _tagged(value: dict[str, object], depth: int) -> Value:
         return slice(*_values(cast("list[object]", content), depth + 1))
     for kind in _WORDS:
         if tag == kind and isinstance(content, str) and len(content) <= 60 and content.isprintable():
-            return Word(kind, content.removeprefix("torch."))
+            return EnumConstant(kind, content.removeprefix("torch."))
     raise ParseError(f"{short(value)} is not a value: one of ref, dtype, slice, float, device, layout, memory_format")
 
 

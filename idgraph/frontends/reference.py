@@ -13,9 +13,20 @@ from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import GETITEM
 from idgraph.frontends.aten import HANDLERS, OPAQUE
-from idgraph.frontends.captured import Meta, Node, Program, Ref, TensorMeta, Value, Word, refs_of, short, where_of
+from idgraph.frontends.captured import (
+    CapturedProgram,
+    EnumConstant,
+    Meta,
+    Node,
+    Ref,
+    TensorMeta,
+    Value,
+    refs_of,
+    short,
+    where_of,
+)
 from idgraph.frontends.sizes import Size
-from idgraph.frontends.spaces import NUMPY_SPACE, Space, TorchSpace
+from idgraph.frontends.spaces import NUMPY_SPACE, ArraySpace, TorchSpace
 from idgraph.frontends.torch_arrays import is_torch, load_torch
 
 if TYPE_CHECKING:
@@ -63,12 +74,12 @@ class Raw(NamedTuple):
 
 
 def call_reference(
-    program: Program,
+    program: CapturedProgram,
     node: Node,
     values: Mapping[str, RunValue],
     known: Operation | None,
     env: dict[str, int],
-    space: Space = NUMPY_SPACE,
+    space: ArraySpace = NUMPY_SPACE,
     notes: list[Raw] | None = None,
 ) -> RunValue:
     """The result of an opaque node by torch, on arrays laid out as they were when the program was captured. ``notes``
@@ -85,7 +96,7 @@ def call_reference(
                 return value.evaluate(env)
             case tuple():
                 return [convert(v) for v in value]
-            case Word(kind, text):
+            case EnumConstant(kind, text):
                 return device if kind == "device" else word_of(torch, text, node)
             case _:
                 return value
@@ -103,7 +114,7 @@ def call_reference(
     return _result(result, node, program, env, space)
 
 
-def operand_of(value: Any, meta: Meta, env: Mapping[str, int], space: Space) -> object:
+def operand_of(value: Any, meta: Meta, env: Mapping[str, int], space: ArraySpace) -> object:
     """The value of a node as an operation takes it: with the strides captured."""
     if isinstance(meta, Expr):
         return meta.evaluate(env)
@@ -126,7 +137,7 @@ def word_of(torch: types.ModuleType, text: str, node: Node | None) -> object:
     return found
 
 
-def _result(result: object, node: Node, program: Program, env: dict[str, int], space: Space) -> RunValue:
+def _result(result: object, node: Node, program: CapturedProgram, env: dict[str, int], space: ArraySpace) -> RunValue:
     """Arrays of the shapes and types the graph promised."""
     if isinstance(result, (tuple, list)):
         metas = node.meta if isinstance(node.meta, tuple) else ()
@@ -146,7 +157,7 @@ def _result(result: object, node: Node, program: Program, env: dict[str, int], s
     return _checked(result, node.meta, node, program, env, space)
 
 
-def _is_read(program: Program, node: Node, number: int) -> bool:
+def _is_read(program: CapturedProgram, node: Node, number: int) -> bool:
     """Whether the program uses one of the results of a node: alone, or all of them as they are. To pick a result that
     nobody reads is no use of it."""
     results = set(refs_of(program.results))
@@ -157,7 +168,9 @@ def _is_read(program: Program, node: Node, number: int) -> bool:
     return number in parts or len(picks) < len(readers) or node.name in results
 
 
-def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]) -> None:
+def _bound(
+    program: CapturedProgram, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]
+) -> None:
     """The result has the sizes the graph says; symbols that depend on values get theirs."""
     sizes = program.sizes
     wrong = sizes.bind(wanted, given, "it", env) or sizes.misfits(wanted, given, "it", env) or sizes.broken(env)
@@ -166,7 +179,9 @@ def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence
         raise FrontendError(f"{where_of(node)}: torch gives {tuple(given)}, the graph says ({shown})", because=wrong)
 
 
-def _checked(result: object, meta: Meta, node: Node, program: Program, env: dict[str, int], space: Space) -> Any:
+def _checked(
+    result: object, meta: Meta, node: Node, program: CapturedProgram, env: dict[str, int], space: ArraySpace
+) -> Any:
     if isinstance(meta, Expr) and isinstance(result, (int, float)):
         _bound(program, node, (meta,), (int(result),), env)
         return None

@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 FILE = __file__  # its lines run below the user's
 
 
-def capturable(strict: bool = False) -> Any:
+def export_patches(strict: bool = False) -> Any:
     """A context in which torch's functions are replaced by those here; a strict capture reads code and calls none."""
     return contextlib.nullcontext() if strict else _mode()(_table())
 

@@ -17,15 +17,15 @@ from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import Shared
 from idgraph.frontends.call_source import CallSource
-from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, where_of
-from idgraph.frontends.spaces import Place, Space, place_of
+from idgraph.frontends.captured import CapturedProgram, Node, Ref, TensorMeta, where_of
+from idgraph.frontends.spaces import ArraySpace, Place, place_of
 from idgraph.frontends.torch_arrays import is_torch, to_numpy, to_torch
 
 Base = tuple[Any, Any]  # an array that views are made of, and what is returned for it itself: the caller's tensor, say
 
 
 @dataclass(slots=True)
-class Call:
+class ResultContext:
     """One call: arguments as ``given``, and the ``values`` of nodes, by slot. ``theirs``: the memory of arguments and
     of results; ``bases``: of views, by node."""
 
@@ -35,10 +35,10 @@ class Call:
     bases: dict[str, Base] = field(default_factory=dict[str, Base])
 
 
-Make = Callable[[Call], Any]
+Make = Callable[[ResultContext], Any]
 
 
-class Gives(NamedTuple):
+class ResultSource(NamedTuple):
     """A result: the array in a slot that ``kernels`` make or that is an ``argument``, or the view that ``value`` makes
     of it; or a ``value`` (its place among the results is the slot)."""
 
@@ -66,11 +66,12 @@ class Gives(NamedTuple):
         return base.as_strided(shape, strides, base.storage_offset() + start)
 
 
-class Returned:
+class ResultBuilder:
     """How values of nodes become results, for arguments of certain shapes.
 
-    ``aliases``: `shared_results`; ``slots``: places of nodes in `Call.values`, arguments first; ``fresh``: nodes that
-    kernels write in memory of their own. ``watches``: a call compares the memory of results with that of arguments.
+    ``aliases``: `shared_results`; ``slots``: places of nodes in `ResultContext.values`, arguments first; ``fresh``:
+    nodes that kernels write in memory of their own. ``watches``: a call compares the memory of results with that of
+    arguments.
     """
 
     __slots__ = (
@@ -80,9 +81,9 @@ class Returned:
 
     def __init__(
         self,
-        program: Program,
+        program: CapturedProgram,
         aliases: Mapping[str, Shared],
-        space: Space,
+        space: ArraySpace,
         env: Mapping[str, int],
         slots: Mapping[str, int],
         fresh: Collection[str],
@@ -103,13 +104,13 @@ class Returned:
         self._places = {n: self._at(aliases[name]) for n, name, _ in rest if name is not None and name in aliases}
         self._bases = self._changed_bases(aliases)
 
-    def _changed_bases(self, aliases: Mapping[str, Shared]) -> tuple[tuple[str, Callable[[Call], Base]], ...]:
+    def _changed_bases(self, aliases: Mapping[str, Shared]) -> tuple[tuple[str, Callable[[ResultContext], Base]], ...]:
         """The tensors behind the new values of arguments: the arguments, which have them by then."""
         of = {s.root: s.of for s in aliases.values()}
         pairs = zip(self._program.mutated, self._program.results, strict=False)
         return tuple((v.name, self._argument(n, of[v.name])) for n, v in pairs if isinstance(v, Ref) and v.name in of)
 
-    def results(self, call: Call) -> list[Any]:
+    def results(self, call: ResultContext) -> list[Any]:
         """All results, those of arguments that are changed first."""
         changed = [value(call) for value in self._changed]
         found: list[Any] = [None] * (len(self._own) + len(self._views))
@@ -123,7 +124,7 @@ class Returned:
             found[n] = made(call)
         return changed + found if changed else found
 
-    def source(self, call: Call, found: Sequence[Any], source: CallSource) -> list[str] | None:
+    def source(self, call: ResultContext, found: Sequence[Any], source: CallSource) -> list[str] | None:
         """The text of `results`, and the names that it gives; None where an argument had to be copied, or is no tensor.
         ``found``: the results of ``call``."""
         changed = [self._named(make, source) for make in self._changed]
@@ -153,7 +154,7 @@ class Returned:
                 source.add(f"w{n} = {base}.as_strided({shape}, {strides}, {at})", [base], [f"w{n}"])
         return changed + names
 
-    def _base_names(self, root: str, base: Any, call: Call, source: CallSource) -> tuple[str, str] | None:
+    def _base_names(self, root: str, base: Any, call: ResultContext, source: CallSource) -> tuple[str, str] | None:
         """What views are made of, and what is returned for it itself."""
         lying: Any = next((b for name, b in self._bases if name == root), base)
         if lying.func is not _lying:
@@ -173,9 +174,9 @@ class Returned:
     def _named(make: Make, source: CallSource) -> str:
         if isinstance(make, partial):
             return source.value(cast("Any", make).args[0])
-        return source.constant(make(Call((), [])))
+        return source.constant(make(ResultContext((), [])))
 
-    def _own_name(self, make: Make, call: Call, result: Any, source: CallSource) -> str:
+    def _own_name(self, make: Make, call: ResultContext, result: Any, source: CallSource) -> str:
         """A result in memory of its own: a value as it is, with strides of axes of one element, or a copy of it."""
         if not isinstance(make, partial) or make.func is _of_slot:
             return self._named(cast("Make", make), source)
@@ -188,24 +189,24 @@ class Returned:
         source.add(f"o{slot}_{mine:d} = back{slot}({name}, {mine})", [name], [f"o{slot}_{mine:d}"])
         return f"o{slot}_{mine:d}"
 
-    def gives(self, given: Sequence[Any]) -> tuple[Gives, ...] | None:
+    def gives(self, given: Sequence[Any]) -> tuple[ResultSource, ...] | None:
         """How each result is found, where each is an array that kernels have just made and that lies as captured, one
         of the arguments ``given`` that does, or a number; else None."""
         if self.watches or self._changed or self._written or self._bases:
             return None
-        found: list[Gives | None] = [None] * (len(self._own) + len(self._views))
+        found: list[ResultSource | None] = [None] * (len(self._own) + len(self._views))
         for n, make in self._own:
             if not isinstance(make, partial):
-                found[n] = Gives("value", n, make(Call(given, [])))
+                found[n] = ResultSource("value", n, make(ResultContext(given, [])))
             elif make.func is _fresh:
-                found[n] = Gives("kernels", cast("int", make.args[0]))
+                found[n] = ResultSource("kernels", cast("int", make.args[0]))
         for n, make in self._views:
             _, base, view = cast("partial[Any]", make).args
             slot = base.args[0]
-            if base.func is _lying and base(Call(given, list(given)))[1] is given[slot]:
-                found[n] = Gives("argument", slot, view)
+            if base.func is _lying and base(ResultContext(given, list(given)))[1] is given[slot]:
+                found[n] = ResultSource("argument", slot, view)
             elif base.func is _twice and isinstance(slot, partial) and slot.func is _fresh:
-                found[n] = Gives("kernels", cast("int", slot.args[0]), view)
+                found[n] = ResultSource("kernels", cast("int", slot.args[0]), view)
         made = [g for g in found if g is not None]
         return tuple(made) if len(made) == len(found) else None
 
@@ -236,7 +237,7 @@ class Returned:
         else:
             base = partial(_twice, self._result(Ref(root)))
         at = self._at(shared)
-        view = None if at is None else self._space.viewing(*at)
+        view = None if at is None else self._space.as_view(*at)
         return partial(_viewed, root, base, view)
 
     def _at(self, shared: Shared) -> Place | None:
@@ -245,9 +246,9 @@ class Returned:
             return None
         return place_of(shared.of.at(self._env), shared.meta.at(self._env))
 
-    def _argument(self, name: str, meta: TensorMeta) -> Callable[[Call], Base]:
+    def _argument(self, name: str, meta: TensorMeta) -> Callable[[ResultContext], Base]:
         """The argument itself where it lies as captured, else a copy that does."""
-        return partial(_lying, self._slots[name], self._space.taken, self._space.lying(meta.at(self._env)))
+        return partial(_lying, self._slots[name], self._space.to_space, self._space.relayout(meta.at(self._env)))
 
     def _meta(self, name: str | None) -> TensorMeta | None:
         """Shape and strides of a node, as captured."""
@@ -259,15 +260,15 @@ def _constant(value: object) -> Make:
     return lambda _: value
 
 
-def _of_slot(slot: int, call: Call) -> Any:
+def _of_slot(slot: int, call: ResultContext) -> Any:
     return call.values[slot]
 
 
-def _fresh(slot: int, back: Callable[[Any, bool], Any], call: Call) -> Any:
+def _fresh(slot: int, back: Callable[[Any, bool], Any], call: ResultContext) -> Any:
     return back(call.values[slot], True)
 
 
-def _watched(slot: int, back: Callable[[Any, bool], Any], call: Call) -> Any:
+def _watched(slot: int, back: Callable[[Any, bool], Any], call: ResultContext) -> Any:
     found = call.values[slot]
     if not (is_torch(found) or isinstance(found, np.ndarray)):
         return found
@@ -276,19 +277,21 @@ def _watched(slot: int, back: Callable[[Any, bool], Any], call: Call) -> Any:
     return made
 
 
-def _twice(made: Make, call: Call) -> Base:
+def _twice(made: Make, call: ResultContext) -> Base:
     found = made(call)
     return found, found
 
 
-def _viewed(root: str, base: Callable[[Call], Base], view: Callable[[Any], Any] | None, call: Call) -> Any:
+def _viewed(
+    root: str, base: Callable[[ResultContext], Base], view: Callable[[Any], Any] | None, call: ResultContext
+) -> Any:
     found = call.bases.get(root)
     if found is None:
         found = call.bases[root] = base(call)
     return found[1] if view is None else view(found[0])
 
 
-def _lying(slot: int, take: Callable[[object], Any], lying: Callable[[Any], Any], call: Call) -> Base:
+def _lying(slot: int, take: Callable[[object], Any], lying: Callable[[Any], Any], call: ResultContext) -> Base:
     given = call.given[slot]
     taken = take(given)
     found = lying(taken)

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from idgraph.frontends.bound import KEYS, Bound, Env, Likeness, Short, key_of
+from idgraph.frontends.bound import KEYS, CallPlan, Env, FastCall, FastPathTemplate, key_of
 from idgraph.frontends.call_source import Wrapper
 from idgraph.frontends.imported import Imported
-from idgraph.frontends.kept import How, Kept
+from idgraph.frontends.kept import CompileOptions, Session
 from idgraph.runtime.caller import ROUTES
 from idgraph.runtime.program import Program
-from idgraph.runtime.resized import KEPT, Alike, Resized
+from idgraph.runtime.resized import KEPT, ResizedCall, ShapeFamily
 
 
-class Runner(Kept):
+class Runner(Session):
     """An import's calls in one way. A call with arguments of other shapes, types or devices is bound once (`Bound`)."""
 
-    def __init__(self, imported: Imported, how: How) -> None:
+    def __init__(self, imported: Imported, how: CompileOptions) -> None:
         super().__init__(imported, how)
-        self._known: dict[Hashable, Bound] = {}
-        self.shorts: dict[Hashable, Short | None] = {}  # the rest of a call by its key; None where more is done
-        self._alike: list[tuple[Alike, Likeness, Callable[[Resized], Short]]] = []  # calls of other sizes
-        self._parts: list[tuple[Callable[[Any], Env | None], Bound]] = []  # those that are not short
+        self._known: dict[Hashable, CallPlan] = {}
+        self.shorts: dict[Hashable, FastCall | None] = {}  # the rest of a call by its key; None where more is done
+        self._alike: list[
+            tuple[ShapeFamily, FastPathTemplate, Callable[[ResizedCall], FastCall]]
+        ] = []  # calls of other sizes
+        self._parts: list[tuple[Callable[[Any], Env | None], CallPlan]] = []  # those that are not short
         self._last: Wrapper | None = None  # of graphs of torch's, whose guards have seen types and devices
 
     def __call__(
@@ -79,20 +81,20 @@ class Runner(Kept):
             self._remember(key, bound, given, wrapper, writes)
         return found
 
-    def _bound(self, key: tuple[Any, ...] | None, flat: Sequence[object]) -> Bound:
+    def _bound(self, key: tuple[Any, ...] | None, flat: Sequence[object]) -> CallPlan:
         """The call of these arguments; like others of other sizes where there are some."""
         for symbols, like in self._parts if key is not None else ():
             env = symbols(key)
             if env is not None:
                 return like.resized(env)
-        bound = Bound(self, flat)
+        bound = CallPlan(self, flat)
         symbols = None if key is None else bound.learned(key)
         if symbols is not None:
             self._parts = [(symbols, bound), *self._parts[: KEPT - 1]]
         return bound
 
     def _remember(
-        self, key: tuple[Any, ...], bound: Bound, given: Sequence[Any], wrapper: Wrapper | None, writes: bool
+        self, key: tuple[Any, ...], bound: CallPlan, given: Sequence[Any], wrapper: Wrapper | None, writes: bool
     ) -> None:
         """Keep the shortest call for arguments with this key, or that there is none."""
         likeness = None if self.imported.bound else bound.likeness(given)
@@ -114,7 +116,7 @@ class Runner(Kept):
     def _tell(self) -> Callable[[str, str], None] | None:
         return None if self.how.layout is None else self.tell
 
-    def _straight(self, bound: Bound, wrapper: Wrapper) -> Short:
+    def _straight(self, bound: CallPlan, wrapper: Wrapper) -> FastCall:
         """The call by the function that is written for it."""
         versions, tell, now = bound.versions(), self._tell, self.how.checked == "now"
 
@@ -125,7 +127,7 @@ class Runner(Kept):
 
         return call
 
-    def _resized(self, key: tuple[Any, ...]) -> Short | None:
+    def _resized(self, key: tuple[Any, ...]) -> FastCall | None:
         """The call for arguments of sizes that none has had, where others like them have a short one."""
         for alike, likeness, made in self._alike:
             found = alike(key) if likeness.kernels.is_current() else None
@@ -135,7 +137,7 @@ class Runner(Kept):
                 return short
         return None
 
-    def _keep(self, key: Hashable, short: Short | None) -> None:
+    def _keep(self, key: Hashable, short: FastCall | None) -> None:
         if len(self.shorts) >= ROUTES:
             self.shorts.clear()
         self.shorts[key] = short

@@ -10,9 +10,9 @@ from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import Shared, shared_results
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
-from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, refs_of, where_of
+from idgraph.frontends.captured import CapturedProgram, Node, Ref, TensorMeta, refs_of, where_of
 from idgraph.frontends.complex_pairs import PARTS, Pair
-from idgraph.frontends.delayed import Delays
+from idgraph.frontends.delayed import PartitionSinking
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
 from idgraph.ir import DTYPES, Fusion, Tensor
 
@@ -27,7 +27,7 @@ VIEWS = PLAIN_VIEWS | SAME_ORDER
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Partition:
     """One fusion (None where nothing is mapped), then opaque calls and the picking of their results, in order.
 
     ``inputs`` and ``outputs`` are names of nodes: what the fusion reads from before, and what is needed after. Of a
@@ -48,19 +48,19 @@ class Segment:
 
 
 @dataclass(slots=True)
-class Plan:
+class PartitionPlan:
     """The fate of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed.
 
     ``aliases``: results that lie in the memory of an argument, or of other results.
     """
 
-    program: Program
+    program: CapturedProgram
     fusion: Fusion
     reasons: dict[str, str] = field(default_factory=dict[str, str])
     stage: dict[str, int] = field(default_factory=dict[str, int])
     mapped: Counter[str] = field(default_factory=Counter[str])
     aliases: dict[str, Shared] = field(default_factory=dict[str, Shared])
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[Partition, ...] = ()
 
     @property
     def opaque(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class Plan:
         return tuple(n for n in dict.fromkeys((*changed, *rest)) if self.program[n].kind == "call")
 
 
-def plan(program: Program, opaque: Mapping[str, str] | None = None) -> Plan:
+def plan(program: CapturedProgram, opaque: Mapping[str, str] | None = None) -> PartitionPlan:
     """Import a program: one fusion with the results of opaque nodes as inputs, and the segments to run.
 
     ``opaque``: names of nodes that are opaque by choice, and why. Raises `FrontendError` that names the node where a
@@ -95,7 +95,7 @@ def plan(program: Program, opaque: Mapping[str, str] | None = None) -> Plan:
     return clean
 
 
-def _live(program: Program) -> frozenset[str]:
+def _live(program: CapturedProgram) -> frozenset[str]:
     """Nodes whose values reach a result or an effect."""
     wanted = set(refs_of(program.results))
     for node in reversed(program.nodes):
@@ -105,7 +105,7 @@ def _live(program: Program) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def _needed(plan: Plan) -> frozenset[str]:
+def _needed(plan: PartitionPlan) -> frozenset[str]:
     """Nodes whose values are read to compute what is stored, or that have an effect."""
     wanted = set(plan.stored)
     for node in reversed(plan.program.nodes):
@@ -115,7 +115,7 @@ def _needed(plan: Plan) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def _count_dead(plan: Plan, node: Node) -> None:
+def _count_dead(plan: PartitionPlan, node: Node) -> None:
     """A node that nothing reads is not built; it still counts."""
     if node.target in HANDLERS or node.target in COMPLEX or node.target == GETITEM:
         plan.mapped[node.target] += 1
@@ -123,9 +123,9 @@ def _count_dead(plan: Plan, node: Node) -> None:
         plan.reasons.setdefault(node.name, OPAQUE.get(node.target, "no handler; nothing reads its result"))
 
 
-def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -> Plan:
+def _attempt(program: CapturedProgram, live: frozenset[str], known: Mapping[str, str]) -> PartitionPlan:
     """Build the whole fusion, leaving out the nodes known to be opaque."""
-    made = Plan(program, Fusion(program.name), dict(known))
+    made = PartitionPlan(program, Fusion(program.name), dict(known))
     builder = Builder(program, made.fusion)
     last = 0  # opaque calls keep their order, so that random numbers are drawn as in the program
     for node in program.nodes:
@@ -167,7 +167,7 @@ def _mark_outputs(builder: Builder, names: Iterable[str]) -> None:
             t.set_allocation([t.axes[a] for a in order])
 
 
-def _is_mapped(builder: Builder, made: Plan, node: Node) -> bool:
+def _is_mapped(builder: Builder, made: PartitionPlan, node: Node) -> bool:
     if node.name in made.reasons:
         return False
     try:
@@ -178,13 +178,13 @@ def _is_mapped(builder: Builder, made: Plan, node: Node) -> bool:
     return True
 
 
-def is_projection(plan: Plan, node: Node) -> bool:
+def is_projection(plan: PartitionPlan, node: Node) -> bool:
     """One result of an opaque node with several: it is an input of what follows."""
     source = node.args[0] if node.target == GETITEM and node.args else None
     return isinstance(source, Ref) and source.name in plan.reasons and isinstance(plan.program[source.name].meta, tuple)
 
 
-def _check_projection(program: Program, node: Node) -> None:
+def _check_projection(program: CapturedProgram, node: Node) -> None:
     """The picked result is what its source says it is."""
     source, index = node.args[0], node.args[1] if len(node.args) == 2 else None
     metas = program[source.name].meta if isinstance(source, Ref) else None
@@ -215,18 +215,18 @@ def _declare(builder: Builder, node: Node) -> None:
             builder.values[node.name] = number
 
 
-def _whole(plan: Plan) -> tuple[Segment, ...]:
+def _whole(plan: PartitionPlan) -> tuple[Partition, ...]:
     if not plan.aliases:
         fusion = plan.fusion if plan.fusion.outputs else None
         inputs = tuple(t.name for t in plan.fusion.inputs)
-        return (Segment(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
+        return (Partition(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
     needed = _needed(plan)
     nodes = [n for n in plan.program.nodes if n.kind == "call" and n.name in needed]
     made = _segment(plan, plan.program.name, nodes, frozenset(plan.stored), ())
     return (replace(made, whole=plan.fusion, version=plan.fusion.version),)
 
 
-def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
+def _segments(plan: PartitionPlan, live: frozenset[str]) -> tuple[Partition, ...]:
     """Nodes by stage: within a stage first what is mapped, in one fusion, then the opaque calls."""
     calls = [n for n in plan.program.nodes if n.kind == "call" and n.name in live]
     views = _views(plan, calls)
@@ -234,7 +234,7 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
     mapped = [n for n in calls if n.name not in plan.reasons and not is_projection(plan, n)]
     fixed = views | {n.name for n in outside}
     metas = {n.name: n.meta for n in plan.program.nodes}
-    waits = Delays(calls, {n.name for n in mapped}, plan.stage, fixed, frozenset(plan.stored), metas)
+    waits = PartitionSinking(calls, {n.name for n in mapped}, plan.stage, fixed, frozenset(plan.stored), metas)
     plan.stage |= waits.found(plan.fusion)
     last = max(plan.stage[n.name] for n in calls) if calls else 0
     inner: list[list[Node]] = [[] for _ in range(last + 1)]
@@ -252,7 +252,7 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
     return tuple(s for s in made if s.fusion is not None or s.calls)
 
 
-def last_reads(plan: Plan) -> dict[str, int]:
+def last_reads(plan: PartitionPlan) -> dict[str, int]:
     """Name of a node -> the number of the last segment that reads it; results of the program are left out."""
     found: dict[str, int] = {}
     for number, segment in enumerate(plan.segments):
@@ -263,7 +263,7 @@ def last_reads(plan: Plan) -> dict[str, int]:
     return found
 
 
-def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
+def _wanted(plan: PartitionPlan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
     """Names that something outside of their own segment reads."""
     found = set(plan.stored) | _crossing(plan, mapped)
     for node in outside:
@@ -271,12 +271,12 @@ def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> froz
     return frozenset(found)
 
 
-def _crossing(plan: Plan, mapped: Sequence[Node]) -> set[str]:
+def _crossing(plan: PartitionPlan, mapped: Sequence[Node]) -> set[str]:
     """Names that mapped nodes of a later segment read."""
     return {r for n in mapped for r in n.refs() if plan.stage[r] != plan.stage[n.name]}
 
 
-def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
+def _views(plan: PartitionPlan, calls: Sequence[Node]) -> frozenset[str]:
     """Mapped nodes that only move axes about and that an opaque call reads, or that are results: torch makes the view,
     nothing is copied."""
     named = {n.name: n for n in calls}
@@ -295,7 +295,7 @@ def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_computed(plan: Plan, named: Mapping[str, Node], n: Node) -> bool:
+def _is_computed(plan: PartitionPlan, named: Mapping[str, Node], n: Node) -> bool:
     """Whether a kernel computes what a view shows: it is neither an argument nor the result of an opaque call."""
     while n.target in VIEWS:
         source = named.get(next(iter(n.refs()), ""))
@@ -305,11 +305,13 @@ def _is_computed(plan: Plan, named: Mapping[str, Node], n: Node) -> bool:
     return n.name not in plan.reasons and not is_projection(plan, n)
 
 
-def _segment(plan: Plan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]) -> Segment:
+def _segment(
+    plan: PartitionPlan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]
+) -> Partition:
     names = {n.name for n in nodes}
     outputs = tuple(n.name for n in nodes if n.name in wanted and isinstance(n.meta, TensorMeta))
     if not outputs:
-        return Segment(None, (), (), calls)
+        return Partition(None, (), (), calls)
     builder = Builder(plan.program, Fusion(title[:200]))
     inputs: list[str] = []
     for ref in dict.fromkeys(r for n in nodes for r in n.refs() if r not in names):
@@ -319,4 +321,4 @@ def _segment(plan: Plan, title: str, nodes: Sequence[Node], wanted: frozenset[st
     for node in nodes:
         builder.add(node)
     _mark_outputs(builder, outputs)
-    return Segment(builder.fusion, tuple(inputs), outputs, calls)
+    return Partition(builder.fusion, tuple(inputs), outputs, calls)

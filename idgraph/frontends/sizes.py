@@ -18,7 +18,7 @@ _LARGE = 2**62
 
 
 @dataclass(slots=True)
-class Sizes:
+class DynamicSizes:
     """``symbols`` by name (their range is part of them), ``guards`` that must hold, ``origin``: where a size is read.
 
     >>> n = symbol("s0", 2, 64, 2)
@@ -130,7 +130,7 @@ class Reader:
     """Turns torch's symbolic sizes into expressions, and collects the symbols and guards behind them."""
 
     def __init__(self) -> None:
-        self.sizes = Sizes()
+        self.sizes = DynamicSizes()
         self._env: Any = None
         self._plain: dict[str, Expr] = {}
         self._known: dict[Any, Any] = {}

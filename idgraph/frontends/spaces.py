@@ -27,10 +27,10 @@ from idgraph.frontends.torch_arrays import (
 from idgraph.runtime.views import strided
 
 
-class Space(Protocol):
+class ArraySpace(Protocol):
     """See the module; values are arrays of the space."""
 
-    def taken(self, value: object) -> Any:
+    def to_space(self, value: object) -> Any:
         """An argument as an array of this space; None for what is not an array."""
         ...
 
@@ -58,11 +58,11 @@ class Space(Protocol):
         """The result for a value, with the strides captured; the second argument: whether its memory is its own."""
         ...
 
-    def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
+    def relayout(self, meta: TensorMeta) -> Callable[[Any], Any]:
         """The array itself where it has the strides captured, else a copy that has them."""
         ...
 
-    def viewing(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+    def as_view(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
         """The view of an array that begins ``start`` elements behind it; strides are elements."""
         ...
 
@@ -70,7 +70,7 @@ class Space(Protocol):
 class NumPySpace:
     """NumPy's arrays."""
 
-    def taken(self, value: object) -> Any:
+    def to_space(self, value: object) -> Any:
         return cast("Array", value) if isinstance(value, np.ndarray) else None
 
     def dtype(self, value: Any) -> str:
@@ -106,10 +106,10 @@ class NumPySpace:
 
         return returned
 
-    def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
+    def relayout(self, meta: TensorMeta) -> Callable[[Any], Any]:
         return lambda value: laid_out(value, meta)
 
-    def viewing(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+    def as_view(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
         return lambda base: strided(base, shape, strides, start)
 
 
@@ -125,7 +125,7 @@ class TorchSpace:
         self.torch: Any = load_torch("which a tensor was given for")
         self.device = device
 
-    def taken(self, value: object) -> Any:
+    def to_space(self, value: object) -> Any:
         if is_torch(value):
             tensor = value.detach() if value.requires_grad else value
             return tensor if tensor.device == self.device else tensor.to(self.device)
@@ -171,10 +171,10 @@ class TorchSpace:
 
         return returned
 
-    def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
+    def relayout(self, meta: TensorMeta) -> Callable[[Any], Any]:
         return lambda value: self.tensor(value, meta)
 
-    def viewing(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+    def as_view(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
         return lambda base: base.as_strided(shape, strides, base.storage_offset() + start)
 
     def _laid_out(self, value: Any, meta: TensorMeta) -> Any:
@@ -204,7 +204,7 @@ def _same(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta) -> boo
 NUMPY_SPACE = NumPySpace()
 
 
-def space_of(given: Mapping[str, object]) -> Space:
+def space_of(given: Mapping[str, object]) -> ArraySpace:
     """Tensors where one is given, on its device: of several devices that of the first with axes; else arrays."""
     tensors = [a for a in given.values() if is_torch(a)]
     if not tensors:

@@ -14,14 +14,14 @@ from idgraph.errors import FrontendError
 from idgraph.frontends.bound import KEYS
 from idgraph.frontends.captured import short
 from idgraph.frontends.imported import Imported
-from idgraph.frontends.kept import How
+from idgraph.frontends.kept import CompileOptions
 from idgraph.frontends.running import Runner
 from idgraph.frontends.torch_arrays import is_torch
 
 Kinds = tuple[type[Any], ...]
 
 
-class Way:
+class CompiledImport:
     """See `idgraph.compile`; ``k.check()`` waits for the calls so far, as that of a fusion does.
 
     >>> import torch
@@ -34,7 +34,7 @@ class Way:
 
     __slots__ = ("_flat", "_imported", "_packed", "_straight", "runner")
 
-    def __init__(self, imported: Imported, how: How) -> None:
+    def __init__(self, imported: Imported, how: CompileOptions) -> None:
         self._imported = imported
         self.runner = Runner(imported, how)
         self._flat: dict[Kinds, tuple[int, ...]] = {}  # of arrays alone: which is which argument

@@ -14,13 +14,13 @@ from itertools import product as every
 from math import gcd, prod
 
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
-from idgraph.fuse.touch import Touch
+from idgraph.fuse.touch import AccessRelation
 
 SAMPLES = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
+class StridedLoop:
     """``extent`` steps, each moving by ``stride`` (one number an axis of the buffer)."""
 
     extent: int
@@ -33,16 +33,16 @@ class Digit:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class StridedForm:
     """``first``: the element at the first point. ``loops``: the digits of each loop; ``merged``: all loops had to be
     taken as one."""
 
     first: tuple[int, ...]
-    loops: tuple[tuple[Digit, ...], ...]
+    loops: tuple[tuple[StridedLoop, ...], ...]
     merged: bool = False
 
     @property
-    def digits(self) -> tuple[Digit, ...]:
+    def digits(self) -> tuple[StridedLoop, ...]:
         """All digits of more than one step, in the order of the loops."""
         return tuple(d for loop in self.loops for d in loop if d.extent > 1)
 
@@ -53,7 +53,7 @@ class Form:
         return tuple((low, _joined(self, p)) for p, low in enumerate(self.first))
 
 
-def _joined(form: Form, axis: int) -> tuple[tuple[int, int], ...]:
+def _joined(form: StridedForm, axis: int) -> tuple[tuple[int, int], ...]:
     found = sorted(((d.stride[axis], d.extent) for d in form.digits if d.stride[axis]), key=lambda x: -abs(x[0]))
     out: list[tuple[int, int]] = []
     for stride, extent in found:
@@ -64,7 +64,7 @@ def _joined(form: Form, axis: int) -> tuple[tuple[int, int], ...]:
     return tuple(out)
 
 
-def form_of(touch: Touch) -> Form | None:
+def delinearize_strides(touch: AccessRelation) -> StridedForm | None:
     """The digits of an access of known sizes without loaded values; None where it is irregular."""
     sizes = touch.sizes
     if sizes is None or touch.loads or 0 in sizes:
@@ -82,14 +82,14 @@ def form_of(touch: Touch) -> Form | None:
         rest = simplify(rest // n)
     flat = tuple(simplify(x.substitute(table)) for x in results)
     made = _form(flat, [lin], (prod(sizes),))
-    return None if made is None else Form(made.first, made.loops, merged=True)
+    return None if made is None else StridedForm(made.first, made.loops, merged=True)
 
 
-def _form(results: Sequence[Expr], symbols: Sequence[Expr], sizes: Sequence[int]) -> Form | None:
+def _form(results: Sequence[Expr], symbols: Sequence[Expr], sizes: Sequence[int]) -> StridedForm | None:
     zero = {s.name: 0 for s in symbols}
     first = tuple(int(x.evaluate(zero)) for x in results)
     cuts = _cuts(results)
-    loops: list[tuple[Digit, ...]] = []
+    loops: list[tuple[StridedLoop, ...]] = []
     for s, n in zip(symbols, sizes, strict=True):
         alone = [simplify(x.substitute({o: as_expr(0) for o in symbols if o is not s})) for x in results]
         loops.append(tuple(_digits(alone, s, n, first, cuts)))
@@ -102,7 +102,7 @@ def _form(results: Sequence[Expr], symbols: Sequence[Expr], sizes: Sequence[int]
             unit *= d.extent
     if not all(_equal(a, b, symbols, sizes) for a, b in zip(results, sums, strict=True)):
         return None
-    return Form(first, tuple(loops))
+    return StridedForm(first, tuple(loops))
 
 
 def _equal(a: Expr, b: Expr, symbols: Sequence[Expr], sizes: Sequence[int]) -> bool:
@@ -140,14 +140,14 @@ def _cuts(results: Sequence[Expr]) -> set[int]:
     return found
 
 
-def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts: set[int]) -> Iterator[Digit]:
+def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts: set[int]) -> Iterator[StridedLoop]:
     """Digits of one loop, outermost first; `_form` proves or drops them."""
 
     def at(v: int) -> tuple[int, ...]:
         return tuple(int(x.evaluate({s.name: v})) - c for x, c in zip(alone, first, strict=True))
 
     places = sorted(_places(n, cuts))
-    made: list[Digit] = []
+    made: list[StridedLoop] = []
     unit = 1
     while unit < n:
         stride = at(unit)
@@ -163,7 +163,7 @@ def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts
                 break
         if not best:
             best = n // unit
-        made.append(Digit(best, stride))
+        made.append(StridedLoop(best, stride))
         unit *= best
     yield from reversed(made)
 
@@ -180,7 +180,7 @@ def _places(n: int, cuts: set[int]) -> set[int]:
     return {p for p in found if p > 0 and n % p == 0}
 
 
-def refined(d: Digit, units: Collection[tuple[int, ...]]) -> list[Digit]:
+def split_loop(d: StridedLoop, units: Collection[tuple[int, ...]]) -> list[StridedLoop]:
     """A digit cut where its stride is one of ``units``, outermost first.
 
     >>> refined(Digit(20, (1, 0)), {(5, 0)})
@@ -190,10 +190,10 @@ def refined(d: Digit, units: Collection[tuple[int, ...]]) -> list[Digit]:
     if axis is None:
         return [d]
     steps = {u[axis] // d.stride[axis] for u in units if u[axis] % d.stride[axis] == 0}
-    parts: list[Digit] = []
+    parts: list[StridedLoop] = []
     inner = 1
     for k in sorted(k for k in steps if 1 < k < d.extent and d.extent % k == 0):
         if k % inner == 0 and tuple(s * k for s in d.stride) in units:
-            parts.insert(0, Digit(k // inner, tuple(s * inner for s in d.stride)))
+            parts.insert(0, StridedLoop(k // inner, tuple(s * inner for s in d.stride)))
             inner = k
-    return [Digit(d.extent // inner, tuple(s * inner for s in d.stride)), *parts]
+    return [StridedLoop(d.extent // inner, tuple(s * inner for s in d.stride)), *parts]

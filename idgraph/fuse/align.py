@@ -18,12 +18,12 @@ from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
-from idgraph.fuse.access_digits import Form
+from idgraph.fuse.access_digits import StridedForm
 from idgraph.fuse.overlap import elements_met
 from idgraph.fuse.shared_order import common_loops, reorder, rows_in_front, turned, widen
-from idgraph.fuse.steps import Alignment, Step
+from idgraph.fuse.steps import Alignment, AlignmentStep
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
+from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.parsing import copy_fusion, declare_input, snapshot
 from idgraph.ir.printing import input_arguments
 from idgraph.ir.registry import apply
@@ -50,7 +50,7 @@ _REFUSALS: OrderedDict[tuple[str, ...], str] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AlignmentQuery:
     """A small fusion with the operations that make ``a`` and ``b`` (names), which share ``buffer``.
 
     ``shared`` are tensors that others need too, ``forms`` the digits of both accesses where they have such, ``rows``
@@ -64,7 +64,7 @@ class Question:
     b: str
     buffer: str
     shared: tuple[str, ...] = ()
-    forms: tuple[Form | None, Form | None] = (None, None)
+    forms: tuple[StridedForm | None, StridedForm | None] = (None, None)
     rows: bool = False
     shifts: tuple[tuple[int, int], ...] = ()
     both: int | None = None
@@ -78,7 +78,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AlignmentResult:
     """The alignment, or the ways that were tried and why each failed; ``others``: whether other readers stood in the
     way of one that aligns the two on their own."""
 
@@ -93,10 +93,10 @@ def question(
     b: TensorExpr,
     buffer: Tensor,
     between: Sequence[TensorExpr],
-    forms: tuple[Form | None, Form | None],
+    forms: tuple[StridedForm | None, StridedForm | None],
     shifts: tuple[tuple[int, int], ...] = (),
     both: int | None = None,
-) -> Question:
+) -> AlignmentQuery:
     """The two operations and those ``between`` as a fusion of their own."""
     wanted = {a, b, *between}
     chosen = sorted(wanted, key={e: n for n, e in enumerate(fusion.exprs)}.__getitem__)
@@ -121,7 +121,7 @@ def question(
     needed = [t for t in inside if t in alone or t.name in shared]
     for t in sorted(needed, key=lambda t: t.name):
         made.output(made[t.name])
-    return Question(
+    return AlignmentQuery(
         made,
         a.output.name,
         b.output.name,
@@ -152,7 +152,7 @@ def _read(exprs: Sequence[TensorExpr]) -> set[Tensor]:
     return {t for e in exprs for t in e.inputs}
 
 
-def answer(q: Question) -> Answer:
+def answer(q: AlignmentQuery) -> AlignmentResult:
     """The first way that aligns the two operations, and does so in the whole fusion, where others read what they make;
     earlier answers are remembered."""
     tried: list[str] = []
@@ -165,9 +165,9 @@ def answer(q: Question) -> Answer:
             tried.append(f"{name}: {why}")
             continue
         if best:
-            return Answer(found, tuple(tried), others)
+            return AlignmentResult(found, tuple(tried), others)
         apart = apart or found
-    return Answer(apart, tuple(tried), others)
+    return AlignmentResult(apart, tuple(tried), others)
 
 
 Trial = tuple[str, "Alignment | str", bool]
@@ -177,7 +177,7 @@ Trial = tuple[str, "Alignment | str", bool]
 class _Trials:
     """The trials of one question: each is made when those before it did not do, and then remembered."""
 
-    def __init__(self, q: Question) -> None:
+    def __init__(self, q: AlignmentQuery) -> None:
         self._made: list[Trial] = []
         self._rest = _tried(q)
         self._lock = RLock()
@@ -193,7 +193,7 @@ class _Trials:
             return self._made[n]
 
 
-def _trials(q: Question) -> Generator[Trial]:
+def _trials(q: AlignmentQuery) -> Generator[Trial]:
     key = q.key
     known = _KNOWN.get(key)
     if known is None:
@@ -213,7 +213,7 @@ def _trials(q: Question) -> Generator[Trial]:
         n += 1
 
 
-def _tried(q: Question) -> Generator[Trial]:
+def _tried(q: AlignmentQuery) -> Generator[Trial]:
     for name, way in _ways(q):
         try:
             made = copy_fusion(q.fusion)
@@ -244,7 +244,7 @@ def _tried(q: Question) -> Generator[Trial]:
         yield name, found, fewer or not joined
 
 
-def _refusal(q: Question, found: Alignment) -> str:
+def _refusal(q: AlignmentQuery, found: Alignment) -> str:
     """Why the steps cannot be taken on the whole fusion, as `Alignment.apply` takes them; empty where they can."""
     if q.copy is None:
         return ""
@@ -294,14 +294,14 @@ def _size(bounds: tuple[object, object, int, int]) -> int:
     return min(n, high) if isinstance(high, int) else n
 
 
-def _twins(made: Fusion, q: Question) -> set[str]:
+def _twins(made: Fusion, q: AlignmentQuery) -> set[str]:
     """``a`` and its copies."""
     names = {t.name for t in q.fusion.tensors}
     a = q.fusion[q.a].definition
     return {q.a} | {t.name for t in made.tensors if t.name not in names and _alike(a, t.definition, names)}
 
 
-def _together(kernels: Sequence[Kernel], q: Question, twins: set[str]) -> bool:
+def _together(kernels: Sequence[Kernel], q: AlignmentQuery, twins: set[str]) -> bool:
     """Whether the kernel that makes ``b`` makes ``a`` too, or computes it, or the ``twins`` of it, for itself: each of
     them where it takes several, as a scatter does, which begins with a copy."""
     made = [
@@ -317,7 +317,7 @@ def _together(kernels: Sequence[Kernel], q: Question, twins: set[str]) -> bool:
     return any(q.a in names for _, names in mine)
 
 
-def _same_place(made: Fusion, q: Question) -> bool:
+def _same_place(made: Fusion, q: AlignmentQuery) -> bool:
     """Whether an operation of each side reads one element of the buffer at each point of the loops, or one of them at
     each point of loops around those of the other."""
     m = IdModel(made)
@@ -370,22 +370,24 @@ def _meet(buffer: Tensor, x: _Visit, y: _Visit, both: int | None) -> bool:
     return elements_met([int(n) for n in wide.loops], buffer, (x.at, y.at), (*x.when, *y.when)) == both
 
 
-def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
+def _steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
     """The steps that were done, from the logs: private copies first, then the steps of each tensor in their order. A
     way that rewrote operations is the automatic schedule.
     """
     before = q.fusion
     names = {t.name for t in before.tensors}
     copies = [t for t in made.tensors if t.name not in names and t.definition is not None]
-    out: list[Step] = []
+    out: list[AlignmentStep] = []
     for t in copies:
         twin = next((u for u in before.tensors if _alike(u.definition, t.definition, names)), None)
         if twin is None or not t.uses:
-            return (Step("", "auto"),)
-        out.append(Step(twin.name, "recompute", (t.uses[0].output.name,), copy=t.name))
-    out += [Step(t.name, "reset") for t in made.tensors if t.definition is not None and t.log and t not in copies]
+            return (AlignmentStep("", "auto"),)
+        out.append(AlignmentStep(twin.name, "recompute", (t.uses[0].output.name,), copy=t.name))
+    out += [
+        AlignmentStep(t.name, "reset") for t in made.tensors if t.definition is not None and t.log and t not in copies
+    ]
     logged = sorted(((s.at, n, t, s) for n, t in enumerate(made.tensors) for s in t.log), key=lambda x: x[:2])
-    out += [Step(t.name, s.name, s.args, named=tuple(s.kwargs.items())) for _, _, t, s in logged]
+    out += [AlignmentStep(t.name, s.name, s.args, named=tuple(s.kwargs.items())) for _, _, t, s in logged]
     return tuple(out)
 
 
@@ -401,10 +403,10 @@ def _alike(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
 
 # ways -----------------------------------------------------------------------------------------------------------------
 
-Way = Callable[[Fusion, Question], Sequence[Step]]
+Way = Callable[[Fusion, AlignmentQuery], Sequence[AlignmentStep]]
 
 
-def _ways(q: Question) -> list[tuple[str, Way]]:
+def _ways(q: AlignmentQuery) -> list[tuple[str, Way]]:
     gathers = _gathers(q.fusion)
     found: list[tuple[str, Way]] = []
     if q.buffer == q.a and q.fusion[q.a].definition is not None and q.rows and not gathers:
@@ -440,14 +442,14 @@ def _gathers(f: Fusion) -> list[TensorExpr]:
 
 
 def _is_looked_up(row: Sequence[object]) -> bool:
-    return any(isinstance(r, Loaded) for r in row)
+    return any(isinstance(r, LoadedCoordinate) for r in row)
 
 
 def _operands(e: TensorExpr) -> zip[tuple[Tensor, Sequence[object]]]:
     return zip(e.inputs, e.reads, strict=True)
 
 
-def _follow(f: Fusion, q: Question) -> Sequence[Step]:
+def _follow(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     b = f[q.b]
     count = next((n for n, d in enumerate(b.loop) if d.kind == "reduction"), len(b.loop))
     for _ in range(count - 1):
@@ -460,13 +462,13 @@ def _follow(f: Fusion, q: Question) -> Sequence[Step]:
     return ()
 
 
-def _private(f: Fusion, q: Question) -> Sequence[Step]:
+def _private(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """Each operation on the way from ``a`` to ``b`` gets copies of what others read too."""
     _copied(f, q)
     return _follow(f, q)
 
 
-def _ahead(copied: bool, f: Fusion, q: Question) -> Sequence[Step]:
+def _ahead(copied: bool, f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside:
     each element is computed once."""
     made = _copied(f, q) if copied else []
@@ -484,7 +486,7 @@ def _ahead(copied: bool, f: Fusion, q: Question) -> Sequence[Step]:
     return ()
 
 
-def _one_after_other(f: Fusion, q: Question) -> Sequence[Step]:
+def _one_after_other(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """The loops that both go through alike on blocks and threads: in each step the producer makes all that it makes
     there, each element once, and its reader reads it then."""
     a, b = f[q.a], f[q.b]
@@ -512,21 +514,21 @@ def _on_blocks(tensors: Sequence[Tensor], count: int) -> None:
         t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
 
 
-def _private_auto(f: Fusion, q: Question) -> Sequence[Step]:
+def _private_auto(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     made = _copied(f, q)
     auto(f)
-    return (*made, Step("", "auto"))
+    return (*made, AlignmentStep("", "auto"))
 
 
-def _copied(f: Fusion, q: Question) -> list[Step]:
-    made: list[Step] = []
+def _copied(f: Fusion, q: AlignmentQuery) -> list[AlignmentStep]:
+    made: list[AlignmentStep] = []
     for name in dict.fromkeys((*q.shared, q.a)):
         t = f[name]
         for use in list(t.uses):
             if t.definition is not None and use in _toward(f, q.b):
                 copy = f"{name}_for_{use.output.name}"
                 recompute(t, use, name=copy)
-                made.append(Step(name, "recompute", (use.output.name,), copy=copy))
+                made.append(AlignmentStep(name, "recompute", (use.output.name,), copy=copy))
     return made
 
 
@@ -542,18 +544,18 @@ def _toward(f: Fusion, root: str) -> set[TensorExpr]:
     return found
 
 
-def _auto(f: Fusion, _: Question) -> Sequence[Step]:
+def _auto(f: Fusion, _: AlignmentQuery) -> Sequence[AlignmentStep]:
     auto(f)
     return ()
 
 
-def _gather(way: str, f: Fusion, _: Question) -> Sequence[Step]:
+def _gather(way: str, f: Fusion, _: AlignmentQuery) -> Sequence[AlignmentStep]:
     names = [e.output.name for e in _gathers(f)]
     auto(f, gathers=dict.fromkeys(names, way))  # type: ignore[arg-type]
-    return (Step("", "auto", tuple((name, way) for name in names)),)
+    return (AlignmentStep("", "auto", tuple((name, way) for name in names)),)
 
 
-def _flat(f: Fusion, q: Question) -> Sequence[Step]:
+def _flat(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """Both loop over the elements in the order of ``b``, as one loop cut into blocks and threads."""
     a, b = f[q.a], f[q.b]
     fa, fb = q.forms
@@ -576,7 +578,7 @@ def _flat(f: Fusion, q: Question) -> Sequence[Step]:
     return ()
 
 
-def _in_front(f: Fusion, q: Question) -> Sequence[Step]:
+def _in_front(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """The loops in which both go through the buffer in front of all others, on blocks and threads."""
     count = _in_common(f, q)
     if not count:
@@ -586,21 +588,21 @@ def _in_front(f: Fusion, q: Question) -> Sequence[Step]:
     return ()
 
 
-def _same_loops(f: Fusion, q: Question) -> Sequence[Step]:
+def _same_loops(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """Loops of both cut where either jumps, in the order of ``b``; reduced ones stay what they are."""
     _in_common(f, q)
     _inlined(f, q)
     return ()
 
 
-def _in_common(f: Fusion, q: Question) -> int:
+def _in_common(f: Fusion, q: AlignmentQuery) -> int:
     fa, fb = q.forms
     if fa is None or fb is None or fa.merged or fb.merged:
         raise IdGraphError("an access goes through the buffer in no regular steps", hint="another way")
     return common_loops(f[q.a], f[q.b], fa, fb)
 
 
-def _inlined(f: Fusion, q: Question) -> None:
+def _inlined(f: Fusion, q: AlignmentQuery) -> None:
     """Let the operations between follow ``a`` or ``b``, and inline them."""
     inside = [t for t in f.tensors if t.definition is not None and t.uses and t not in f.outputs]
     if inside:
@@ -609,7 +611,7 @@ def _inlined(f: Fusion, q: Question) -> None:
         inline_most(f, inside)
 
 
-def _shifted(loop: int, by: int, f: Fusion, q: Question) -> Sequence[Step]:
+def _shifted(loop: int, by: int, f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """The loop of ``a`` begins where ``b`` does, and wraps around."""
     f[q.a].roll(loop, by)
     return _flat(f, q)

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 
 from idgraph.arith import TRUE, Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.arith.nodes import postorder
-from idgraph.fuse.access_digits import Form, form_of
-from idgraph.fuse.touch import Touch, needs_memory
+from idgraph.fuse.access_digits import StridedForm, delinearize_strides
+from idgraph.fuse.touch import AccessRelation, needs_memory
 from idgraph.ir import SCATTERS
 from idgraph.ir.exprs import SCANS
 
@@ -31,7 +31,7 @@ MOST_POINTS = 4096  # of an irregular access, that are counted
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """The cause, and the facts that show it."""
 
     cause: Cause
@@ -39,7 +39,7 @@ class Difference:
     disjoint: bool = False
 
 
-def difference(a: Touch, b: Touch, ways: int = 1) -> Difference | None:
+def difference(a: AccessRelation, b: AccessRelation, ways: int = 1) -> Mismatch | None:
     """Why ``a`` (the earlier one) and ``b`` do not touch their buffer alike; None where they do.
 
     ``ways``: how many times the operation of ``b`` touches the buffer: a rotation reads it in two parts.
@@ -54,7 +54,7 @@ def difference(a: Touch, b: Touch, ways: int = 1) -> Difference | None:
     return _placed(a, b, ways)
 
 
-def agree(a: Touch, b: Touch) -> bool:
+def agree(a: AccessRelation, b: AccessRelation) -> bool:
     """Whether both run the same steps, and name the same element at each at which they touch one."""
     if a.is_write and a.expr.op in SCATTERS:
         return False  # each element may be written by any of the entries
@@ -83,33 +83,33 @@ def _same(a: Expr, b: Expr, facts: tuple[Expr, ...] = ()) -> bool:
     return a == b or isinstance(prove_equal(a, b, facts=facts), Proof)
 
 
-def _loaded(a: Touch, b: Touch) -> Difference | None:
+def _loaded(a: AccessRelation, b: AccessRelation) -> Mismatch | None:
     by = [t for t in (a, b) if t.loads]
     if not by or (a.is_write and a.expr.op in SCATTERS):
         return None
     index = next(iter(by[-1].loads.values()))[0]
-    return Difference("loaded index", (f"{index} says at run time which element of {a.buffer.name} is meant",))
+    return Mismatch("loaded index", (f"{index} says at run time which element of {a.buffer.name} is meant",))
 
 
-def _constant(a: Touch, b: Touch) -> Difference | None:
+def _constant(a: AccessRelation, b: AccessRelation) -> Mismatch | None:
     for p, (x, y) in enumerate(zip(a.map.results, b.map.results)):
         n = simplify(as_expr(a.buffer.axes[p].extent))
         if x.is_const and y.is_const and x != y and n != 1:
             both = f"axis {p} of {a.buffer.name} is {x} for one and {y} for the other: no element is touched by both"
-            return Difference("constant index", (both,), disjoint=True)
+            return Mismatch("constant index", (both,), disjoint=True)
     return None
 
 
-def _waits(a: Touch, b: Touch) -> Difference:
+def _waits(a: AccessRelation, b: AccessRelation) -> Mismatch:
     """``b`` needs what ``a`` knows only when loops of its own have ended."""
     name, op = a.buffer.name, a.expr.op
     if op in SCATTERS:
         why = f"an element of {name} is known when all entries of the {op} have been written, by whichever blocks"
-        return Difference("synchronisation", (why,))
+        return Mismatch("synchronisation", (why,))
     shared = _shared_loops(a, b)
     if op in SCANS:
         found = _placed(a, b, 1)
-        return found if shared else Difference("synchronisation", (f"{name} is complete when its scan has ended",))
+        return found if shared else Mismatch("synchronisation", (f"{name} is complete when its scan has ended",))
     if not any(x.reduced for x in a.loops):
         return _placed(a, b, 1)
     extra = [x for n, x in enumerate(b.loops) if n not in shared.values() and x.extent != 1]
@@ -121,14 +121,14 @@ def _waits(a: Touch, b: Touch) -> Difference:
         why = f"{name} is the {op} of {total} elements for each of " + ", ".join(
             f"{a.loops[n].symbol} < {a.loops[n].extent}" for n in shared
         )
-        return Difference("reduction", (why, f"{b.expr.output.name} needs it at {_steps(extra)} more points of each"))
+        return Mismatch("reduction", (why, f"{b.expr.output.name} needs it at {_steps(extra)} more points of each"))
     if extra and not mine:
         why = f"every point of {b.expr.output.name} needs {name}, the {op} of all {total} elements"
-        return Difference("synchronisation", (why, "no loop of the reader holds one part of it: blocks wait for all"))
+        return Mismatch("synchronisation", (why, "no loop of the reader holds one part of it: blocks wait for all"))
     return _placed(_kept(a), b, 1)
 
 
-def _kept(a: Touch) -> Touch:
+def _kept(a: AccessRelation) -> AccessRelation:
     """The write of a reduction, as it is when its reduced loops have ended."""
     loops = tuple(x for x in a.loops if not x.reduced)
     m = a.map
@@ -141,7 +141,7 @@ def _steps(loops: Sequence[object]) -> str:
     return str(prod(known)) if len(known) == len(sizes) else "several"
 
 
-def _shared_loops(a: Touch, b: Touch) -> dict[int, int]:
+def _shared_loops(a: AccessRelation, b: AccessRelation) -> dict[int, int]:
     """Kept loops of the writer ``a`` that are loops of ``b``: position -> position."""
     found: dict[int, int] = {}
     for n, x in enumerate(a.loops):
@@ -160,44 +160,42 @@ def _shared_loops(a: Touch, b: Touch) -> dict[int, int]:
 # where the elements lie -----------------------------------------------------------------------------------------------
 
 
-def _placed(a: Touch, b: Touch, ways: int) -> Difference:
-    fa, fb = form_of(a), form_of(b)
+def _placed(a: AccessRelation, b: AccessRelation, ways: int) -> Mismatch:
+    fa, fb = delinearize_strides(a), delinearize_strides(b)
     if fa is None or fb is None:
         return _irregular(a, b, fa, fb)
     if _in_another_order(a, b, fa, fb):
-        return Difference("loop order", (_orders(a, b),))
+        return Mismatch("loop order", (_orders(a, b),))
     skipped = next((t for t in (b, a) if _skips(t)), None)
     if skipped is not None:
         why = f"{skipped.expr.output.name} touches {a.buffer.name} where {skipped.map.condition}"
-        return Difference("stride", (why,))
+        return Mismatch("stride", (why,))
     wide = _broadcast(a, b, fa, fb)
     if wide is not None:
         return wide
     if fa.box == fb.box:
-        return Difference("factorisation", (_factors(a, b),))
+        return Mismatch("factorisation", (_factors(a, b),))
     if _unsigned(fa) == _unsigned(fb):
-        return Difference("element order", (_orders(a, b),))
+        return Mismatch("element order", (_orders(a, b),))
     stepped = _stepped(a, fa) or _stepped(b, fb)
     if stepped:
-        return Difference("stride", (stepped,), disjoint=_are_disjoint(a, b, fa, fb))
+        return Mismatch("stride", (stepped,), disjoint=_are_disjoint(a, b, fa, fb))
     if ways > 1 and a.points == b.points:
-        return Difference("element order", (f"{b.expr.output.name} reads {a.buffer.name} in {ways} parts",))
+        return Mismatch("element order", (f"{b.expr.output.name} reads {a.buffer.name} in {ways} parts",))
     if [prod(e for e, _ in runs) for _, runs in fa.box] != [prod(e for e, _ in runs) for _, runs in fb.box]:
-        return Difference("extent", (_extents(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
+        return Mismatch("extent", (_extents(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
     if fa.first != fb.first:
         shift = ", ".join(f"{y - x:+d} along axis {p}" for p, (x, y) in enumerate(zip(fa.first, fb.first)) if x != y)
-        return Difference(
-            "offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb)
-        )
-    return Difference("element order", (_orders(a, b),))
+        return Mismatch("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb))
+    return Mismatch("element order", (_orders(a, b),))
 
 
-def _skips(t: Touch) -> bool:
+def _skips(t: AccessRelation) -> bool:
     """Whether it touches elements only at every few of its points (a condition with a remainder)."""
     return any(x.op == "mod" for x in postorder(t.map.condition))
 
 
-def _unsigned(form: Form) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+def _unsigned(form: StridedForm) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
     """The box with every run counted upwards."""
     out: list[tuple[int, tuple[tuple[int, int], ...]]] = []
     for low, runs in form.box:
@@ -213,7 +211,7 @@ def _unsigned(form: Form) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
     return out
 
 
-def _in_another_order(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
+def _in_another_order(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> bool:
     """Whether the loops of ``a`` in some other order visit as ``b`` does."""
     if fa.merged or fb.merged or fa.first != fb.first:
         return False
@@ -229,16 +227,16 @@ def _in_another_order(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
     return True
 
 
-def _broadcast(a: Touch, b: Touch, fa: Form, fb: Form) -> Difference | None:
+def _broadcast(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> Mismatch | None:
     idle = _times(a, fa), _times(b, fb)
     if idle[0] == idle[1]:
         return None
     wide, n = (b, idle[1]) if idle[1] > idle[0] else (a, idle[0])
     why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at {n} points of its loops"
-    return Difference("broadcast", (why,))
+    return Mismatch("broadcast", (why,))
 
 
-def _stepped(t: Touch, form: Form) -> str:
+def _stepped(t: AccessRelation, form: StridedForm) -> str:
     """Where the access leaves out elements between those it touches."""
     for p, (_, runs) in enumerate(form.box):
         steps = [abs(s) for _, s in runs]
@@ -251,7 +249,7 @@ def _nth(n: int) -> str:
     return {2: "second", 3: "third"}.get(n, f"{n}th")
 
 
-def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Difference:
+def _irregular(a: AccessRelation, b: AccessRelation, fa: StridedForm | None, fb: StridedForm | None) -> Mismatch:
     sizes = a.sizes, b.sizes
     which = next((t for t, f in ((b, fb), (a, fa)) if f is None), b)
     if sizes[0] is None or sizes[1] is None:
@@ -260,13 +258,13 @@ def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Differen
     if idle != mine:
         wide = b if idle > mine else a
         why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at several points of its loops"
-        return Difference("broadcast", (why,))
+        return Mismatch("broadcast", (why,))
     if a.points != b.points:
-        return Difference("extent", (_extents(a, b),))
-    return Difference("element order", (f"{which.expr.output.name} goes through {a.buffer.name} as {which.map}",))
+        return Mismatch("extent", (_extents(a, b),))
+    return Mismatch("element order", (f"{which.expr.output.name} goes through {a.buffer.name} as {which.map}",))
 
 
-def _times(t: Touch, form: Form | None) -> int:
+def _times(t: AccessRelation, form: StridedForm | None) -> int:
     """How often it touches each element: by digits that move nothing, by counting, or by loops that no axis has."""
     if form is not None:
         return prod(d.extent for d in form.digits if not d.moves)
@@ -282,7 +280,7 @@ def _times(t: Touch, form: Form | None) -> int:
     return prod(x.size or 1 for x in t.loops if x.symbol.name not in used)
 
 
-def _symbolic(a: Touch, b: Touch) -> Difference:
+def _symbolic(a: AccessRelation, b: AccessRelation) -> Mismatch:
     """Sizes are symbols: orders of the loops are tried, then the flat order, then the difference is the cause."""
     if len(a.loops) == len(b.loops) <= MOST_LOOPS and a.map.condition is b.map.condition is TRUE:
         for order in permutations(range(len(a.loops))):
@@ -290,26 +288,26 @@ def _symbolic(a: Touch, b: Touch) -> Difference:
                 continue
             table = {a.loops[k].symbol: b.loops[n].symbol for n, k in enumerate(order)}
             if all(simplify(x.substitute(table)) == y for x, y in zip(a.map.results, b.map.results)):
-                return Difference("loop order", (_orders(a, b),))
+                return Mismatch("loop order", (_orders(a, b),))
     used = [{n for x in t.map.results for n in x.names} for t in (a, b)]
     idle = [[x for x in t.loops if x.symbol.name not in u and x.extent != 1] for t, u in zip((a, b), used)]
     if len(idle[0]) != len(idle[1]):
         wide = b if len(idle[1]) > len(idle[0]) else a
         why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at several points of its loops"
-        return Difference("broadcast", (why,))
+        return Mismatch("broadcast", (why,))
     total = [simplify(_product([x.extent for x in t.loops])) for t in (a, b)]
     if total[0] == total[1]:
         flat = [_flat(t, total[0]) for t in (a, b)]
         if flat[0] is not None and flat[1] is not None and all(_same(x, y) for x, y in zip(flat[0], flat[1])):
-            return Difference("factorisation", (_factors(a, b),))
+            return Mismatch("factorisation", (_factors(a, b),))
         shifts = [simplify(y - x) for x, y in zip(_renamed(a, b), b.map.results)]
         if all(x.is_const or not (x.names & {v.symbol.name for v in b.loops}) for x in shifts):
-            return Difference("offset", (f"they differ by ({', '.join(map(str, shifts))})",))
-        return Difference("element order", (_orders(a, b),))
-    return Difference("extent", (_extents(a, b),))
+            return Mismatch("offset", (f"they differ by ({', '.join(map(str, shifts))})",))
+        return Mismatch("element order", (_orders(a, b),))
+    return Mismatch("extent", (_extents(a, b),))
 
 
-def _renamed(a: Touch, b: Touch) -> list[Expr]:
+def _renamed(a: AccessRelation, b: AccessRelation) -> list[Expr]:
     table = {x.symbol: y.symbol for x, y in zip(a.loops, b.loops)}
     return [x.substitute(table) for x in a.map.results]
 
@@ -321,7 +319,7 @@ def _product(extents: Sequence[Expr]) -> Expr:
     return out
 
 
-def _flat(t: Touch, total: Expr) -> list[Expr] | None:
+def _flat(t: AccessRelation, total: Expr) -> list[Expr] | None:
     """The access as a function of the number of the point."""
     if t.map.condition is not TRUE:
         return None
@@ -336,7 +334,7 @@ def _flat(t: Touch, total: Expr) -> list[Expr] | None:
 # elements that both touch ---------------------------------------------------------------------------------------------
 
 
-def _are_disjoint(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
+def _are_disjoint(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> bool:
     """Whether, by some axis alone, no element is touched by both."""
     for (x, runs), (y, others) in zip(fa.box, fb.box):
         ends = [(low + sum(min(0, (e - 1) * s) for e, s in r), low + sum(max(0, (e - 1) * s) for e, s in r))
@@ -348,26 +346,26 @@ def _are_disjoint(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
     return False
 
 
-def _orders(a: Touch, b: Touch) -> str:
+def _orders(a: AccessRelation, b: AccessRelation) -> str:
     return f"{_visit(a)}; {_visit(b)}"
 
 
-def _visit(t: Touch) -> str:
+def _visit(t: AccessRelation) -> str:
     loops = ", ".join(str(x.symbol) for x in t.loops)
     at = ", ".join(map(str, t.map.results))
     return f"{t.expr.output.name} goes ({loops}) -> {t.buffer.name}[{at}]"
 
 
-def _factors(a: Touch, b: Touch) -> str:
+def _factors(a: AccessRelation, b: AccessRelation) -> str:
     sizes = [" x ".join(str(x.extent) for x in t.loops) or "one point" for t in (a, b)]
     return f"the same elements, as {sizes[0]} loops of {a.expr.output.name} and {sizes[1]} of {b.expr.output.name}"
 
 
-def _extents(a: Touch, b: Touch) -> str:
+def _extents(a: AccessRelation, b: AccessRelation) -> str:
     sizes = [" x ".join(str(x.extent) for x in t.loops) or "one point" for t in (a, b)]
     return f"{a.expr.output.name} runs over {sizes[0]}, {b.expr.output.name} over {sizes[1]}"
 
 
-def waits_for_all(t: Touch) -> bool:
+def waits_for_all(t: AccessRelation) -> bool:
     """Whether what the operation writes is known only when loops of its own have ended."""
     return t.is_write and needs_memory(t.expr)

@@ -8,18 +8,18 @@ from math import prod
 from typing import TypeAlias
 
 from idgraph.errors import ScheduleError, arguments, user_line
-from idgraph.fuse.access_digits import form_of
+from idgraph.fuse.access_digits import delinearize_strides
 from idgraph.fuse.align import question
-from idgraph.fuse.causes import CAUSES, Difference, agree, difference
+from idgraph.fuse.causes import CAUSES, Mismatch, agree, difference
 from idgraph.fuse.launch_groups import Launched, launched
 from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.overlap import elements_of_both, points_that_touch
-from idgraph.fuse.saved import Reads, of_flow, of_readers
-from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
+from idgraph.fuse.saved import Reads, bytes_saved_by_forwarding, of_readers
+from idgraph.fuse.touch import MOVES, AccessRelation, access_relations, needs_memory
 from idgraph.index.live import COUNTED
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
 
-Pair: TypeAlias = "tuple[Touch, Touch, int]"
+Pair: TypeAlias = "tuple[AccessRelation, AccessRelation, int]"
 
 
 @arguments(ScheduleError, first=True)
@@ -104,11 +104,11 @@ def obstacles(fusion: Fusion) -> Obstacles:
 
 def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
     nests, launches = _nests(fusion), launched(fusion)
-    by_buffer: dict[Tensor, dict[TensorExpr, list[Touch]]] = {}
-    reads: dict[TensorExpr, dict[Tensor, list[Touch]]] = {}
+    by_buffer: dict[Tensor, dict[TensorExpr, list[AccessRelation]]] = {}
+    reads: dict[TensorExpr, dict[Tensor, list[AccessRelation]]] = {}
     for root, inside in nests.items():
         mine = reads[root] = {}
-        for t, found in touches(root, lambda e, inside=inside: e in inside).items():
+        for t, found in access_relations(root, lambda e, inside=inside: e in inside).items():
             if _is_constant(t):
                 continue
             if t.definition is None or t.definition not in inside or t is root.output:
@@ -146,7 +146,7 @@ def _of_launches(
 
 def _reads(e: TensorExpr) -> Reads:
     """The touches of an operation in memory."""
-    return {t: ways for t, ways in touches(e, _never).items() if not _is_constant(t)}
+    return {t: ways for t, ways in access_relations(e, _never).items() if not _is_constant(t)}
 
 
 def _is_constant(t: Tensor) -> bool:
@@ -234,7 +234,7 @@ def _common(a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], 
     def ends(e: TensorExpr) -> bool:  # what a writes is a buffer, not passed through
         return e is not a and passes(e)
 
-    mine, theirs = touches(a, ends), touches(b, ends)
+    mine, theirs = access_relations(a, ends), access_relations(b, ends)
     both = [t for t in mine if t in theirs and (only is None or t in only)]
     if only is None and a.output in both:
         both = [a.output]
@@ -251,7 +251,7 @@ def _judge(
     flow = [p for p in pairs if p[0].is_write]
     if not flow and any(agree(x, y) for x, y, _ in pairs):
         return None
-    found: list[tuple[int, int, Pair, Difference]] = []
+    found: list[tuple[int, int, Pair, Mismatch]] = []
     for n, (x, y, ways) in enumerate(flow or pairs):
         apart = difference(x, y, ways)
         if apart is not None:
@@ -268,13 +268,13 @@ def _obstacle(
     fusion: Fusion,
     a: TensorExpr,
     b: TensorExpr,
-    x: Touch,
-    y: Touch,
-    apart: Difference,
+    x: AccessRelation,
+    y: AccessRelation,
+    apart: Mismatch,
     pairs: Sequence[Pair],
     reads: tuple[Reads, Reads],
 ) -> Obstacle:
-    forms = form_of(x), form_of(y)
+    forms = delinearize_strides(x), delinearize_strides(y)
     ways = [t for u, v, _ in pairs if u.buffer is x.buffer and u.is_write is x.is_write for t in (u, v)]
     between = dict.fromkeys(e for t in ways for e in t.path if e not in (a, b))
     both = None if x.is_write or x.loads or y.loads else elements_of_both(x, y)
@@ -283,7 +283,10 @@ def _obstacle(
     if x.is_write:
         mine = list({id(v): v for u, v, _ in pairs if u.is_write and u.buffer is x.buffer}.values())
         kept = _is_kept(x.buffer, {a, b, *between})
-        saved, by_trial = of_flow(a, b, reads, mine, {*between}, kept), kept and any(t.loads for t in mine)
+        saved, by_trial = (
+            bytes_saved_by_forwarding(a, b, reads, mine, {*between}, kept),
+            kept and any(t.loads for t in mine),
+        )
     else:
         saved = of_readers(_by_buffer(u for u, _, _ in pairs), _by_buffer(v for _, v, _ in pairs))
     proof = ""
@@ -299,9 +302,9 @@ def _obstacle(
     return Obstacle(a, b, x.buffer, apart.cause, (x, y), apart.because, saved, factor, asked, proof, by_trial)
 
 
-def _by_buffer(ways: Iterable[Touch]) -> dict[Tensor, list[Touch]]:
+def _by_buffer(ways: Iterable[AccessRelation]) -> dict[Tensor, list[AccessRelation]]:
     """Reads by what they read, each once."""
-    found: dict[Tensor, dict[int, Touch]] = {}
+    found: dict[Tensor, dict[int, AccessRelation]] = {}
     for t in ways:
         if not t.is_write:
             found.setdefault(t.buffer, {})[id(t)] = t
@@ -313,7 +316,7 @@ def _is_kept(t: Tensor, own: set[TensorExpr]) -> bool:
     return t.fusion.is_output(t) or any(e not in own for e in t.uses)
 
 
-def _factor(reads: Sequence[Touch], write: Touch) -> float:
+def _factor(reads: Sequence[AccessRelation], write: AccessRelation) -> float:
     """How often each element is computed where the reader computes what it needs: points at which it reads one, by the
     elements that there are."""
     sizes = write.sizes
@@ -324,7 +327,7 @@ def _factor(reads: Sequence[Touch], write: Touch) -> float:
     return max(1.0, sum(known) / prod(sizes))
 
 
-def _chosen_by_value(x: Touch, y: Touch) -> str:
+def _chosen_by_value(x: AccessRelation, y: AccessRelation) -> str:
     """The proof that two readers meet at no point of any loops for every index: along one axis a loaded value chooses
     the place of one, and the other's is known beforehand. Empty where that is not so."""
     for one, other in ((x, y), (y, x)):
@@ -339,7 +342,7 @@ def _chosen_by_value(x: Touch, y: Touch) -> str:
     return ""
 
 
-def _shifts(x: Touch, y: Touch) -> tuple[tuple[int, int], ...]:
+def _shifts(x: AccessRelation, y: AccessRelation) -> tuple[tuple[int, int], ...]:
     """Loops of ``x`` along an axis in which ``y`` begins elsewhere: (position, distance), both ways round."""
     found: list[tuple[int, int]] = []
     zero = {loop.symbol.name: 0 for loop in (*x.loops, *y.loops)}

@@ -14,17 +14,17 @@ from idgraph.fuse.launch_groups import count, operations
 from idgraph.fuse.obstacle import Obstacles
 from idgraph.fuse.ordered import ordered_launches
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.ir.device import device_of
 from idgraph.ir.parsing import copy_fusion, snapshot
 from idgraph.ir.state import rewriting
 from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
-from idgraph.schedule.automatic import give_loops, take_ways
+from idgraph.schedule.automatic import apply_gather_strategies, schedule_loops
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Printed):
+class FusionPlan(Printed):
     """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in
     launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``scheduled`` is the copy of
     the fusion that was scheduled; it may hold private copies.
@@ -130,7 +130,7 @@ class Plan(Printed):
 
 
 @arguments(ScheduleError, first=True)
-def plan(fusion: Fusion) -> Plan:
+def plan(fusion: Fusion) -> FusionPlan:
     """Which operations of ``fusion`` share a kernel where `auto` schedules it; the fusion stays as it is.
 
     Launches that wait for each other one by one are told from the loop nests; others are lowered, to see which of them
@@ -147,9 +147,9 @@ def plan(fusion: Fusion) -> Plan:
     """
     check_fusion(fusion, "plan", ScheduleError)
     with one_line():
-        as_given, made = snapshot(fusion), rebuild(fusion)
+        as_given, made = snapshot(fusion), clone_fusion(fusion)
         before = count(made)
-        take_ways(made, None, device_of("H200"))
-        found = ordered_launches(made, give_loops(made).loops)
+        apply_gather_strategies(made, None, device_of("H200"))
+        found = ordered_launches(made, schedule_loops(made).loops)
         kernels = operations(made, launches(made)) if found is None else found
-        return Plan(kernels, before, len(kernels), made, as_given)
+        return FusionPlan(kernels, before, len(kernels), made, as_given)

@@ -12,7 +12,7 @@ from idgraph.cost.kernel_costs import KernelCost, occupancy
 from idgraph.cost.ways import as_emitted, estimate_of
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments
-from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr, check_fusion
+from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion
 from idgraph.ir.device import device_of
 from idgraph.ir.estimates import Estimate
 from idgraph.ir.parsing import copy_fusion
@@ -25,7 +25,7 @@ from idgraph.schedule import auto
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class GatherStrategy:
     """One way of a gather, as the whole fusion costs with it: ``kernels``, ``bytes`` read and written, ``operations``
     (of floats, and atomics), ``time_us`` as `ig.cost` estimates. All are None where the way is impossible."""
 
@@ -66,7 +66,7 @@ class GatherWays(Printed):
     source: str
     device: str
     runs: tuple[str, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[GatherStrategy, ...]
     offer: str
 
     @property
@@ -140,19 +140,19 @@ def gathers(
 
 
 def _ways(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mapping[str, int] | None) -> GatherWays:
-    made, estimates = list[Way](), list[Estimate | None]()
+    made, estimates = list[GatherStrategy](), list[Estimate | None]()
     offer, runs = "no launch is left that one would take the place of", _runs(e)
     for name in get_args(Strategy):
         copy = copy_fusion(fusion)
         try:
             p, c = as_emitted(copy, {e.output.name: name}, device, symbols or {})
         except ScheduleError as error:
-            made.append(Way(name, None, None, None, None, "; ".join(map(str, error.because)) or error.what))
+            made.append(GatherStrategy(name, None, None, None, None, "; ".join(map(str, error.because)) or error.what))
             estimates.append(None)
             continue
         t = estimate_of(c)
         estimates.append(t)
-        made.append(Way(name, t.kernels, t.bytes, t.operations, t.time_us, _why(copy, e, name, p)))
+        made.append(GatherStrategy(name, t.kernels, t.bytes, t.operations, t.time_us, _why(copy, e, name, p)))
         if name == "global":
             offer = _offer(c, device)
             runs = runs or _runs(_of(copy, e))
@@ -185,7 +185,7 @@ def _runs(e: TensorExpr | None) -> tuple[str, ...]:
     if e is None:
         return ()
     x, reads = source_of(e), e.reads[source_operand(e)]
-    found = {d for d, r in zip(x.axes, reads, strict=True) if isinstance(r, Loaded)}
+    found = {d for d, r in zip(x.axes, reads, strict=True) if isinstance(r, LoadedCoordinate)}
     for step in x.domain.loop_exprs:
         if found & {*step.inputs}:
             found |= {*step.outputs}

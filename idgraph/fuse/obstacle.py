@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, OperationError, arguments
-from idgraph.fuse.align import Question, answer
+from idgraph.fuse.align import AlignmentQuery, answer
 from idgraph.fuse.causes import Cause
 from idgraph.fuse.steps import Alignment
-from idgraph.fuse.touch import Touch
+from idgraph.fuse.touch import AccessRelation
 from idgraph.ir import Tensor, TensorExpr
 from idgraph.ir.parsing import copy_fusion
 from idgraph.runtime.program import emit
@@ -44,11 +44,11 @@ class Obstacle(Printed):
     b: TensorExpr
     buffer: Tensor
     cause: Cause
-    accesses: tuple[Touch, Touch]
+    accesses: tuple[AccessRelation, AccessRelation]
     because: tuple[str, ...]
     estimate: int | None
     recompute_factor: float
-    question: Question = field(repr=False, compare=False)
+    question: AlignmentQuery = field(repr=False, compare=False)
     proof: str = ""
     by_trial: bool = field(default=False, repr=False, compare=False)
 

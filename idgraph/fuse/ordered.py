@@ -7,14 +7,14 @@ the one before it, the launches are the loop nests, and which operations each ha
 from __future__ import annotations
 
 from idgraph.graphs.index_graph import Legal
-from idgraph.graphs.loops import Nests
+from idgraph.graphs.loops import LoopNests
 from idgraph.graphs.promotion import Promotion
 from idgraph.index import IdModel
-from idgraph.index.live import needed
-from idgraph.index.model import Loop, loops_of
-from idgraph.index.nest import launched, outermost
+from idgraph.index.live import live_exprs
+from idgraph.index.model import LoopVariable, loops_of
+from idgraph.index.nest import outermost, same_launch
 from idgraph.index.storage import in_memory
-from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
+from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 
 
 def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[str, ...], ...] | None:
@@ -30,14 +30,15 @@ def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[
     >>> ordered_launches(f)
     (('t1', 't2'),)
     """
-    run = needed(fusion)
+    run = live_exprs(fusion)
     if any(
-        e.op in SCATTERS or e.op in SCANS or any(isinstance(r, Loaded) for row in e.reads for r in row) for e in run
+        e.op in SCATTERS or e.op in SCANS or any(isinstance(r, LoadedCoordinate) for row in e.reads for r in row)
+        for e in run
     ):
         return None
     model, nests = _Proved(fusion), outermost(run)
     ways = (loops or Legal(model.all_loops, {})).ways(run)
-    groups = [[e for n in group for e in nests[n]] for group in launched(nests, ways, model)]
+    groups = [[e for n in group for e in nests[n]] for group in same_launch(nests, ways, model)]
     outputs, live = frozenset(fusion.outputs), frozenset(run)
     memory = {t for e in run for t in e.outputs if in_memory(t, outputs, live)}
     made = [{t for e in group for t in e.outputs if t in memory} for group in groups]
@@ -72,9 +73,9 @@ class _Proved(IdModel):
     @property
     def all_loops(self) -> Promotion:
         """The axes that all loops run over, and the way they run."""
-        return self._keep("loops", lambda: Promotion(Nests(self.fusion)))
+        return self._keep("loops", lambda: Promotion(LoopNests(self.fusion)))
 
-    def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
+    def loops(self, e: TensorExpr) -> tuple[LoopVariable, ...]:
         """Loops of an operation, outermost first."""
         found = self._loops.get(e)
         if found is None:

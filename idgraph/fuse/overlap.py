@@ -10,14 +10,14 @@ from functools import reduce
 from math import gcd, prod
 
 from idgraph.arith import TRUE, Expr, as_expr
-from idgraph.cost.sites import Around
-from idgraph.fuse.access_digits import form_of
-from idgraph.fuse.touch import Touch
+from idgraph.cost.sites import EnclosingLoop
+from idgraph.fuse.access_digits import delinearize_strides
+from idgraph.fuse.touch import AccessRelation
 from idgraph.ir import Tensor
 from idgraph.loading import LOADING
 
 
-def elements_of_both(a: Touch, b: Touch) -> int | None:
+def elements_of_both(a: AccessRelation, b: AccessRelation) -> int | None:
     """Elements that both touch: exactly, or at most as many where loaded values choose; None for unknown sizes."""
     sizes = [loop.size for t in (a, b) for loop in t.loops]
     whole = [d.extent for d in a.buffer.axes]
@@ -33,7 +33,7 @@ def elements_of_both(a: Touch, b: Touch) -> int | None:
     return min(total, a.points or 0, b.points or 0) if both is None else both
 
 
-def elements_of_any(ways: Sequence[Touch]) -> int | None:
+def elements_of_any(ways: Sequence[AccessRelation]) -> int | None:
     """Elements that any of these accesses of one buffer touches: exactly, or at most as many where loaded values choose
     or the accesses are too large to be listed; None for unknown sizes."""
     ways = list({(t.map.results, t.map.condition, t.sizes, tuple(t.loads.values())): t for t in ways}.values())
@@ -53,7 +53,7 @@ def elements_of_any(ways: Sequence[Touch]) -> int | None:
     return len(set[int]().union(*sets)) if len(sets) == len(listed) else min(total, sum(known))
 
 
-def points_that_touch(t: Touch) -> int | None:
+def points_that_touch(t: AccessRelation) -> int | None:
     """Points of the loops at which an element is touched; None where it was not counted exactly."""
     if t.points is None or t.map.condition is TRUE:
         return t.points
@@ -67,17 +67,17 @@ def points_that_touch(t: Touch) -> int | None:
     return found.points if found.exact else None
 
 
-def _around(t: Touch) -> tuple[Around, ...]:
+def _around(t: AccessRelation) -> tuple[EnclosingLoop, ...]:
     """The loops as those around a site of a kernel."""
-    return tuple(Around(loop.symbol.name, loop.size or 0, "", n) for n, loop in enumerate(t.loops))
+    return tuple(EnclosingLoop(loop.symbol.name, loop.size or 0, "", n) for n, loop in enumerate(t.loops))
 
 
 Run = tuple[int, int, int]  # first, step, count
 
 
-def _runs(t: Touch) -> list[Run] | None:
+def _runs(t: AccessRelation) -> list[Run] | None:
     """The coordinates of each axis, where they are one run each and independent of each other."""
-    form = form_of(t) if t.map.condition is TRUE else None
+    form = delinearize_strides(t) if t.map.condition is TRUE else None
     if form is None or any(sum(map(bool, d.stride)) > 1 for d in form.digits):
         return None
     out: list[Run] = []
@@ -102,13 +102,13 @@ def _common(a: Run, b: Run) -> int:
     return 0 if start > high else (high - start) // lcm + 1
 
 
-def _listed(a: Touch, b: Touch) -> int | None:
+def _listed(a: AccessRelation, b: AccessRelation) -> int | None:
     """Elements that both touch, one by one; None where there are more points than `ig.cost` visits."""
     one, other = _addresses(a), _addresses(b)
     return None if one is None or other is None else len(one & other)
 
 
-def _addresses(t: Touch) -> set[int] | None:
+def _addresses(t: AccessRelation) -> set[int] | None:
     """The elements that an access touches, by number; None where there are more points than `ig.cost` visits."""
     with LOADING:
         from idgraph.cost.points import grid, holds, limit, values  # noqa: PLC0415 - loads NumPy
@@ -130,7 +130,7 @@ def elements_met(
 
     if prod(sizes) > limit():
         return None
-    env, count = grid([Around(f"i{n}", size, "", n) for n, size in enumerate(sizes)])
+    env, count = grid([EnclosingLoop(f"i{n}", size, "", n) for n, size in enumerate(sizes)])
     inside, known = holds(list(conditions), env, {}, {}, count)
     found: list[list[int]] = []
     for place in at:

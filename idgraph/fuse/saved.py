@@ -12,12 +12,12 @@ from math import prod
 from typing import TypeAlias
 
 from idgraph.fuse.overlap import elements_of_any
-from idgraph.fuse.touch import Touch, needs_memory, touches
+from idgraph.fuse.touch import AccessRelation, access_relations, needs_memory
 from idgraph.index.live import COUNTED
 from idgraph.ir import Tensor, TensorExpr, item_size
 
 CUTS = frozenset({"slice", "pad", "cat", "slice_scatter"})  # along these a producer's loops are cut like its reader's
-Reads: TypeAlias = "Mapping[Tensor, Sequence[Touch]]"
+Reads: TypeAlias = "Mapping[Tensor, Sequence[AccessRelation]]"
 """What an operation, with those inlined into it, touches: by buffer."""
 
 
@@ -28,8 +28,13 @@ def of_readers(a: Reads, b: Reads) -> int | None:
     return sum(known) if len(known) == len(found) else None
 
 
-def of_flow(
-    a: TensorExpr, b: TensorExpr, reads: tuple[Reads, Reads], y: Sequence[Touch], inside: set[TensorExpr], kept: bool
+def bytes_saved_by_forwarding(
+    a: TensorExpr,
+    b: TensorExpr,
+    reads: tuple[Reads, Reads],
+    y: Sequence[AccessRelation],
+    inside: set[TensorExpr],
+    kept: bool,
 ) -> int | None:
     """Bytes of a producer ``a`` whose result ``b`` reads as ``y`` does; None where a size is open.
 
@@ -45,7 +50,7 @@ def of_flow(
     if needs_memory(a):
         found += [_once(u, ways, reads[1].get(u, ())) for u, ways in reads[0].items() if u is not t]
     else:
-        way = touches(b, lambda e: e is a or e in inside)
+        way = access_relations(b, lambda e: e is a or e in inside)
         for u, mine in reads[0].items():
             theirs, again = reads[1].get(u, ()), [v for v in way.get(u, ()) if a in v.path]
             if u is t:
@@ -61,7 +66,7 @@ def of_flow(
     return sum(known) if len(known) == len(found) else None
 
 
-def _stands_around(y: Sequence[Touch], read: int) -> bool:
+def _stands_around(y: Sequence[AccessRelation], read: int) -> bool:
     """Whether the reader's loops go over whole axes and it takes one place of each other axis: the loops of a producer
     whose elements are all needed are those, with loops over the other axes inside."""
     if len(y) != 1 or any(e.op in CUTS for e in y[0].path):
@@ -70,12 +75,12 @@ def _stands_around(y: Sequence[Touch], read: int) -> bool:
     return read == prod(int(d.extent) for d, at in axes if not at.is_const)
 
 
-def _once(t: Tensor, a: Sequence[Touch], b: Sequence[Touch]) -> int | None:
+def _once(t: Tensor, a: Sequence[AccessRelation], b: Sequence[AccessRelation]) -> int | None:
     """Bytes that are read by both."""
     return _less(t, (a, b), [*a, *b])
 
 
-def _less(t: Tensor, apart: Sequence[Sequence[Touch]], together: Sequence[Touch]) -> int | None:
+def _less(t: Tensor, apart: Sequence[Sequence[AccessRelation]], together: Sequence[AccessRelation]) -> int | None:
     """Bytes by which reads in kernels ``apart`` are more than those of one kernel."""
     counts = [elements_of_any(ways) for ways in apart]
     known = [n for n in counts if n is not None]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-from idgraph.fuse.access_digits import Digit, Form, refined
+from idgraph.fuse.access_digits import StridedForm, StridedLoop, split_loop
 from idgraph.ir import Tensor
 from idgraph.schedule.inline import scan_loops
 
 
-def common_loops(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
+def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     """Give both the loops in which they go through the buffer, in one order, those that go over one element behind.
 
     ``fa`` and ``fb`` are the digits of their accesses, loop by loop. Returns the number of leading loops that both have
@@ -61,12 +61,14 @@ def _ordered(t: Tensor, order: Sequence[int]) -> None:
         t.reorder({n: k for k, n in enumerate(order)})
 
 
-def _offsets(fa: Form, fb: Form) -> tuple[int, ...]:
+def _offsets(fa: StridedForm, fb: StridedForm) -> tuple[int, ...]:
     """How much later ``b`` begins, axis by axis."""
     return tuple(y - x for x, y in zip(fa.first, fb.first, strict=True))
 
 
-def _completed(t: Tensor, u: Tensor, own: list[Digit], other: Sequence[Digit], axis: int, later: int) -> bool:
+def _completed(
+    t: Tensor, u: Tensor, own: list[StridedLoop], other: Sequence[StridedLoop], axis: int, later: int
+) -> bool:
     """Give ``t``, which begins ``later`` elements behind ``u`` along an axis, a loop for each step along it that only
     ``u`` takes: of one element, extended to all places at one of which ``t`` stands.
 
@@ -105,7 +107,7 @@ def _completed(t: Tensor, u: Tensor, own: list[Digit], other: Sequence[Digit], a
 
 
 def _widen_digits(
-    a: Tensor, b: Tensor, mine: Sequence[Digit], theirs: Sequence[Digit], offsets: Mapping[int, int]
+    a: Tensor, b: Tensor, mine: Sequence[StridedLoop], theirs: Sequence[StridedLoop], offsets: Mapping[int, int]
 ) -> None:
     """The loops along an axis that both sides go through by the same digits, but for the number of the largest steps:
     over all coordinates that either touches."""
@@ -140,7 +142,7 @@ def _ends(mine: int, theirs: int, later: int) -> tuple[tuple[int, int], tuple[in
     return (-start, stop - mine), (later - start, stop - later - theirs)
 
 
-def widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
+def widen(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> None:
     """Loops of both over all coordinates that either touches, where each loop runs along one axis, in steps of one
     size; nothing is done where one of them meets no step of the other."""
     if len(fa.loops) != len(fb.loops) or any(len(x) > 1 for x in (*fa.loops, *fb.loops)):
@@ -164,7 +166,7 @@ def widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
                 t.resize(n, left, right)
 
 
-def turned(a: Tensor, b: Tensor, fa: Form, fb: Form) -> tuple[Form, Form] | None:
+def turned(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> tuple[StridedForm, StridedForm] | None:
     """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed, or those of ``b`` where ``a``
     scans along them. Returns the forms then; None where they differ in more than directions."""
     back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
@@ -186,7 +188,7 @@ def _waits(t: Tensor, k: int) -> bool:
     return t.loop[k].kind == "reduction" or t.loop[k] in scan_loops(t)
 
 
-def rows_in_front(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
+def rows_in_front(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     """Put the loops that ``a`` and ``b`` go through alike, each along axes that no other loop goes along, in front of
     all others; neither reduces or scans along them. Returns their number.
 
@@ -210,29 +212,29 @@ def rows_in_front(a: Tensor, b: Tensor, fa: Form, fb: Form) -> int:
     return len(pairs)
 
 
-def _is_alone(fa: Form, fb: Form, n: int, m: int) -> bool:
+def _is_alone(fa: StridedForm, fb: StridedForm, n: int, m: int) -> bool:
     """Whether no other loop goes along the axes of these two, which begin at one place."""
     axes = [p for p, step in enumerate(fa.loops[n][0].stride) if step]
     others = [d for form, own in ((fa, n), (fb, m)) for k, loop in enumerate(form.loops) if k != own for d in loop]
     return all(fa.first[p] == fb.first[p] and not any(d.stride[p] for d in others) for p in axes)
 
 
-def reorder(a: Tensor, fa: Form, fb: Form) -> None:
+def reorder(a: Tensor, fa: StridedForm, fb: StridedForm) -> None:
     """Loops of ``a`` cut into digits and put into the order in which ``b`` has them."""
     units = {d.stride for d in (*fa.digits, *fb.digits)}
     mine = _cut(a, fa, units)
-    theirs = [x for d in fb.digits for x in refined(d, units)]
+    theirs = [x for d in fb.digits for x in split_loop(d, units)]
     rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
     order = sorted(rank, key=lambda n: (rank[n], n))
     a.reorder({n: k for k, n in enumerate(order)})
 
 
-def _cut(t: Tensor, form: Form, units: Collection[tuple[int, ...]]) -> list[Digit]:
+def _cut(t: Tensor, form: StridedForm, units: Collection[tuple[int, ...]]) -> list[StridedLoop]:
     """Loops of ``t`` split into digits, and the digits of each loop."""
-    found: list[Digit] = []
+    found: list[StridedLoop] = []
     at = 0
     for loop in form.loops:
-        parts = [x for d in loop for x in refined(d, units)] or [Digit(1, ())]
+        parts = [x for d in loop for x in split_loop(d, units)] or [StridedLoop(1, ())]
         for k in range(1, len(parts)):
             t.split(at + k - 1, prod(x.extent for x in parts[k:]))
         found += parts

@@ -17,7 +17,7 @@ from idgraph.schedule import auto
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AlignmentStep:
     """One schedule step: ``name`` of a `Tensor` method with its arguments, or "recompute" of ``tensor`` for a reader.
 
     >>> str(Step("t3", "split", (0, 8)))
@@ -54,7 +54,7 @@ class Alignment:
     whatever `Obstacle.recompute_factor` says.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[AlignmentStep, ...]
     kernels_before: int
     kernels_after: int
     points: int
@@ -89,7 +89,7 @@ class Alignment:
         return "\n".join(map(str, self.steps))
 
 
-def replay(fusion: Fusion, steps: Sequence[Step]) -> None:
+def replay(fusion: Fusion, steps: Sequence[AlignmentStep]) -> None:
     """Take the steps."""
     by_name = {t.name: t for t in fusion.tensors}
     for step in steps:

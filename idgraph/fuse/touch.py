@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, IndexMap, Proof, and_, as_expr, not_, prove, simplify, symbol
-from idgraph.graphs.own_axes import OwnAxes
-from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr, written_at
+from idgraph.graphs.own_axes import CoordinateSolver
+from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.exprs import SCANS
 
 MOVES = frozenset(
@@ -22,7 +22,7 @@ MOST = 64  # ways in which one operation may read a buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class AccessLoop:
     """One loop of an operation; ``reduced`` where its values are combined over it."""
 
     symbol: Expr
@@ -36,7 +36,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class AccessRelation:
     """``expr`` reads (or writes) element ``map`` of ``buffer`` at each point of ``loops`` at which the map is defined.
 
     ``loads`` names the symbols of the map that are loaded values: symbol -> (index tensor, its coordinates).
@@ -54,7 +54,7 @@ class Touch:
     expr: TensorExpr
     buffer: Tensor
     is_write: bool
-    loops: tuple[Loop, ...]
+    loops: tuple[AccessLoop, ...]
     map: IndexMap
     loads: Mapping[str, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict[str, "tuple[str, tuple[Expr, ...]]"])
     path: tuple[TensorExpr, ...] = ()
@@ -87,24 +87,26 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _WalkState:
     coordinates: tuple[Expr, ...]
     condition: Expr
     path: tuple[TensorExpr, ...]
 
 
 @dataclass(slots=True)
-class _Walk:
+class _UpwardWalk:
     """From one operation upwards."""
 
     root: TensorExpr
     loads: dict[str, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict[str, "tuple[str, tuple[Expr, ...]]"])
 
-    def read(self, e: TensorExpr, k: int, at: _At, start: Sequence[tuple[IterDomain, Expr]]) -> _At | None:
+    def read(
+        self, e: TensorExpr, k: int, at: _WalkState, start: Sequence[tuple[IterDomain, Expr]]
+    ) -> _WalkState | None:
         """The place at which operand ``k`` of ``e`` is read; None where it is never read."""
-        own = OwnAxes(start, e.output.domain.exprs)
+        own = CoordinateSolver(start, e.output.domain.exprs)
         mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
-        bounds = [b.condition for b in own.way(mapped, frozenset(d for d, _ in start))]
+        bounds = [b.condition for b in own.bounds_on_path(mapped, frozenset(d for d, _ in start))]
         facts = () if at.condition is TRUE else (at.condition,)
         condition = simplify(and_(at.condition, *(simplify(b, facts=facts) for b in bounds)))
         if condition is FALSE or (condition is not TRUE and isinstance(prove(not_(condition)), Proof)):
@@ -117,14 +119,14 @@ class _Walk:
             match r:
                 case Fixed(index):
                     x = index
-                case Loaded(operand):
+                case LoadedCoordinate(operand):
                     x = self.loaded(e, operand, own, axis)
                 case Mapped(domain):
                     x = own.value[domain]
             made.append(as_expr(0) if axis.is_broadcast else simplify(x, facts=facts))
-        return _At(tuple(made), condition, (*at.path, e))
+        return _WalkState(tuple(made), condition, (*at.path, e))
 
-    def loaded(self, e: TensorExpr, operand: int, own: OwnAxes, axis: IterDomain) -> Expr:
+    def loaded(self, e: TensorExpr, operand: int, own: CoordinateSolver, axis: IterDomain) -> Expr:
         """A symbol for the value of an index tensor; equal loads have one name."""
         where = tuple(
             own.value[r.domain] if isinstance(r, Mapped) else r.index if isinstance(r, Fixed) else as_expr(0)
@@ -136,20 +138,20 @@ class _Walk:
         return symbol(name, 0, simplify(as_expr(axis.extent) - 1))
 
 
-def loops_of(e: TensorExpr) -> tuple[tuple[Loop, ...], list[tuple[IterDomain, Expr]]]:
+def loops_of(e: TensorExpr) -> tuple[tuple[AccessLoop, ...], list[tuple[IterDomain, Expr]]]:
     """The loops of an operation, and the value of each axis that is one."""
     t = e.output
     axes = list(t.root) if e.op in SCATTERS else [d for d in t.logical if d.kind != "reduction"]
-    loops: list[Loop] = []
+    loops: list[AccessLoop] = []
     start: list[tuple[IterDomain, Expr]] = []
     for k, d in enumerate(axes):
         s = symbol(f"i{k}", 0, simplify(as_expr(d.extent) - 1))
-        loops.append(Loop(s, as_expr(d.extent)))
+        loops.append(AccessLoop(s, as_expr(d.extent)))
         start.append((d, s))
     if e.op not in SCATTERS:
         for k, d in enumerate(d for d in t.logical if d.kind == "reduction"):
             s = symbol(f"r{k}", 0, simplify(as_expr(d.extent) - 1))
-            loops.append(Loop(s, as_expr(d.extent), reduced=True))
+            loops.append(AccessLoop(s, as_expr(d.extent), reduced=True))
             start.append((d, s))
     return tuple(loops), start
 
@@ -159,26 +161,26 @@ def needs_memory(e: TensorExpr) -> bool:
     return e.is_reduction or e.op in SCATTERS or e.op in SCANS
 
 
-def touches(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dict[Tensor, list[Touch]]:
+def access_relations(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dict[Tensor, list[AccessRelation]]:
     """The buffer that ``e`` writes, and every buffer that it reads, directly or through operations that ``passes``
     accepts. Those passed through are listed too.
     """
     loops, start = loops_of(e)
     symbols = tuple(x.symbol for x in loops)
-    found: dict[Tensor, list[Touch]] = {e.output: [_written(e, loops, dict(start))]}
-    walk = _Walk(e)
-    at: dict[Tensor, list[_At]] = {}
+    found: dict[Tensor, list[AccessRelation]] = {e.output: [_written(e, loops, dict(start))]}
+    walk = _UpwardWalk(e)
+    at: dict[Tensor, list[_WalkState]] = {}
     for t in reversed(_above(e, passes)):
         at[t] = []
 
-    def enter(x: TensorExpr, here: _At, begin: Sequence[tuple[IterDomain, Expr]]) -> None:
+    def enter(x: TensorExpr, here: _WalkState, begin: Sequence[tuple[IterDomain, Expr]]) -> None:
         for k, t in enumerate(x.inputs):
             new = walk.read(x, k, here, begin)
             mine = at[t]
             if new is not None and len(mine) < MOST and not any(_same(new, old) for old in mine):
                 mine.append(new)
 
-    enter(e, _At((), TRUE, ()), start)
+    enter(e, _WalkState((), TRUE, ()), start)
     for t in at:
         made = t.definition
         if made is not None and passes(made):
@@ -192,35 +194,35 @@ def touches(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dict[Tensor,
 def _read_touch(
     e: TensorExpr,
     t: Tensor,
-    loops: tuple[Loop, ...],
+    loops: tuple[AccessLoop, ...],
     symbols: tuple[Expr, ...],
-    way: _At,
+    way: _WalkState,
     loads: Mapping[str, tuple[str, tuple[Expr, ...]]],
-) -> Touch:
+) -> AccessRelation:
     used = {n for x in (*way.coordinates, way.condition) for n in x.names}
     mine = {n: v for n, v in loads.items() if n in used}
     shape = tuple(as_expr(d.extent) for d in t.axes)
-    return Touch(e, t, False, loops, IndexMap(symbols, way.coordinates, shape, way.condition), mine, way.path)
+    return AccessRelation(e, t, False, loops, IndexMap(symbols, way.coordinates, shape, way.condition), mine, way.path)
 
 
-def _written(e: TensorExpr, loops: tuple[Loop, ...], start: Mapping[IterDomain, Expr]) -> Touch:
+def _written(e: TensorExpr, loops: tuple[AccessLoop, ...], start: Mapping[IterDomain, Expr]) -> AccessRelation:
     t = e.output
     symbols = tuple(x.symbol for x in loops)
     shape = tuple(as_expr(d.extent) for d in t.axes)
     loads: dict[str, tuple[str, tuple[Expr, ...]]] = {}
     if e.op not in SCATTERS:
-        return Touch(e, t, True, loops, IndexMap(symbols, tuple(start[d] for d in t.axes), shape), loads)
-    walk = _Walk(e)
-    own = OwnAxes(tuple(start.items()), t.domain.exprs)
-    by = dict(written_at(e))
+        return AccessRelation(e, t, True, loops, IndexMap(symbols, tuple(start[d] for d in t.axes), shape), loads)
+    walk = _UpwardWalk(e)
+    own = CoordinateSolver(tuple(start.items()), t.domain.exprs)
+    by = dict(scatter_axes(e))
     at = tuple(
         walk.loaded(e, by[d], own, d) if d in by else simplify(own.value[d]) if d in own.value else as_expr(0)
         for d in t.axes
     )
-    return Touch(e, t, True, loops, IndexMap(symbols, at, shape), walk.loads)
+    return AccessRelation(e, t, True, loops, IndexMap(symbols, at, shape), walk.loads)
 
 
-def _same(a: _At, b: _At) -> bool:
+def _same(a: _WalkState, b: _WalkState) -> bool:
     return a.coordinates == b.coordinates and a.condition == b.condition
 
 

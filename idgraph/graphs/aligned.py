@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from idgraph.errors import IndexingError, shortened, user_line
-from idgraph.graphs.aligning import Aligner, Union, unions_of
+from idgraph.graphs.aligning import AlignmentBuilder, Union, unions_of
 from idgraph.graphs.differ import difference
 from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder
-from idgraph.graphs.net import GraphNet
-from idgraph.graphs.parted import Parted
+from idgraph.graphs.net import ValGraphDigraph
+from idgraph.graphs.parted import UnalignedProofForest
 from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.touched import At, conflict, touched_by
+from idgraph.graphs.touched import At, axes_used_by, has_conflicting_coordinates
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, TensorExpr
 
@@ -100,18 +100,20 @@ class AlignedGraph(DomainGraph):
         return tuple(found)
 
     @cached_property
-    def _parts(self) -> Parted:
+    def _parts(self) -> UnalignedProofForest:
         """The exact graph's groups in their aligned parts."""
-        return Parted(self._exact, self.graph, {frozenset((u.left, u.right)): u.expr for u in self.left_out})
+        return UnalignedProofForest(
+            self._exact, self.graph, {frozenset((u.left, u.right)): u.expr for u in self.left_out}
+        )
 
     def _owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
         """The operation that makes the extents of two unaligned axes one."""
-        return self._parts.owner(self._exact.key_number(a), self._exact.key_number(b))
+        return self._parts.separating_operation(self._exact.key_number(a), self._exact.key_number(b))
 
     @cached_property
-    def _net(self) -> GraphNet:
+    def _net(self) -> ValGraphDigraph:
         """The graph by number."""
-        return GraphNet(self.graph)
+        return ValGraphDigraph(self.graph)
 
     def apart(self, a: IterDomain, b: IterDomain) -> str:
         """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others."""
@@ -186,7 +188,7 @@ def build_aligned(exact: DomainGraph, builder: ExactBuilder) -> AlignedGraph:
     concerned = _connected(builder, wrong)
     parent = [x if root in concerned else root for x, root in enumerate(builder.sets.roots())]
     nodes = [n for n in range(len(builder.nodes)) if builder.sets.find(builder.nodes.ins[n][0]) in concerned]
-    aligner = Aligner(builder, parent, nodes)
+    aligner = AlignmentBuilder(builder, parent, nodes)
     dropped = tuple(left for unions in unions_of(fusion, builder, concerned) for left in aligner.take(unions))
     made = builder.without({(u.left, u.right) for u in dropped}, "aligned")
     return AlignedGraph(fusion, made.build(), exact.graph, dropped)
@@ -209,11 +211,11 @@ def _conflicting(e: TensorExpr, of: Callable[[IterDomain], int]) -> set[int]:
     """The groups that an operation touches at different coordinates."""
     found: set[int] = set()
     seen: dict[int, frozenset[At]] = {}
-    for d, at in touched_by(e):
+    for d, at in axes_used_by(e):
         g = of(d)
         known = seen.setdefault(g, frozenset((at,)))
         if at not in known:
-            if conflict(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
+            if has_conflicting_coordinates(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
                 found.add(g)
             seen[g] = known | {at}
     return found

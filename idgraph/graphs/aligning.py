@@ -18,16 +18,16 @@ from functools import partial
 from typing import NamedTuple
 
 from idgraph.arith import simplify
-from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.builder import CongruenceClosure
 from idgraph.graphs.carry import translation
-from idgraph.graphs.counterexamples import Points
+from idgraph.graphs.counterexamples import PointPropagation
 from idgraph.graphs.domain_graph import ExactBuilder
-from idgraph.graphs.effects import Effects
-from idgraph.graphs.entanglement import entangled
-from idgraph.graphs.net import frame_of
+from idgraph.graphs.effects import TransferFunctions
+from idgraph.graphs.entanglement import two_core
+from idgraph.graphs.net import sibling_axes
 from idgraph.graphs.numbering import axis_of
-from idgraph.graphs.simple_cycles import Reached, follow, gives_back
-from idgraph.graphs.touched import Touched, conflict, touches
+from idgraph.graphs.simple_cycles import VisitedStates, follow, is_identity
+from idgraph.graphs.touched import Touched, coordinate_uses, has_conflicting_coordinates
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor, TensorExpr
 
 _NEAR = 32  # expressions looked at for those that take an axis from beside a way
@@ -61,18 +61,18 @@ def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator
                 yield found
 
 
-class Aligner:
+class AlignmentBuilder:
     """Takes unions one by one, and takes back those that break the law; also the net of what is united so far.
 
     ``parent`` starts with the groups of everything that no such union can concern; ``nodes`` are the expressions
     between the others.
     """
 
-    def __init__(self, exact: GraphBuilder[IterDomain], parent: list[int], nodes: Sequence[int]) -> None:
+    def __init__(self, exact: CongruenceClosure[IterDomain], parent: list[int], nodes: Sequence[int]) -> None:
         self._forms = {n: exact.nodes.form[n] for n in nodes}
         self._exact = exact
-        self.effects = Effects()
-        self._points = Points(self)
+        self.effects = TransferFunctions()
+        self._points = PointPropagation(self)
         self._parent = parent
         # The groups that expressions read and make, and the expressions that read and make a group, of equal ones one.
         self._ins = {n: tuple(map(self.find, exact.nodes.ins[n])) for n in nodes}
@@ -184,7 +184,7 @@ class Aligner:
         """The expressions of several inputs that read the axis of a part, or what follows from it."""
         seen, pending, found = set[int](), list(self._outs[part]), list[int]()
         while pending and len(seen) < _NEAR:
-            for n in self.readers(pending.pop()):
+            for n in self.uses(pending.pop()):
                 if n not in seen:
                     seen.add(n)
                     if len(self._ins[n]) > 1:
@@ -213,7 +213,7 @@ class Aligner:
     def _touched_by(self, group: int) -> Touched:
         found = self._touched.get(group)
         if found is None:
-            found = self._touched[group] = touches(axis_of(self._exact.at(group)))
+            found = self._touched[group] = coordinate_uses(axis_of(self._exact.at(group)))
         return found
 
     def _join_touched(self, small: int, large: int) -> bool:
@@ -225,7 +225,9 @@ class Aligner:
                 at, known = mine[e], theirs[e]
                 if at <= known:
                     continue
-                if conflict(e, at, known, lambda d: self.find(self._exact.key_number(d)) in (small, large)):
+                if has_conflicting_coordinates(
+                    e, at, known, lambda d: self.find(self._exact.key_number(d)) in (small, large)
+                ):
                     return False
                 more[e] = known | at
             fresh = {e: at for e, at in mine.items() if e not in met}
@@ -277,14 +279,14 @@ class Aligner:
             among |= self._between({large}, {g for n in into for g in self.ins(n)}, large)
         if not among:
             return True
-        among = entangled(self, among, self._relation)
+        among = two_core(self, among, self._relation)
         if self._points.some_come_back_other(among):
             return False
         starts = [large, *sorted(among - {large})] if large in among else sorted(among)
-        reached = Reached(_PLACES)
+        reached = VisitedStates(_PLACES)
         for start in starts:
             for carrier, end in follow(self, start, start, among.__contains__, reached=reached.afresh()):
-                if reached.is_full or not gives_back(self, carrier, end):
+                if reached.is_full or not is_identity(self, carrier, end):
                     return False
         return not reached.is_full
 
@@ -323,7 +325,7 @@ class Aligner:
         return among
 
     def _beyond(self, group: int, *, forwards: bool) -> Iterator[int]:
-        for n in self.readers(group) if forwards else self.makers(group):
+        for n in self.uses(group) if forwards else self.definitions(group):
             yield from self.outs(n) if forwards else self.ins(n)
 
     # the net ------------------------------------------------------------------------------------------------------
@@ -332,11 +334,11 @@ class Aligner:
         """Of equal expressions the first."""
         return self._table[2 * self._forms[node].forward, *self._ins[node]]
 
-    def readers(self, group: int) -> Collection[int]:
+    def uses(self, group: int) -> Collection[int]:
         """Expressions that read a group, of equal ones the first."""
         return self._readers.get(group, ())
 
-    def makers(self, group: int) -> Collection[int]:
+    def definitions(self, group: int) -> Collection[int]:
         """Expressions that make a group, of equal ones the first."""
         return self._makers.get(group, ())
 
@@ -376,7 +378,7 @@ class Aligner:
         found: dict[int, None] = {}
         find = self.find
         seen: set[int] = set()
-        for n in dict.fromkeys((*self.readers(group), *self.makers(group))):
+        for n in dict.fromkeys((*self.uses(group), *self.definitions(group))):
             for g, (x, beside) in zip((*self._ins[n], *self._outs[n]), self._frames_of(n), strict=True):
                 if g == group and x not in seen:
                     seen.add(x)
@@ -390,7 +392,7 @@ class Aligner:
         if found is None:
             exact, nodes = self._exact, self._exact.nodes
             found = self._frames[n] = [
-                (x, tuple(map(exact.key_number, frame_of(axis_of(exact.at(x))))))
+                (x, tuple(map(exact.key_number, sibling_axes(axis_of(exact.at(x))))))
                 for x in (*nodes.ins[n], *nodes.outs[n])
             ]
         return found

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from idgraph.graphs.loops import Nests
+from idgraph.graphs.loops import LoopNests
 from idgraph.graphs.promotion import Promotion
-from idgraph.ir import AxisRead, DomainExpr, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+from idgraph.ir import AxisRead, DomainExpr, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 
 
-def one_of_each(exprs: Sequence[TensorExpr], nests: Nests, promotion: Promotion) -> tuple[TensorExpr, ...]:
+def unique_nests(exprs: Sequence[TensorExpr], nests: LoopNests, promotion: Promotion) -> tuple[TensorExpr, ...]:
     """Those of ``exprs`` that stand in the first nest of each structure; all that share a loop must be among them.
 
     >>> import idgraph as ig
@@ -29,12 +29,12 @@ def one_of_each(exprs: Sequence[TensorExpr], nests: Nests, promotion: Promotion)
     """
     first: dict[Hashable, list[TensorExpr]] = {}
     for nest in _apart(exprs, nests.shared):
-        first.setdefault(described(nest, nests, promotion), nest)
+        first.setdefault(structural_key(nest, nests, promotion), nest)
     kept = {e for nest in first.values() for e in nest}
     return tuple(e for e in exprs if e in kept)
 
 
-def twins(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr]:
+def isomorphic_exprs(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr]:
     """For each of ``exprs`` the one in its place in the first nest that is scheduled alike.
 
     All that share a loop must be among ``exprs``. Nests are compared before anything is resolved in them; what is
@@ -53,7 +53,7 @@ def twins(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr]:
     first: dict[Hashable, list[TensorExpr]] = {}
     found: dict[TensorExpr, TensorExpr] = {}
     for nest in _apart(exprs, _shared):
-        found.update(zip(nest, first.setdefault(described(nest), nest), strict=True))
+        found.update(zip(nest, first.setdefault(structural_key(nest), nest), strict=True))
     return found
 
 
@@ -80,7 +80,9 @@ def _apart(exprs: Sequence[TensorExpr], shared: Callable[[Tensor], int]) -> list
     return list(found.values())
 
 
-def described(exprs: Iterable[TensorExpr], nests: Nests | None = None, promotion: Promotion | None = None) -> Hashable:
+def structural_key(
+    exprs: Iterable[TensorExpr], nests: LoopNests | None = None, promotion: Promotion | None = None
+) -> Hashable:
     """Everything that the index graph of ``exprs`` is made of, as a value: equal ones have equal graphs, but for names.
 
     Without ``nests`` and ``promotion`` it is everything that these are made of too, unless by what is read elsewhere.
@@ -105,7 +107,7 @@ def described(exprs: Iterable[TensorExpr], nests: Nests | None = None, promotion
 class _Description:
     """The parts so far; axes and tensors are numbered when they are first met."""
 
-    def __init__(self, nests: Nests | None, promotion: Promotion | None) -> None:
+    def __init__(self, nests: LoopNests | None, promotion: Promotion | None) -> None:
         self.parts: list[Hashable] = []
         self._nests = nests
         self._promotion = promotion
@@ -121,7 +123,7 @@ class _Description:
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             self.parts.append(tuple([self.read(r) for r in row]))
             if self._nests is not None and t not in self._widened:
-                self.parts += [(k, self.axis(a), self.axis(b)) for a, b in self._nests.links(t, e, k)]
+                self.parts += [(k, self.axis(a), self.axis(b)) for a, b in self._nests.promoted_pairs(t, e, k)]
         if self._promotion is None:
             return
         for d in e.output.loop:
@@ -180,7 +182,7 @@ class _Description:
                 return self.axis(r.domain)
             case Fixed(index, why, resolves):
                 return (index, why, None if resolves is None else self.axis(resolves))
-            case Loaded(operand):
+            case LoadedCoordinate(operand):
                 return ("loaded", operand)
 
     def pairs(self, of: Mapping[IterDomain, IterDomain]) -> Hashable:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Protocol
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
-from idgraph.graphs.net import Net, Step, keeps
+from idgraph.graphs.net import Edge, GroupDigraph, is_identity_edge
 from idgraph.ir import DomainExpr, Fixed, Mapped, Tensor, tensor_of
 
 _STEPS = 64  # expressions looked at for one axis
@@ -25,18 +25,20 @@ Selection = tuple[int, Expr]  # a group, and the one coordinate of it that is re
 Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
 
 
-class OnTheWay(Protocol):
+class PathContext(Protocol):
     """The place that a way has come to."""
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Edge]:
         """The steps, in order."""
         ...
 
 
-class Beside:
+class SideInputCoordinates:
     """The neighbours of one place of a way, on which the coordinates of the groups ``known`` are told."""
 
-    def __init__(self, net: Net, known: Mapping[int, Expr], place: OnTheWay, free: Callable[[int], Expr]) -> None:
+    def __init__(
+        self, net: GroupDigraph, known: Mapping[int, Expr], place: PathContext, free: Callable[[int], Expr]
+    ) -> None:
         self._net = net
         self._known = known
         self._place = place
@@ -53,7 +55,7 @@ class Beside:
 
         An axis that is not on the way has a variable of its own.
         """
-        if group not in self._known and not may_follow(self._net, group, self._known):
+        if group not in self._known and not is_determined(self._net, group, self._known):
             return [(self._free(group), TRUE)]
         self._left = _STEPS
         return self._of(group, frozenset())
@@ -70,8 +72,8 @@ class Beside:
         told: list[Side] = []
         fixed: list[Side] = []
         is_open = False
-        for n in self._net.makers(g) if g not in trail else ():
-            if keeps(self._net, n) or not any(map(self._is_on_the_way, self._net.alike(n))):
+        for n in self._net.definitions(g) if g not in trail else ():
+            if is_identity_edge(self._net, n) or not any(map(self._is_on_the_way, self._net.alike(n))):
                 continue
             chosen = self._selected(n, trail | {g})
             for value, condition in self._made(g, n, trail | {g}):
@@ -160,7 +162,7 @@ class Beside:
 class _Owners:
     """The tensors whose axes a step of a way makes; so those that have an axis in the group of each of several."""
 
-    def __init__(self, net: Net, node: int | None) -> None:
+    def __init__(self, net: GroupDigraph, node: int | None) -> None:
         self._net = net
         found = () if node is None else (tensor_of(e.outputs[0]) for e in net.alike(node))
         self._made = [t for t in dict.fromkeys(found) if t is not None]
@@ -173,14 +175,14 @@ class _Owners:
         return len(self._groups) > 1 and self._groups <= {self._net.group(d) for d in t.axes}
 
 
-def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
+def is_determined(net: GroupDigraph, group: int, known: Mapping[int, Expr]) -> bool:
     """Whether a known axis, or one of a single element, is among the axes that a group is made of."""
     seen, pending, left = {group}, deque([group]), _NEAR
-    told, effects, makers = known.keys(), net.effects, net.makers
+    told, effects, makers = known.keys(), net.effects, net.definitions
     while pending and left > 0:
         for n in makers(pending.popleft()):
             e, ins = net.expr(n), net.ins(n)
-            if effects.may_keep(e) and keeps(net, n):
+            if effects.may_be_identity(e) and is_identity_edge(net, n):
                 continue
             left -= 1
             if not told.isdisjoint(ins) or effects.reads_one(e):

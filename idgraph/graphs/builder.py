@@ -13,9 +13,9 @@ from copy import copy
 from typing import Generic, Literal, TypeVar
 
 from idgraph.errors import IndexingError
-from idgraph.graphs.disjoint import DisjointSets
-from idgraph.graphs.domain_nodes import NOBODY, SIDES, Nodes
-from idgraph.graphs.forms import Form, Forms
+from idgraph.graphs.disjoint import UnionFind
+from idgraph.graphs.domain_nodes import NO_OPERAND, SIDES, ENodes
+from idgraph.graphs.forms import ExprSignature, SignatureTable
 from idgraph.graphs.numbering import Keys, key_text
 from idgraph.graphs.reasons import Reasons, Told, equal
 from idgraph.graphs.valgraph import ValGraph
@@ -26,8 +26,8 @@ _TABLES = 4  # kinds of signatures, kept in one dictionary
 _BITS = 30  # of an element in a signature
 
 
-class GraphBuilder(Generic[K]):
-    """Grows a graph over numbered keys; asking it, or `settle`, closes it under congruence; `build` freezes it.
+class CongruenceClosure(Generic[K]):
+    """Grows a graph over numbered keys; asking it, or `rebuild`, closes it under congruence; `build` freezes it.
 
     >>> import idgraph as ig
     >>> from idgraph.graphs.numbering import KeyList
@@ -44,12 +44,12 @@ class GraphBuilder(Generic[K]):
     [True, True]
     """
 
-    def __init__(self, name: str, keys: Keys[K], forms: Forms) -> None:
+    def __init__(self, name: str, keys: Keys[K], forms: SignatureTable) -> None:
         self.name = name
         self.keys = keys
         self.forms = forms
-        self.sets = DisjointSets(len(keys))
-        self.nodes = Nodes()
+        self.sets = UnionFind(len(keys))
+        self.nodes = ENodes()
         self.reasons = Reasons()
         self.hidden: list[K] = []  # numbered behind the keys; they show in no group
         self.unions = 0
@@ -64,9 +64,9 @@ class GraphBuilder(Generic[K]):
         self._left_out: frozenset[int] = frozenset()
         self._quiet: frozenset[int] = frozenset()
 
-    def fork(self, name: str) -> GraphBuilder[K]:
+    def fork(self, name: str) -> CongruenceClosure[K]:
         """A copy to go on with: coarser graphs start from the exact one."""
-        self.settle()
+        self.rebuild()
         made = copy(self)
         made.name, made.sets, made.nodes = name, self.sets.copy(), self.nodes.copy()
         made.hidden = self.hidden.copy()
@@ -74,10 +74,10 @@ class GraphBuilder(Generic[K]):
         made._known, made._known_loose, made._pending = self._known.copy(), self._known_loose.copy(), []
         return made
 
-    def regrown(self, name: str) -> GraphBuilder[K]:
+    def without_unions(self, name: str) -> CongruenceClosure[K]:
         """The keys and expressions alone, to unite and settle anew."""
         made = copy(self)
-        made.name, made.sets, made.nodes, made.unions = name, DisjointSets(len(self.sets)), self.nodes.parted(), 0
+        made.name, made.sets, made.nodes, made.unions = name, UnionFind(len(self.sets)), self.nodes.without_unions(), 0
         made._last, made._ring, made._signed = {}, array("q"), 0
         made._known, made._known_loose, made._pending = {}, {}, []
         return made
@@ -96,7 +96,7 @@ class GraphBuilder(Generic[K]):
         ins, outs = (tuple(self.key_number(key(d)) for d in axes) for axes in (e.inputs, e.outputs))
         return self.add_node(self.forms.of(e), ins, outs)
 
-    def add_node(self, form: Form, ins: tuple[int, ...], outs: tuple[int, ...]) -> int:
+    def add_node(self, form: ExprSignature, ins: tuple[int, ...], outs: tuple[int, ...]) -> int:
         """Enter a domain expression between keys by number; returns its own number."""
         return self.nodes.add(form, ins, outs)
 
@@ -127,16 +127,16 @@ class GraphBuilder(Generic[K]):
 
         Expressions ``left_out``, by number, take no part.
         """
-        self.settle()
+        self.rebuild()
         self._parts, self._left_out = True, left_out
         for n in range(self._signed):
             if self.nodes.form[n].parts >= 0 and n not in left_out:
                 self._sign_parts(n)
-        self.settle()
+        self.rebuild()
 
     def quieten(self, nodes: frozenset[int]) -> None:
         """From now on these expressions, by number, make nothing else the same by being equal to others."""
-        self.settle()
+        self.rebuild()
         self._quiet = nodes
 
     def join_loose(self) -> None:
@@ -145,11 +145,11 @@ class GraphBuilder(Generic[K]):
         So a broadcast that is scheduled like the axis it resolves to stays with it. A merge maps backward where one of
         its inputs is the same as the other merge's, or has an equal extent.
         """
-        self.settle()
+        self.rebuild()
         self._loose = True
         for n in range(self._signed):
-            self._sign_loose(n)
-        self.settle()
+            self._hashcons_ignoring_extents(n)
+        self.rebuild()
 
     # asking -------------------------------------------------------------------------------------------------------
 
@@ -159,17 +159,17 @@ class GraphBuilder(Generic[K]):
 
     def number(self, key: K) -> int:
         """The present representative of a key's group."""
-        self.settle()
+        self.rebuild()
         return self.sets.find(self.key_number(key))
 
     def build(self) -> ValGraph[K]:
         """The finished, immutable graph."""
-        self.settle()
+        self.rebuild()
         return ValGraph(self.name, self.sets, self.keys, self.nodes, self.reasons, self.hidden)
 
     # congruence ---------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def rebuild(self) -> None:
         """Close the graph under congruence."""
         if not self._pending and self._signed == len(self.nodes):
             return
@@ -178,7 +178,7 @@ class GraphBuilder(Generic[K]):
         ring.extend(range(SIDES * first, SIDES * self._signed))
         for at in range(SIDES * first, SIDES * self._signed):
             x = sides[at]
-            if x == NOBODY:
+            if x == NO_OPERAND:
                 continue
             root = parent[x]
             if parent[root] != root:
@@ -188,7 +188,7 @@ class GraphBuilder(Generic[K]):
                 ring[at], ring[end] = ring[end], at
             last[root] = at
         for n in range(first, self._signed):
-            self._sign(n)
+            self._hashcons(n)
         pending = self._pending
         while pending:
             self._unite(*pending.pop())
@@ -216,9 +216,9 @@ class GraphBuilder(Generic[K]):
             ring[moved], ring[end] = ring[end], ring[moved]
         self._last[keep] = moved
         for n in nodes:
-            self._sign(n)
+            self._hashcons(n)
 
-    def _sign(self, n: int) -> None:
+    def _hashcons(self, n: int) -> None:
         """Look an expression up by its inputs and by its outputs; equal ones are merged."""
         if n in self._quiet:
             return
@@ -226,18 +226,18 @@ class GraphBuilder(Generic[K]):
         form = nodes.form[n]
         made = self._signature(_TABLES * form.forward, SIDES * n)
         other = known.setdefault(made, n)
-        if other != n and self._heard(made, other, n) and nodes.unite(other, n):
+        if other != n and self._evict_inactive(made, other, n) and nodes.merge(other, n):
             self._equate("congruence", other, n)
         made = self._signature(_TABLES * form.backward + 1, SIDES * n + 2)
         other = known.setdefault(made, n)
-        if other != n and self._heard(made, other, n) and nodes.unite(other, n):
+        if other != n and self._evict_inactive(made, other, n) and nodes.merge(other, n):
             self._equate("backward", other, n)
         if self._parts and form.parts >= 0 and n not in self._left_out:
             self._sign_parts(n)
         if self._loose:
-            self._sign_loose(n)
+            self._hashcons_ignoring_extents(n)
 
-    def _heard(self, signature: int, known: int, n: int) -> bool:
+    def _evict_inactive(self, signature: int, known: int, n: int) -> bool:
         """Whether the expression known by that signature is not quiet; else ``n`` takes its place."""
         if known not in self._quiet:
             return True
@@ -251,14 +251,14 @@ class GraphBuilder(Generic[K]):
         if parent[a] != a:
             a = self.sets.find(a)
         b = sides[at + 1]
-        if b == NOBODY:
+        if b == NO_OPERAND:
             return _packed(tag, a)
         b = parent[b]
         if parent[b] != b:
             b = self.sets.find(b)
         return _packed(tag, a, b)
 
-    def _sign_loose(self, n: int) -> None:
+    def _hashcons_ignoring_extents(self, n: int) -> None:
         nodes, find = self.nodes, self.sets.find
         form, outs = nodes.form[n], tuple(map(find, nodes.outs[n]))
         self._meet_loose((form.loose, 0, *map(find, nodes.ins[n])), n, "congruence")

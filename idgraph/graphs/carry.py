@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import product
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
-from idgraph.graphs.beside import Beside
-from idgraph.graphs.net import Net, Step
+from idgraph.graphs.beside import SideInputCoordinates
+from idgraph.graphs.net import Edge, GroupDigraph
 from idgraph.ir import DomainExpr, Resize, Stride
 from idgraph.ir.domains import is_one
 
@@ -22,7 +22,7 @@ _CHOICES = 16  # combinations of ways by which the sides of one step come about
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TranslatedInterval:
     """``c + add`` for ``low <= c < high``, all of them numbers."""
 
     low: int
@@ -31,7 +31,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Formula:
+class GuardedCoordinate:
     """``value`` where ``inside`` holds; ``known`` are the coordinates of the groups on the way and beside it."""
 
     value: Expr
@@ -44,39 +44,39 @@ class Formula:
         return self.value, self.inside
 
 
-Carried = Span | Formula
+Carried = TranslatedInterval | GuardedCoordinate
 Move = tuple[int, int, int]  # an amount that is added, and the extents before and after
 
 
-def along(at: Span, move: Move) -> Span | None:
+def translate(at: TranslatedInterval, move: Move) -> TranslatedInterval | None:
     """A coordinate one step on, where some element goes on."""
     by, one, two = move
     low, high = max(at.low, -at.add, -at.add - by), min(at.high, one - at.add, two - at.add - by)
-    return Span(low, high, at.add + by) if low < high else None
+    return TranslatedInterval(low, high, at.add + by) if low < high else None
 
 
-def back(at: Span, move: Move) -> Span | None:
+def untranslate(at: TranslatedInterval, move: Move) -> TranslatedInterval | None:
     """A coordinate one step before, where some element comes from there."""
     by, one, two = move
-    return along(at, (-by, two, one))
+    return translate(at, (-by, two, one))
 
 
-class Place:
+class PathState:
     """A group that a way has come to; ``before`` is where it was one step earlier."""
 
     __slots__ = ("before", "carried", "group", "mask", "step")
 
-    def __init__(self, group: int, carried: Carried, step: Step | None, before: Place | None, mask: int) -> None:
+    def __init__(self, group: int, carried: Carried, step: Edge | None, before: PathState | None, mask: int) -> None:
         self.group = group
         self.carried = carried
         self.step = step
         self.before = before
         self.mask = mask  # a bit for every group on the way
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Edge]:
         """The steps, in order."""
-        found: list[Step] = []
-        at: Place | None = self
+        found: list[Edge] = []
+        at: PathState | None = self
         while at is not None and at.step is not None:
             found.append(at.step)
             at = at.before
@@ -99,7 +99,7 @@ def translation(e: DomainExpr) -> Expr | None:
             return None
 
 
-def moved(net: Net, node: int) -> Move | None:
+def constant_translation(net: GroupDigraph, node: int) -> Move | None:
     """The amount that an expression adds, and its extents before and after, where all are numbers."""
     e = net.expr(node)
     parts = (translation(e), e.inputs[0].extent, e.outputs[0].extent)
@@ -107,14 +107,14 @@ def moved(net: Net, node: int) -> Move | None:
     return None if by is None or one is None or two is None else (by, one, two)
 
 
-class Carrier:
+class CoordinatePropagator:
     """Carries a coordinate from a group of one net, whose extent is that of the axis that the first step reads.
 
     Coordinates of which nothing is known have the names of their axes where ``named``, else I0, I1, ... as they are
     met: that is enough for a verdict, and alike for all places of a net that look alike.
     """
 
-    def __init__(self, net: Net, extent: Expr, *, named: bool) -> None:
+    def __init__(self, net: GroupDigraph, extent: Expr, *, named: bool) -> None:
         self._net = net
         self.c = variable(extent)
         self._extent = extent
@@ -123,12 +123,12 @@ class Carrier:
         self._named = named
         self._free: dict[int, Expr] = {}
 
-    def begin(self, group: int) -> Place:
+    def begin(self, group: int) -> PathState:
         """The empty way at a group."""
         self._start = group
         if self._extent.is_const:
-            return Place(group, Span(0, int(self._extent), 0), None, None, 0)
-        return Place(group, Formula(self.c, TRUE, {**self._frame, group: self.c}), None, None, 0)
+            return PathState(group, TranslatedInterval(0, int(self._extent), 0), None, None, 0)
+        return PathState(group, GuardedCoordinate(self.c, TRUE, {**self._frame, group: self.c}), None, None, 0)
 
     @cached_property
     def _frame(self) -> dict[int, Expr]:
@@ -150,40 +150,40 @@ class Carrier:
             self._free[group] = found
         return found
 
-    def on(self, place: Place, step: Step) -> Iterator[Carried]:
+    def propagate(self, place: PathState, step: Edge) -> Iterator[Carried]:
         """The coordinate one step on, by each way in which sides come about; nothing where no element goes on."""
         at = place.carried
-        move = self.move(step.node) if isinstance(at, Span) else None
-        if move is None or not isinstance(at, Span):
+        move = self.move(step.node) if isinstance(at, TranslatedInterval) else None
+        if move is None or not isinstance(at, TranslatedInterval):
             yield from self._formulas(place, step)
-        elif (gone := along(at, move)) is not None:
+        elif (gone := translate(at, move)) is not None:
             yield gone
 
     def move(self, node: int) -> Move | None:
         """The amount that an expression adds, and its extents before and after, where all are numbers."""
         if node not in self._moves:
-            self._moves[node] = moved(self._net, node)
+            self._moves[node] = constant_translation(self._net, node)
         return self._moves[node]
 
-    def formula(self, place: Place) -> Formula:
+    def formula(self, place: PathState) -> GuardedCoordinate:
         """The coordinate at a place as an expression."""
         at = place.carried
-        if isinstance(at, Formula):
+        if isinstance(at, GuardedCoordinate):
             return at
         known = dict(self._frame)
-        behind: Place | None = place
+        behind: PathState | None = place
         while behind is not None:
-            if isinstance(behind.carried, Span):
+            if isinstance(behind.carried, TranslatedInterval):
                 known[behind.group] = self.c + behind.carried.add
             behind = behind.before
         inside = simplify(and_(self.c >= at.low, self.c < at.high))
-        return Formula(self.c + at.add, inside, known)
+        return GuardedCoordinate(self.c + at.add, inside, known)
 
-    def _formulas(self, place: Place, step: Step) -> Iterator[Formula]:
+    def _formulas(self, place: PathState, step: Edge) -> Iterator[GuardedCoordinate]:
         at, e = self.formula(place), self._net.expr(step.node)
         ins, outs = self._net.ins(step.node), self._net.outs(step.node)
         through = ins.index(step.source)
-        beside, effects = Beside(self._net, at.known, place, self._unknown), self._net.effects
+        beside, effects = SideInputCoordinates(self._net, at.known, place, self._unknown), self._net.effects
         chosen = beside.at_selected(step.node)
         sides = [[(at.value, TRUE)] if k == through else beside.of(g) for k, g in enumerate(ins)]
         for k, choices in enumerate(product(*sides)):
@@ -201,4 +201,4 @@ class Carrier:
                 known.setdefault(g, v)
             known.update(zip(outs, made, strict=True))
             known[step.to] = value
-            yield Formula(effects.under(value, held), held, known)
+            yield GuardedCoordinate(effects.under(value, held), held, known)

@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.builder import CongruenceClosure
 from idgraph.graphs.coordinates import transparent
 from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder, Unmappable
-from idgraph.graphs.forms import Forms, Plans, own_exprs
+from idgraph.graphs.forms import SignatureTable, TensorTemplates, own_exprs
 from idgraph.graphs.index_graph import SharedLoop
-from idgraph.graphs.loops import Nests
+from idgraph.graphs.loops import LoopNests
 from idgraph.graphs.nested import join_nested
 from idgraph.graphs.numbering import KeyList
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor
 
-Builder = GraphBuilder[IterDomain]
+Builder = CongruenceClosure[IterDomain]
 Transparent = tuple[int, int, DomainExpr]  # two axes that an expression beside a single element makes one
 
 
-def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plans | None = None) -> DomainGraph:
+def build_almost_exact(
+    fusion: Fusion, exact: Builder | None = None, plans: TensorTemplates | None = None
+) -> DomainGraph:
     """Exact, and: size-one merges and splits change nothing; merges and divisible splits of one axis are one relation.
 
     Their nesting does not matter: ``(a b) c`` is ``a (b c)``. Two axes of one tensor's root, logical or loop list are
@@ -30,7 +32,7 @@ def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plan
     beside single elements are no longer compared there. Where that is not enough, the mappings in the group (or those
     around it that imply it) are dropped, all of them, so their order does not matter.
     """
-    plans = plans or Plans()
+    plans = plans or TensorTemplates()
     exact = exact or ExactBuilder(fusion, plans)
     pairs: list[Transparent] = [
         (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t)
@@ -130,7 +132,7 @@ def _forward(builder: Builder, fusion: Fusion) -> None:
         if isinstance(x, Merge) and x.outer.is_broadcast != x.inner.is_broadcast:
             kept = x.inner if x.outer.is_broadcast else x.outer
             builder.map(kept, x.out, ("forward", None, None, 0, (x,)))
-    plans = Plans()
+    plans = TensorTemplates()
     for t in fusion.tensors:
         plan = plans.of(t)
         for x, a, b, _ in plan.transparent:
@@ -184,11 +186,11 @@ def build_permissive_resize(
     return _build("permissive resize", fusion, exact, _broadcast, _forward, partial(_share, shared), _resized)
 
 
-def build_loop(fusion: Fusion, nests: Nests) -> DomainGraph:
+def build_loop(fusion: Fusion, nests: LoopNests) -> DomainGraph:
     """Loop axes that share one real loop: those left of an inlined tensor's position with its consumers'."""
     keys: KeyList[IterDomain] = KeyList()
     keys.enter(list(dict.fromkeys(d for t in fusion.tensors for d in t.loop)))
-    builder: Builder = GraphBuilder("loop", keys, Forms())
+    builder: Builder = CongruenceClosure("loop", keys, SignatureTable())
     for t in fusion.tensors:
         for e in t.uses:
             for j in range(nests.shared(t)):

@@ -67,7 +67,7 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             assert_never(e)
 
 
-def relates(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
+def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
     """True where, at the coordinates ``at``, each side of ``e`` provably follows from the other."""
     ins, outs = tuple(at[d] for d in e.inputs), tuple(at[d] for d in e.outputs)
     pairs = (*zip(forward(e, ins), outs, strict=True), *zip(backward(e, outs), ins, strict=True))
@@ -77,7 +77,7 @@ def relates(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
 def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain | None], ...]:
     """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: alone).
 
-    They are one only while ``beside`` stays at 0, see `padded`.
+    They are one only while ``beside`` stays at 0, see `resized_axes`.
     """
     match e:
         case Merge():
@@ -99,7 +99,7 @@ def is_product(a: Expr, b: Expr, c: Expr) -> bool:
     return same_extent(a * b, c)
 
 
-def padded(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
+def resized_axes(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
     """Axes that loops made by ``exprs`` (in order) may run past: split with a remainder, grown, or made of such."""
     found: set[IterDomain] = set()
     for e in reversed(exprs):

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from idgraph.arith import Expr, as_expr
-from idgraph.graphs.beside import may_follow
-from idgraph.graphs.net import Net, keeps
+from idgraph.graphs.beside import is_determined
+from idgraph.graphs.net import GroupDigraph, is_identity_edge
 from idgraph.ir import DomainExpr, IterDomain, Stride
 
 _PLACES = 24  # expressions that one point goes through
-_POINTS = 2
+_SEARCH_POINTS = 2
 _UNKNOWN = -1  # an extent that is no number
 
 Known = dict[int, Expr]
 
 
-class _At(NamedTuple):
+class _PathPoint(NamedTuple):
     """A group that a way came to, with the coordinates of the groups on the way and beside its start."""
 
     group: int
@@ -29,10 +29,10 @@ class _At(NamedTuple):
     passed: tuple[int, ...]
 
 
-class Points:
+class PointPropagation:
     """Carries points round a net whose groups may grow."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: GroupDigraph) -> None:
         self._net = net
         self._limits: dict[DomainExpr, tuple[int, ...]] = {}
 
@@ -44,7 +44,7 @@ class Points:
         """
         sizes = {g: _number(self._net.axis(g)) for g in among}
         starts = sorted((g for g, n in sizes.items() if n > 0), key=lambda g: (-sizes[g], g))  # merged axes first
-        return any(_Search(self, g, among, k).is_other(sizes[g]) for k in range(_POINTS) for g in starts)
+        return any(_PointSearch(self, g, among, k).is_other(sizes[g]) for k in range(_SEARCH_POINTS) for g in starts)
 
     def made(self, n: int, values: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
         """The coordinates that an expression makes; None where it has no element there."""
@@ -62,10 +62,10 @@ class Points:
         return made
 
 
-class _Search:
+class _PointSearch:
     """The ways of one point, whose number is ``seed``."""
 
-    def __init__(self, points: Points, start: int, among: Set[int], seed: int) -> None:
+    def __init__(self, points: PointPropagation, start: int, among: Set[int], seed: int) -> None:
         self._points, self._net = points, points._net  # pyright: ignore[reportPrivateUsage]
         self._start, self._among, self._seed = start, among, seed
         self._free: dict[int, Expr | None] = {}
@@ -74,13 +74,13 @@ class _Search:
     def is_other(self, extent: int) -> bool:
         """Whether the point comes back to its group as another one."""
         net, among = self._net, self._among
-        c = as_expr(extent * (2 * self._seed + 1) // (2 * _POINTS))
-        pending, left = [_At(self._start, {self._start: c}, ())], _PLACES
+        c = as_expr(extent * (2 * self._seed + 1) // (2 * _SEARCH_POINTS))
+        pending, left = [_PathPoint(self._start, {self._start: c}, ())], _PLACES
         while pending and left > 0:
             at = pending.pop()
-            for n in net.readers(at.group):
+            for n in net.uses(at.group):
                 outs = net.outs(n)
-                if among.isdisjoint(outs) or keeps(net, n):
+                if among.isdisjoint(outs) or is_identity_edge(net, n):
                     continue
                 left -= 1
                 values = self._sides(net.ins(n), at.known)
@@ -94,7 +94,7 @@ class _Search:
                         known = (
                             dict(zip(net.ins(n), values, strict=True)) | at.known | dict(zip(outs, made, strict=True))
                         )
-                        pending.append(_At(to, known, (*at.passed, to)))
+                        pending.append(_PathPoint(to, known, (*at.passed, to)))
         return False
 
     def _sides(self, groups: Iterable[int], known: Known) -> tuple[Expr, ...] | None:
@@ -107,7 +107,7 @@ class _Search:
                     beside = {x: self._any(x) for x in self._net.frame(self._start)}
                     self._frame = {x: v for x, v in beside.items() if v is not None}
                 value = self._frame.get(g)
-            if value is None and not may_follow(self._net, g, (self._frame or {}) | known):
+            if value is None and not is_determined(self._net, g, (self._frame or {}) | known):
                 value = self._any(g)
             if value is None:
                 return None

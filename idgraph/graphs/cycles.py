@@ -14,11 +14,11 @@ from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, arguments, user_line
 from idgraph.graphs.effects import CycleKind
-from idgraph.graphs.net import GraphNet, Step
+from idgraph.graphs.net import Edge, ValGraphDigraph
 from idgraph.graphs.numbering import axis_of, key_text
-from idgraph.graphs.rings import Ring
-from idgraph.graphs.rounds import Round, around, kind_of
-from idgraph.graphs.simple_cycles import Way, cyclic, empty_ways, find_ways, placed
+from idgraph.graphs.rings import TranslationCycle
+from idgraph.graphs.rounds import CycleMap, classify_cycle, compose_cycle
+from idgraph.graphs.simple_cycles import CyclePath, cyclic, find_cycles, infeasible_cycles, placed
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import IterDomain, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import DomainExpr
@@ -48,7 +48,7 @@ class Cycle(Printed, Generic[K]):
     False
     """
 
-    def __init__(self, finder: _Finder[K], way: Way | Ring) -> None:
+    def __init__(self, finder: _Finder[K], way: CyclePath | TranslationCycle) -> None:
         self._finder = finder
         self._way = way
 
@@ -58,16 +58,16 @@ class Cycle(Printed, Generic[K]):
         return self._finder.graph.name
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[Edge]:
         return self._way.steps()
 
     @cached_property
-    def _round(self) -> Round:
-        return around(self._finder.net, self._steps)
+    def _round(self) -> CycleMap:
+        return compose_cycle(self._finder.net, self._steps)
 
     @cached_property
     def _kind(self) -> CycleKind:
-        return kind_of(self._finder.net, self._steps)
+        return classify_cycle(self._finder.net, self._steps)
 
     @property
     def kind(self) -> CycleKind:
@@ -161,7 +161,7 @@ class Cycle(Printed, Generic[K]):
 
     def mark(self, groups: set[int], seen: set[object]) -> None:
         """Add the numbers of its groups; ``seen`` are the beginnings of ways whose groups are among them already."""
-        ends = (self._way.out, self._way.home) if isinstance(self._way, Ring) else (self._way.end,)
+        ends = (self._way.out, self._way.home) if isinstance(self._way, TranslationCycle) else (self._way.end,)
         for end in ends:
             at = end
             while at is not None and at not in seen:
@@ -253,7 +253,7 @@ class Cycles(Generic[K]):
         """Every cause of a cycle once, of those that some coordinate goes."""
         if not self.any:
             return ()
-        made = (Cycle(self._finder, way) for way in find_ways(self._finder.net))
+        made = (Cycle(self._finder, way) for way in find_cycles(self._finder.net))
         return tuple(c for c in made if c.kind != "empty")
 
     @cached_property
@@ -270,7 +270,7 @@ class Cycles(Generic[K]):
         """Ways around that no coordinate goes: one through each expression of such a way, the shortest."""
         if not self.any:
             return ()
-        made = (Cycle(self._finder, way) for way in empty_ways(self._finder.net))
+        made = (Cycle(self._finder, way) for way in infeasible_cycles(self._finder.net))
         return tuple(c for c in made if c.is_empty)
 
 
@@ -282,9 +282,9 @@ class _Finder(Generic[K]):
         self._order: dict[TensorExpr, int] = {}
 
     @cached_property
-    def net(self) -> GraphNet:
+    def net(self) -> ValGraphDigraph:
         """The graph by number."""
-        return GraphNet(self.graph)
+        return ValGraphDigraph(self.graph)
 
     def told(self, node: int) -> DomainExpr:
         """The expression of `told_node`: the report names its line."""
@@ -299,7 +299,7 @@ class _Finder(Generic[K]):
                 return n
         return node
 
-    def closing(self, way: Sequence[Step]) -> TensorExpr | None:
+    def closing(self, way: Sequence[Edge]) -> TensorExpr | None:
         """The operation whose mapping joined the two ends: the latest one on chains between expressions told."""
         latest: TensorExpr | None = None
         nodes, find, order = self.graph.nodes, self.graph.find, self._order

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from idgraph.arith import TRUE
-from idgraph.graphs.carry import Span
-from idgraph.graphs.net import Net
-from idgraph.graphs.simple_cycles import Reached, follow
+from idgraph.graphs.carry import TranslatedInterval
+from idgraph.graphs.net import GroupDigraph
+from idgraph.graphs.simple_cycles import VisitedStates, follow
 
 _PLACES = 2_000  # places of the search
 _PARTS = 8  # parts told
 
 
-def difference(net: Net, a: int, b: int) -> str:
+def difference(net: GroupDigraph, a: int, b: int) -> str:
     """``index differs by -32 on [32, 64), +32 on [0, 32)``: from the first group to the second."""
     for forwards in (True, False):
         told = _parts(net, *((a, b) if forwards else (b, a)), forwards=forwards)
@@ -21,14 +21,14 @@ def difference(net: Net, a: int, b: int) -> str:
     return "no way in the aligned graph leads from the one to the other"
 
 
-def _parts(net: Net, start: int, goal: int, *, forwards: bool) -> list[str]:
+def _parts(net: GroupDigraph, start: int, goal: int, *, forwards: bool) -> list[str]:
     among = _between(net, start, goal)
     shifts: dict[int, list[tuple[int, int]]] = {}
     others: list[str] = []
-    ways = follow(net, start, goal, among.__contains__, reached=Reached(_PLACES), named=True) if among else ()
+    ways = follow(net, start, goal, among.__contains__, reached=VisitedStates(_PLACES), named=True) if among else ()
     for carrier, end in ways:
         at = end.carried
-        if isinstance(at, Span):
+        if isinstance(at, TranslatedInterval):
             # The same difference seen from the other end.
             by, low = (at.add, at.low) if forwards else (-at.add, at.low + at.add)
             shifts.setdefault(by, []).append((low, low + at.high - at.low))
@@ -49,14 +49,14 @@ def _union(runs: list[tuple[int, int]]) -> str:
     return " and ".join(f"[{low}, {high})" for low, high in merged)
 
 
-def _between(net: Net, start: int, goal: int) -> set[int]:
+def _between(net: GroupDigraph, start: int, goal: int) -> set[int]:
     """Groups on ways from one group to another."""
     after, before = {start}, {goal}
     for found, forwards in ((after, True), (before, False)):
         pending = list(found)
         while pending:
             at = pending.pop()
-            for n in net.readers(at) if forwards else net.makers(at):
+            for n in net.uses(at) if forwards else net.definitions(at):
                 for g in net.outs(n) if forwards else net.ins(n):
                     if g not in found:
                         found.add(g)

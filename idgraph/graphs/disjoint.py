@@ -8,7 +8,7 @@ from itertools import pairwise
 _NONE = -1
 
 
-class DisjointSets:
+class UnionFind:
     """Union by size with path halving; beside it a forest whose edges carry reasons, by number, for explanations.
 
     Integers in arrays and no object for an element or a union, so that nothing here costs a garbage collector's time.
@@ -41,9 +41,9 @@ class DisjointSets:
         self._why.append(_NONE)
         return first
 
-    def copy(self) -> DisjointSets:
+    def copy(self) -> UnionFind:
         """An independent copy."""
-        made = DisjointSets()
+        made = UnionFind()
         made.parent, made._size = self.parent.copy(), self._size[:]
         made._proof, made._why = self._proof[:], self._why[:]
         return made
@@ -90,10 +90,10 @@ class DisjointSets:
             a, b, ra, rb = b, a, rb, ra
         parent[rb] = ra
         size[ra] += size[rb]
-        self._hang(b, a, why)
+        self.reroot_proof_tree(b, a, why)
         return True
 
-    def _hang(self, b: int, a: int, why: int) -> None:
+    def reroot_proof_tree(self, b: int, a: int, why: int) -> None:
         """Re-root b's proof tree at b (the smaller side, so n log n in all), then hang it under a."""
         proof, reasons = self._proof, self._why
         node, above, edge = b, a, why
@@ -104,7 +104,7 @@ class DisjointSets:
                 return
             node, above, edge = up, node, before
 
-    def above(self, x: int) -> tuple[int, int] | None:
+    def proof_parent(self, x: int) -> tuple[int, int] | None:
         """The element that ``x`` hangs under in the proof forest, and the reason of that edge; None at a root."""
         up, why = self._proof[x], self._why[x]
         return None if up == x or why == _NONE else (up, why)

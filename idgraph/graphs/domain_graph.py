@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from idgraph.errors import IndexingError, short_repr, shortened, user_line
-from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.forms import Plans
+from idgraph.graphs.builder import CongruenceClosure
+from idgraph.graphs.forms import TensorTemplates
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.numbering import KeyList, key_text
 from idgraph.graphs.reasons import Explanation
@@ -138,14 +138,14 @@ def _axis(d: IterDomain) -> IterDomain:
     return d
 
 
-class ExactBuilder(GraphBuilder[IterDomain]):
+class ExactBuilder(CongruenceClosure[IterDomain]):
     """The exact graph, still growing, with what its operations say of axes: coarser graphs fork it.
 
     ``entered`` has the number of each tensor's first axis; `stated` the unions of each operand.
     """
 
-    def __init__(self, fusion: Fusion, plans: Plans | None = None) -> None:
-        plans = plans or Plans()
+    def __init__(self, fusion: Fusion, plans: TensorTemplates | None = None) -> None:
+        plans = plans or TensorTemplates()
         plan_of, keys = plans.of, KeyList[IterDomain]()
         self.entered = {t: keys.enter(plan_of(t).domains) for t in fusion.tensors}
         super().__init__("exact", keys, plans.forms)
@@ -174,7 +174,7 @@ class ExactBuilder(GraphBuilder[IterDomain]):
                         whys.append(why)
                         self.unions += union(a, b, why)
                 self._ends.append(len(left))
-        self.settle()
+        self.rebuild()
 
     def stated(self, operand: int) -> Iterator[tuple[int, int]]:
         """The pairs of elements that the reads of an operand unite; operands are counted through the fusion."""
@@ -187,14 +187,14 @@ class ExactBuilder(GraphBuilder[IterDomain]):
         groups = {*map(self.sets.find, range(first, first + count))}
         return e not in self._loose and len(groups) == count
 
-    def without(self, left_out: Collection[tuple[int, int]], name: str) -> GraphBuilder[IterDomain]:
+    def without(self, left_out: Collection[tuple[int, int]], name: str) -> CongruenceClosure[IterDomain]:
         """The graph grown again without the unions of these pairs of elements."""
-        made = self.regrown(name)
+        made = self.without_unions(name)
         union = made.sets.union
         for a, b, why in zip(self._left, self._right, self._why, strict=True):
             if (a, b) not in left_out:
                 made.unions += union(a, b, why)
-        made.settle()
+        made.rebuild()
         return made
 
 

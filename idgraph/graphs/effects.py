@@ -19,7 +19,7 @@ CycleKind = Literal["identity", "shift", "reorder", "empty"]
 Coordinates = tuple[Expr, ...]
 
 
-class Effects:
+class TransferFunctions:
     """Answers of the algebra, kept.
 
     >>> import idgraph as ig
@@ -53,7 +53,7 @@ class Effects:
             found = self._kind_of[e] = self._kinds.setdefault(key, len(self._kinds))
         return found
 
-    def may_keep(self, e: DomainExpr) -> bool:
+    def may_be_identity(self, e: DomainExpr) -> bool:
         """Whether ``e`` keeps an axis beside one of a single element."""
         found = self._may_keep.get(e)
         if found is None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 
-from idgraph.graphs.net import Net, keeps
+from idgraph.graphs.net import GroupDigraph, is_identity_edge
 
 
-def entangled(net: Net, among: Collection[int], relation: Callable[[int], Hashable]) -> set[int]:
+def two_core(net: GroupDigraph, among: Collection[int], relation: Callable[[int], Hashable]) -> set[int]:
     """The groups ``among`` on cycles that leave and come back by different relations; every such cycle has only these.
 
     ``relation`` is equal for expressions that relate the same groups in the same manner, whichever side they read.
@@ -21,9 +21,9 @@ def entangled(net: Net, among: Collection[int], relation: Callable[[int], Hashab
     joined: dict[Hashable, list[int]] = {}
     of: dict[int, list[Hashable]] = {g: [] for g in among}
     for g in among:
-        for n in net.readers(g):
+        for n in net.uses(g):
             outs = net.outs(n)
-            if of.keys().isdisjoint(outs) or keeps(net, n):
+            if of.keys().isdisjoint(outs) or is_identity_edge(net, n):
                 continue
             key = relation(n)
             if key not in joined:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from idgraph.arith import ArithError, Expr, simplify
-from idgraph.graphs.coordinates import is_product, padded, transparent
+from idgraph.graphs.coordinates import is_product, resized_axes, transparent
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
 from idgraph.ir.pointwise import same_extent
 
 
-class Form(NamedTuple):
+class ExprSignature(NamedTuple):
     """The key by which two domain expressions are equal.
 
     ``forward``: equal numbers map inputs to outputs; ``backward``: outputs to inputs (a merge needs equal extents for
@@ -35,7 +35,7 @@ class Form(NamedTuple):
 _STEPS = (1, 60, 720_719, 3**40, 3**250)  # of a symbol's values from its least one on; pieces of pieces need large ones
 
 
-def values_of(e: Expr) -> tuple[int, ...]:
+def sample_values(e: Expr) -> tuple[int, ...]:
     """Values at a few points of the symbols' ranges, the same ones for every expression of the same symbols.
 
     Empty where a symbol is bounded by another one, or where there is no value.
@@ -62,7 +62,7 @@ def values_of(e: Expr) -> tuple[int, ...]:
         return ()
 
 
-class Forms:
+class SignatureTable:
     """Numbers forms and extents; shared by all graphs of a fusion.
 
     >>> import idgraph as ig
@@ -91,7 +91,7 @@ class Forms:
             return known
         number = len(self._extents)
         if not e.is_const:  # only those with equal values where both are looked at can be equal
-            alike = self._symbolic.setdefault((e.names, values_of(e)), [])
+            alike = self._symbolic.setdefault((e.names, sample_values(e)), [])
             number = next((n for other, n in alike if same_extent(other, e)), number)
             alike.append((e, number))
         self._extents[e] = number
@@ -100,7 +100,7 @@ class Forms:
     def _number(self, *parts: object) -> int:
         return self._numbers.setdefault(parts, len(self._numbers))
 
-    def of(self, x: DomainExpr) -> Form:
+    def of(self, x: DomainExpr) -> ExprSignature:
         """The form of a domain expression."""
         extent, number = self.extent, self._number
         match x:
@@ -111,12 +111,12 @@ class Forms:
                 divides = x.inner.extent != 0 and is_product(x.outer.extent, x.inner.extent, x.source.extent)
                 if divides:  # whether the size of the pieces was given or their number
                     same = number("pieces", extent(x.source.extent), inner)
-                return Form(x, same, same, loose, inner if divides else -1)
+                return ExprSignature(x, same, same, loose, inner if divides else -1)
             case Merge():
                 inner = extent(x.inner.extent)
                 back = number("merge back", extent(x.outer.extent), inner)
                 same = number("merge")
-                return Form(x, same, back, same, inner if x.inner.extent != 0 else -1)
+                return ExprSignature(x, same, back, same, inner if x.inner.extent != 0 else -1)
             case Resize():
                 loose = number("resize", extent(x.left), extent(x.right))
                 same = number(loose, extent(x.source.extent))
@@ -131,7 +131,7 @@ class Forms:
                 same = number(loose, extent(x.y.extent))
             case _:
                 assert_never(x)
-        return Form(x, same, same, loose, -1)
+        return ExprSignature(x, same, same, loose, -1)
 
 
 def own_exprs(tensor: Tensor) -> tuple[DomainExpr, ...]:
@@ -149,7 +149,7 @@ def own_domains(tensor: Tensor) -> tuple[IterDomain, ...]:
 
 
 # A domain expression between places of a plan: its form, the places it reads, the places it makes.
-PlannedExpr = tuple[Form, tuple[int, ...], tuple[int, ...]]
+PlannedExpr = tuple[ExprSignature, tuple[int, ...], tuple[int, ...]]
 # Places of two axes with one coordinate as long as a third (None: nothing) stays at 0, and the expression that says so.
 Transparent = tuple[DomainExpr, int, int, IterDomain | None]
 
@@ -158,7 +158,7 @@ _FEW = 12  # axes that are looked through one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class TensorTemplate:
     """The entries of every use of one tensor in a graph: its axes by place, expressions and size-one pairs over places.
 
     ``axes`` are the places of ``tensor.axes``. ``loose`` are the axes that loops may run past.
@@ -188,35 +188,35 @@ class Plan:
         return found
 
 
-class Plans:
+class TensorTemplates:
     """Plans of the tensors of a fusion as it is scheduled now, made when first asked for."""
 
     def __init__(self) -> None:
-        self.forms = Forms()
-        self._own: dict[Tensor, Plan] = {}
+        self.forms = SignatureTable()
+        self._own: dict[Tensor, TensorTemplate] = {}
 
-    def of(self, t: Tensor) -> Plan:
+    def of(self, t: Tensor) -> TensorTemplate:
         """The plan of a tensor alone."""
         found = self._own.get(t)
         if found is None:
             found = self._own[t] = self.plan(t, own_domains(t), own_exprs(t))
         return found
 
-    def plan(self, t: Tensor, domains: tuple[IterDomain, ...], exprs: tuple[DomainExpr, ...]) -> Plan:
+    def plan(self, t: Tensor, domains: tuple[IterDomain, ...], exprs: tuple[DomainExpr, ...]) -> TensorTemplate:
         """A plan of these axes and expressions of a tensor."""
         logical = t.domain.logical
         if not exprs and domains is logical and all(d.kind != "reduction" for d in domains):
-            return Plan(domains, range(len(domains)))
+            return TensorTemplate(domains, range(len(domains)))
         place = dict(zip(domains, range(len(domains)), strict=True))
         table = place if len(place) > _FEW else None
         axes = tuple([place[d] for d in logical if d.kind != "reduction"])
         if not exprs:
-            return Plan(domains, axes, table=table)
-        loose = padded(exprs)
+            return TensorTemplate(domains, axes, table=table)
+        loose = resized_axes(exprs)
         pairs = tuple(
             (x, place[a], place[b], by) for x in exprs for a, b, by in transparent(x) if by is None or by not in loose
         )
         planned = tuple(
             (self.forms.of(x), tuple(place[d] for d in x.inputs), tuple(place[d] for d in x.outputs)) for x in exprs
         )
-        return Plan(domains, axes, planned, pairs, frozenset(loose), table)
+        return TensorTemplate(domains, axes, planned, pairs, frozenset(loose), table)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from idgraph.arith import ArithError, Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.graphs.coordinates import padded
+from idgraph.graphs.coordinates import resized_axes
 from idgraph.ir import (
     DomainExpr,
     Fixed,
@@ -38,20 +38,20 @@ from idgraph.ir.verify import LARGEST
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class ForwardedMerge:
     """An axis merged with a lacking one of ``extent`` elements; ``is_outer`` says that the axis itself is the outer."""
 
     extent: Expr
     is_outer: bool
 
-    def same(self, other: Forward) -> bool:
+    def same(self, other: ForwardedMerge) -> bool:
         """Equal by proof."""
         return self.is_outer == other.is_outer and same_extent(self.extent, other.extent)
 
 
 # The place of a lacking axis in a reader: an axis of its own (None), or the numbered lacking one of an axis.
 Place = tuple[IterDomain, int | None]
-Wanted = dict[IterDomain, list[tuple[Forward, Place]]]
+Wanted = dict[IterDomain, list[tuple[ForwardedMerge, Place]]]
 
 
 _Read = tuple[Tensor, TensorExpr, int]
@@ -100,7 +100,7 @@ def lacking_axes(e: TensorExpr) -> set[IterDomain]:
     return found
 
 
-def feeding(t: Tensor, count: int) -> set[IterDomain]:
+def broadcast_sources(t: Tensor, count: int) -> set[IterDomain]:
     """Axes of t's schedule that lead to its first ``count`` loops."""
     found = set(t.loop[:count])
     for x in reversed(t.domain.loop_exprs):
@@ -109,7 +109,7 @@ def feeding(t: Tensor, count: int) -> set[IterDomain]:
     return found
 
 
-class Forwards:
+class BroadcastForwarding:
     """For each tensor its axes that are merged with lacking ones, in order.
 
     ``standing(t, d)`` is the extent of what stands for a resolved broadcast axis of ``t``, or what a step made of one;
@@ -122,11 +122,11 @@ class Forwards:
         shared: Callable[[Tensor], int],
         standing: Callable[[Tensor, IterDomain], Expr | None],
     ) -> None:
-        self.of: dict[Tensor, dict[IterDomain, list[Forward]]] = {}
+        self.of: dict[Tensor, dict[IterDomain, list[ForwardedMerge]]] = {}
         self._shared = shared
         self._standing = standing
         self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that tells the forwards of an axis
-        self._ways: dict[_Read, _Way] = {}
+        self._ways: dict[_Read, _ForwardingPath] = {}
         self._changes: Counter[Tensor] = Counter()  # how often each tensor was widened
         self._extents: dict[Tensor, tuple[int, dict[IterDomain, Expr]]] = {}  # at that number of changes
         reads = list(shared_reads(exprs, shared))
@@ -214,7 +214,7 @@ class Forwards:
     def _length(self, read: _Read) -> int:
         return sum(len(found) for t in (read[0], read[1].output) for found in self.of.get(t, {}).values())
 
-    def at(self, t: Tensor, d: IterDomain) -> list[Forward]:
+    def at(self, t: Tensor, d: IterDomain) -> list[ForwardedMerge]:
         """The axes that an axis is merged with."""
         return self.of.get(t, {}).get(d, [])
 
@@ -237,7 +237,7 @@ class Forwards:
         changed: Tensor | None = None
         for axis, found in self.walk(t, e, k)[0].items():
             wanted, known = [f for f, _ in found], self.at(t, axis)
-            grown = self._wants.get(axis) == (e, k) and not all(map(Forward.same, wanted, known))
+            grown = self._wants.get(axis) == (e, k) and not all(map(ForwardedMerge.same, wanted, known))
             if len(wanted) > len(known) or grown:  # what the reader lacks may itself have been widened meanwhile
                 if prod(max(1, int(f.extent)) for f in wanted if f.extent.is_const) > LARGEST:
                     raise _endless(t, e)  # no loop is as long: an extent that is a multiple of itself
@@ -273,7 +273,7 @@ class Forwards:
                 is_needed = bool(found)
             else:
                 extent = self.extent(e.output, d)
-                found = [(Forward(extent, is_outer), (d, None))]
+                found = [(ForwardedMerge(extent, is_outer), (d, None))]
                 is_needed = is_padded or not is_one(extent)
             if found:
                 wanted.setdefault(axis, []).extend(found)
@@ -282,10 +282,10 @@ class Forwards:
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
         return {axis: found for axis, found in wanted.items() if axis in needed}, way.known
 
-    def _way(self, t: Tensor, e: TensorExpr, k: int) -> _Way:
+    def _way(self, t: Tensor, e: TensorExpr, k: int) -> _ForwardingPath:
         found = self._ways.get((t, e, k))
         if found is None:
-            found = self._ways[t, e, k] = _Way(t, e, k, self._shared(t))
+            found = self._ways[t, e, k] = _ForwardingPath(t, e, k, self._shared(t))
         return found
 
     def extent(self, t: Tensor, d: IterDomain) -> Expr:
@@ -339,7 +339,7 @@ def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
             return [extents[0], extents[1]]
 
 
-class _Step(NamedTuple):
+class _AxisPair(NamedTuple):
     """An axis of a tensor beside an axis of its reader: both go on as one, or (``is_outer``) it is merged with that."""
 
     axis: IterDomain
@@ -348,15 +348,15 @@ class _Step(NamedTuple):
     is_padded: bool = False
 
 
-class _Way:
+class _ForwardingPath:
     """Down the schedule of a reader and of the tensor it reads at once; nothing here changes while axes are widened."""
 
     def __init__(self, t: Tensor, e: TensorExpr, k: int, count: int) -> None:
         self.known: dict[IterDomain, IterDomain] = {}  # the reader's axes with the tensor's that correspond
-        self.steps: list[_Step] = []
+        self.steps: list[_AxisPair] = []
         domain = e.output.domain
-        self._shared = feeding(e.output, count)
-        self._padded = padded(domain.loop_exprs)
+        self._shared = broadcast_sources(e.output, count)
+        self._padded = resized_axes(domain.loop_exprs)
         self._own = {x.inputs: x for x in t.domain.loop_exprs}
         for axis, read in zip(t.axes, e.reads[k], strict=True):
             match read:
@@ -380,7 +380,7 @@ class _Way:
         """Two axes correspond."""
         self.known[d] = axis
         if d in self._shared:
-            self.steps.append(_Step(axis, d))
+            self.steps.append(_AxisPair(axis, d))
 
     def _take(self, x: DomainExpr) -> None:
         """One step of the reader's schedule."""
@@ -396,5 +396,5 @@ class _Way:
             lacking = x.inner if have[0] is x.outer else x.outer
             if lacking in self._fresh:
                 axis = self.known[have[0]]
-                self.steps.append(_Step(axis, lacking, have[0] is x.outer, lacking in self._padded))
+                self.steps.append(_AxisPair(axis, lacking, have[0] is x.outer, lacking in self._padded))
                 self._enter(x.out, axis)

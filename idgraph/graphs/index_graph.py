@@ -13,18 +13,18 @@ from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
-from idgraph.graphs.alike import described, one_of_each, twins
-from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
+from idgraph.graphs.alike import isomorphic_exprs, structural_key, unique_nests
+from idgraph.graphs.builder import CongruenceClosure
+from idgraph.graphs.forms import TensorTemplate, TensorTemplates, own_domains, own_exprs
 from idgraph.graphs.forwarding import merges_lacking
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loop_classes import descendants
-from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.loops import LoopNests, PromotedDomain
 from idgraph.graphs.nest_order import order_nests
 from idgraph.graphs.numbering import key_text
 from idgraph.graphs.promotion import Promotion
 from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.same_loop import Meetings, Met
+from idgraph.graphs.same_loop import SharedLoopProver, SharedLoopResult
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
@@ -57,7 +57,7 @@ class IndexGraph(GraphView[Key]):
     def __init__(
         self,
         fusion: Fusion,
-        nests: Nests,
+        nests: LoopNests,
         promotion: Promotion,
         proved: tuple[SharedLoop, ...],
         graph: ValGraph[Key],
@@ -144,26 +144,28 @@ def _check_key(key: object) -> None:
     )
 
 
-class _Builder:
-    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans, nests: Nests | None = None) -> None:
+class _IndexGraphBuilder:
+    def __init__(
+        self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: TensorTemplates, nests: LoopNests | None = None
+    ) -> None:
         self.fusion = fusion
         self.exprs = exprs
-        self.nests = nests or Nests(fusion)
+        self.nests = nests or LoopNests(fusion)
         self.promotion = Promotion(self.nests)
-        self._meetings = Meetings(self.nests, self.promotion)
+        self._meetings = SharedLoopProver(self.nests, self.promotion)
         self._proved: dict[SharedLoop, None] = {}
         self._partly: set[tuple[TensorExpr, int, int]] = set()  # those that are one only where the operand is read
         self._plans = plans
         self._keys = UseKeys()
-        self._with_shadows: dict[Tensor, Plan] = {}
+        self._with_shadows: dict[Tensor, TensorTemplate] = {}
 
     def build(self) -> IndexGraph:
         for e in self.exprs:
             self._keys.enter(e, self._plan)
-        self.graph: GraphBuilder[Key] = GraphBuilder("index", self._keys, self._plans.forms)
+        self.graph: CongruenceClosure[Key] = CongruenceClosure("index", self._keys, self._plans.forms)
         for e in self.exprs:
             self._enter_all(e)
-        self.graph.settle()
+        self.graph.rebuild()
         # Sharing is checked on each operation alone, before any loop joins two of them.
         inlined = [
             (e, use.operand)
@@ -190,9 +192,9 @@ class _Builder:
         """For each operand (the first in each way of reading): the number of leading loops that are the output's."""
         self._keys = UseKeys()
         self._keys.enter(e, self._plan)
-        self.graph = GraphBuilder("index", self._keys, self._plans.forms)
+        self.graph = CongruenceClosure("index", self._keys, self._plans.forms)
         own, *uses = self._enter_all(e)
-        self.graph.settle()
+        self.graph.rebuild()
         found: dict[int, int] = {}
         for use in uses:
             k = use.operand or 0
@@ -220,7 +222,7 @@ class _Builder:
             if first.setdefault(n := self.graph.number((d, e)), d) is not d
         }
 
-    def _plan(self, t: Tensor) -> Plan:
+    def _plan(self, t: Tensor) -> TensorTemplate:
         """The plan of a tensor with its stand-ins."""
         shadow = self.nests.shadows.get(t)
         if shadow is None or not shadow.exprs:
@@ -265,7 +267,7 @@ class _Builder:
                 join(first + at, base + place(read.domain, at), why)
         if t not in self.nests.shadows:
             return
-        for stand_in, met in self.nests.links(t, e, use.operand or 0):
+        for stand_in, met in self.nests.promoted_pairs(t, e, use.operand or 0):
             widened = descendants(stand_in, self.nests.shadows[t].exprs)
             loop = next((j for j, d in enumerate(self.nests.shadows[t].loop) if d in widened), 0)
             promoted = reasons.tell(("promotion", e, t, loop, ()))
@@ -274,12 +276,12 @@ class _Builder:
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, j = e.inputs[k], self._unshared(e, k)
         if j is not None:
-            met = self._meetings.meet(e, k, j)
-            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.apart(t))
+            met = self._meetings.prove_shared(e, k, j)
+            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.widening_conflicts(t))
 
     def _meets(self, e: TensorExpr, k: int, j: int) -> bool:
         """Whether an operand is read at the coordinate of loop ``j``, though no axis of the two says so."""
-        met = self._meetings.meet(e, k, j)
+        met = self._meetings.prove_shared(e, k, j)
         if not met.same or not self._meetings.extents_agree(e, k, j):
             return False
         self._proved[e.inputs[k], e, j] = None
@@ -314,7 +316,7 @@ class _Builder:
                 self._proved[t, e, j] = None
         return None
 
-    def _runs_as(self, mine: Shadow, theirs: Shadow, j: int) -> bool:
+    def _runs_as(self, mine: PromotedDomain, theirs: PromotedDomain, j: int) -> bool:
         """Whether a wide loop has the length of the reader's."""
         return same_extent(mine.direct[j].extent, theirs.direct.get(j, theirs.loop[j]).extent)
 
@@ -323,7 +325,7 @@ class _Builder:
         definition = t.definition
         if definition is None:
             return
-        mine: Shadow = self.nests.shadows[t]
+        mine: PromotedDomain = self.nests.shadows[t]
         for j in range(self.nests.shared(t)):
             if (e, k, j) in self._partly:
                 continue  # what follows from it would be said of the reader's axes at all points
@@ -337,7 +339,7 @@ def _at(e: TensorExpr) -> str:
 
 
 def _not_shared(
-    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, met: Met, apart: Sequence[str]
+    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, met: SharedLoopResult, apart: Sequence[str]
 ) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
     if met.same:  # it does not run as often
@@ -414,10 +416,10 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
     plain = {t for t in found if _is_plain(t)}
     if not plain:
         return found
-    alone = _Builder(fusion, (), Plans())
+    alone = _IndexGraphBuilder(fusion, (), TensorTemplates())
     known: dict[Hashable, dict[int, int]] = {}  # what equal operations with equal schedules have in common is equal
     for e in dict.fromkeys([e for t in tensors if t in plain for e in t.uses]):
-        like = described([e], alone.nests, alone.promotion)
+        like = structural_key([e], alone.nests, alone.promotion)
         if like not in known:
             known[like] = alone.common(e)
         for k, count in known[like].items():
@@ -433,14 +435,14 @@ def _is_plain(t: Tensor) -> bool:
 
 
 def build_index_graph(
-    fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, *, plans: Plans | None = None
+    fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, *, plans: TensorTemplates | None = None
 ) -> IndexGraph:
     """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do.
 
     ``exprs`` leaves out the others; with everything that shares a loop with them they are judged as in the whole.
     ``plans`` may be shared with other graphs of the fusion as it is scheduled now.
     """
-    return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
+    return _IndexGraphBuilder(fusion, fusion.exprs if exprs is None else exprs, plans or TensorTemplates()).build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,14 +476,14 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     judged. They are told apart before anything is resolved in them, and once more after, where that follows from more
     than the nest, or makes loops longer.
     """
-    alike = twins(exprs)
+    alike = isomorphic_exprs(exprs)
     judged = tuple([e for e in exprs if alike[e] is e])
     if len(judged) < len(exprs):
-        builder = _Builder(fusion, judged, Plans(), Nests(fusion, judged))
+        builder = _IndexGraphBuilder(fusion, judged, TensorTemplates(), LoopNests(fusion, judged))
         if not builder.nests.beside and not builder.nests.lengthened:
             builder.build()
             return Legal(builder.promotion, alike)
-    builder = _Builder(fusion, exprs, Plans())
-    builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)
+    builder = _IndexGraphBuilder(fusion, exprs, TensorTemplates())
+    builder.exprs = unique_nests(exprs, builder.nests, builder.promotion)
     builder.build()
     return Legal(builder.promotion, {})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError
-from idgraph.graphs.forwarding import Forwards, lacking_axes, replay_extents
+from idgraph.graphs.forwarding import BroadcastForwarding, lacking_axes, replay_extents
 from idgraph.graphs.loop_classes import LoopClasses, descendants
 from idgraph.graphs.positions import check_positions
 from idgraph.graphs.wide_loops import OneAxis, lacks, may_skip, scanned
@@ -39,7 +39,7 @@ from idgraph.ir.pointwise import same_extent
 
 
 @dataclass(slots=True)
-class Shadow:
+class PromotedDomain:
     """The substitutes of a tensor's axes inside shared loops: the axis where nothing is resolved, else fresh replays.
 
     ``axis`` maps logical and derived axes to their stand-ins; ``exprs`` make the stand-ins; ``direct`` are loop
@@ -70,16 +70,16 @@ class Shadow:
                 return None
 
 
-class Shadows(dict[Tensor, Shadow]):
+class Shadows(dict[Tensor, PromotedDomain]):
     """Shadows of tensors; only what is not the tensor itself is kept, the others are made when asked for."""
 
     __slots__ = ()
 
-    def __missing__(self, t: Tensor) -> Shadow:
-        return Shadow(t.loop)
+    def __missing__(self, t: Tensor) -> PromotedDomain:
+        return PromotedDomain(t.loop)
 
 
-class Nests:
+class LoopNests:
     """Union of tensors that share loops, with the resolution of broadcast axes inside each nest.
 
     ``exprs`` leaves out all other nests: whoever shares a loop with one of them must be among them.
@@ -93,7 +93,7 @@ class Nests:
         check_positions(fusion)
         self._parent: dict[IterDomain, IterDomain] = {}
         self._fresh = 0
-        self._forwards: Forwards | None = None
+        self._forwards: BroadcastForwarding | None = None
         self._conflicts: dict[IterDomain, IterDomain] = {}
         self._lengths: dict[Tensor, dict[int, Resize]] = {}
         self._classes = LoopClasses(self.tensors, self.shared)
@@ -109,12 +109,12 @@ class Nests:
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
         if any(self.shared(t) and any(lacking_axes(e) for e in t.uses) for t in self.tensors):
-            self._forwards = Forwards(self.exprs, self.shared, self._standing)
+            self._forwards = BroadcastForwarding(self.exprs, self.shared, self._standing)
             self._fresh = 0
             self.shadows = self._all_shadows()
         if any(is_one(d.extent) for t in self.tensors for d in t.loop[: self.shared(t)]):
-            self._narrow()
-        self._lengthen()
+            self._promote_size_one_loops()
+        self._pad_shared_loops()
 
     def shared(self, t: Tensor) -> int:
         """The number of t's loops that are shared with its consumers."""
@@ -237,7 +237,7 @@ class Nests:
                     subject=(t.name, *(e.output.name for e in t.uses)),
                 )
 
-    def _narrow(self) -> None:
+    def _promote_size_one_loops(self) -> None:
         """A loop over one element, in a loop that a reader's broadcast widens, or that runs over what the reader has
         and the tensor lacks: it stays at 0, and every step of the wide loop computes the same."""
         for e in reversed(self.exprs):
@@ -269,7 +269,7 @@ class Nests:
         )
         return targets[0] if whole else None
 
-    def _lengthen(self) -> None:
+    def _pad_shared_loops(self) -> None:
         """A shared loop runs as long as its readers' do: what it makes beside its own axis is padded or cut off.
 
         Whether the two are one loop is decided by their coordinates. They are not where readers differ in length, or
@@ -316,7 +316,7 @@ class Nests:
         """Whether any loop is made as long as its readers' are."""
         return bool(self._lengths)
 
-    def links(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
+    def promoted_pairs(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
         """Stand-ins of axes of ``t`` in loops that it shares with ``e``, each with the reader's axis of its coordinate.
 
         Those left out have no coordinate there, since every step of their loops computes the same element: take 0.
@@ -343,7 +343,7 @@ class Nests:
         # One coordinate only where the extents are one: what is left out here is refused as a loop that is not shared.
         return [(a, b) for a, b in pairs if same_extent(a.extent, b.extent)]
 
-    def apart(self, t: Tensor) -> list[str]:
+    def widening_conflicts(self, t: Tensor) -> list[str]:
         """Why no single nest holds all readers of ``t``, where their loops are widened differently."""
         return self._forwards.apart(t) if self._forwards is not None and self.shared(t) else []
 
@@ -382,7 +382,7 @@ class Nests:
                     subject=(p.name, t.name),
                 )
 
-    def _check_reduction(self, t: Tensor, made: Shadow) -> None:
+    def _check_reduction(self, t: Tensor, made: PromotedDomain) -> None:
         """Each step of a reduced loop takes one more term: none may be repeated because another reader is wider."""
         wide = next((d for d in t.loop if d.kind == "reduction" and made.of(d) is not d), None)
         if wide is None or t.definition is None:
@@ -399,14 +399,14 @@ class Nests:
     def _all_shadows(self) -> Shadows:
         return Shadows({t: made for t in self.tensors if (made := self._shadow(t)) is not None})
 
-    def _shadow(self, t: Tensor) -> Shadow | None:
+    def _shadow(self, t: Tensor) -> PromotedDomain | None:
         self._check_scatter(t)
         feeding = list(self._feeds(t))
         if not feeding and (self._forwards is None or t not in self._forwards.of):
             return None
         for d, _ in feeding:
             self._check_conflict(t, d)
-        made = Shadow(t.loop)
+        made = PromotedDomain(t.loop)
         merged: Collection[IterDomain] = self._forwards.of.get(t, {}) if self._forwards is not None else ()
         for d, transformed in feeding:
             target = self.resolved(d)
@@ -430,7 +430,7 @@ class Nests:
             self._check_reduction(t, made)
         return made
 
-    def _forward(self, made: Shadow, t: Tensor, d: IterDomain) -> None:
+    def _forward(self, made: PromotedDomain, t: Tensor, d: IterDomain) -> None:
         """Merge the stand-in of an axis with those that the tensor lacks."""
         for i, f in enumerate(self._forwards.at(t, d) if self._forwards is not None else ()):
             made.lacking[d, i] = lacking = self._new(f.extent, t)
@@ -446,7 +446,7 @@ class Nests:
         self._fresh += 1
         return fresh
 
-    def _replay(self, e: DomainExpr, made: Shadow, t: Tensor) -> None:
+    def _replay(self, e: DomainExpr, made: PromotedDomain, t: Tensor) -> None:
         """The same expression on stand-ins, with fresh outputs."""
         ins = [made.of(d) for d in e.inputs]
         outs = [self._new(x, t) for x in replay_extents(e, [d.extent for d in ins])]

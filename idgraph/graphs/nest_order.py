@@ -17,7 +17,7 @@ def order_nests(fusion: Fusion) -> None:
         _order_level(fusion, level)
 
 
-class Joined:
+class NestMembers:
     """Operations that share their first loops, while tensors are inlined one after the other, consumers first: how far
     each may go before two nests would have to stand both before and after each other, as `order_nests` judges it."""
 
@@ -32,9 +32,9 @@ class Joined:
         for t in fusion.tensors:
             self.join(t, t.inline_position)
 
-    def copy(self) -> Joined:
+    def copy(self) -> NestMembers:
         """The same, to go on from."""
-        made = Joined.__new__(Joined)
+        made = NestMembers.__new__(NestMembers)
         made._place = self._place
         made._ends, made._open = [*self._ends], [*self._open]
         made._leader = [dict(x) for x in self._leader]

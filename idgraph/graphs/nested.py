@@ -15,7 +15,7 @@ from __future__ import annotations
 from itertools import permutations
 
 from idgraph.arith import Expr, simplify
-from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.builder import CongruenceClosure
 from idgraph.graphs.coordinates import is_product
 from idgraph.graphs.numbering import axis_of
 from idgraph.ir import IterDomain, Merge, Split
@@ -24,20 +24,20 @@ from idgraph.ir.domains import is_one
 Pair = tuple[int, int]
 
 
-def join_nested(builder: GraphBuilder[IterDomain], left_out: frozenset[int]) -> None:
+def join_nested(builder: CongruenceClosure[IterDomain], left_out: frozenset[int]) -> None:
     """Close a graph that takes merges and divisible splits for one relation under both rules; once, at its end.
 
     Expressions ``left_out``, by number, take no part.
     """
     builder.nodes.visible = len(builder.nodes)
     while _Round(builder, left_out).grow():
-        builder.settle()
+        builder.rebuild()
 
 
 class _Round:
     """The mappings that the groups lack as they are now."""
 
-    def __init__(self, builder: GraphBuilder[IterDomain], left_out: frozenset[int]) -> None:
+    def __init__(self, builder: CongruenceClosure[IterDomain], left_out: frozenset[int]) -> None:
         self._builder = builder
         self._parts: dict[int, dict[Pair, None]] = {}  # of each group the pairs that it is merged of, or split into
         self._whole: dict[Pair, int] = {}

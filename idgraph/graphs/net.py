@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
-from idgraph.graphs.effects import Effects
+from idgraph.graphs.effects import TransferFunctions
 from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.numbering import axis_of
 from idgraph.graphs.valgraph import ValGraph
 from idgraph.ir import DomainExpr, IterDomain, tensor_of
 
 
-class Step(NamedTuple):
+class Edge(NamedTuple):
     """One step of a way: the expression ``node`` reads the group ``source`` and makes the group ``to``."""
 
     source: int
@@ -21,19 +21,19 @@ class Step(NamedTuple):
     to: int
 
 
-class Net(Protocol):
+class GroupDigraph(Protocol):
     """Groups and the expressions between them, of equal expressions one."""
 
     @property
-    def effects(self) -> Effects:
+    def effects(self) -> TransferFunctions:
         """The effects of its expressions on coordinates."""
         ...
 
-    def readers(self, group: int) -> Collection[int]:
+    def uses(self, group: int) -> Collection[int]:
         """Expressions that read a group."""
         ...
 
-    def makers(self, group: int) -> Collection[int]:
+    def definitions(self, group: int) -> Collection[int]:
         """Expressions that make a group."""
         ...
 
@@ -66,12 +66,12 @@ class Net(Protocol):
         ...
 
 
-def keeps(net: Net, node: int) -> bool:
+def is_identity_edge(net: GroupDigraph, node: int) -> bool:
     """True of an expression that keeps its axis, beside one of a single element: no cause of a cycle."""
-    return net.effects.may_keep(net.expr(node)) and not set(net.ins(node)).isdisjoint(net.outs(node))
+    return net.effects.may_be_identity(net.expr(node)) and not set(net.ins(node)).isdisjoint(net.outs(node))
 
 
-def frame_of(d: IterDomain) -> list[IterDomain]:
+def sibling_axes(d: IterDomain) -> list[IterDomain]:
     """The axes that a tensor has beside one of its own, neither made of it nor what it is made of."""
     t = tensor_of(d)
     if t is None:
@@ -88,13 +88,13 @@ def frame_of(d: IterDomain) -> list[IterDomain]:
     return [*(x for x in t.root if x not in above), *found]
 
 
-class GraphNet:
+class ValGraphDigraph:
     """The net of a finished graph."""
 
     def __init__(self, graph: ValGraph[Any]) -> None:
         self._graph = graph
         find, nodes = graph.find, graph.nodes
-        self.effects = Effects()
+        self.effects = TransferFunctions()
         self.equal = nodes.classes()
         self._ins = {n: tuple(map(find, nodes.ins[n])) for n in self.equal}
         self._outs = {n: tuple(map(find, nodes.outs[n])) for n in self.equal}
@@ -109,11 +109,11 @@ class GraphNet:
                     held.setdefault(g, []).append(n)
         return readers, makers
 
-    def readers(self, group: int) -> Sequence[int]:
+    def uses(self, group: int) -> Sequence[int]:
         """Expressions that read a group."""
         return self._by_group[0].get(group, ())
 
-    def makers(self, group: int) -> Sequence[int]:
+    def definitions(self, group: int) -> Sequence[int]:
         """Expressions that make a group."""
         return self._by_group[1].get(group, ())
 
@@ -140,13 +140,13 @@ class GraphNet:
     def frame(self, group: int) -> list[int]:
         """The groups of the axes that tensors have beside one of a group."""
         graph, found = self._graph, dict[int, None]()
-        for n in (*self.readers(group), *self.makers(group)):
+        for n in (*self.uses(group), *self.definitions(group)):
             for element in (*graph.nodes.ins[n], *graph.nodes.outs[n]):
                 if graph.find(element) != group:
                     continue
                 key: object = graph.key_at(element)
                 under = cast("tuple[object, ...]", key)[1:] if isinstance(key, tuple) else None
-                for d in frame_of(axis_of(graph.key_at(element))):
+                for d in sibling_axes(axis_of(graph.key_at(element))):
                     other = d if under is None else (d, *under)
                     if graph.holds(other):
                         found[graph.number(other)] = None

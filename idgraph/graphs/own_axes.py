@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from idgraph.arith import Expr, simplify
-from idgraph.graphs.coordinates import backward, forward, relates
+from idgraph.graphs.coordinates import backward, forward, is_bijective_at
 from idgraph.ir import DomainExpr, IterDomain, Stride
 
 Side = Literal["start", "stop", "step"]
@@ -29,7 +29,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CoordinateStep:
     """The step by which an axis' coordinate was found: through ``expr``, forward or backward."""
 
     expr: DomainExpr
@@ -41,12 +41,12 @@ class Step:
         return self.expr.inputs if self.is_forward else self.expr.outputs
 
 
-class OwnAxes:
+class CoordinateSolver:
     """Coordinates of an output's axes: backward from the loops first, then wherever its expressions lead."""
 
     def __init__(self, start: Iterable[tuple[IterDomain, Expr]], exprs: Sequence[DomainExpr]) -> None:
         self.value: dict[IterDomain, Expr] = {}
-        self.step: dict[IterDomain, Step] = {}
+        self.step: dict[IterDomain, CoordinateStep] = {}
         self._exact: dict[IterDomain, bool] = {}
         for d, v in start:
             self.value.setdefault(d, v)
@@ -68,20 +68,22 @@ class OwnAxes:
         for d, v in zip(wanted, forward(x, values) if is_forward else backward(x, values), strict=True):
             if d not in self.value:
                 self.value[d] = simplify(v)
-                self.step[d] = Step(x, is_forward)
+                self.step[d] = CoordinateStep(x, is_forward)
 
-    def exact(self, d: IterDomain) -> bool:
+    def is_invertible_path(self, d: IterDomain) -> bool:
         """Whether every expression on the way to ``d`` relates both of its sides at every point of the loops, so that
         either side follows from the other: a stride does not beside the elements it takes, nor a merge of an inner
         coordinate out of range."""
         found = self._exact.get(d)
         if found is None:
             step = self.step.get(d)
-            found = step is None or (relates(step.expr, self.value) and all(map(self.exact, step.sources)))
+            found = step is None or (
+                is_bijective_at(step.expr, self.value) and all(map(self.is_invertible_path, step.sources))
+            )
             self._exact[d] = found
         return found
 
-    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Bound]:
+    def bounds_on_path(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Bound]:
         """Bounds of every axis on the way to ``domains`` (those in ``stop`` are known to be in theirs)."""
         seen: set[IterDomain] = set(stop)
         pending = [d for d in domains if d in self.value]

@@ -14,7 +14,7 @@ from idgraph.graphs.valgraph import ValGraph
 from idgraph.ir import TensorExpr
 
 
-class Parted:
+class UnalignedProofForest:
     """Parts of the exact groups: ``left_out`` are the unions that the aligned graph lacks, with their operations."""
 
     def __init__(
@@ -29,7 +29,7 @@ class Parted:
         self._nearest: dict[int, int | None] = {}  # of a part and those above it the first whose union was left out
         self._walk()
 
-    def owner(self, a: int, b: int) -> TensorExpr:
+    def separating_operation(self, a: int, b: int) -> TensorExpr:
         """The operation for two elements that are one in the exact graph only."""
         pending, seen = [(a, b)], set[tuple[int, int]]()
         while pending:
@@ -45,7 +45,7 @@ class Parted:
             for x, y in ((s, t), (t, s)):
                 above = self._exact.above(x)
                 if above is not None and not self._is_above(x, y):
-                    held = self._exact.premises(x, *above)
+                    held = self._exact.proof_premises(x, *above)
                     pending += [(p, q) for p, q in held if self._aligned.find(p) != self._aligned.find(q)]
         raise AssertionError(f"elements {a} and {b} are one in the exact graph by aligned unions alone")
 

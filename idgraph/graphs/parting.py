@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from idgraph.graphs.numbering import key_text
 from idgraph.graphs.uses import key_of
-from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr, tensor_of
+from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, tensor_of
 
 _KEYS = 100  # keys of a group that are looked at
 _GROUPS = 1000  # groups that are visited
@@ -21,15 +21,15 @@ _GROUPS = 1000  # groups that are visited
 Crossing = tuple[Hashable, str]  # a key on the other side, and why the two are not one
 
 
-class Edge(NamedTuple):
+class LabeledEdge(NamedTuple):
     """A step from one group to another by number, in words."""
 
     to: int
     text: str
 
 
-def first_parting(
-    mine: int, theirs: int, steps: Callable[[int], Iterator[Edge]], about: Callable[[int], str]
+def first_divergence(
+    mine: int, theirs: int, steps: Callable[[int], Iterator[LabeledEdge]], about: Callable[[int], str]
 ) -> str | None:
     """The first step of a shortest way between two groups, with how many follow; None where nothing leads there.
 
@@ -51,7 +51,7 @@ def first_parting(
     return None
 
 
-def crossings(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
+def unmapped_neighbors(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
     """From the keys of a group across what maps nothing, in the order of the keys."""
     for key in islice(keys, _KEYS):
         match _parts(key):
@@ -64,7 +64,7 @@ def crossings(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
                 pass
 
 
-def two_axes(mine: Iterable[object], theirs: Iterable[object]) -> str | None:
+def distinct_axes_of_one_tensor(mine: Iterable[object], theirs: Iterable[object]) -> str | None:
     """Where the two sides hold different axes of one tensor (under one operation), which; else None."""
     listed = [
         (d, e, t) for d, e in map(_parts, islice(mine, _KEYS)) if d is not None and (t := tensor_of(d)) is not None
@@ -121,7 +121,7 @@ def _reads(
 def _written(d: IterDomain, e: TensorExpr) -> Iterator[tuple[IterDomain, str]]:
     """Between the axes that a scatter writes at loaded values and those of its loops over the index."""
     out = e.output
-    loaded = [r.operand for r in e.reads[0] if isinstance(r, Loaded)]
+    loaded = [r.operand for r in e.reads[0] if isinstance(r, LoadedCoordinate)]
     names = ", ".join(dict.fromkeys(e.inputs[k].name for k in loaded))
     written = [x for x in out.logical if x.kind == "gather_scatter"]
     looped = [x for x in out.root if x not in out.logical]
@@ -139,7 +139,7 @@ def _unmapped(e: TensorExpr, k: int, p: int) -> Iterator[tuple[IterDomain, str]]
             yield to, f"{place_of(e)} reads {key_text(axis)} at 0 along {key_text(to)}: it has one element"
         case Mapped(to) if axis.is_broadcast != to.is_broadcast:
             yield to, f"{place_of(e)} reads {key_text(axis)} at 0 along {key_text(to)}: it has one element"
-        case Loaded(operand):
+        case LoadedCoordinate(operand):
             index = e.inputs[operand].name
             same = {read.domain for read in row if isinstance(read, Mapped)}
             text = f"{place_of(e)} reads {key_text(axis)} at values loaded from {index}, at no axis of its own"

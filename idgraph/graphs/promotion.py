@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from idgraph.errors import ScheduleError
-from idgraph.graphs.loops import Nests
+from idgraph.graphs.loops import LoopNests
 from idgraph.ir import IterDomain, Tensor, tensor_of
 from idgraph.ir.domains import Parallel
 
@@ -19,7 +19,7 @@ from idgraph.ir.domains import Parallel
 class Promotion:
     """For each loop axis of a computed tensor the axis that gives its loop the extent, and the way the loop runs."""
 
-    def __init__(self, nests: Nests) -> None:
+    def __init__(self, nests: LoopNests) -> None:
         self.nests = nests
         # Only of loops that are shared or widened: most are neither, and run over their own axis in its own way.
         self._of: dict[IterDomain, IterDomain] = {}

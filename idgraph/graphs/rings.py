@@ -12,42 +12,42 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from idgraph.graphs.carry import Carrier, Span, along, back
-from idgraph.graphs.net import Net, Step, keeps
+from idgraph.graphs.carry import CoordinatePropagator, TranslatedInterval, translate, untranslate
+from idgraph.graphs.net import Edge, GroupDigraph, is_identity_edge
 
 _MANY = 100_000  # places of one search, and rings joined at one group
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reach:
+class SearchNode:
     """A group that a search came to, with the coordinates of its first group for which there is an element.
 
     ``step`` is the one between the group and that of ``before``; groups and nodes on the way are bits.
     """
 
     group: int
-    span: Span
-    step: Step | None
-    before: Reach | None
+    span: TranslatedInterval
+    step: Edge | None
+    before: SearchNode | None
     groups: int
     nodes: int
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[Edge]:
         """The steps, from this end."""
-        at: Reach | None = self
+        at: SearchNode | None = self
         while at is not None and at.step is not None:
             yield at.step
             at = at.before
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class TranslationCycle:
     """A ring from a group of it: ``out`` leads from there to the first group, ``home`` back from that one."""
 
-    out: Reach
-    home: Reach
+    out: SearchNode
+    home: SearchNode
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Edge]:
         """The steps, from the group at which the coordinate is looked at."""
         return [*self.out.steps(), *list(self.home.steps())[::-1]]
 
@@ -62,24 +62,24 @@ class Ring:
         return self.out.nodes | self.home.nodes
 
 
-class Rings:
+class TranslationCycles:
     """The rings through one group ``first`` and others ``among`` which some coordinate goes round."""
 
-    def __init__(self, net: Net, first: int, among: Collection[int]) -> None:
+    def __init__(self, net: GroupDigraph, first: int, among: Collection[int]) -> None:
         self._net = net
         self._first = first
         self._among = among
         self._bits: dict[tuple[str, int], int] = {}
 
-    def all(self) -> Iterator[Ring]:
+    def all(self) -> Iterator[TranslationCycle]:
         """Each ring once, from the first group where that can be, else from one at which it holds."""
-        ways = [n for n in self._net.readers(self._first) if not keeps(self._net, n)]
+        ways = [n for n in self._net.uses(self._first) if not is_identity_edge(self._net, n)]
         if not ways:
             return
         extent = self._net.expr(ways[0]).inputs[self._net.ins(ways[0]).index(self._first)].extent
         if not extent.is_const:
             return
-        carrier = Carrier(self._net, extent, named=False)
+        carrier = CoordinatePropagator(self._net, extent, named=False)
         homes, outs = (self._search(carrier, int(extent), forwards=x) for x in (True, False))
         told: set[int] = set()
         for group in dict.fromkeys((self._first, *homes)):
@@ -90,7 +90,7 @@ class Rings:
                 if len(told) > _MANY:
                     return
 
-    def nodes(self, steps: Collection[Step]) -> int:
+    def nodes(self, steps: Collection[Edge]) -> int:
         """Expressions as the bits that rings have for them."""
         found = 0
         for step in steps:
@@ -100,24 +100,24 @@ class Rings:
     def _bit(self, kind: str, number: int) -> int:
         return 1 << self._bits.setdefault((kind, number), len(self._bits))
 
-    def _search(self, carrier: Carrier, extent: int, *, forwards: bool) -> dict[int, list[Reach]]:
+    def _search(self, carrier: CoordinatePropagator, extent: int, *, forwards: bool) -> dict[int, list[SearchNode]]:
         """Simple ways from the first group, along the expressions or against them; by the group that they lead to."""
-        net, found, alike = self._net, dict[int, list[Reach]](), dict[tuple[int, int], list[Reach]]()
-        queue = deque([Reach(self._first, Span(0, extent, 0), None, None, 0, 0)])
+        net, found, alike = self._net, dict[int, list[SearchNode]](), dict[tuple[int, int], list[SearchNode]]()
+        queue = deque([SearchNode(self._first, TranslatedInterval(0, extent, 0), None, None, 0, 0)])
         count = 0
         while queue and count < _MANY:
             at = queue.popleft()
-            for n in net.readers(at.group) if forwards else net.makers(at.group):
-                move = None if keeps(net, n) else carrier.move(n)
+            for n in net.uses(at.group) if forwards else net.definitions(at.group):
+                move = None if is_identity_edge(net, n) else carrier.move(n)
                 if move is None:
                     continue
-                span = along(at.span, move) if forwards else back(at.span, move)
+                span = translate(at.span, move) if forwards else untranslate(at.span, move)
                 (to,) = net.outs(n) if forwards else net.ins(n)
                 bit = self._bit("group", to)
                 if span is None or to not in self._among or at.groups & bit:
                     continue
-                step = Step(at.group, n, to) if forwards else Step(to, n, at.group)
-                made = Reach(to, span, step, at, at.groups | bit, at.nodes | self._bit("node", n))
+                step = Edge(at.group, n, to) if forwards else Edge(to, n, at.group)
+                made = SearchNode(to, span, step, at, at.groups | bit, at.nodes | self._bit("node", n))
                 held = alike.setdefault((to, span.add), [])
                 if to != self._first and any(_covers(x, made) for x in held):
                     continue
@@ -128,10 +128,12 @@ class Rings:
                     queue.append(made)
         return found
 
-    def _joined(self, group: int, homes: dict[int, list[Reach]], outs: dict[int, list[Reach]]) -> Iterator[Ring]:
+    def _joined(
+        self, group: int, homes: dict[int, list[SearchNode]], outs: dict[int, list[SearchNode]]
+    ) -> Iterator[TranslationCycle]:
         if group == self._first:
-            nothing = Reach(group, Span(0, 0, 0), None, None, 0, 0)
-            yield from (Ring(nothing, home) for home in homes.get(group, ()))
+            nothing = SearchNode(group, TranslatedInterval(0, 0, 0), None, None, 0, 0)
+            yield from (TranslationCycle(nothing, home) for home in homes.get(group, ()))
             return
         ends = self._bit("group", group)
         order = sorted(outs.get(group, ()), key=lambda r: r.span.low)
@@ -140,9 +142,9 @@ class Rings:
                 if out.span.low >= home.span.high:
                     break
                 if out.span.high > home.span.low and not out.groups & home.groups & ~ends:
-                    yield Ring(out, home)
+                    yield TranslationCycle(out, home)
 
 
-def _covers(x: Reach, made: Reach) -> bool:
+def _covers(x: SearchNode, made: SearchNode) -> bool:
     """True where a way of no other groups came with the same map on no smaller a span."""
     return x.span.low <= made.span.low and made.span.high <= x.span.high and not x.groups & ~made.groups

@@ -32,18 +32,18 @@ from idgraph.arith import (
 from idgraph.arith.assumptions import replace
 from idgraph.arith.enumerate import values_met
 from idgraph.arith.nodes import postorder
-from idgraph.graphs.carry import Carrier, Formula, Place, Span
+from idgraph.graphs.carry import CoordinatePropagator, GuardedCoordinate, PathState, TranslatedInterval
 from idgraph.graphs.effects import CycleKind
-from idgraph.graphs.net import Net, Step
+from idgraph.graphs.net import Edge, GroupDigraph
 
-_POINTS = 1 << 16  # points at which a condition is looked at, to tell it without the axes beside the way
+_PROJECTION_POINTS = 1 << 16  # points at which a condition is looked at, to tell it without the axes beside the way
 _TURNS = 3  # remainders of one way round that are taken apart
 _ZERO = as_expr(0)
 Verdict = tuple[CycleKind, Expr | None, Expr | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class CycleMap:
     """Once around: ``map`` is the coordinate afterwards as an expression of ``variable``, where ``holds`` is true.
 
     ``stops`` are the coordinates at the groups on the way, the first of them the variable itself.
@@ -58,37 +58,40 @@ class Round:
     stops: tuple[Expr, ...] = ()
 
 
-def around(net: Net, way: Sequence[Step]) -> Round:
+def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
     """The coordinate once around."""
     start, e = way[0].source, net.expr(way[0].node)
     extent = e.inputs[net.ins(way[0].node).index(start)].extent
-    carrier = Carrier(net, extent, named=True)
-    ends = carried_along(carrier, way)
-    return replaced(composed(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
+    carrier = CoordinatePropagator(net, extent, named=True)
+    ends = propagate_path(carrier, way)
+    return replaced(join_paths(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
 
 
-def kind_of(net: Net, way: Sequence[Step]) -> CycleKind:
+def classify_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleKind:
     """The kind alone, worked out once for all cycles that do the same."""
     start, e = way[0].source, net.expr(way[0].node)
     extent = e.inputs[net.ins(way[0].node).index(start)].extent
-    carrier = Carrier(net, extent, named=False)
-    ends = carried_along(carrier, way)
+    carrier = CoordinatePropagator(net, extent, named=False)
+    ends = propagate_path(carrier, way)
     if not ends:
         return "empty"
     parts = [(at, end.carried) for end in ends for at in (carrier.formula(end),)]
-    key = extent, tuple((at.value, at.inside, by.add if isinstance(by, Span) else None) for at, by in parts)
+    key = (
+        extent,
+        tuple((at.value, at.inside, by.add if isinstance(by, TranslatedInterval) else None) for at, by in parts),
+    )
     found = net.effects.rounds.get(key)
     if found is None:
-        found = net.effects.rounds[key] = composed(carrier, ends, extent).kind
+        found = net.effects.rounds[key] = join_paths(carrier, ends, extent).kind
     return found
 
 
-def nowhere(c: Expr) -> Round:
+def nowhere(c: Expr) -> CycleMap:
     """A way that no coordinate goes."""
-    return Round("empty", None, None, c, c, FALSE)
+    return CycleMap("empty", None, None, c, c, FALSE)
 
 
-def _stops(carrier: Carrier, end: Place) -> tuple[Expr, ...]:
+def _stops(carrier: CoordinatePropagator, end: PathState) -> tuple[Expr, ...]:
     found: list[Expr] = []
     at = end.before
     while at is not None:
@@ -97,15 +100,15 @@ def _stops(carrier: Carrier, end: Place) -> tuple[Expr, ...]:
     return tuple(found[::-1])
 
 
-def carried_along(carrier: Carrier, way: Sequence[Step]) -> list[Place]:
+def propagate_path(carrier: CoordinatePropagator, way: Sequence[Edge]) -> list[PathState]:
     """The coordinate at the end of a way: one place for each way in which its sides come about."""
     places = [carrier.begin(way[0].source)]
     for step in way:
-        places = [Place(step.to, c, step, place, 0) for place in places for c in carrier.on(place, step)]
+        places = [PathState(step.to, c, step, place, 0) for place in places for c in carrier.propagate(place, step)]
     return places
 
 
-def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
+def join_paths(carrier: CoordinatePropagator, ends: Sequence[PathState], extent: Expr) -> CycleMap:
     """One round of what comes about in several ways."""
     c = carrier.c
     formulas = [carrier.formula(p) for p in ends]
@@ -115,15 +118,15 @@ def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
     if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
         first = told[0]
         net = first.map if first.kind != "reorder" else _either(told, insides)
-        return Round(first.kind, first.shift, first.modulus, c, net, holds)
+        return CycleMap(first.kind, first.shift, first.modulus, c, net, holds)
     shifts = {simplify((r.shift or _ZERO) % extent) for r in told}
     if len(shifts) == 1 and all(r.kind != "reorder" for r in told):
         by = shifts.pop()
-        return Round("shift", by, extent, c, simplify((c + by) % extent), holds)
-    return Round("reorder", None, None, c, _either(told, insides), holds)
+        return CycleMap("shift", by, extent, c, simplify((c + by) % extent), holds)
+    return CycleMap("reorder", None, None, c, _either(told, insides), holds)
 
 
-def _that_matter(ends: list[tuple[Round, Expr]]) -> list[tuple[Round, Expr]]:
+def _that_matter(ends: list[tuple[CycleMap, Expr]]) -> list[tuple[CycleMap, Expr]]:
     """The ends of which a cycle tells: where one coordinate goes round in two manners, that which changes it."""
     changing = [inside for r, inside in ends if r.kind != "identity"]
     return [
@@ -133,7 +136,7 @@ def _that_matter(ends: list[tuple[Round, Expr]]) -> list[tuple[Round, Expr]]:
     ]
 
 
-def _either(told: Sequence[Round], insides: Sequence[Expr]) -> Expr:
+def _either(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
     """One map of several: conditions name an axis beside the way where the coordinate alone does not decide."""
     apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
     cases = [r.holds for r in told] if apart else insides
@@ -141,16 +144,16 @@ def _either(told: Sequence[Round], insides: Sequence[Expr]) -> Expr:
     return simplify(reduce(lambda rest, part: where(*part, rest), parts[-2::-1], parts[-1][1]))
 
 
-def _told(at: Formula, carrier: Carrier, extent: Expr, end: Place) -> Round:
+def _told(at: GuardedCoordinate, carrier: CoordinatePropagator, extent: Expr, end: PathState) -> CycleMap:
     c = carrier.c
-    if isinstance(end.carried, Span):
+    if isinstance(end.carried, TranslatedInterval):
         kind, shift, modulus = _shifted(as_expr(end.carried.add))
     else:
         kind, shift, modulus = _classify(at.value, c, extent, at.inside, carrier.beside)
     net = at.value
     if shift is not None:
         net = simplify(c + shift if modulus is None else (c + shift) % modulus)
-    return Round(kind, shift, modulus, c, net, alone(at.inside, c, carrier.beside))
+    return CycleMap(kind, shift, modulus, c, net, project_condition(at.inside, c, carrier.beside))
 
 
 def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[str]) -> Verdict:
@@ -167,7 +170,7 @@ def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[
         return _by_points(net, c, extent, inside)
     if net.names - symbols - {c.name}:  # an axis beside the way decides
         return ("identity", _ZERO, None) if isinstance(prove_equal(net, c, facts=facts), Proof) else _REORDER
-    turned = _by_turns(net, c, facts, _TURNS) or []
+    turned = _case_split_mod(net, c, facts, _TURNS) or []
     if len(turned) == 1:
         return _shifted(turned[0])
     if len(turned) == 2 and simplify(turned[0] - turned[1]) in (extent, simplify(-extent)):
@@ -196,7 +199,7 @@ def _by_points(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
     return _REORDER
 
 
-def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Expr] | None:
+def _case_split_mod(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Expr] | None:
     """The amount added where remainders by a symbolic size lie in their several periods; None where it is not a number.
 
     Periods that the ``facts`` exclude do not count: a roll whose wrapped part is cut off moves all that is left alike.
@@ -213,7 +216,7 @@ def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Exp
         within = [simplify(f) for f in (value >= 0, value < size, *(replace(f, table) for f in facts))]
         if simplify(and_(*within)) == FALSE:
             continue
-        one = _by_turns(simplify(replace(net, table)), c, [f for f in within if not f.is_const], depth - 1)
+        one = _case_split_mod(simplify(replace(net, table)), c, [f for f in within if not f.is_const], depth - 1)
         if one is None:
             return None
         found.update(dict.fromkeys(one))
@@ -224,7 +227,7 @@ def _shifted(by: Expr) -> Verdict:
     return ("identity", _ZERO, None) if by == 0 else ("shift", by, None)
 
 
-def alone(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
+def project_condition(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
     """A condition on ``c`` and on axes beside the way as one on ``c``: true where it can be met.
 
     Where an extent is not a number, or there are too many points to look at, the axes beside it stay in it; given sizes
@@ -232,7 +235,7 @@ def alone(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
     """
     if not inside.names & beside or inside.names - beside - {c.name}:
         return inside
-    met = values_met(inside, c, _POINTS)
+    met = values_met(inside, c, _PROJECTION_POINTS)
     if met is None:
         return inside
     return _runs(met, c)

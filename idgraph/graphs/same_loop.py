@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from random import Random
 
 from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, strongest, symbol
-from idgraph.graphs.coordinates import backward, forward, relates
+from idgraph.graphs.coordinates import backward, forward, is_bijective_at
 from idgraph.graphs.forms import own_exprs
-from idgraph.graphs.loops import Nests
-from idgraph.graphs.own_axes import OwnAxes
+from idgraph.graphs.loops import LoopNests
+from idgraph.graphs.own_axes import CoordinateSolver
 from idgraph.graphs.promotion import Promotion
-from idgraph.ir import DomainExpr, Fixed, IterDomain, Loaded, Mapped, TensorExpr, written_at
+from idgraph.ir import DomainExpr, Fixed, IterDomain, LoadedCoordinate, Mapped, TensorExpr, scatter_axes
 from idgraph.ir.pointwise import same_extent
 
 _TRIED = 24  # points that are tried before anything is proved: most loops that differ do so at one of the first
@@ -25,7 +25,7 @@ _ZERO = as_expr(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class SharedLoopResult:
     """A reader's loop over its operand: ``at`` is the coordinate of the operand's loop axis, None where it has none.
 
     ``same``: it is the loop variable wherever the operand is read; ``always``: also where it is not, and the operand's
@@ -37,43 +37,43 @@ class Met:
     always: bool = False
 
 
-class Meetings:
+class SharedLoopProver:
     """Coordinates of operands' loops under their readers, for one set of nests."""
 
-    def __init__(self, nests: Nests, promotion: Promotion) -> None:
+    def __init__(self, nests: LoopNests, promotion: Promotion) -> None:
         self._nests = nests
         self._promotion = promotion
-        self._own: dict[TensorExpr, OwnAxes] = {}
+        self._own: dict[TensorExpr, CoordinateSolver] = {}
 
-    def meet(self, e: TensorExpr, k: int, j: int) -> Met:
+    def prove_shared(self, e: TensorExpr, k: int, j: int) -> SharedLoopResult:
         """Loop ``j`` of operand ``k`` beside loop ``j`` of the output of ``e``."""
         mine, theirs = self._nests.shadows[e.inputs[k]], self._nests.shadows[e.output]
         if j in mine.direct or j in theirs.direct:
-            return Met(None, False)  # one element in a wider loop: broadcast resolution decides
+            return SharedLoopResult(None, False)  # one element in a wider loop: broadcast resolution decides
         loop = self._loop(e, j)
         known, doubtful = self._coordinates(e, k)
         at = known.get(mine.loop[j])
         if at is None:
-            return Met(None, False)
+            return SharedLoopResult(None, False)
         if simplify(at - loop) == _ZERO:
-            return Met(at, True, mine.loop[j] not in doubtful)
+            return SharedLoopResult(at, True, mine.loop[j] not in doubtful)
         try:
-            return Met(at, self._proved(e, k, at, loop))
+            return SharedLoopResult(at, self._proved(e, k, at, loop))
         except ArithError:  # as a division by an extent that may be 0
-            return Met(at, False)
+            return SharedLoopResult(at, False)
 
     def _loop(self, e: TensorExpr, j: int) -> Expr:
         return symbol(f"i{j}", 0, simplify(self._promotion.of(e.output.loop[j]).extent - 1))
 
-    def own(self, e: TensorExpr) -> OwnAxes:
+    def own(self, e: TensorExpr) -> CoordinateSolver:
         """Coordinates of the output's axes."""
         found = self._own.get(e)
         if found is None:
             shadow = self._nests.shadows[e.output]
             start = [(d, _ZERO) for d in e.output.logical if d in shadow.resolved]
-            start += [(d, symbol(f"ld{k}")) for d, k in written_at(e)]
+            start += [(d, symbol(f"ld{k}")) for d, k in scatter_axes(e)]
             start += [(d, _ZERO if j in shadow.direct else self._loop(e, j)) for j, d in enumerate(shadow.loop)]
-            found = self._own[e] = OwnAxes(start, (*own_exprs(e.output), *shadow.exprs))
+            found = self._own[e] = CoordinateSolver(start, (*own_exprs(e.output), *shadow.exprs))
         return found
 
     def _coordinates(self, e: TensorExpr, k: int) -> tuple[dict[IterDomain, Expr], set[IterDomain]]:
@@ -86,22 +86,22 @@ class Meetings:
         for axis, read in zip(t.axes, e.reads[k], strict=True):
             if isinstance(read, Mapped) and read.domain in own:
                 beside = axis.is_broadcast and simplify(own[read.domain]) != _ZERO
-                if beside or not axes.exact(read.domain):
+                if beside or not axes.is_invertible_path(read.domain):
                     doubtful.add(axis)
             match read:
                 case _ if axis.is_broadcast:
                     known[axis] = _ZERO
                 case Fixed():
                     known[axis] = read.index
-                case Loaded():
+                case LoadedCoordinate():
                     known[axis] = symbol(f"ld{read.operand}")
                 case Mapped(domain):
                     if domain in own:
                         known[axis] = own[domain]
-        for d, met in self._nests.links(t, e, k):
+        for d, met in self._nests.promoted_pairs(t, e, k):
             if met in own:
                 known[d] = own[met]
-                if not axes.exact(met):
+                if not axes.is_invertible_path(met):
                     doubtful.add(d)
         steps = [*own_exprs(t), *self._nests.shadows[t].exprs]
         while steps:
@@ -116,7 +116,7 @@ class Meetings:
                     continue
                 for d, v in made:
                     known.setdefault(d, simplify(v))
-                if any(d in doubtful for d in (*x.inputs, *x.outputs)) or not relates(x, known):
+                if any(d in doubtful for d in (*x.inputs, *x.outputs)) or not is_bijective_at(x, known):
                     doubtful.update((*x.inputs, *x.outputs))
             if len(rest) == len(steps):
                 break
@@ -128,12 +128,12 @@ class Meetings:
         own, out = self.own(e), e.output
         shadow = self._nests.shadows[out]
         between = [d for x in out.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
-        loaded = {d for d, _ in written_at(e)}
+        loaded = {d for d, _ in scatter_axes(e)}
         logical = [d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded]
         mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped) and r.domain not in loaded]
         direct = frozenset(out.loop[j] for j in shadow.direct)
         wanted = dict.fromkeys((*(shadow.of(d) for d in (*logical, *between)), *mapped))
-        for bound in own.way(wanted, direct):
+        for bound in own.bounds_on_path(wanted, direct):
             fact = simplify(bound.condition)
             if not fact.is_const or not fact.evaluate({}):
                 yield fact

@@ -13,26 +13,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from idgraph.arith import FALSE
-from idgraph.graphs.carry import Carried, Carrier, Formula, Place, Span, moved
-from idgraph.graphs.net import GraphNet, Net, Step, keeps
-from idgraph.graphs.rings import Ring, Rings
+from idgraph.graphs.carry import (
+    Carried,
+    CoordinatePropagator,
+    GuardedCoordinate,
+    PathState,
+    TranslatedInterval,
+    constant_translation,
+)
+from idgraph.graphs.net import Edge, GroupDigraph, ValGraphDigraph, is_identity_edge
+from idgraph.graphs.rings import TranslationCycle, TranslationCycles
 
 MANY = 100_000  # places of one search; beyond, only groups that no way has come to yet are gone on from
 MORE = 5_000  # places of searches from other groups of a component
 SMALL = 64  # groups of a component from each of which a search is begun
 
 
-class Reached:
+class VisitedStates:
     """The states with which ways have reached each group, so that none is followed twice."""
 
     def __init__(self, most: int = MANY) -> None:
-        self._spans: dict[tuple[int, int], list[Span]] = {}
+        self._spans: dict[tuple[int, int], list[TranslatedInterval]] = {}
         self._formulas: set[object] = set()
         self._groups: set[int] = set()
         self._most = most
         self.places = 0
 
-    def afresh(self) -> Reached:
+    def afresh(self) -> VisitedStates:
         """For another search: earlier states are forgotten, their number is kept."""
         for held in (self._spans, self._formulas, self._groups):
             held.clear()
@@ -42,7 +49,7 @@ class Reached:
         """True of a state that no earlier way came with, and that is worth following."""
         if self.places > self._most and group in self._groups:
             return False
-        if isinstance(carried, Span):
+        if isinstance(carried, TranslatedInterval):
             held = self._spans.setdefault((group, carried.add), [])
             if any(s.low <= carried.low and carried.high <= s.high for s in held):
                 return False
@@ -63,53 +70,53 @@ class Reached:
 
 
 def follow(
-    net: Net,
+    net: GroupDigraph,
     start: int,
     goal: int,
     within: Callable[[int], bool],
     *,
     simple: bool = True,
-    reached: Reached | None = None,
+    reached: VisitedStates | None = None,
     named: bool = False,
-) -> Iterator[tuple[Carrier, Place]]:
+) -> Iterator[tuple[CoordinatePropagator, PathState]]:
     """Ways from a group to another (or back to itself), through groups ``within``, that some coordinate goes.
 
     ``simple`` ways come to no group twice; without it a way ends only where it brings nothing new. Free coordinates
     have the names of their axes where ``named``.
     """
-    held = Reached() if reached is None else reached
+    held = VisitedStates() if reached is None else reached
     place_of: dict[int, int] = {}
-    queue: deque[tuple[Carrier, Place]] = deque()
-    carriers: dict[object, Carrier] = {}
+    queue: deque[tuple[CoordinatePropagator, PathState]] = deque()
+    carriers: dict[object, CoordinatePropagator] = {}
     first = True
     while first or queue:
         if first:
-            pairs = [(None, n) for n in net.readers(start)]
+            pairs = [(None, n) for n in net.uses(start)]
         else:
             at = queue.popleft()
-            pairs = [(at, n) for n in net.readers(at[1].group)]
+            pairs = [(at, n) for n in net.uses(at[1].group)]
         for at, n in pairs:
-            if keeps(net, n):
+            if is_identity_edge(net, n):
                 continue
             if at is None:
                 extent = net.expr(n).inputs[net.ins(n).index(start)].extent
-                carrier = carriers.setdefault(extent, Carrier(net, extent, named=named))
+                carrier = carriers.setdefault(extent, CoordinatePropagator(net, extent, named=named))
                 at = carrier, carrier.begin(start)
             yield from _leave(net, at, n, goal, within, simple, held, place_of, queue)
         first = False
 
 
 def _leave(
-    net: Net,
-    at: tuple[Carrier, Place],
+    net: GroupDigraph,
+    at: tuple[CoordinatePropagator, PathState],
     n: int,
     goal: int,
     within: Callable[[int], bool],
     simple: bool,
-    held: Reached,
+    held: VisitedStates,
     place_of: dict[int, int],
-    queue: deque[tuple[Carrier, Place]],
-) -> Iterator[tuple[Carrier, Place]]:
+    queue: deque[tuple[CoordinatePropagator, PathState]],
+) -> Iterator[tuple[CoordinatePropagator, PathState]]:
     """One expression on from a place: ends are told, other places enter the queue."""
     carrier, place = at
     for to in dict.fromkeys(net.outs(n)):
@@ -118,16 +125,16 @@ def _leave(
         bit = 1 << place_of.setdefault(to, len(place_of))
         if simple and to != goal and place.mask & bit:
             continue
-        step = Step(place.group, n, to)
-        for carried in carrier.on(place, step):
-            made = Place(to, carried, step, place, place.mask | bit)
+        step = Edge(place.group, n, to)
+        for carried in carrier.propagate(place, step):
+            made = PathState(to, carried, step, place, place.mask | bit)
             if to == goal:
                 yield carrier, made
             elif held.new(to, carried):
                 queue.append((carrier, made))
 
 
-def components(net: Net, among: dict[int, None]) -> list[list[int]]:
+def components(net: GroupDigraph, among: dict[int, None]) -> list[list[int]]:
     """Groups that lie on common cycles, of those ``among``; in the order in which a search leaves them."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -138,7 +145,7 @@ def components(net: Net, among: dict[int, None]) -> list[list[int]]:
 
     def beyond(g: int) -> list[int]:
         if g not in after:
-            ways = (to for n in net.readers(g) if not keeps(net, n) for to in net.outs(n))
+            ways = (to for n in net.uses(g) if not is_identity_edge(net, n) for to in net.outs(n))
             after[g] = [to for to in dict.fromkeys(ways) if to in among]
         return after[g]
 
@@ -171,109 +178,113 @@ def components(net: Net, among: dict[int, None]) -> list[list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CyclePath:
     """A way around: the place at which it came back to its first group."""
 
-    end: Place
+    end: PathState
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[Edge]:
         """The steps, from the group at which the coordinate is looked at."""
         return self.end.steps()
 
     @property
     def adds(self) -> int | None:
         """The amount that going once around adds to every coordinate; None where a step is not a translation."""
-        return self.end.carried.add if isinstance(self.end.carried, Span) else None
+        return self.end.carried.add if isinstance(self.end.carried, TranslatedInterval) else None
 
 
-Told = tuple[Way, bool]  # and whether every coordinate that goes it comes back
+Told = tuple[CyclePath, bool]  # and whether every coordinate that goes it comes back
 
 
-def find_ways(net: GraphNet) -> list[Way | Ring]:
+def find_cycles(net: ValGraphDigraph) -> list[CyclePath | TranslationCycle]:
     """Every ring that some coordinate goes round, from whichever of its groups; each once.
 
     Each is told from an early group, or from one where it changes coordinates if there is such: a coordinate beside the
     way may follow from one group and not from another. Rings of translations by numbers are whole (`Rings`), others are
     looked for from all groups of a component as far as `MORE` places suffice.
     """
-    found: list[Way | Ring] = []
+    found: list[CyclePath | TranslationCycle] = []
     for members in cyclic(net):
         among = dict.fromkeys(sorted(members, key=net.first))
         rings, ways = _taken_out(net, among)
-        if len(among) <= SMALL and not moves_only(net, among):
+        if len(among) <= SMALL and not only_translations(net, among):
             left = MORE
             for start in among:
-                reached = Reached()
+                reached = VisitedStates()
                 for carrier, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
                     key = frozenset(s.node for s in end.steps())
-                    if key not in ways or (ways[key][1] and not gives_back(net, carrier, end)):
-                        ways[key] = Way(end), gives_back(net, carrier, end)
+                    if key not in ways or (ways[key][1] and not is_identity(net, carrier, end)):
+                        ways[key] = CyclePath(end), is_identity(net, carrier, end)
                 left -= reached.places
         found += [way for way, _ in ways.values()] + rings
     return found
 
 
-def gives_back(net: Net, carrier: Carrier, end: Place) -> bool:
+def is_identity(net: GroupDigraph, carrier: CoordinatePropagator, end: PathState) -> bool:
     """True of a way around after which every coordinate that goes it is what it was, by proof."""
-    if isinstance(end.carried, Span):
+    if isinstance(end.carried, TranslatedInterval):
         return end.carried.add == 0
     return net.effects.same(end.carried.value, carrier.c, end.carried.inside)
 
 
-def moves_only(net: Net, among: Mapping[int, None]) -> bool:
+def only_translations(net: GroupDigraph, among: Mapping[int, None]) -> bool:
     """True where every expression between these groups adds a number to a coordinate of known bounds."""
-    inner = (n for g in among for n in net.readers(g) if not keeps(net, n) and any(to in among for to in net.outs(n)))
-    return all(moved(net, n) is not None for n in inner)
+    inner = (
+        n for g in among for n in net.uses(g) if not is_identity_edge(net, n) and any(to in among for to in net.outs(n))
+    )
+    return all(constant_translation(net, n) is not None for n in inner)
 
 
-def _taken_out(net: GraphNet, component: dict[int, None]) -> tuple[list[Way | Ring], dict[frozenset[int], Told]]:
+def _taken_out(
+    net: ValGraphDigraph, component: dict[int, None]
+) -> tuple[list[CyclePath | TranslationCycle], dict[frozenset[int], Told]]:
     """Rings through the first group, then those of what is left without it: of translations, and others by nodes."""
-    rings: list[Way | Ring] = []
+    rings: list[CyclePath | TranslationCycle] = []
     ways: dict[frozenset[int], Told] = {}
     pending = [component]
     while pending:
         among = pending.pop()
         root = next(iter(among))
-        for carrier, end in () if moves_only(net, among) else follow(net, root, root, among.__contains__):
-            if isinstance(end.carried, Span):
+        for carrier, end in () if only_translations(net, among) else follow(net, root, root, among.__contains__):
+            if isinstance(end.carried, TranslatedInterval):
                 continue
             key = frozenset(s.node for s in end.steps())
-            if key not in ways or (ways[key][1] and not gives_back(net, carrier, end)):
-                ways[key] = Way(end), gives_back(net, carrier, end)
-        rings += Rings(net, root, among).all()
+            if key not in ways or (ways[key][1] and not is_identity(net, carrier, end)):
+                ways[key] = CyclePath(end), is_identity(net, carrier, end)
+        rings += TranslationCycles(net, root, among).all()
         rest = {g: None for g in among if g != root}
         pending += [dict.fromkeys(sorted(x, key=net.first)) for x in components(net, rest)[::-1]]
     return rings, ways
 
 
-def empty_ways(net: GraphNet) -> list[Way]:
+def infeasible_cycles(net: ValGraphDigraph) -> list[CyclePath]:
     """Through each expression on a common cycle a shortest way around, whatever coordinates go it; each way once.
 
     A way that no coordinate goes is listed beside those that are found by sets of coordinates.
     """
-    found: dict[frozenset[int], Way] = {}
+    found: dict[frozenset[int], CyclePath] = {}
     for members in cyclic(net):
         among = frozenset(members)
         for a in sorted(members):
-            for n in net.readers(a):
-                for b in () if keeps(net, n) else dict.fromkeys(net.outs(n)):
+            for n in net.uses(a):
+                for b in () if is_identity_edge(net, n) else dict.fromkeys(net.outs(n)):
                     if b in among:
-                        steps = [Step(a, n, b), *_shortest(net, b, a, among)]
+                        steps = [Edge(a, n, b), *_shortest(net, b, a, among)]
                         found.setdefault(frozenset(s.node for s in steps), placed(steps))
     return list(found.values())
 
 
-def _shortest(net: Net, start: int, goal: int, among: frozenset[int]) -> list[Step]:
-    before: dict[int, Step | None] = {start: None}
+def _shortest(net: GroupDigraph, start: int, goal: int, among: frozenset[int]) -> list[Edge]:
+    before: dict[int, Edge | None] = {start: None}
     queue = deque([start])
     while queue and goal not in before:
         at = queue.popleft()
-        for n in net.readers(at):
-            for to in () if keeps(net, n) else net.outs(n):
+        for n in net.uses(at):
+            for to in () if is_identity_edge(net, n) else net.outs(n):
                 if to in among and to not in before:
-                    before[to] = Step(at, n, to)
+                    before[to] = Edge(at, n, to)
                     queue.append(to)
-    found: list[Step] = []
+    found: list[Edge] = []
     step = before[goal]
     while step is not None:
         found.append(step)
@@ -281,15 +292,15 @@ def _shortest(net: Net, start: int, goal: int, among: frozenset[int]) -> list[St
     return found[::-1]
 
 
-def placed(steps: list[Step]) -> Way:
+def placed(steps: list[Edge]) -> CyclePath:
     """A way of these steps; nothing is carried along."""
-    nothing = Formula(FALSE, FALSE, {})
-    at = Place(steps[0].source, nothing, None, None, 0)
+    nothing = GuardedCoordinate(FALSE, FALSE, {})
+    at = PathState(steps[0].source, nothing, None, None, 0)
     for step in steps:
-        at = Place(step.to, nothing, step, at, 0)
-    return Way(at)
+        at = PathState(step.to, nothing, step, at, 0)
+    return CyclePath(at)
 
 
-def cyclic(net: GraphNet) -> list[list[int]]:
+def cyclic(net: ValGraphDigraph) -> list[list[int]]:
     """Groups that lie on common cycles, whether or not a coordinate goes round."""
     return components(net, dict.fromkeys(g for n in net.equal for g in net.ins(n)))

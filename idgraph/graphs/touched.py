@@ -16,7 +16,7 @@ At = IterDomain | tuple[int, int]  # an own axis, or a place that is read otherw
 Touched = dict[TensorExpr, frozenset[At]]
 
 
-def touches(d: IterDomain) -> Touched:
+def coordinate_uses(d: IterDomain) -> Touched:
     """Every operation that touches an axis, the one that makes its tensor and those that read it, and where."""
     found: Touched = {}
     t = tensor_of(d)
@@ -40,7 +40,7 @@ def _read_at(e: TensorExpr, k: int, p: int) -> At:
     return e.output.logical[p] if e.op in SCATTERS and k == 0 else (k, p)
 
 
-def touched_by(e: TensorExpr) -> Iterator[tuple[IterDomain, At]]:
+def axes_used_by(e: TensorExpr) -> Iterator[tuple[IterDomain, At]]:
     """The axes that an operation touches, each with its coordinate."""
     for d in own_domains(e.output):
         if not is_one(d.extent):
@@ -51,7 +51,9 @@ def touched_by(e: TensorExpr) -> Iterator[tuple[IterDomain, At]]:
                 yield d, _read_at(e, k, p)
 
 
-def conflict(e: TensorExpr, mine: frozenset[At], theirs: frozenset[At], is_there: Callable[[IterDomain], bool]) -> bool:
+def has_conflicting_coordinates(
+    e: TensorExpr, mine: frozenset[At], theirs: frozenset[At], is_there: Callable[[IterDomain], bool]
+) -> bool:
     """True where an operation touches one group at coordinates that nothing else keeps equal.
 
     Where one of two own axes is made of the other and that other ``is_there`` too, the group is on a cycle, which is

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from idgraph.graphs.forms import Plan
+from idgraph.graphs.forms import TensorTemplate
 from idgraph.ir import DomainExpr, IterDomain, Tensor, TensorExpr
 
 _FEW = 12  # operands that are looked through one by one
@@ -53,7 +53,7 @@ class Use(NamedTuple):
     operand: int | None
     slot: int | None
     tensor: Tensor
-    plan: Plan
+    plan: TensorTemplate
     first: int
 
     def key(self, d: IterDomain) -> Key:
@@ -70,7 +70,7 @@ class UseKeys:
         self._expr: list[TensorExpr] = []
         self._operand = array("q")
         self._slot = array("q")
-        self._plan: list[Plan] = []
+        self._plan: list[TensorTemplate] = []
         self._first = array("q")
         self._count = 0
         self._many: dict[TensorExpr, dict[tuple[IterDomain, int], int]] = {}
@@ -78,7 +78,7 @@ class UseKeys:
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, e: TensorExpr, plan: Callable[[Tensor], Plan]) -> None:
+    def enter(self, e: TensorExpr, plan: Callable[[Tensor], TensorTemplate]) -> None:
         """Number the axes of all uses that an operation makes: of its output, then of its operands."""
         self._of[e] = len(self._expr)
         self._add(e, -1, -1, plan(e.output))
@@ -87,7 +87,7 @@ class UseKeys:
             slot = slot_of(e, k) if k else None
             self._add(e, k, -1 if slot is None else slot, plan(inputs[k]))
 
-    def _add(self, e: TensorExpr, operand: int, slot: int, plan: Plan) -> None:
+    def _add(self, e: TensorExpr, operand: int, slot: int, plan: TensorTemplate) -> None:
         self._expr.append(e)
         self._operand.append(operand)
         self._slot.append(slot)

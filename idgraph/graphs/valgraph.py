@@ -15,10 +15,10 @@ from typing import Any, Generic, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from idgraph.errors import IndexingError, user_line
-from idgraph.graphs.disjoint import DisjointSets
-from idgraph.graphs.domain_nodes import Nodes
+from idgraph.graphs.disjoint import UnionFind
+from idgraph.graphs.domain_nodes import ENodes
 from idgraph.graphs.numbering import Keys, axis_of, key_text
-from idgraph.graphs.parting import Edge, crossings, first_parting, two_axes
+from idgraph.graphs.parting import LabeledEdge, distinct_axes_of_one_tensor, first_divergence, unmapped_neighbors
 from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Reasons, Why
 from idgraph.ir.domains import DomainExpr
 from idgraph.ir.fusion import tensor_of
@@ -106,7 +106,7 @@ class ExprGroup(_Weak, Generic[K]):
         )
 
 
-class Listed(Sequence[T]):
+class LazySequence(Sequence[T]):
     """Objects by number, each made when it is looked at; reads like a tuple of them."""
 
     __slots__ = ("_make", "_numbers")
@@ -131,8 +131,8 @@ class Listed(Sequence[T]):
         return self._make(self._numbers[at])
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Listed):
-            return self._make == cast("Listed[object]", other)._make  # the same method of the same graph
+        if isinstance(other, LazySequence):
+            return self._make == cast("LazySequence[object]", other)._make  # the same method of the same graph
         return isinstance(other, tuple) and tuple(self) == other
 
     def __hash__(self) -> int:
@@ -155,7 +155,7 @@ def _line(x: DomainExpr) -> str:
     return f" of {t.name}" + (f" ({t.source_line})" if t.source_line else "")
 
 
-class _About:
+class AdjacencyLists:
     """For each group, by number, the groups of expressions that have it on one side: chains through two arrays."""
 
     __slots__ = ("_after", "_head", "_node")
@@ -181,7 +181,7 @@ class ValGraph(Generic[K]):
     """An immutable view of groups, expression groups and reasons; group objects are made when asked for."""
 
     def __init__(
-        self, name: str, sets: DisjointSets, keys: Keys[K], nodes: Nodes, reasons: Reasons, hidden: Sequence[K] = ()
+        self, name: str, sets: UnionFind, keys: Keys[K], nodes: ENodes, reasons: Reasons, hidden: Sequence[K] = ()
     ) -> None:
         self.name = name
         self.nodes = nodes
@@ -293,27 +293,27 @@ class ValGraph(Generic[K]):
     @property
     def groups(self) -> Sequence[Group[K]]:
         """All groups, in the order in which their first key entered; their number costs no object."""
-        return Listed(self._numbers, self._group)
+        return LazySequence(self._numbers, self._group)
 
     @cached_property
     def _classes(self) -> array[int]:
-        return self.nodes.firsts()
+        return self.nodes.representatives()
 
     @property
     def expr_groups(self) -> Sequence[ExprGroup[K]]:
         """All groups of equal domain expressions."""
-        return Listed(self._classes, self._expr_group)
+        return LazySequence(self._classes, self._expr_group)
 
     def _numbers_of(self, elements: Sequence[int]) -> list[int]:
         return [self._firsts[self._sets.find(x)] for x in elements]
 
     @cached_property
-    def _makers(self) -> _About:
-        return _About(self._classes, lambda n: self._numbers_of(self.nodes.outs[n]))
+    def _makers(self) -> AdjacencyLists:
+        return AdjacencyLists(self._classes, lambda n: self._numbers_of(self.nodes.outs[n]))
 
     @cached_property
-    def _readers(self) -> _About:
-        return _About(self._classes, lambda n: self._numbers_of(self.nodes.ins[n]))
+    def _readers(self) -> AdjacencyLists:
+        return AdjacencyLists(self._classes, lambda n: self._numbers_of(self.nodes.ins[n]))
 
     def lookup(self, key: K) -> Group[K]:
         """The group of a key; raises `IndexingError` for a key that is not in this graph."""
@@ -358,9 +358,9 @@ class ValGraph(Generic[K]):
 
     def above(self, x: int) -> tuple[int, int] | None:
         """The element next to one on the way to the root of the proof forest, and the number of the edge's reason."""
-        return self._sets.above(x)
+        return self._sets.proof_parent(x)
 
-    def premises(self, x: int, y: int, reason: int) -> list[tuple[int, int]]:
+    def proof_premises(self, x: int, y: int, reason: int) -> list[tuple[int, int]]:
         """The pairs of elements whose sameness one union rests on; none for what an operation says itself."""
         why = self._reasons.why(reason)
         return [] if len(why) == 5 else self._premises(why, {x, y})
@@ -405,26 +405,30 @@ class ValGraph(Generic[K]):
                             at = f"{key_text(p.first)} and {key_text(q.first)}"
                             return f"{head}: {x.expr} and {y.expr} part at {at}"
                     return f"{head}: made of the same axes by {x.expr} and {y.expr}, which differ"
-        way = first_parting(self.number(a), self.number(b), self._edges, lambda n: _short(self.numbered(n)))
+        way = first_divergence(self.number(a), self.number(b), self._edges, lambda n: _short(self.numbered(n)))
         nothing = f"no operation maps {_short(mine)} to {_short(theirs)}"
-        axes = two_axes(self.keys_of(mine.number), self.keys_of(theirs.number))
+        axes = distinct_axes_of_one_tensor(self.keys_of(mine.number), self.keys_of(theirs.number))
         if axes is not None:
             return f"{head}: {axes}, and {nothing}"
         return f"{head}: {way or nothing}"
 
-    def _edges(self, number: int) -> Iterator[Edge]:
+    def _edges(self, number: int) -> Iterator[LabeledEdge]:
         """Steps from a group: expressions that read it, that make it, and what maps nothing."""
         group = self.numbered(number)
         for x in self.uses(group):
             for g in x.outputs:
-                yield Edge(self._number(g), f"{_short(g)} is made of {_short(group)} by {x.expr}" + _line(x.expr))
+                yield LabeledEdge(
+                    self._number(g), f"{_short(g)} is made of {_short(group)} by {x.expr}" + _line(x.expr)
+                )
         for x in self.definitions(group):
             for g in x.inputs:
-                yield Edge(self._number(g), f"{_short(group)} is made of {_short(g)} by {x.expr}" + _line(x.expr))
-        for key, text in crossings(self.name, self.keys_of(group.number)):
+                yield LabeledEdge(
+                    self._number(g), f"{_short(group)} is made of {_short(g)} by {x.expr}" + _line(x.expr)
+                )
+        for key, text in unmapped_neighbors(self.name, self.keys_of(group.number)):
             n = self._known(cast("K", key))
             if n is not None:
-                yield Edge(self._sets.find(n), text)
+                yield LabeledEdge(self._sets.find(n), text)
 
     def _number(self, group: Group[K]) -> int:
         return self._sets.find(group.number)

@@ -21,7 +21,7 @@ from idgraph.arith import (
 from idgraph.errors import IndexingError, arguments
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.bank_layouts import BankConflicts, BankSuggestion, bank_suggestions
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.index.machine import index_bits, index_type
 from idgraph.index.predicates import Predicate, explain_predicate
 from idgraph.index.touched_elements import AccessPicture, access_picture
@@ -66,7 +66,7 @@ class Access(AccessFunction):
         return explain_predicate(self)
 
     @arguments(IndexingError)
-    def contiguous(self, loop: str | int | Loop) -> bool:
+    def contiguous(self, loop: str | int | LoopVariable) -> bool:
         """True when one step of the loop is proved to move the address by one element, wherever the access happens.
 
         >>> import idgraph as ig
@@ -80,7 +80,7 @@ class Access(AccessFunction):
         return explain_contiguous(self, loop).holds
 
     @arguments(IndexingError)
-    def explain_contiguous(self, loop: str | int | Loop) -> Contiguity:
+    def explain_contiguous(self, loop: str | int | LoopVariable) -> Contiguity:
         """`contiguous` with the reason: by what a step moves the address, and a point that shows it.
 
         >>> import idgraph as ig
@@ -94,7 +94,7 @@ class Access(AccessFunction):
         return explain_contiguous(self, loop)
 
     @arguments(IndexingError)
-    def vector_width(self, loop: str | int | Loop) -> int:
+    def vector_width(self, loop: str | int | LoopVariable) -> int:
         """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move.
 
         >>> import idgraph as ig
@@ -107,7 +107,7 @@ class Access(AccessFunction):
         return Width.along(self, loop).width
 
     @arguments(IndexingError)
-    def explain_vector_width(self, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
+    def explain_vector_width(self, loop: str | int | LoopVariable, wanted: int | None = None) -> VectorWidth:
         """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it.
 
         >>> import idgraph as ig

@@ -9,12 +9,12 @@ from typing import Protocol, Self
 from idgraph.arith import TRUE, Expr, and_, simplify
 from idgraph.display import Printed, Sheet
 from idgraph.graphs.own_axes import Bound
-from idgraph.index.loop import Loop
-from idgraph.index.storage import Buffer
+from idgraph.index.loop import LoopVariable
+from idgraph.index.storage import AllocatedBuffer
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
 
-class Maps(Protocol):
+class AccessMaps(Protocol):
     """The part of an index model of a changed fusion that an access needs."""
 
     def verify(self) -> None: ...
@@ -67,11 +67,11 @@ class AccessFunction(Printed):
     expr: TensorExpr
     tensor: Tensor
     operand: int | None
-    loops: tuple[Loop, ...]
+    loops: tuple[LoopVariable, ...]
     logical: tuple[Expr, ...]
     allocation: tuple[Expr, ...]
     address: Expr
-    buffer: Buffer
+    buffer: AllocatedBuffer
     slots: tuple[Expr | None, ...]
     conditions: tuple[Expr, ...]
     loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]] = field(
@@ -79,7 +79,7 @@ class AccessFunction(Printed):
     )
     load_bounds: tuple[Expr, ...] = ()
     bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
-    maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
+    maps: Callable[[Fusion], AccessMaps] | None = field(default=None, repr=False, compare=False)
     whole: Expr | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from idgraph.display import Printed, Sheet
 from idgraph.index.access import Access
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.ir import Fusion, TensorExpr
 
 _OPERATIONS = 30  # of a model that a notebook shows
 
 
 @dataclass(frozen=True, slots=True)
-class IndexMap(Printed):
+class AccessTable(Printed):
     """All accesses of one operation; prints as a table.
 
     >>> import idgraph as ig
@@ -25,7 +25,7 @@ class IndexMap(Printed):
     """
 
     expr: TensorExpr
-    loops: tuple[Loop, ...]
+    loops: tuple[LoopVariable, ...]
     accesses: tuple[Access, ...]
 
     def sheet(self) -> Sheet:
@@ -51,7 +51,7 @@ def _row(a: Access) -> tuple[str, str, str, str, str]:
     return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
 
 
-def model_sheet(fusion: Fusion, index_map: Callable[[TensorExpr], IndexMap]) -> Sheet:
+def model_sheet(fusion: Fusion, index_map: Callable[[TensorExpr], AccessTable]) -> Sheet:
     """The accesses of the first operations of a fusion."""
     shown = fusion.exprs[:_OPERATIONS]
     rows: list[tuple[str, ...]] = []

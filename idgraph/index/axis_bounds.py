@@ -15,7 +15,7 @@ _MANY = 16  # bounds of which those that others imply are left out before each i
 _FEW = 1 << 10  # points at which it is tried whether a conjunct is needed
 
 
-def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:
+def undischarged_bounds(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:
     """Conjuncts that are not proved by ranges or by the others, and the bounds behind them; ``known`` come first.
 
     Each is in its smallest form where the others hold, and so are the bounds. FALSE alone where they exclude each

@@ -9,7 +9,7 @@ from idgraph.display import Printed
 from idgraph.errors import IdGraphError
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.banks import WORD, Conflicts
-from idgraph.ir import Fusion, NewSteps, Tensor, item_size, rebuild
+from idgraph.ir import Fusion, NewSteps, Tensor, clone_fusion, item_size
 from idgraph.ir.exprs import Attr
 from idgraph.ir.places import axis_place
 
@@ -30,7 +30,7 @@ class BankSuggestion:
 
     def apply(self, fusion: Fusion) -> Fusion:
         """A copy of ``fusion`` with the array laid out this way."""
-        return rebuild(fusion, self.edits)
+        return clone_fusion(fusion, self.edits)
 
     def __str__(self) -> str:
         left = "no conflict" if self.ways == 1 else f"{self.ways}-way"
@@ -137,7 +137,7 @@ def _every(access: AccessFunction, edits: tuple[NewSteps, ...]) -> list[AccessFu
     t = access.tensor
     if access.maps is None:
         return []
-    changed = rebuild(t.fusion, edits)
+    changed = clone_fusion(t.fusion, edits)
     maps = access.maps(changed)
     maps.verify()
     new = changed[t.name]

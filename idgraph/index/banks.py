@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from idgraph.arith import Expr, multiple_of, simplify
 from idgraph.errors import IndexingError, arguments
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.index.warps import BANKS, WARP, WORD, block_dims, lane_pieces, number_of, thread_loops, vector_loop
 from idgraph.ir import item_size
 
@@ -30,7 +30,7 @@ Ints: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ConflictLane:
     """One lane of a conflict: its number in the warp, its loop point, and the byte of the shared array it wants."""
 
     lane: int
@@ -48,7 +48,7 @@ class Conflicts:
     passes: int
     bytes: int
     bank: int
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ConflictLane, ...]
     points: int
 
     def __bool__(self) -> bool:
@@ -94,7 +94,7 @@ class Conflicts:
             )
         size, worst = item_size(access.tensor.dtype), None
         for first, count in pieces:
-            counted = Count(access, place, when, count * size)
+            counted = ConflictCount(access, place, when, count * size)
             for at in product(*(range(extents[x.name]) for x in steps)):
                 fixed = {
                     **dict.fromkeys((x.name for x in access.loops), 0),
@@ -104,13 +104,13 @@ class Conflicts:
                 _warps(counted, fixed, threads, extents, dims)
             if worst is None or (counted.ways, counted.passes) > (worst.ways, worst.passes):
                 worst = counted
-        counted = worst or Count(access, place, when, size)
+        counted = worst or ConflictCount(access, place, when, size)
         return cls(access, *counted.result(), total)
 
 
 def _roles(
     access: AccessFunction, place: Expr, when: Expr, sizes: Mapping[str, int]
-) -> tuple[list[Loop | None], Loop | None, list[Loop]]:
+) -> tuple[list[LoopVariable | None], LoopVariable | None, list[LoopVariable]]:
     """The loops on threads (x, y, z), the vectorised one, and those others that can change who conflicts."""
     threads = thread_loops(access)
     if not any(threads):
@@ -121,7 +121,7 @@ def _roles(
         )
     vector = vector_loop(access)
     size = item_size(access.tensor.dtype)
-    rest: list[Loop] = []
+    rest: list[LoopVariable] = []
     for x in access.loops:
         if x in threads:
             continue
@@ -134,7 +134,7 @@ def _roles(
 
 
 @dataclass(slots=True)
-class Count:
+class ConflictCount:
     """The counts so far, of accesses of ``bytes`` by each lane."""
 
     access: AccessFunction
@@ -144,7 +144,7 @@ class Count:
     ways: int = 0
     passes: int = 0
     bank: int = 0
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[ConflictLane, ...] = ()
 
     @property
     def phases(self) -> int:
@@ -175,16 +175,20 @@ class Count:
         if int(ways[worst]) > self.ways:
             self.ways, self.bank = int(ways[worst]), int(each[worst]) % BANKS
             chosen = [int(who[k]) for k in first[banks == each[worst]].tolist()]
-            self.lanes = tuple(Lane(int(numbers[k]) % WARP, point(k), int(bytes_[k])) for k in sorted(chosen))
+            self.lanes = tuple(ConflictLane(int(numbers[k]) % WARP, point(k), int(bytes_[k])) for k in sorted(chosen))
 
-    def result(self) -> tuple[int, int, int, int, int, tuple[Lane, ...]]:
+    def result(self) -> tuple[int, int, int, int, int, tuple[ConflictLane, ...]]:
         """The fields of `Conflicts` from ``ways`` to ``lanes``."""
         lanes = self.lanes if self.ways > 1 else ()
         return max(self.ways, 1), self.phases, max(self.passes, self.phases), self.bytes, self.bank, lanes
 
 
 def _warps(
-    counted: Count, fixed: dict[str, int], threads: list[Loop | None], extents: Mapping[str, int], dims: list[int]
+    counted: ConflictCount,
+    fixed: dict[str, int],
+    threads: list[LoopVariable | None],
+    extents: Mapping[str, int],
+    dims: list[int],
 ) -> None:
     """All warps of a block at one step of the other loops."""
     import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take

@@ -9,29 +9,29 @@ from idgraph.arith import FALSE, and_, enumerate_points, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs import key_of
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.inside_operation import Solver
-from idgraph.index.loop import Loop
+from idgraph.index.inside_operation import IndexSolver
+from idgraph.index.loop import LoopVariable
 from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Resize, Stride, Tensor, TensorExpr
 
 POINTS = 1 << 20  # of the loops that are looked at where no rule proves that a reader stays inside
 
 
-class Maps(Protocol):
+class CoverageMaps(Protocol):
     """The part of an index model that the check asks."""
 
     fusion: Fusion
 
-    def loops(self, e: TensorExpr, /) -> tuple[Loop, ...]: ...
+    def loops(self, e: TensorExpr, /) -> tuple[LoopVariable, ...]: ...
     def lengths(self, t: Tensor, /) -> Mapping[int, Resize]: ...
     def read(self, e: TensorExpr, operand: int, /) -> AccessFunction: ...
-    def solver(self, e: TensorExpr, /) -> Solver: ...
+    def solver(self, e: TensorExpr, /) -> IndexSolver: ...
 
 
 # The cutting expressions, and the axes that a reader must stay inside of.
 Cut = tuple[DomainExpr, tuple[IterDomain, ...]]
 
 
-def is_cut(x: DomainExpr) -> bool:
+def is_partial(x: DomainExpr) -> bool:
     """True of an expression through which loops do not reach every element: a negative resize, a stride that skips."""
     match x:
         case Resize():
@@ -42,14 +42,14 @@ def is_cut(x: DomainExpr) -> bool:
             return False
 
 
-def cuts(model: Maps, t: Tensor) -> tuple[Cut, ...]:
+def cuts(model: CoverageMaps, t: Tensor) -> tuple[Cut, ...]:
     """Expressions through which t's loops do not reach every element, with the axes a reader must stay inside of.
 
     A cut or stride that the schedule made, or the end of a shared loop that its readers run shorter; for loops upstream
     of the logical axes, a resize that grows.
     """
     found: list[Cut] = []
-    found += [(x, x.outputs) for x in (*t.domain.loop_exprs, *model.lengths(t).values()) if is_cut(x)]
+    found += [(x, x.outputs) for x in (*t.domain.loop_exprs, *model.lengths(t).values()) if is_partial(x)]
     if t.definition is not None and t.definition.op in SCATTERS:
         return tuple(found)  # its loops are upstream by nature, and write a part of what operand 0 holds whole
     if t.definition is not None and t.loop != t.logical and t.domain.exprs:
@@ -64,15 +64,15 @@ def cuts(model: Maps, t: Tensor) -> tuple[Cut, ...]:
     return tuple(found)
 
 
-def check_cover(model: Maps) -> None:
+def check_reads_covered(model: CoverageMaps) -> None:
     """Raise `ScheduleError` where a cut tensor is an output, or is read outside of what its loops compute."""
     check_written(model)
     for t in model.fusion.tensors:
         check_covered(model, t)
 
 
-def check_covered(model: Maps, t: Tensor) -> None:
-    """`check_cover` of one tensor."""
+def check_covered(model: CoverageMaps, t: Tensor) -> None:
+    """`check_reads_covered` of one tensor."""
     steps = cuts(model, t) if t.definition is not None else ()
     if not steps:
         return
@@ -85,7 +85,7 @@ def check_covered(model: Maps, t: Tensor) -> None:
             _check_read(model, e, k, t, steps)
 
 
-def check_written(model: Maps) -> None:
+def check_written(model: CoverageMaps) -> None:
     """Raise `ScheduleError` where an output is inlined into a loop of another extent that may be empty."""
     for t in model.fusion.outputs:
         if t.definition is None or not t.inline_position:
@@ -101,7 +101,7 @@ def check_written(model: Maps) -> None:
                 )
 
 
-def _check_read(model: Maps, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
+def _check_read(model: CoverageMaps, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
     read = model.read(e, k)
     if read.predicate == FALSE or any(loop.extent == 0 for loop in model.loops(e)):
         return  # these loops never read it
@@ -110,12 +110,12 @@ def _check_read(model: Maps, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut,
         for d in inside_of:
             if not solver.known(key(d)):
                 raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
-            c = solver.place(key(d))
+            c = solver.unclamped_coordinate(key(d))
             inside = and_(c >= 0, c < d.extent)
             if isinstance(x, Stride) and x.step not in (1, -1):  # between the steps there is nothing
                 if not solver.known(key(x.source)):
                     raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
-                inside = and_(inside, ((solver.place(key(x.source)) - x.start) % x.step).eq(0))
+                inside = and_(inside, ((solver.unclamped_coordinate(key(x.source)) - x.start) % x.step).eq(0))
             facts = (*read.conditions, *read.load_bounds)
             if not is_true(simplify(inside, facts=facts), facts) and not enumerate_points(inside, POINTS, facts):
                 at = f" at {e.source_line}" if e.source_line else ""

@@ -14,11 +14,11 @@ from idgraph.errors import IndexingError
 from idgraph.graphs import IndexGraph, key_text
 from idgraph.graphs.coordinates import backward, forward
 from idgraph.graphs.index_graph import Key
-from idgraph.graphs.own_axes import OwnAxes
+from idgraph.graphs.own_axes import CoordinateSolver
 from idgraph.ir import DomainExpr, IterDomain, TensorExpr
 
 
-class Solver:
+class IndexSolver:
     """Coordinates under one operation: of its output's axes, and of its operands' by group."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Solver:
     ) -> None:
         self.graph = graph
         self.expr = expr
-        self.own = OwnAxes(start, tuple(x for x, _, _, own in graph.local[expr] if own))
+        self.own = CoordinateSolver(start, tuple(x for x, _, _, own in graph.local[expr] if own))
         self._group: dict[int, Expr] = {}
         for d, v in self.own.value.items():
             self._group.setdefault(self._number((d, expr)), v)
@@ -79,7 +79,7 @@ class Solver:
             )
         return found
 
-    def place(self, key: Key) -> Expr:
+    def unclamped_coordinate(self, key: Key) -> Expr:
         """The coordinate as the path gives it: an axis cut down to one element may be read beside that element."""
         if not key[0].is_broadcast:
             return self.coordinate(key)

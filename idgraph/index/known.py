@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from idgraph.arith import Expr, and_, as_expr, interval, is_true, maximum, minimum, not_, or_, simplify, where, xor
-from idgraph.graphs.own_axes import OwnAxes
+from idgraph.graphs.own_axes import CoordinateSolver
 from idgraph.ir import Fixed, Mapped, Tensor, TensorExpr
 from idgraph.ir.dtypes import Scalar, is_integer
 
@@ -37,7 +37,7 @@ _COMPUTED: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
 }
 
 
-def known_value(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (), depth: int = _DEPTH) -> Expr | None:
+def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (), depth: int = _DEPTH) -> Expr | None:
     """The value of the element of ``t`` at these coordinates, where no data decide it; None otherwise.
 
     None too where the value might not fit the tensor's type (it would wrap), or takes too many operations to write.
@@ -107,7 +107,7 @@ def _made(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) 
 
 def _joined(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
     """The value of the operand that has an element there; beside the operand of a pad its fill."""
-    own = OwnAxes(zip(e.output.logical, at, strict=True), e.output.domain.exprs)
+    own = CoordinateSolver(zip(e.output.logical, at, strict=True), e.output.domain.exprs)
     found: Expr | None = None
     if e.op == "pad":
         fill = e.attrs["value"]
@@ -116,7 +116,7 @@ def _joined(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int
         found = as_expr(fill)
     for k in reversed(range(len(e.inputs))):
         mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
-        inside = and_(*(b.condition for b in own.way(mapped, frozenset(e.output.logical))))
+        inside = and_(*(b.condition for b in own.bounds_on_path(mapped, frozenset(e.output.logical))))
         value = _operand(e, k, at, (*facts, inside), depth)
         if value is None or value.is_condition:
             return None
@@ -146,7 +146,7 @@ def _operand(e: TensorExpr, k: int, at: Sequence[Expr], facts: Sequence[Expr], d
     t, operand = e.output, e.inputs[k]
     if any(d.kind == "reduction" for d in t.logical):
         return None
-    own = OwnAxes(zip(t.logical, at, strict=True), t.domain.exprs)
+    own = CoordinateSolver(zip(t.logical, at, strict=True), t.domain.exprs)
     made: list[Expr] = []
     for axis, read in zip(operand.axes, e.reads[k], strict=True):
         if isinstance(read, Fixed):
@@ -155,4 +155,4 @@ def _operand(e: TensorExpr, k: int, at: Sequence[Expr], facts: Sequence[Expr], d
             made.append(as_expr(0) if axis.is_broadcast else own.value[read.domain])
         else:
             return None
-    return known_value(operand, made, facts, depth - 1)
+    return fold_index_tensor(operand, made, facts, depth - 1)

@@ -26,7 +26,7 @@ from idgraph.arith import (
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.live import COUNTED
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.ir.indexing import is_int
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Asked = Literal["predicate", "step", "start"]
 """The conditions on a run of lanes: agree on the predicate, step by one element, start at a multiple of the width."""
 
 
-def find_loop(access: AccessFunction, loop: str | int | Loop) -> Loop:
+def find_loop(access: AccessFunction, loop: str | int | LoopVariable) -> LoopVariable:
     """The loop meant: itself, its name, or its position (negative: from the innermost)."""
     loops = access.loops
     if is_int(loop) and -len(loops) <= loop < len(loops):
@@ -71,7 +71,7 @@ def bounded_loads(access: Loading) -> dict[Expr, Expr]:
     return found
 
 
-def address_along(access: AccessFunction, at: Loop) -> Expr:
+def address_along(access: AccessFunction, at: LoopVariable) -> Expr:
     """The address; of a register the number that it has along the loop: each step of a loop in which the value is made
     anew has a register of its own."""
     if access.buffer.place != "register":
@@ -82,11 +82,11 @@ def address_along(access: AccessFunction, at: Loop) -> Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class LaneAccess:
     """An access over runs of ``width`` steps of ``loop``: address and conditions in ``block`` and ``lane``."""
 
     access: AccessFunction
-    loop: Loop
+    loop: LoopVariable
     width: int
     block: Expr
     lane: Expr
@@ -108,21 +108,21 @@ class Lanes:
         return and_(*self.conditions) if self.conditions else TRUE
 
 
-def _parts(access: AccessFunction, at: Loop, width: int) -> tuple[Expr, Expr]:
+def _parts(access: AccessFunction, at: LoopVariable, width: int) -> tuple[Expr, Expr]:
     """Block and lane of a loop; their names are those of loops that the operation does not have, so they are unique."""
     count = len(access.loops)
     return symbol(f"i{count}", 0, simplify(at.extent // width - 1)), symbol(f"i{count + 1}", 0, width - 1)
 
 
-def lanes(access: AccessFunction, at: Loop, width: int) -> Lanes:
+def lanes(access: AccessFunction, at: LoopVariable, width: int) -> LaneAccess:
     """``access`` with its loop variable written as block * width + lane."""
     block, lane = _parts(access, at, width)
     moved = {**bounded_loads(access), at.symbol: block * width + lane}
     address = simplify(address_along(access, at).substitute(moved))
-    return Lanes(access, at, width, block, lane, address, tuple(c.substitute(moved) for c in access.conditions))
+    return LaneAccess(access, at, width, block, lane, address, tuple(c.substitute(moved) for c in access.conditions))
 
 
-def loaded_anew(access: AccessFunction, at: Loop, width: int) -> str:
+def loaded_anew(access: AccessFunction, at: LoopVariable, width: int) -> str:
     """The load symbol in the address whose value changes from lane to lane; empty when there is none."""
     block, lane = _parts(access, at, width)
     for name, (_, where) in access.loads.items():
@@ -135,7 +135,7 @@ def loaded_anew(access: AccessFunction, at: Loop, width: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LaneMismatch:
     """A condition that a run of lanes breaks, or is not proved to keep.
 
     ``point`` is a loop point (of lane 0) that shows it, None where no proof was found either way; ``condition`` the
@@ -147,7 +147,7 @@ class Fault:
     condition: Expr | None = None
 
 
-def fault(run: Lanes, aligned: bool = True) -> Fault | None:
+def fault(run: LaneAccess, aligned: bool = True) -> LaneMismatch | None:
     """None when the run is legal at every point of the access, else what is wrong. ``aligned``: ask for the start."""
     guess = _by_rules(run, aligned)
     if guess is None:
@@ -162,18 +162,18 @@ def fault(run: Lanes, aligned: bool = True) -> Fault | None:
             return guess
 
 
-def _by_rules(run: Lanes, aligned: bool) -> Fault | None:
+def _by_rules(run: LaneAccess, aligned: bool) -> LaneMismatch | None:
     for condition in run.conditions:
         if run.lane not in condition.symbols:
             continue
         whole = run.at(condition, 0)
         if any(run.at(condition, n) != whole for n in range(1, run.width)):
-            return Fault("predicate", condition=condition)
+            return LaneMismatch("predicate", condition=condition)
     facts = tuple(run.at(c, 0) for c in run.conditions)
     if not _equal(run.address, run.first + run.lane, facts):
-        return Fault("step")
+        return LaneMismatch("step")
     if aligned and not (multiple_of(run.first, run.width) or multiple_of(simplify(run.first, facts=facts), run.width)):
-        return Fault("start")
+        return LaneMismatch("start")
     return None
 
 
@@ -181,7 +181,7 @@ def _equal(a: Expr, b: Expr, facts: tuple[Expr, ...]) -> bool:
     return simplify(a - b) == 0 or (bool(facts) and (simplify(a - b, facts=facts) == 0 or is_true(a.eq(b), facts)))
 
 
-def _claim(run: Lanes, aligned: bool) -> Expr:
+def _claim(run: LaneAccess, aligned: bool) -> Expr:
     """The whole claim over blocks, as one condition to be tried at each point."""
     asked: list[Expr] = []
     held = run.at(run.predicate, 0)
@@ -195,7 +195,7 @@ def _claim(run: Lanes, aligned: bool) -> Expr:
     return and_(*asked)
 
 
-def _seen(run: Lanes, values: Mapping[str, int], guess: Fault) -> Fault:
+def _seen(run: LaneAccess, values: Mapping[str, int], guess: LaneMismatch) -> LaneMismatch:
     """The fault at a point that was found."""
     loops = {x.name: values.get(x.name, 0) for x in run.access.loops}
     point = {**loops, run.loop.name: values.get(run.block.name, 0) * run.width}
@@ -203,6 +203,6 @@ def _seen(run: Lanes, values: Mapping[str, int], guess: Fault) -> Fault:
     at = [{**env, run.lane.name: n} for n in range(run.width)]
     if len({bool(run.predicate.evaluate(p)) for p in at}) > 1:
         parted = [c for c in run.conditions if len({bool(c.evaluate(p)) for p in at}) > 1]
-        return Fault("predicate", point, guess.condition if guess.condition in parted else parted[0])
+        return LaneMismatch("predicate", point, guess.condition if guess.condition in parted else parted[0])
     places = [int(run.address.evaluate(p)) for p in at]
-    return Fault("step" if places != list(range(places[0], places[0] + run.width)) else "start", point)
+    return LaneMismatch("step" if places != list(range(places[0], places[0] + run.width)) else "start", point)

@@ -10,7 +10,7 @@ from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr
 COUNTED = frozenset({"iota", "full"})
 
 
-def counted(fusion: Fusion) -> frozenset[TensorExpr]:
+def counted_exprs(fusion: Fusion) -> frozenset[TensorExpr]:
     """The operations whose values each reader makes in place."""
     # A scatter begins with a copy of its operand 0, so that must be in memory.
     exprs = fusion.exprs
@@ -18,13 +18,13 @@ def counted(fusion: Fusion) -> frozenset[TensorExpr]:
     return frozenset([e for e in exprs if e.op in COUNTED and kept.isdisjoint(e.outputs)])
 
 
-def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
+def live_exprs(fusion: Fusion) -> tuple[TensorExpr, ...]:
     """The expressions that the outputs depend on, producers first; without those whose values each reader makes."""
     wanted = set(fusion.outputs)
     for e in reversed(fusion.exprs):
         if not wanted.isdisjoint(e.outputs):
             wanted.update(e.inputs)
-    made = counted(fusion)
+    made = counted_exprs(fusion)
     return tuple([e for e in fusion.exprs if e not in made and not wanted.isdisjoint(e.outputs)])
 
 

@@ -10,7 +10,7 @@ from idgraph.ir.domains import Parallel
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopVariable:
     """One loop of an operation: variable ``symbol`` named ``name`` runs from 0 to ``extent`` - 1.
 
     ``domain`` is the axis that gives the extent: the output's own loop axis, or where the loop is promoted the axis

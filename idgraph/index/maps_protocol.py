@@ -9,7 +9,7 @@ from idgraph.arith import Expr
 from idgraph.ir import SCANS, IterDomain, Tensor, TensorExpr
 
 
-class LoopVar(Protocol):
+class LoopProtocol(Protocol):
     """The interface of a loop."""
 
     @property
@@ -48,7 +48,7 @@ class AccessMap(Protocol):
 class IndexMaps(Protocol):
     """The interface of an index model: loops of an expression, and its accesses by operand."""
 
-    def loops(self, e: TensorExpr, /) -> Sequence[LoopVar]: ...
+    def loops(self, e: TensorExpr, /) -> Sequence[LoopProtocol]: ...
     def read(self, e: TensorExpr, operand: int, /) -> AccessMap: ...
     def write(self, e: TensorExpr, /) -> AccessMap: ...
 

@@ -16,8 +16,8 @@ from idgraph.graphs import (
     ExactBuilder,
     ExtentsGraph,
     IndexGraph,
-    Nests,
-    Plans,
+    LoopNests,
+    TensorTemplates,
     build_aligned,
     build_almost_exact,
     build_broadcast,
@@ -32,27 +32,27 @@ from idgraph.graphs.index_graph import Key, SharedLoop
 from idgraph.graphs.promotion import Promotion
 from idgraph.index.access import Access
 from idgraph.index.access_function import with_loads
-from idgraph.index.access_table import IndexMap, model_sheet
-from idgraph.index.axis_bounds import Bound, needed
-from idgraph.index.cover import check_cover
-from idgraph.index.inside_operation import Solver
-from idgraph.index.known import known_value
+from idgraph.index.access_table import AccessTable, model_sheet
+from idgraph.index.axis_bounds import Bound, undischarged_bounds
+from idgraph.index.cover import check_reads_covered
+from idgraph.index.inside_operation import IndexSolver
+from idgraph.index.known import fold_index_tensor
 from idgraph.index.layout import address_of
-from idgraph.index.loop import Loop
-from idgraph.index.origins import output_to_input
+from idgraph.index.loop import LoopVariable
+from idgraph.index.origins import pull_back
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import (
     SCATTERS,
     Fixed,
     Fusion,
     IterDomain,
-    Loaded,
+    LoadedCoordinate,
     Mapped,
     Resize,
     Tensor,
     TensorExpr,
     check_fusion,
-    written_at,
+    scatter_axes,
 )
 from idgraph.ir.advice import advised
 from idgraph.ir.domains import is_one
@@ -98,10 +98,10 @@ class IdModel(Printed):
         self._threads = threads
         self._version = fusion.version
         self._kept: dict[str, object] = {}
-        self._solvers: dict[TensorExpr, Solver] = {}
+        self._solvers: dict[TensorExpr, IndexSolver] = {}
         self._accesses: dict[tuple[TensorExpr, int | None], Access] = {}
         self._writes: dict[TensorExpr, Conditions] = {}
-        self._loops: dict[TensorExpr, tuple[Loop, ...]] = {}
+        self._loops: dict[TensorExpr, tuple[LoopVariable, ...]] = {}
 
     def sheet(self) -> Sheet:
         """The rows that notebooks show: the accesses of the first operations."""
@@ -128,9 +128,9 @@ class IdModel(Printed):
     # graphs -------------------------------------------------------------------------------------------------------
 
     @property
-    def _plans(self) -> Plans:
+    def _plans(self) -> TensorTemplates:
         """The entries that every graph makes for a tensor."""
-        return self._keep("plans", Plans)
+        return self._keep("plans", TensorTemplates)
 
     @property
     def _exact(self) -> ExactBuilder:
@@ -222,12 +222,12 @@ class IdModel(Printed):
         >>> m.verify()
         """
         self.index  # noqa: B018 - building it checks the nests
-        check_cover(self)
+        check_reads_covered(self)
 
     # loops --------------------------------------------------------------------------------------------------------
 
     @property
-    def _nests(self) -> Nests:
+    def _nests(self) -> LoopNests:
         return self.index.nests
 
     @arguments(IndexingError)
@@ -252,7 +252,7 @@ class IdModel(Printed):
         return self.index.promotion.of(domain)
 
     @arguments(IndexingError)
-    def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
+    def loops(self, e: TensorExpr) -> tuple[LoopVariable, ...]:
         """Loops of an operation, outermost first; variables are named i0, i1, ... by position.
 
         A serial loop that inlining shares runs as the others that share it say.
@@ -355,11 +355,11 @@ class IdModel(Printed):
         return self.read(e, places[0])
 
     @arguments(IndexingError)
-    def index_map(self, e: TensorExpr) -> IndexMap:
+    def index_map(self, e: TensorExpr) -> AccessTable:
         """All accesses of an operation: its output, then its operands."""
         self._check(e)
         reads = tuple(self.read(e, k) for k in range(len(e.inputs)))
-        return IndexMap(e, self.loops(e), (self.write(e), *reads))
+        return AccessTable(e, self.loops(e), (self.write(e), *reads))
 
     @arguments(IndexingError)
     def output_to_input(self, output: Tensor, source: Tensor) -> Map:
@@ -383,7 +383,7 @@ class IdModel(Printed):
         idgraph.errors.IndexingError: an element of t9 is computed from several elements of x at {'i0': 32}
           ...
         """
-        return output_to_input(self._own(output), self._own(source))
+        return pull_back(self._own(output), self._own(source))
 
     def _own(self, t: Tensor) -> Tensor:
         if t not in self.fusion:
@@ -401,7 +401,7 @@ class IdModel(Printed):
         if e.output not in self.fusion:
             raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)
 
-    def solver(self, e: TensorExpr) -> Solver:
+    def solver(self, e: TensorExpr) -> IndexSolver:
         """Coordinates of all axes under one operation."""
         found = self._solvers.get(e)
         if found is not None:
@@ -413,18 +413,18 @@ class IdModel(Printed):
             for axis, read in zip(t.axes, row, strict=True):
                 if isinstance(read, Fixed):
                     given.append((key(axis), read.index))
-                elif isinstance(read, Loaded):
+                elif isinstance(read, LoadedCoordinate):
                     given.append((key(axis), symbol(f"ld{read.operand}")))
-            linked = {d for d, _ in self._nests.links(t, e, k)}
+            linked = {d for d, _ in self._nests.promoted_pairs(t, e, k)}
             stand_ins = (*theirs.resolved.values(), *theirs.lacking.values())
             given += [(key(d), as_expr(0)) for d in stand_ins if d not in linked]
         # A resolved broadcast axis stays at 0: the wider loop is its stand-in's, or nobody's.
         zero = as_expr(0)
         start = [(d, zero) for d in e.output.logical if d in shadow.resolved]
-        start += [(d, symbol(f"ld{k}")) for d, k in written_at(e)]
+        start += [(d, symbol(f"ld{k}")) for d, k in scatter_axes(e)]
         for j, (d, loop) in enumerate(zip(shadow.loop, self.loops(e), strict=True)):
             start.append((d, zero if j in shadow.direct else loop.symbol))
-        solver = Solver(self.index, e, start, given)
+        solver = IndexSolver(self.index, e, start, given)
         self._solvers[e] = solver
         return solver
 
@@ -497,7 +497,7 @@ class IdModel(Printed):
         threads = any(on_threads) if self._threads is None else self._threads
         return Allocator(self.fusion, self.loops, threads=threads)
 
-    def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
+    def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: IndexSolver) -> tuple[Expr | None, ...]:
         shadow = self._nests.shadows[t]
         made: list[Expr | None] = []
         for d, own in zip(shadow.loop, t.loop, strict=True):
@@ -505,10 +505,10 @@ class IdModel(Printed):
             if own.kind == "reduction" or not solver.known(k):
                 made.append(None)
             else:  # the one element of an axis that loops run past, or that they move, has a place among their steps
-                made.append(solver.coordinate(k) if is_one(d.extent) else solver.place(k))
+                made.append(solver.coordinate(k) if is_one(d.extent) else solver.unclamped_coordinate(k))
         return tuple(made)
 
-    def _write_bounds(self, e: TensorExpr, solver: Solver) -> Conditions:
+    def _write_bounds(self, e: TensorExpr, solver: IndexSolver) -> Conditions:
         """Bounds of every axis between the loops and the logical axes of the output."""
         found = self._writes.get(e)
         if found is None:
@@ -517,22 +517,24 @@ class IdModel(Printed):
             # a loop is bounded too, also where a neighbour of one element hides it.
             steps = (*out.domain.loop_exprs, *self.lengths(out).values())
             between = [d for x in steps for d in (*x.inputs, *x.outputs)]
-            loaded = {d for d, _ in written_at(e)}  # bounded by `Access.load_bounds`
+            loaded = {d for d, _ in scatter_axes(e)}  # bounded by `Access.load_bounds`
             own = (d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded)
             wanted = dict.fromkeys(shadow.of(d) for d in (*own, *between))
             direct = frozenset(out.loop[j] for j in shadow.direct)
-            found = self._writes[e] = needed(solver.own.way(wanted, direct), ())
+            found = self._writes[e] = undischarged_bounds(solver.own.bounds_on_path(wanted, direct), ())
         return found
 
-    def _read_bounds(self, e: TensorExpr, operand: int, solver: Solver, write: Conditions) -> Conditions:
+    def _read_bounds(self, e: TensorExpr, operand: int, solver: IndexSolver, write: Conditions) -> Conditions:
         """The write's conditions, and that every axis from logical to the root that is read is in bounds."""
         mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
         known = frozenset(e.output.logical)
-        conditions, bounds = needed(solver.own.way((d for d in mapped if d not in known), known), write[0])
+        conditions, bounds = undischarged_bounds(
+            solver.own.bounds_on_path((d for d in mapped if d not in known), known), write[0]
+        )
         return conditions, (*write[1], *bounds)
 
     def _loads(
-        self, e: TensorExpr, operand: int | None, solver: Solver
+        self, e: TensorExpr, operand: int | None, solver: IndexSolver
     ) -> tuple[dict[str, tuple[Tensor, tuple[Expr, ...]]], tuple[Expr, ...]]:
         if operand is None and e.op not in SCATTERS:
             return {}, ()
@@ -541,7 +543,7 @@ class IdModel(Printed):
         loads: dict[str, tuple[Tensor, tuple[Expr, ...]]] = {}
         bounds: list[Expr] = []
         for axis, read in zip(e.inputs[at].axes, e.reads[at], strict=True):
-            if isinstance(read, Loaded):
+            if isinstance(read, LoadedCoordinate):
                 index, key = e.inputs[read.operand], key_of(e, read.operand)
                 loads[f"ld{read.operand}"] = (index, tuple(solver.coordinate(key(d)) for d in index.axes))
                 value = symbol(f"ld{read.operand}")
@@ -552,12 +554,12 @@ class IdModel(Printed):
 Loads = dict[str, tuple[Tensor, tuple[Expr, ...]]]
 
 
-def loops_of(e: TensorExpr, promotion: Promotion) -> tuple[Loop, ...]:
+def loops_of(e: TensorExpr, promotion: Promotion) -> tuple[LoopVariable, ...]:
     """Loops of an operation, outermost first, over the axes that give them their extents."""
-    made: list[Loop] = []
+    made: list[LoopVariable] = []
     for j, d in enumerate(e.output.loop):
         by = promotion.of(d)
-        made.append(Loop(f"i{j}", by.extent, promotion.way(d), by, _counter(j, by.extent)))
+        made.append(LoopVariable(f"i{j}", by.extent, promotion.way(d), by, _counter(j, by.extent)))
     return tuple(made)
 
 
@@ -573,7 +575,7 @@ def _without_known(
     """Loaded indices that are known numbers and proved to be in bounds, by name; the loads and bounds of the others."""
     known: dict[str, Expr] = {}
     for name, (index, where) in loads.items():
-        value = known_value(index, where, conditions)
+        value = fold_index_tensor(index, where, conditions)
         mine = [b for b in bounds if name in b.names]
         if value is not None and all(is_true(b.substitute({name: value}), conditions) for b in mine):
             known[name] = value

@@ -13,7 +13,7 @@ from math import prod
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.maps_protocol import IndexMaps, LoopVar, scanned
+from idgraph.index.maps_protocol import IndexMaps, LoopProtocol, scanned
 from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr
 from idgraph.ir.targets import GPU
@@ -27,7 +27,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class LoopNest:
     """A loop at ``depth`` shared by ``exprs``; ``children`` in order inside it."""
 
     depth: int
@@ -38,7 +38,7 @@ class Nest:
     children: tuple[Node, ...]
 
 
-Node = Leaf | Nest
+Node = Leaf | LoopNest
 
 
 def build_tree(exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[Node, ...]:
@@ -61,7 +61,7 @@ def outermost(exprs: Sequence[TensorExpr]) -> list[tuple[TensorExpr, ...]]:
 
 
 def _level(
-    exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
+    exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopProtocol, ...]]
 ) -> tuple[Node, ...]:
     nodes: list[Node] = []
     for part in _ordered(_components(exprs, depth), depth):
@@ -77,7 +77,7 @@ def _level(
             )
         first = loops[part[0]][depth]
         _check_extents(part, depth, loops)
-        nodes.append(Nest(depth, first.name, first.extent, first.parallel, part, _level(part, depth + 1, loops)))
+        nodes.append(LoopNest(depth, first.name, first.extent, first.parallel, part, _level(part, depth + 1, loops)))
     return tuple(nodes)
 
 
@@ -149,7 +149,9 @@ def _cycle(rest: list[int], before: list[dict[int, Tensor]], depth: int) -> Sche
     )
 
 
-def _check_extents(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]) -> None:
+def _check_extents(
+    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopProtocol, ...]]
+) -> None:
     first = loops[part[0]][depth]
     for e in part[1:]:
         other = loops[e][depth]
@@ -161,33 +163,35 @@ def _check_extents(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[Tens
             )
 
 
-def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:
+def reduced(e: TensorExpr, loops: Sequence[LoopProtocol]) -> tuple[int, ...]:
     """Positions of the reduction loops of ``e``."""
     own = e.output.loop
     return tuple(p for p in range(len(loops)) if p < len(own) and own[p].kind == "reduction")
 
 
-def folded(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
+def reduction_positions(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
     """Positions of the loops along which ``e`` keeps one running value: those of a reduction or of a scan."""
     return scanned(e, maps) if e.op in SCANS else reduced(e, maps.loops(e))
 
 
 def exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
     """The expressions in some trees, in order of their loops."""
-    return tuple(e for node in nodes for e in (node.exprs if isinstance(node, Nest) else (node.expr,)))
+    return tuple(e for node in nodes for e in (node.exprs if isinstance(node, LoopNest) else (node.expr,)))
 
 
-def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps) -> list[list[Node]]:
+def launch_groups(
+    tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps
+) -> list[list[Node]]:
     """Nodes of each kernel: a nest that runs in one block joins the one-block kernel with threads before it.
 
     Threads that exchange values wait for all others of their block: a nest whose loops on threads have another extent
     than those around an exchange has a kernel of its own, and so has one that would make the block, which has the
     most threads that any of them has along each dimension, larger than a device can run.
     """
-    return [[tree[n] for n in group] for group in launched([exprs_of((node,)) for node in tree], ways, maps)]
+    return [[tree[n] for n in group] for group in same_launch([exprs_of((node,)) for node in tree], ways, maps)]
 
 
-def launched(
+def same_launch(
     nests: Sequence[tuple[TensorExpr, ...]], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps
 ) -> list[list[int]]:
     """The same of the expressions of each outermost loop, by number."""
@@ -216,7 +220,7 @@ def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str
         for p, x in threads.items():
             if x.extent not in extents.setdefault(ways[e][p], []):
                 extents[ways[e][p]].append(x.extent)
-        if any(p in threads for p in folded(e, maps)):
+        if any(p in threads for p in reduction_positions(e, maps)):
             inner = () if e.op in SCANS else reduced(e, loops)
             around |= {ways[e][p] for p in threads if p not in inner}
     known = [[int(x) for x in found if x.is_const] for found in extents.values()]

@@ -27,15 +27,15 @@ from idgraph.arith import (
 )
 from idgraph.arith import IndexMap as Map
 from idgraph.errors import IndexingError, user_line
-from idgraph.index.inside_operation import OwnAxes
-from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+from idgraph.index.inside_operation import CoordinateSolver
+from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 from idgraph.ir.exprs import SCANS
 
 _MAX_WAYS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _ProducerPath:
     """A way to read a tensor: coordinates of its axes, the condition, and the operations on it, last reader first."""
 
     coordinates: tuple[Expr, ...]
@@ -43,7 +43,7 @@ class _Way:
     path: tuple[TensorExpr, ...]
 
 
-def output_to_input(output: Tensor, source: Tensor) -> Map:
+def pull_back(output: Tensor, source: Tensor) -> Map:
     """See `IdModel.output_to_input`."""
     start = tuple(symbol(f"i{k}", 0, simplify(as_expr(d.extent) - 1)) for k, d in enumerate(output.axes))
     reduced: list[Expr] = []
@@ -67,10 +67,10 @@ def output_to_input(output: Tensor, source: Tensor) -> Map:
     return Map((*start, *reduced), results, shape, condition)
 
 
-def _ways(output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list[Expr]) -> list[_Way]:
+def _ways(output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list[Expr]) -> list[_ProducerPath]:
     """All ways from the output to the source, none of them empty; equal ones once."""
     needed = _above(output, source)
-    at: dict[Tensor, list[_Way]] = {output: [_Way(start, TRUE, ())]}
+    at: dict[Tensor, list[_ProducerPath]] = {output: [_ProducerPath(start, TRUE, ())]}
     for t in reversed([t for t in output.fusion.tensors if t in needed]):
         ways = at.get(t, [])
         e = t.definition
@@ -101,14 +101,14 @@ def _above(output: Tensor, source: Tensor) -> set[Tensor]:
     return found
 
 
-def _same(a: _Way, b: _Way) -> bool:
+def _same(a: _ProducerPath, b: _ProducerPath) -> bool:
     return a.coordinates == b.coordinates and a.condition == b.condition
 
 
-def _read(e: TensorExpr, k: int, way: _Way, reduced: list[Expr]) -> _Way | None:
+def _read(e: TensorExpr, k: int, way: _ProducerPath, reduced: list[Expr]) -> _ProducerPath | None:
     """The way to operand k for the elements of a way to the output; None where it is never read."""
     t, operand = e.output, e.inputs[k]
-    loaded = next((r for r in e.reads[k] if isinstance(r, Loaded)), None)
+    loaded = next((r for r in e.reads[k] if isinstance(r, LoadedCoordinate)), None)
     if e.op in SCATTERS or loaded is not None:
         by = e.inputs[loaded.operand].name if loaded is not None else "its index tensors"
         raise IndexingError(
@@ -127,9 +127,9 @@ def _read(e: TensorExpr, k: int, way: _Way, reduced: list[Expr]) -> _Way | None:
         if d.kind == "reduction":
             reduced.append(symbol(f"r{len(reduced)}", 0, simplify(as_expr(d.extent) - 1)))
         start.append((d, reduced[-1] if d.kind == "reduction" else next(given)))
-    own = OwnAxes(start, t.domain.exprs)
+    own = CoordinateSolver(start, t.domain.exprs)
     mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
-    bounds = [b.condition for b in own.way(mapped, frozenset(t.logical))]
+    bounds = [b.condition for b in own.bounds_on_path(mapped, frozenset(t.logical))]
     facts = () if way.condition is TRUE else (way.condition,)
     condition = simplify(and_(way.condition, *(simplify(b, facts=facts) for b in bounds)))
     if condition is FALSE or isinstance(prove(not_(condition)), Proof):
@@ -140,10 +140,10 @@ def _read(e: TensorExpr, k: int, way: _Way, reduced: list[Expr]) -> _Way | None:
         x = read.index if isinstance(read, Fixed) else own.value[read.domain] if isinstance(read, Mapped) else None
         assert x is not None
         made.append(as_expr(0) if axis.is_broadcast else simplify(x, facts=facts))
-    return _Way(tuple(made), condition, (*way.path, e))
+    return _ProducerPath(tuple(made), condition, (*way.path, e))
 
 
-def _agree(before: Sequence[_Way], way: _Way, output: Tensor, source: Tensor) -> None:
+def _agree(before: Sequence[_ProducerPath], way: _ProducerPath, output: Tensor, source: Tensor) -> None:
     """Raise unless the way reads what those before read, wherever both do."""
     for other in before:
         both = simplify(and_(other.condition, way.condition))
@@ -162,7 +162,7 @@ def _agree(before: Sequence[_Way], way: _Way, output: Tensor, source: Tensor) ->
             )
 
 
-def _told(way: _Way, source: Tensor) -> str:
+def _told(way: _ProducerPath, source: Tensor) -> str:
     where_ = ", ".join(map(str, way.coordinates))
     when = "" if way.condition is TRUE else f" if {way.condition}"
     e = way.path[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from idgraph.arith import as_expr, congruence, simplify
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.lane_runs import address_along
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.ir import item_size
 
 
@@ -34,7 +34,7 @@ class Peel:
         return f"{self.width} elements if the loop is peeled: {of} and {alone} alone"
 
 
-def peel_of(access: AccessFunction, at: Loop, width: int) -> Peel | None:
+def peel_of(access: AccessFunction, at: LoopVariable, width: int) -> Peel | None:
     """The peeling of a loop whose steps lie side by side; None where no whole vector is left."""
     aligned = access.tensor.alignment % (width * item_size(access.tensor.dtype)) == 0
     cut = any(at.symbol in c.symbols for c in access.conditions)

@@ -11,8 +11,8 @@ from typing import Protocol
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.index.live import live_uses
-from idgraph.index.maps_protocol import IndexMaps, LoopVar
-from idgraph.index.nest import Nest, Node, build_tree, launch_dims, launches, reduced
+from idgraph.index.maps_protocol import IndexMaps, LoopProtocol
+from idgraph.index.nest import LoopNest, Node, build_tree, launch_dims, launch_groups, reduced
 from idgraph.index.storage import is_block, is_thread
 from idgraph.index.visit_order import check_order, check_scan
 from idgraph.ir import Tensor, TensorExpr
@@ -28,7 +28,7 @@ class Place(Protocol):
     def is_shared(self) -> bool: ...
 
 
-class Threads(Protocol):
+class ExecutionThreads(Protocol):
     """The way expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
 
     @property
@@ -47,7 +47,7 @@ class Model(IndexMaps, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The way expressions run, see `Threads`."""
+    """The way expressions run, see `ExecutionThreads`."""
 
     ways: Mapping[TensorExpr, tuple[str, ...]]
     dims: Mapping[TensorExpr, tuple[str, ...]]
@@ -70,7 +70,7 @@ def check_races(
     tree: Sequence[Node],
     maps: IndexMaps,
     stored: Mapping[Tensor, Place],
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> tuple[Crossing, ...]:
     """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
     race whatever barriers it has, or read what is not computed yet."""
@@ -93,7 +93,7 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
     ways = model.ways
     stored = {t: model.storage(t) for e in exprs for t in e.outputs}
     for tensors, check in _checks(
-        exprs, tree, model, stored, Runs(ways, launch_dims(launches(tree, ways, model), ways))
+        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways))
     ):
         try:
             check()
@@ -107,7 +107,7 @@ def _checks(
     tree: Sequence[Node],
     maps: IndexMaps,
     stored: Mapping[Tensor, Place],
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> Iterator[tuple[tuple[Tensor, ...], Callable[[], list[Crossing]]]]:
     for e in exprs:
         yield (e.output,), partial(_check_alone, e, maps, threads.ways)
@@ -126,7 +126,7 @@ def _check_alone(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple
     return []
 
 
-def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
+def _check_expr(e: TensorExpr, loops: Sequence[LoopProtocol], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
     t = e.output
     for p in reduced(e, loops):
         if ways[e][p].startswith("blockIdx"):
@@ -150,20 +150,20 @@ def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExp
         used[way] = p
 
 
-def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[Nest, ...]]:
+def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[LoopNest, ...]]:
     """For each expression the loops around it, outermost first: two share those that their paths begin with."""
-    found: dict[TensorExpr, tuple[Nest, ...]] = {}
-    work: list[tuple[Node, tuple[Nest, ...]]] = [(node, ()) for node in tree]
+    found: dict[TensorExpr, tuple[LoopNest, ...]] = {}
+    work: list[tuple[Node, tuple[LoopNest, ...]]] = [(node, ()) for node in tree]
     while work:
         node, around = work.pop()
-        if isinstance(node, Nest):
+        if isinstance(node, LoopNest):
             work += [(child, (*around, node)) for child in node.children]
         else:
             found[node.expr] = around
     return found
 
 
-def _shared_depth(paths: Mapping[TensorExpr, tuple[Nest, ...]], a: TensorExpr, b: TensorExpr) -> int:
+def _shared_depth(paths: Mapping[TensorExpr, tuple[LoopNest, ...]], a: TensorExpr, b: TensorExpr) -> int:
     """The number of loops that the two expressions share."""
     pairs = zip(paths.get(a, ()), paths.get(b, ()), strict=False)
     return sum(1 for _ in takewhile(lambda x: x[0] is x[1], pairs))
@@ -173,10 +173,10 @@ def _check_use(
     t: Tensor,
     use: TensorExpr,
     operand: int,
-    paths: Mapping[TensorExpr, tuple[Nest, ...]],
+    paths: Mapping[TensorExpr, tuple[LoopNest, ...]],
     maps: IndexMaps,
     home: Place,
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> list[Crossing]:
     made = t.definition
     depth = _shared_depth(paths, made, use) if made is not None else 0
@@ -216,7 +216,7 @@ def _other_threads(
     slots: Sequence[Expr | None],
     maps: IndexMaps,
     home: Place,
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> Iterator[tuple[str, str, str]]:
     """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
     written, how it is read)."""

@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.index.layout import buffer_size
-from idgraph.index.live import counted, live_uses, needed
-from idgraph.index.tiles import LoopVar, Tile, tile
+from idgraph.index.live import counted_exprs, live_exprs, live_uses
+from idgraph.index.tiles import ArrayTile, TileLoop, tile
 from idgraph.ir import SCATTERS, Fusion, IterDomain, Tensor, TensorExpr
 
 Place = Literal["input", "output", "global", "shared", "private", "register"]
@@ -18,7 +18,7 @@ Place = Literal["input", "output", "global", "shared", "private", "register"]
 LOCAL_LIMIT = 4096
 
 
-class Way(LoopVar, Protocol):
+class LoopInfo(TileLoop, Protocol):
     """The facts that storage needs of a loop."""
 
     @property
@@ -28,7 +28,7 @@ class Way(LoopVar, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class AllocatedBuffer:
     """Memory that is allocated: ``size`` elements at ``place``, which elements of ``tensor`` go to.
 
     ``place``: "input", "output" and "global" memory holds a whole tensor ("global" also the slices of private arrays
@@ -69,9 +69,9 @@ class Storage:
     """
 
     tensor: Tensor
-    memory: Buffer | None = None
-    array: Buffer | None = None
-    tile: Tile | None = None
+    memory: AllocatedBuffer | None = None
+    array: AllocatedBuffer | None = None
+    tile: ArrayTile | None = None
     start: Expr | None = None
 
     @property
@@ -90,11 +90,11 @@ class Storage:
         """True when the threads of a block share the array that consumers read."""
         return self.array is not None and self.array.place == "shared"
 
-    def buffer(self, *, write: bool) -> Buffer:
+    def buffer(self, *, write: bool) -> AllocatedBuffer:
         """The memory of an access. A write goes to the array; one that has none to the whole tensor's memory."""
         found = self.array if self.array is not None else self.memory
         if found is None or (self.is_local and not write):
-            return Buffer(self.tensor, "register", (), (), as_expr(1))
+            return AllocatedBuffer(self.tensor, "register", (), (), as_expr(1))
         return found
 
     def place(self, slots: Sequence[Expr | None], allocation: Sequence[Expr]) -> Expr:
@@ -142,7 +142,7 @@ def row_major(t: Tensor) -> bool:
     return t.allocation == t.axes and t.offset == 0 and all(s is None for s in t.domain.strides)
 
 
-def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor]:
+def aliased_updates(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor]:
     """Tensors that a scatter updates and nothing else needs, each with the tensor whose memory it may live in."""
     found: dict[Tensor, Tensor] = {}
     live = frozenset(exprs)
@@ -182,15 +182,15 @@ class Allocator:
     """
 
     def __init__(
-        self, fusion: Fusion, loops: Callable[[TensorExpr], Sequence[Way]], *, threads: bool, serial: bool = False
+        self, fusion: Fusion, loops: Callable[[TensorExpr], Sequence[LoopInfo]], *, threads: bool, serial: bool = False
     ) -> None:
         self.fusion, self.threads, self._serial = fusion, threads, serial
         self._loops = loops
-        live = needed(fusion)
+        live = live_exprs(fusion)
         self.live = frozenset(live)
         self.ways = {e: tuple(x.parallel for x in loops(e)) for e in fusion.exprs}
-        self._updated = in_place(fusion, live)
-        self._counted = counted(fusion)
+        self._updated = aliased_updates(fusion, live)
+        self._counted = counted_exprs(fusion)
         self._outputs = frozenset(fusion.outputs)
         self._found: dict[Tensor, Storage] = {}
 
@@ -223,7 +223,7 @@ class Allocator:
         """True when loop ``p`` of ``e`` runs on blocks or threads that there are."""
         return self.threads and is_thread(self.ways[e][p])
 
-    def _inlined(self, t: Tensor, memory: Buffer | None) -> Storage:
+    def _inlined(self, t: Tensor, memory: AllocatedBuffer | None) -> Storage:
         """A variable, or an array over what is made at one point of the shared loops.
 
         Axes left of the compute-at position need no room, nor do those along which the memory is private: blocks and
@@ -249,19 +249,19 @@ class Allocator:
         made = tile(t, own, loops, laid_out=t.memory in ("local", "shared"))
         axes = tuple(t.allocation[p] if made.laid_out else loops[p].domain for p in made.kept)
         if shared:
-            return Storage(t, memory, Buffer(t, "shared", axes, made.extents, made.size), made)
+            return Storage(t, memory, AllocatedBuffer(t, "shared", axes, made.extents, made.size), made)
         array, start = self.private_array(t, axes, made.extents, made.size)
         return Storage(t, memory, array, made, start)
 
     def private_array(
         self, t: Tensor, axes: Sequence[IterDomain], extents: Sequence[Expr], size: Expr | None = None
-    ) -> tuple[Buffer, Expr | None]:
+    ) -> tuple[AllocatedBuffer, Expr | None]:
         """An array of each thread over a box of ``extents``, for what is made of ``t``: ``size`` elements, more than
         the box has where there are gaps between them. One too large for registers and
         local memory is a slice of global memory for each thread: the second result is where the slice starts."""
         e, size = t.definition, product(extents) if size is None else size
         if e is None or not self.threads or (size.is_const and int(size) <= LOCAL_LIMIT):
-            return Buffer(t, "private", tuple(axes), tuple(extents), size), None
+            return AllocatedBuffer(t, "private", tuple(axes), tuple(extents), size), None
         own = [v for p, v in enumerate(self._loops(e)) if self.on_thread(e, p)]
         start = as_expr(0)
         for v in own:
@@ -269,9 +269,9 @@ class Allocator:
         box = (*(v.extent for v in own), *extents)
         over = (*(v.domain for v in own), *axes)
         whole = simplify(product([v.extent for v in own]) * size)
-        return Buffer(t, "global", over, box, whole), simplify(start * size)
+        return AllocatedBuffer(t, "global", over, box, whole), simplify(start * size)
 
 
-def _whole(t: Tensor, to: Tensor, place: Place) -> Buffer:
+def _whole(t: Tensor, to: Tensor, place: Place) -> AllocatedBuffer:
     """Memory of all of ``t``, which is that of ``to``."""
-    return Buffer(to, place, t.allocation, tuple(d.extent for d in t.allocation), buffer_size(to))
+    return AllocatedBuffer(to, place, t.allocation, tuple(d.extent for d in t.allocation), buffer_size(to))

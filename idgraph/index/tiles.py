@@ -13,7 +13,7 @@ from idgraph.ir import IterDomain, Tensor
 from idgraph.ir.loop_steps import reachable
 
 
-class LoopVar(Protocol):
+class TileLoop(Protocol):
     """The facts that an array needs of the loops of its tensor."""
 
     @property
@@ -23,7 +23,7 @@ class LoopVar(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ArrayTile:
     """An array over ``extents`` (elements): the tensor's own loops at the positions ``kept``, or with ``laid_out`` its
     allocation axes at those positions. ``strides`` (elements) are those that the user gave, None where an axis lies
     around what is inside it without a gap."""
@@ -67,7 +67,7 @@ class Tile:
         return simplify(place)
 
 
-def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopVar], *, laid_out: bool = True) -> Tile:
+def tile(t: Tensor, own: Sequence[int], loops: Sequence[TileLoop], *, laid_out: bool = True) -> ArrayTile:
     """The array of ``t`` where each step of its loops at the positions ``own`` has a copy.
 
     ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles), or that
@@ -87,10 +87,10 @@ def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopVar], *, laid_out: b
         follow = reachable([t.loop[p] for p in own], [*t.domain.exprs, *t.domain.loop_exprs])
         kept = tuple(p for p, d in enumerate(t.allocation) if d not in follow and not d.is_broadcast)
         given = tuple(t.domain.strides[p] for p in kept)
-        return Tile(t, kept, tuple(t.allocation[p].extent for p in kept), True, given)
+        return ArrayTile(t, kept, tuple(t.allocation[p].extent for p in kept), True, given)
     rest = [p for p, d in enumerate(t.loop) if p not in own and d.kind != "reduction"]
     if t.allocation != t.axes:
         exprs = [*t.domain.exprs, *t.domain.loop_exprs]
         made = [{d, *descendants(d, exprs)} for d in t.allocation]
         rest.sort(key=lambda p: max((n for n, of in enumerate(made) if t.loop[p] in of), default=-1))
-    return Tile(t, tuple(rest), tuple(loops[p].extent for p in rest), False)
+    return ArrayTile(t, tuple(rest), tuple(loops[p].extent for p in rest), False)

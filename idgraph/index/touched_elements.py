@@ -16,10 +16,10 @@ from idgraph.display import Shown, render
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.bank_layouts import BankConflicts
-from idgraph.index.banks import Count
-from idgraph.index.loop import Loop
+from idgraph.index.banks import ConflictCount
+from idgraph.index.loop import LoopVariable
 from idgraph.index.warps import WARP, block_dims, lane_bytes, number_of, thread_loops, vector_loop
-from idgraph.ir import NewSteps, Swizzle, item_size, rebuild
+from idgraph.ir import NewSteps, Swizzle, clone_fusion, item_size
 from idgraph.ir.device import SECTOR
 from idgraph.ir.places import axis_place
 
@@ -33,7 +33,7 @@ Numbers: TypeAlias = "Mapping[str, Sequence[int]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class ElementAccess:
     """One element as one thread touches it.
 
     ``thread`` counts in the block, ``value`` in the thread; touches of one ``request`` are moved by one instruction of
@@ -89,7 +89,7 @@ class AccessPicture(Shown):
     at: Mapping[str, int]
     block: tuple[int, int, int]
     values: tuple[str, ...]
-    touches: tuple[Touch, ...]
+    touches: tuple[ElementAccess, ...]
     warps: tuple[WarpCount, ...]
     shown: int
     idle: int = 0
@@ -108,7 +108,7 @@ class AccessPicture(Shown):
         """Bytes of what is counted as a sector: 32, or where no loop runs on threads a cache line of 64."""
         return SECTOR if self.threaded else LINE
 
-    def drawn(self) -> tuple[Touch, ...]:
+    def drawn(self) -> tuple[ElementAccess, ...]:
         """The touches of the warps that are drawn."""
         return tuple(t for t in self.touches if t.thread < self.shown * WARP)
 
@@ -158,7 +158,7 @@ def _trimmed(block: tuple[int, int, int]) -> tuple[int, ...]:
     return block if block[2] > 1 else block[:2] if block[1] > 1 else block[:1]
 
 
-def _who(p: AccessPicture, t: Touch) -> str:
+def _who(p: AccessPicture, t: ElementAccess) -> str:
     thread = f"T{t.thread}" if p.threaded else ""
     value = f"V{t.value}" if len({x.value for x in p.touches}) > 1 or not thread else ""
     return thread + value
@@ -216,7 +216,7 @@ def unswizzled(access: AccessFunction) -> AccessFunction | None:
             d = plain[d]
         axes.append(axis_place(t, d))
     flags = tuple(s is None for s in t.domain.strides)
-    changed = rebuild(t.fusion, (NewSteps(t.name, (("set_allocation", (tuple(axes), flags)),)),))
+    changed = clone_fusion(t.fusion, (NewSteps(t.name, (("set_allocation", (tuple(axes), flags)),)),))
     e, maps = changed[access.expr.output.name].definition, access.maps(changed)
     if e is None:  # cannot happen: the copy has the same operations
         return None
@@ -224,7 +224,7 @@ def unswizzled(access: AccessFunction) -> AccessFunction | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _NumericAccess:
     """An access with its numbers put in, and the roles of its loops."""
 
     access: AccessFunction
@@ -232,14 +232,14 @@ class _Step:
     when: Expr
     where: tuple[Expr, ...]
     extents: Mapping[str, int]
-    threads: Sequence[Loop | None]
-    values: tuple[Loop, ...]
+    threads: Sequence[LoopVariable | None]
+    values: tuple[LoopVariable, ...]
     block: tuple[int, int, int]
     bytes: int
     read: Callable[[Mapping[str, int]], Mapping[str, int]]
 
     @property
-    def loops(self) -> list[Loop]:
+    def loops(self) -> list[LoopVariable]:
         """Those that neither threads run nor values count."""
         return [x for x in self.access.loops if x not in self.threads and x not in self.values]
 
@@ -272,7 +272,7 @@ def _step(
     block: Mapping[str, int] | None,
     symbols: Mapping[str, int] | None,
     loads: Numbers | None,
-) -> tuple[_Step, str]:
+) -> tuple[_NumericAccess, str]:
     threads = thread_loops(access)
     if access.buffer.place == "register" or (access.buffer.place == "private" and any(threads)):
         raise IndexingError(
@@ -292,7 +292,7 @@ def _step(
             extents[x.name] = limit
     place = access.address.substitute(sizes)
     vector = vector_loop(access)
-    step = _Step(
+    step = _NumericAccess(
         access, place, access.predicate.substitute(sizes), tuple(x.substitute(sizes) for x in access.coordinates),
         extents, threads, values, _block(threads, extents, block),
         lane_bytes(access, vector if vector in values else None, place, extents), _reader(access, loads),
@@ -301,7 +301,7 @@ def _step(
 
 
 def _block(
-    threads: Sequence[Loop | None], extents: Mapping[str, int], block: Mapping[str, int] | None
+    threads: Sequence[LoopVariable | None], extents: Mapping[str, int], block: Mapping[str, int] | None
 ) -> tuple[int, int, int]:
     x, y, z = block_dims(threads, extents, block)
     if x * y * z > 1024:
@@ -309,11 +309,13 @@ def _block(
     return x, y, z
 
 
-def _values(access: AccessFunction, threads: Sequence[Loop | None], extents: Mapping[str, int]) -> tuple[Loop, ...]:
+def _values(
+    access: AccessFunction, threads: Sequence[LoopVariable | None], extents: Mapping[str, int]
+) -> tuple[LoopVariable, ...]:
     """The loops whose steps one thread holds: vectorised and unrolled ones; without threads the innermost loops."""
     if any(threads):
         return tuple(x for x in access.loops if x.parallel in ("vectorize", "unroll"))
-    chosen: list[Loop] = []
+    chosen: list[LoopVariable] = []
     steps = 1
     for x in reversed(access.loops):
         if x.parallel.startswith("block") or (chosen and steps * extents[x.name] > _STEPS):
@@ -323,7 +325,7 @@ def _values(access: AccessFunction, threads: Sequence[Loop | None], extents: Map
     return tuple(reversed(chosen))
 
 
-def _fixed(step: _Step, at: At, conflicts: BankConflicts | None) -> dict[str, int]:
+def _fixed(step: _NumericAccess, at: At, conflicts: BankConflicts | None) -> dict[str, int]:
     """The values of the other loops: as asked, else where a conflict was found, else 0."""
     names = {x.name: step.extents[x.name] for x in step.loops}
     if at is None:
@@ -366,9 +368,9 @@ def _reader(access: AccessFunction, loads: Numbers | None) -> Callable[[Mapping[
     return read
 
 
-def _touches(step: _Step, fixed: Mapping[str, int]) -> tuple[list[Touch], int]:
+def _touches(step: _NumericAccess, fixed: Mapping[str, int]) -> tuple[list[ElementAccess], int]:
     """Every element that every thread touches at this step, and how many threads have no work."""
-    found: list[Touch] = []
+    found: list[ElementAccess] = []
     idle = 0
     x, y, z = step.block
     for number in range(x * y * z):
@@ -382,7 +384,7 @@ def _touches(step: _Step, fixed: Mapping[str, int]) -> tuple[list[Touch], int]:
     return found, idle
 
 
-def _of_thread(step: _Step, number: int, base: Mapping[str, int]) -> Iterator[Touch]:
+def _of_thread(step: _NumericAccess, number: int, base: Mapping[str, int]) -> Iterator[ElementAccess]:
     vector = vector_loop(step.access)
     whole = vector is not None and step.bytes > item_size(step.access.tensor.dtype)
     requests: dict[tuple[int, ...], int] = {}
@@ -390,26 +392,28 @@ def _of_thread(step: _Step, number: int, base: Mapping[str, int]) -> Iterator[To
         point = {**base, **{x.name: v for x, v in zip(step.values, held, strict=True)}}
         key = tuple(v for x, v in zip(step.values, held, strict=True) if not (whole and x is vector))
         env = {**point, **step.read(point)}
-        yield Touch(
+        yield ElementAccess(
             number, value, requests.setdefault(key, len(requests)), point,
             tuple(int(x.evaluate(env)) for x in step.where), int(step.place.evaluate(env)),
             bool(step.when.evaluate(env)),
         )  # fmt: skip
 
 
-def _by_warp(touches: Sequence[Touch]) -> list[tuple[int, list[Touch]]]:
-    groups: dict[int, list[Touch]] = {}
+def _by_warp(touches: Sequence[ElementAccess]) -> list[tuple[int, list[ElementAccess]]]:
+    groups: dict[int, list[ElementAccess]] = {}
     for t in touches:
         groups.setdefault(t.thread // WARP, []).append(t)
     return sorted(groups.items())
 
 
-def _count(step: _Step, shared: bool, warp: int, touches: Sequence[Touch], hot: set[tuple[int, int]]) -> WarpCount:
+def _count(
+    step: _NumericAccess, shared: bool, warp: int, touches: Sequence[ElementAccess], hot: set[tuple[int, int]]
+) -> WarpCount:
     """Count one warp; (thread, value) of its worst bank conflict go into ``hot``."""
     size = item_size(step.access.tensor.dtype)
     live = [t for t in touches if t.happens]
     threaded = any(step.threads)
-    requests: dict[int, list[Touch]] = {}
+    requests: dict[int, list[ElementAccess]] = {}
     for t in live:
         requests.setdefault(t.request if threaded else 0, []).append(t)
     unit = SECTOR if threaded else LINE
@@ -424,14 +428,14 @@ def _count(step: _Step, shared: bool, warp: int, touches: Sequence[Touch], hot: 
     return WarpCount(warp, len(live), len(touches) - len(live), len(requests), sectors, least, distinct, ways)
 
 
-def _conflict(step: _Step, group: Sequence[Touch], hot: set[tuple[int, int]]) -> int:
+def _conflict(step: _NumericAccess, group: Sequence[ElementAccess], hot: set[tuple[int, int]]) -> int:
     """Ways of the conflict of one request of a warp, by the count that `bank_conflicts` makes."""
     import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take
 
     first = {t.thread: t for t in reversed(group)}  # where a vector begins
     lanes = [first[n] for n in sorted(first)]
     size = item_size(step.access.tensor.dtype)
-    count = Count(step.access, step.place, step.when, step.bytes)
+    count = ConflictCount(step.access, step.place, step.when, step.bytes)
     numbers = np.array([t.thread for t in lanes], np.int64)
     count.warps(numbers, np.array([t.address * size for t in lanes], np.int64), lambda k: lanes[k].point)
     if count.ways > 1:

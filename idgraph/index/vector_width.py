@@ -29,8 +29,8 @@ from idgraph.errors import IndexingError, arguments, short_repr, user_line
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.lane_runs import (
     MAX_POINTS,
-    Fault,
-    Lanes,
+    LaneAccess,
+    LaneMismatch,
     address_along,
     bounded_loads,
     fault,
@@ -38,7 +38,7 @@ from idgraph.index.lane_runs import (
     lanes,
     loaded_anew,
 )
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.index.peel import Peel, peel_of
 from idgraph.ir import item_size
 from idgraph.ir.indexing import is_int
@@ -54,7 +54,7 @@ class Width:
     """`idgraph.index.VectorWidth` as data: ``width`` elements along ``loop``, and what stops ``refused`` ones."""
 
     access: AccessFunction = field(repr=False, compare=False)
-    loop: Loop
+    loop: LoopVariable
     width: int
     wanted: int
     refused: int
@@ -64,7 +64,7 @@ class Width:
 
     @classmethod
     @arguments(IndexingError)
-    def along(cls, access: AccessFunction, loop: str | int | Loop, wanted: int | None = None) -> Self:
+    def along(cls, access: AccessFunction, loop: str | int | LoopVariable, wanted: int | None = None) -> Self:
         """The width of an access along a loop; see `Access.explain_vector_width`.
 
         >>> import idgraph as ig
@@ -152,7 +152,9 @@ def widest(access: AccessFunction) -> int:
     return max(1, WIDEST // item_size(access.tensor.dtype))
 
 
-def _refusal(access: AccessFunction, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
+def _refusal(
+    access: AccessFunction, at: LoopVariable, width: int
+) -> tuple[Limit, str, Mapping[str, int] | None] | None:
     """The limit that stops ``width`` lanes along the loop; None where they are legal."""
     if not multiple_of(at.extent, width):
         return "extent", f"extent {at.extent} of {at.name} is not a multiple of {width}", None
@@ -172,7 +174,7 @@ def _refusal(access: AccessFunction, at: Loop, width: int) -> tuple[Limit, str, 
     return None
 
 
-def _told(run: Lanes, found: Fault) -> str:
+def _told(run: LaneAccess, found: LaneMismatch) -> str:
     """A fault in words, with the loop point that shows it."""
     point = found.point
     seen = "" if not point else f" (at {', '.join(f'{k} = {v}' for k, v in point.items())})"
@@ -191,7 +193,7 @@ def _told(run: Lanes, found: Fault) -> str:
             return _unaligned(run, found)
 
 
-def _original(run: Lanes, condition: Expr | None) -> str:
+def _original(run: LaneAccess, condition: Expr | None) -> str:
     """The conjunct as the access has it."""
     for mine, moved in zip(run.access.conditions, run.conditions, strict=True):
         if moved is condition:
@@ -199,7 +201,7 @@ def _original(run: Lanes, condition: Expr | None) -> str:
     return "the predicate"
 
 
-def _unaligned(run: Lanes, found: Fault) -> str:
+def _unaligned(run: LaneAccess, found: LaneMismatch) -> str:
     """The parts of the first lane's address that are not multiples of the width."""
     parts = run.first.args if run.first.op == "add" else (run.first,)
     wrong = [p for p in parts if not multiple_of(p, run.width)]
@@ -233,7 +235,7 @@ class Contiguity(Printed):
     """
 
     access: AccessFunction = field(repr=False, compare=False)
-    loop: Loop
+    loop: LoopVariable
     holds: bool
     reason: str
     step: Expr
@@ -247,7 +249,7 @@ class Contiguity(Printed):
         return f"{self.access.tensor.name} along {self.loop.name}: {word}, {self.reason}"
 
 
-def explain_contiguous(access: AccessFunction, loop: str | int | Loop) -> Contiguity:
+def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -> Contiguity:
     """See `Access.explain_contiguous`."""
     at = find_loop(access, loop)
     whole = address_along(access, at).substitute(bounded_loads(access))
@@ -267,7 +269,7 @@ def explain_contiguous(access: AccessFunction, loop: str | int | Loop) -> Contig
     return _by_points(access, at, whole, step)
 
 
-def _by_points(access: AccessFunction, at: Loop, whole: Expr, step: Expr) -> Contiguity:
+def _by_points(access: AccessFunction, at: LoopVariable, whole: Expr, step: Expr) -> Contiguity:
     """Whether any two points at which the access happens are as far apart in memory as in the loop."""
     verdict = _all_apart(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
     if isinstance(verdict, Proof):
@@ -291,13 +293,13 @@ def _all_apart(whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Exp
     return enumerate_points(claim, MAX_POINTS, (*conditions, *(c.substitute(moved) for c in conditions)))
 
 
-def loaded_along(access: AccessFunction, at: Loop) -> str:
+def loaded_along(access: AccessFunction, at: LoopVariable) -> str:
     """The load symbol in the address whose loaded value changes along the loop; empty when there is none."""
     names = access.address.names
     return next((n for n, (_, w) in access.loads.items() if n in names and any(at.symbol in x.symbols for x in w)), "")
 
 
-def consecutive(access: AccessFunction, loop: str | int | Loop) -> Expr:
+def consecutive(access: AccessFunction, loop: str | int | LoopVariable) -> Expr:
     """See `VectorWidth.run`."""
     at = find_loop(access, loop)
     if explain_contiguous(access, at):
@@ -311,7 +313,7 @@ def consecutive(access: AccessFunction, loop: str | int | Loop) -> Expr:
     return as_expr(1)
 
 
-def _side_by_side(run: Lanes) -> bool:
+def _side_by_side(run: LaneAccess) -> bool:
     if simplify(run.address - run.first - run.lane) == 0:
         return True
     if run.lane not in simplify(run.address - run.lane, facts=run.conditions).symbols:

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
-from idgraph.index.maps_protocol import IndexMaps, LoopVar, scanned
+from idgraph.index.maps_protocol import IndexMaps, LoopProtocol, scanned
 from idgraph.index.storage import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, TensorExpr, adds, entry_axes
 
 _HINT = "split the scanned axis only, keep its parts in order and serial, and inline its result left of it"
 
 
-def entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
+def scatter_entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
     """(coordinates, extents) of the entry axes: only points that differ there can write one element."""
     if e.op != "index_put":
         dim = e.attrs["dim"]
@@ -36,9 +36,9 @@ def entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
     return coordinates, extents
 
 
-def meeting_entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
-    """Those of `entries` along which two points may write one element: not where an index counts."""
-    coordinates, extents = entries(e, maps)
+def conflicting_scatter_entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
+    """Those of `scatter_entries` along which two points may write one element: not where an index counts."""
+    coordinates, extents = scatter_entries(e, maps)
     if e.op != "index_put":
         return coordinates, extents
     own, meeting = [d for d in e.output.root if d not in e.output.logical], entry_axes(e)
@@ -64,7 +64,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
     if e.op not in SCATTERS or adds(e):
         return
     loops = maps.loops(e)
-    coordinates, extents = meeting_entries(e, maps)
+    coordinates, extents = conflicting_scatter_entries(e, maps)
     number = flatten(extents, coordinates)
     meeting = meeting_loops(e, maps, number.names & {v.name for v in loops})
     inside = [(v, way) for v, way in zip(loops, ways[e], strict=True) if v.name in meeting]
@@ -90,7 +90,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
         )
 
 
-def _in_order(number: Expr, loops: Sequence[LoopVar]) -> bool:
+def _in_order(number: Expr, loops: Sequence[LoopProtocol]) -> bool:
     """Whether one step of a loop, the inner ones going back to their first value, leads to a larger number."""
     for p, v in enumerate(loops):
         here = symbol(v.name, 0, simplify(v.extent - 2))

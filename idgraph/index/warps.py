@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from idgraph.arith import Expr, as_expr, multiple_of, simplify
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_function import AccessFunction
-from idgraph.index.loop import Loop
+from idgraph.index.loop import LoopVariable
 from idgraph.ir import item_size
 from idgraph.ir.device import SECTOR
 from idgraph.ir.targets import GPU
@@ -64,17 +64,17 @@ def warp_bytes(walk: tuple[tuple[int, int], ...], item: int) -> tuple[int, int]:
     return SECTOR * len({n for first, last in spans for n in range(first, last + 1)}), item * len(places)
 
 
-def thread_loops(access: AccessFunction) -> list[Loop | None]:
+def thread_loops(access: AccessFunction) -> list[LoopVariable | None]:
     """The loops on threads x, y and z."""
     return [next((x for x in access.loops if x.parallel == n), None) for n in THREADS]
 
 
-def vector_loop(access: AccessFunction) -> Loop | None:
+def vector_loop(access: AccessFunction) -> LoopVariable | None:
     """The vectorised loop."""
     return next((x for x in access.loops if x.parallel == "vectorize"), None)
 
 
-def number_of(e: Expr, loop: Loop, asked: str) -> int:
+def number_of(e: Expr, loop: LoopVariable, asked: str) -> int:
     """An extent as a number; ``asked`` is the question that needs it."""
     if not e.is_const:
         raise IndexingError(
@@ -86,7 +86,7 @@ def number_of(e: Expr, loop: Loop, asked: str) -> int:
 
 
 def block_dims(
-    threads: Sequence[Loop | None], extents: Mapping[str, int], block: Mapping[str, int] | None
+    threads: Sequence[LoopVariable | None], extents: Mapping[str, int], block: Mapping[str, int] | None
 ) -> list[int]:
     """Threads of a block along x, y and z: of this operation, or as ``block`` says where that is wider."""
     for name, extent in (block or {}).items():
@@ -100,7 +100,7 @@ def block_dims(
     ]
 
 
-def lane_bytes(access: AccessFunction, vector: Loop | None, place: Expr, extents: Mapping[str, int]) -> int:
+def lane_bytes(access: AccessFunction, vector: LoopVariable | None, place: Expr, extents: Mapping[str, int]) -> int:
     """Bytes that one lane moves at once: a whole vector where that is contiguous and at most 16 bytes."""
     size = item_size(access.tensor.dtype)
     if vector is None:
@@ -113,7 +113,7 @@ def lane_bytes(access: AccessFunction, vector: Loop | None, place: Expr, extents
 
 
 def lane_pieces(
-    access: AccessFunction, vector: Loop | None, place: Expr, extents: Mapping[str, int]
+    access: AccessFunction, vector: LoopVariable | None, place: Expr, extents: Mapping[str, int]
 ) -> tuple[tuple[int, int], ...]:
     """The accesses that one lane makes of its vectorised loop, as the emitter cuts it: (first step, elements) of each,
     at most 16 bytes, and each as wide as it is aligned. Single elements where the steps are not neighbours.

@@ -26,7 +26,7 @@ from idgraph.ir import (
     SymbolEdit,
     Tensor,
     TensorExpr,
-    rebuild,
+    clone_fusion,
 )  # fmt: skip
 from idgraph.ir.exprs import Attr
 from idgraph.ir.places import axis_place
@@ -64,7 +64,7 @@ class Suggestion:
 
     def apply(self, fusion: Fusion) -> Fusion:
         """A copy of ``fusion`` with the change made."""
-        return rebuild(fusion, self.edits)
+        return clone_fusion(fusion, self.edits)
 
     def __str__(self) -> str:
         return f"{self.width} element{'s' if self.width > 1 else ''} if {self.text}"
@@ -192,7 +192,7 @@ def _tried(why: Width, chosen: Sequence[_Candidate]) -> list[Suggestion]:
     access = why.access
     edits = tuple(e for c in chosen for e in c.edits)
     try:
-        changed = rebuild(access.expr.output.fusion, edits)
+        changed = clone_fusion(access.expr.output.fusion, edits)
         if access.maps is None:
             return []
         maps = access.maps(changed)

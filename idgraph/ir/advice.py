@@ -15,12 +15,12 @@ from idgraph.loading import LOADING
 Adviser = Callable[[Fusion, ScheduleError], ScheduleError]
 
 _ADVISERS: list[Adviser] = []
-_LOADERS: list[Callable[[], object]] = []
+_ADVISER_LOADERS: list[Callable[[], object]] = []
 
 
-def load_with(loader: Callable[[], object]) -> None:
+def load_adviser_with(loader: Callable[[], object]) -> None:
     """Name a function that registers an adviser; it is called when one is first needed."""
-    _LOADERS.append(loader)
+    _ADVISER_LOADERS.append(loader)
 
 
 def advise_with(adviser: Adviser) -> None:
@@ -36,6 +36,6 @@ def advised(fusion: Fusion, error: ScheduleError) -> ScheduleError:
     if not error.subject:
         return error
     with LOADING:
-        while _LOADERS:
-            _LOADERS.pop()()
+        while _ADVISER_LOADERS:
+            _ADVISER_LOADERS.pop()()
     return _ADVISERS[0](fusion, error) if _ADVISERS else error

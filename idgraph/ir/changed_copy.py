@@ -102,7 +102,7 @@ def _scalar(value: Scalar | Expr, symbols: Mapping[str, Expr]) -> Scalar | Expr:
     return value.substitute(symbols) if isinstance(value, Expr) else value
 
 
-def rebuild(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] | None = None) -> Fusion:
+def clone_fusion(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] | None = None) -> Fusion:
     """An independent fusion with the same names, operations, lines and schedule, but for ``edits``.
 
     ``outputs``: names of those that are outputs there; None for the same.
@@ -121,7 +121,7 @@ def rebuild(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] |
     return copy_context().run(_rebuild, fusion, _sorted(edits), names)
 
 
-def part(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusion, Mapping[Tensor, Tensor]]:
+def extract_subgraph(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusion, Mapping[Tensor, Tensor]]:
     """A fusion of these operations alone (in order), and its tensors by those they stand for.
 
     What they read of others is an input, numbered in the order in which it is met: equal parts have equal texts.

@@ -34,7 +34,7 @@ def check_choice(name: str, value: object, of: str, most: int | None = None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class KernelHints:
     """Facts of a schedule that one kernel obeys, or refuses by name; None leaves one to the target's rule.
 
     ``persistent``: a row is held between its passes. ``online``: sums relative to a running maximum, in its pass.
@@ -62,12 +62,12 @@ class Choices:
         """The choices that are made, by name."""
         return {n: v for n in NAMES if (v := getattr(self, n)) is not None}
 
-    def but(self, **changes: Any) -> Choices:
+    def but(self, **changes: Any) -> KernelHints:
         """The same with other choices."""
         return replace(self, **changes)
 
     @staticmethod
-    def from_words(words: list[str]) -> Choices:
+    def from_words(words: list[str]) -> KernelHints:
         """The inverse of ``str``; raises `ScheduleError` for anything else."""
         read: Mapping[str, bool] = {"true": True, "false": False}
         made: dict[str, Any] = {}
@@ -77,14 +77,14 @@ class Choices:
             if name not in NAMES or name in made or (value not in read and number is None):
                 raise ScheduleError(f"{word[:40]!r} is not a choice of a kernel", hint=", ".join(NAMES))
             made[name] = read.get(value, number)
-        return Choices(**made)
+        return KernelHints(**made)
 
     def __str__(self) -> str:
         return " ".join(f"{n}={str(v).lower()}" for n, v in self.made().items())
 
 
 Memory: TypeAlias = Literal["auto", "local", "shared", "global"]
-NAMES: Final = tuple(f.name for f in fields(Choices) if f.name not in ("of", "why"))
-NO_CHOICES: Final = Choices()
-NO_RULES: Final[Mapping[str, Choices]] = {}
+NAMES: Final = tuple(f.name for f in fields(KernelHints) if f.name not in ("of", "why"))
+NO_CHOICES: Final = KernelHints()
+NO_RULES: Final[Mapping[str, KernelHints]] = {}
 STEPS: Final = (*NAMES, "by_rule")

@@ -7,7 +7,7 @@ from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Tensor, apply_op
-from idgraph.ir.guards import building
+from idgraph.ir.guards import transactional_build
 from idgraph.ir.indexing import is_int
 from idgraph.ir.movement import Dims, at_user_line, flatten, resolve_dim, resolve_dims
 from idgraph.ir.operators import product
@@ -26,7 +26,7 @@ def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtyp
     return apply_op(op, x, name=name, **attrs)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def sum(
     x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
@@ -40,7 +40,7 @@ def sum(
     return _reduce("sum", x, dim, keepdim, name, dtype)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Product over ``dim``.
 
@@ -51,7 +51,7 @@ def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("prod", x, dim, keepdim, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Maximum over ``dim`` (NaN wins); an empty axis is an error.
 
@@ -62,7 +62,7 @@ def amax(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("amax", x, dim, keepdim, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Minimum over ``dim`` (NaN wins); an empty axis is an error.
 
@@ -73,7 +73,7 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("amin", x, dim, keepdim, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """True where some element over ``dim`` is not zero.
 
@@ -84,7 +84,7 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None 
     return _reduce("any", x, dim, keepdim, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """True where every element over ``dim`` is not zero.
 
@@ -95,7 +95,7 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None 
     return _reduce("all", x, dim, keepdim, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Sum divided by the number of elements; floating point only. Halves are added and divided as float32.
 
@@ -114,7 +114,7 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return cast(div(total, by), x.dtype, name=name) if is_half else div(total, by, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along ``dim``.
 
@@ -127,7 +127,7 @@ def softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return div(e, sum(e, at, keepdim=True), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def log_softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """x - max - log(sum(exp(x - max))) along ``dim``.
 
@@ -140,7 +140,7 @@ def log_softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return sub(moved, log(sum(exp(moved), at, keepdim=True)), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """[..., M, K] x [..., K, N] -> [..., M, N]; leading axes broadcast. A 1-d operand is a row or a column.
 
@@ -153,7 +153,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
         return product(checked(a, "matmul"), checked(b, "matmul"), name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
     """out[i, j] = x[index[i, j], j] for dim 0; the shape is the index's, which may be smaller than x off ``dim``.
 
@@ -167,7 +167,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Te
     return apply_op("gather", x, checked(index, "gather"), dim=at, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, *, name: str | None = None) -> Tensor:
     """Like `gather`, with the other axes of x and indices broadcast against each other; without ``dim`` both are flat.
 
@@ -184,7 +184,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, *, name: 
     return apply_op(op, x, checked(indices, op), dim=at, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
     """Rows of axis ``dim`` in the order of a 1-d index.
 
@@ -197,7 +197,7 @@ def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None)
     return apply_op("index_select", x, checked(index, "index_select"), dim=at, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, name: str | None = None) -> Tensor:
     """weight[input[...], :]: rows of a table, torch's argument order. ``padding_idx`` matters to a gradient only.
 
@@ -220,7 +220,7 @@ def _scan(op: str, x: Tensor, dim: int, dtype: DTypeLike | None, name: str | Non
     return apply_op(op, x, name=name, **attrs)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cumsum(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Running sum along ``dim``, of x's shape; integers and bool add up as int64. Linear: a scan axis, see `ir.scan`.
 
@@ -232,7 +232,7 @@ def cumsum(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | N
     return _scan("cumsum", x, dim, dtype, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cumprod(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Running product along ``dim``; integers and bool multiply as int64.
 
@@ -243,7 +243,7 @@ def cumprod(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | 
     return _scan("cumprod", x, dim, dtype, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cummax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """Running maximum along ``dim`` (NaN wins).
 
@@ -254,7 +254,7 @@ def cummax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return _scan("cummax", x, dim, None, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cummin(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """Running minimum along ``dim`` (NaN wins).
 
@@ -265,7 +265,7 @@ def cummin(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return _scan("cummin", x, dim, None, name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def logcumsumexp(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """The logarithm of the running sum of exp(x) along ``dim``, of floats; no value is too large for it. One scan.
 

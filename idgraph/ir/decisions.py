@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.display import Printed
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import KernelHints
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Decision(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Printed):
+class ReductionDecision(Printed):
     """The loops chosen for reductions over the same axes: ``threads`` share one row, ``together`` rows share a block.
 
     ``lanes`` are the elements of one access, ``passes`` how often later values make a kernel go over a row, unless it
@@ -143,7 +143,7 @@ class Ruled(Printed):
 
     target: str
     tensors: tuple[str, ...]
-    choices: Choices
+    choices: KernelHints
     why: str
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class Decided(Printed):
 
     operations: tuple[Decision, ...] = ()
     formats: tuple[Format, ...] = ()
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[ReductionDecision, ...] = ()
     rules: tuple[Ruled, ...] = ()
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from idgraph.arith import Expr, as_expr, integer_root, is_true, simplify, symbol
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.exprs import Fixed
 from idgraph.ir.protocols import OperationLike, TensorLike
-from idgraph.ir.step import Step
+from idgraph.ir.step import ScheduleStep
 
 _Change = tuple[object, str, object]  # an object, one of its fields, and what it was
 
@@ -98,7 +98,7 @@ def spelled(value: Any, values: Mapping[str, Expr]) -> Any:
     match value:
         case Expr():
             return simplify(value.substitute(values)) if not value.names.isdisjoint(values) else value
-        case Step():
+        case ScheduleStep():
             return replace(value, args=spelled(value.args, values), kwargs=spelled(value.kwargs, values))
         case tuple():
             return tuple(spelled(v, values) for v in cast("tuple[object, ...]", value))

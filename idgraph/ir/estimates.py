@@ -41,12 +41,12 @@ class Estimate:
 Estimator = Callable[[Fusion, Mapping[str, str], Device, Mapping[str, int]], Estimate]
 
 _ESTIMATORS: list[Estimator] = []
-_LOADERS: list[Callable[[], object]] = []
+_ESTIMATOR_LOADERS: list[Callable[[], object]] = []
 
 
-def load_with(loader: Callable[[], object]) -> None:
+def load_estimator_with(loader: Callable[[], object]) -> None:
     """Name a function that registers an estimator; it is called when one is first needed."""
-    _LOADERS.append(loader)
+    _ESTIMATOR_LOADERS.append(loader)
 
 
 def estimate_with(estimator: Estimator) -> None:
@@ -60,8 +60,8 @@ def estimated(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: 
     Raises what scheduling and emitting raise.
     """
     with LOADING:
-        while _LOADERS:
-            _LOADERS.pop()()
+        while _ESTIMATOR_LOADERS:
+            _ESTIMATOR_LOADERS.pop()()
     if not _ESTIMATORS:
         raise IdGraphError("nothing estimates times", hint="import idgraph, which names `idgraph.cost`")
     return _ESTIMATORS[0](fusion, ways, device, symbols)

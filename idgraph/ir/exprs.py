@@ -31,13 +31,13 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCoordinate:
     """The operand's axis is read at the value loaded from the operand number ``operand`` (a gathered axis)."""
 
     operand: int
 
 
-AxisRead = Mapped | Fixed | Loaded
+AxisRead = Mapped | Fixed | LoadedCoordinate
 
 
 def read_along(read: AxisRead, image: Mapping[IterDomain, IterDomain]) -> AxisRead:

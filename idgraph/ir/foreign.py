@@ -77,7 +77,7 @@ def written(word: str, tensor: str, own: tuple[str, ...] = ()) -> str:
     return f"did you mean {shown}.{near}?" if near in own else f"did you mean ig.{near}({shown})?" if near else ""
 
 
-class Foreign:
+class UnsupportedArrayApi:
     """The special methods by which Python, NumPy and torch ask a tensor for what an array can do."""
 
     __slots__ = ()

@@ -27,23 +27,23 @@ from idgraph.errors import (
     shortened,
     user_line,
 )  # fmt: skip
-from idgraph.ir.choices import NO_CHOICES, NO_RULES, Choices, Memory
+from idgraph.ir.choices import NO_CHOICES, NO_RULES, KernelHints, Memory
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped, from_the_front, plain_text, read_along
-from idgraph.ir.foreign import Foreign
+from idgraph.ir.exprs import Attr, AxisRead, Fixed, LoadedCoordinate, Mapped, from_the_front, plain_text, read_along
+from idgraph.ir.foreign import UnsupportedArrayApi
 from idgraph.ir.guards import Member, Restorable, Restore
-from idgraph.ir.guards import building as adding
+from idgraph.ir.guards import transactional_build as adding
 from idgraph.ir.indexing import attr, flags, is_int, listed, plain
 from idgraph.ir.operators import Operators
 from idgraph.ir.protocols import TensorLike
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Mark, with_front
-from idgraph.ir.scheduling import Steps
+from idgraph.ir.scheduling import ScheduleMixin
 from idgraph.ir.showing import ShownFusion
-from idgraph.ir.step import MANY, NO_NAMES, Flat, Step, only_first, only_last, steps_in, without
+from idgraph.ir.step import MANY, NO_NAMES, Flat, ScheduleStep, keep_last_step, only_first, steps_in, without
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.verification import Verification
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
@@ -137,7 +137,7 @@ def _read_text(read: AxisRead, e: TensorExpr) -> str:
             return f"at {domain!r}"
         case Fixed(index, why):
             return f"at {index} ({why})"
-        case Loaded(operand):
+        case LoadedCoordinate(operand):
             return f"where {e.inputs[operand].name} says"
 
 
@@ -150,7 +150,7 @@ Saved: TypeAlias = tuple[Any, ...]
 """What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
 
 
-class Tensor(Operators, Steps, Member, Printed, Foreign):
+class Tensor(Operators, ScheduleMixin, Member, Printed, UnsupportedArrayApi):
     """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
 
     ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
@@ -202,8 +202,8 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self._uses: tuple[TensorExpr, ...] | None = ()
         self.inline_position = 0
         self.memory: Memory = "auto"
-        self.choices: Choices = NO_CHOICES
-        self.ruled: Mapping[str, Choices] = NO_RULES
+        self.choices: KernelHints = NO_CHOICES
+        self.ruled: Mapping[str, KernelHints] = NO_RULES
         self.alignment = 16
         self.offset: Expr | int = 0
         self._log: Flat | None = None
@@ -253,7 +253,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self._readers, self._uses = (None, tuple(readers)) if few else (list(readers), None)
 
     @property
-    def log(self) -> tuple[Step, ...]:
+    def log(self) -> tuple[ScheduleStep, ...]:
         """The steps of its schedule, in the order in which they were done."""
         return steps_in(self._log) if self._log else ()
 
@@ -272,7 +272,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         else:
             self._log += step
 
-    def note_steps(self, steps: tuple[Step, ...], line: SourceLine | None) -> None:
+    def note_steps(self, steps: tuple[ScheduleStep, ...], line: SourceLine | None) -> None:
         """Add steps like these to the log, all of them taken at ``line``; for schedulers only.
 
         The log refers to ``steps``: thousands of tensors that are scheduled alike share them.
@@ -303,7 +303,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         ['split(0, 2)']
         """
         if self._log:
-            only_last(self._log, steps)
+            keep_last_step(self._log, steps)
 
     def keep_first(self, count: int) -> None:
         """Keep the first ``count`` steps in the log; for a step made of others only."""

@@ -8,7 +8,7 @@ from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Resize
 from idgraph.ir.dtypes import Scalar, is_integer
-from idgraph.ir.exprs import Attr, AxisRead, Loaded, Mapped
+from idgraph.ir.exprs import Attr, AxisRead, LoadedCoordinate, Mapped
 from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.indexing import shape_text
 from idgraph.ir.pointwise import aligned_reads, broadcast_axes, read_of, same_extent
@@ -44,7 +44,7 @@ def build_gather(
     exprs: list[DomainExpr] = []
     for p, (d, out) in enumerate(zip(x.axes, logical, strict=True)):
         if p == dim:
-            reads.append(Loaded(1))
+            reads.append(LoadedCoordinate(1))
             root.append(out)
         elif same_extent(d.extent, out.extent):
             reads.append(Mapped(out))
@@ -82,7 +82,7 @@ def build_take_along_dim(
             )
         logical.append(fusion.new_domain(wide.extent))
     mine: list[AxisRead] = [
-        Loaded(1) if p == dim else read_of(d, o) for p, (d, o) in enumerate(zip(x.axes, logical, strict=True))
+        LoadedCoordinate(1) if p == dim else read_of(d, o) for p, (d, o) in enumerate(zip(x.axes, logical, strict=True))
     ]
     domain = moved_domain(logical, logical)
     return fusion.emit(
@@ -101,7 +101,7 @@ def build_index_select(
         raise OperationError(f"index {index.name} has {index.ndim} axes, index_select takes one", hint="use ig.gather")
     dim = check_axis(x, attrs.get("dim"))
     logical = [fusion.new_domain(index.axes[0].extent if p == dim else d.extent) for p, d in enumerate(x.axes)]
-    mine: list[AxisRead] = [Loaded(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
+    mine: list[AxisRead] = [LoadedCoordinate(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
     domain = moved_domain(logical, logical)
     return fusion.emit("index_select", args, dict(attrs), [mine, [Mapped(logical[dim])]], x.dtype, domain, name)
 
@@ -117,7 +117,7 @@ def build_embedding(
         raise OperationError(f"weight {weight.name} has {weight.ndim} axes, not 2", hint="embedding(input, weight)")
     lead = [fusion.new_domain(d.extent) for d in index.axes]
     width = fusion.new_domain(weight.axes[1].extent)
-    reads: list[list[AxisRead]] = [[Mapped(d) for d in lead], [Loaded(0), Mapped(width)]]
+    reads: list[list[AxisRead]] = [[Mapped(d) for d in lead], [LoadedCoordinate(0), Mapped(width)]]
     domain = moved_domain([*lead, width], [*lead, width])
     return fusion.emit("embedding", args, dict(attrs), reads, weight.dtype, domain, name)
 
@@ -144,7 +144,7 @@ def build_index(
     middle = index_axes(fusion, indices, attrs, len(before), len(after))
     mine: list[AxisRead] = [
         *(Mapped(d) for d in before),
-        *(Loaded(k + 1) for k in range(len(indices))),
+        *(LoadedCoordinate(k + 1) for k in range(len(indices))),
         *(Mapped(d) for d in after),
     ]
     logical = [*before, *middle, *after]

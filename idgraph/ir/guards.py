@@ -39,7 +39,7 @@ class Member:
     __slots__ = ()
 
 
-def stepping(args: Args, _kwargs: Mapping[str, object]) -> Restore | None:
+def transactional_step(args: Args, _kwargs: Mapping[str, object]) -> Restore | None:
     """The undo of a schedule step that failed or was interrupted."""
     tensor = args[0] if args else None
     if not isinstance(tensor, Member):
@@ -55,7 +55,7 @@ def stepping(args: Args, _kwargs: Mapping[str, object]) -> Restore | None:
     return restore
 
 
-def building(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
+def transactional_build(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
     """For functions that add operations: the numbers of operations, tensors and symbols.
 
     >>> import idgraph as ig

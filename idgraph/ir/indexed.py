@@ -13,7 +13,7 @@ from idgraph.errors import OperationError, arguments
 from idgraph.ir.dtypes import DType, Scalar, is_integer
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Tensor, apply_op
-from idgraph.ir.guards import building
+from idgraph.ir.guards import transactional_build
 from idgraph.ir.indexing import attr, listed
 from idgraph.ir.movement import at_user_line, pad, permute, resolve_dim
 from idgraph.ir.ops import add, cast, checked, lt, where
@@ -41,7 +41,7 @@ def _wide(dtype: DType) -> DType:
     return "float32" if dtype in ("float16", "bfloat16") else "int32"
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | None = None) -> Tensor:
     """x with src added at the indices: out[index[i, j], j] += src[i, j] for dim 0; duplicates all count.
 
@@ -69,7 +69,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | 
         return cast(total, x.dtype, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def scatter(
     x: Tensor,
     dim: int,
@@ -153,7 +153,7 @@ def _to_front(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[i
     return permute(x, order), list(range(len(dims))), order
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = None) -> Tensor:
     """``x[i, j, ...]`` of torch: elements at index tensors that broadcast against each other, None for a whole axis.
 
@@ -172,7 +172,7 @@ def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None =
         return apply_op("index", source, *found, name=name, dims=tuple(at))
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def index_put(
     x: Tensor,
     indices: Sequence[Tensor | None],

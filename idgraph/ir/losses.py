@@ -10,7 +10,7 @@ from idgraph.ir.composite import amax, gather, index_select
 from idgraph.ir.composite import sum as summed
 from idgraph.ir.dtypes import is_float, is_integer
 from idgraph.ir.fusion import Tensor
-from idgraph.ir.guards import building
+from idgraph.ir.guards import transactional_build
 from idgraph.ir.indexing import attr, is_int
 from idgraph.ir.movement import at_user_line, reshape, squeeze, unsqueeze
 from idgraph.ir.ops import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
@@ -133,7 +133,7 @@ def _class_weights(p: _Loss) -> Tensor | None:
     return reshape(p.weight, [1] * p.dim + [-1] + [1] * (p.wide.ndim - p.dim - 1))
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -191,7 +191,7 @@ def _spread(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
     return add(mul(logsum, total), summed(mul(below, weights), p.dim, keepdim=True))
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cross_entropy_backward(
     grad: Tensor | None,
     input: Tensor,

@@ -11,7 +11,7 @@ from idgraph.errors import IdGraphError, OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion, Tensor, apply_op, current_fusion
-from idgraph.ir.guards import building
+from idgraph.ir.guards import transactional_build
 from idgraph.ir.indexing import attr, listed, plain, resolve_slice, slice_dims
 from idgraph.ir.ops import checked
 from idgraph.ir.reduce import check_axis
@@ -83,7 +83,7 @@ def _ints(args: Sequence[object], op: str) -> tuple[int, ...]:
     return found
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def unsqueeze(x: Tensor, dim: int | Sequence[int], *, name: str | None = None) -> Tensor:
     """New axes of extent 1 at positions ``dim`` of the result.
 
@@ -96,7 +96,7 @@ def unsqueeze(x: Tensor, dim: int | Sequence[int], *, name: str | None = None) -
     return apply_op("unsqueeze", checked(x, "unsqueeze"), dims=_ints(dims, "unsqueeze"), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str | None = None) -> Tensor:
     """nvFuser's broadcast: a flag for each axis of the result, True for a new axis of extent 1. A shape expands.
 
@@ -118,7 +118,7 @@ def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str
     return unsqueeze(x, [p for p, b in enumerate(flags) if b], name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def squeeze(x: Tensor, dim: Dims = None, *, name: str | None = None) -> Tensor:
     """Drop axes of extent 1: those named (as in torch, others are left alone), or all.
 
@@ -130,7 +130,7 @@ def squeeze(x: Tensor, dim: Dims = None, *, name: str | None = None) -> Tensor:
     return apply_op("squeeze", x, dims=tuple(d for d in found if x.axes[d].is_broadcast), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def expand(x: Tensor, *shape: int | Expr | Extents | bool, name: str | None = None) -> Tensor:
     """Repeat axes of extent 1 (-1 keeps an extent; new axes may stand in front).
 
@@ -141,7 +141,7 @@ def expand(x: Tensor, *shape: int | Expr | Extents | bool, name: str | None = No
     return apply_op("expand", checked(x, "expand"), shape=_extents(shape, "expand"), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def repeat(x: Tensor, *repeats: int | Sequence[int], name: str | None = None) -> Tensor:
     """Tile each axis, torch's repeat: new axes in front where there are more numbers than axes.
 
@@ -160,7 +160,7 @@ def repeat(x: Tensor, *repeats: int | Sequence[int], name: str | None = None) ->
     return reshape(wide, [attr(as_expr(n) * c) for c, n in zip(counts, shape, strict=True)], name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def permute(
     x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None = None, name: str | None = None
 ) -> Tensor:
@@ -173,7 +173,7 @@ def permute(
     return apply_op("permute", checked(x, "permute"), dims=_ints(_either(order, dims, "dims"), "permute"), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Tensor:
     """Exchange two axes.
 
@@ -187,7 +187,7 @@ def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Te
     return permute(x, order, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def reshape(x: Tensor, *extents: int | Expr | Extents, shape: Extents | None = None, name: str | None = None) -> Tensor:
     """The same elements in row-major order under another shape; one extent may be -1.
 
@@ -201,7 +201,7 @@ def reshape(x: Tensor, *extents: int | Expr | Extents, shape: Extents | None = N
     )
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | None = None) -> Tensor:
     """Merge the axes from ``start_dim`` to ``end_dim`` (inclusive).
 
@@ -220,7 +220,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | Non
     return reshape(x, [*x.shape[:first], attr(total), *x.shape[last + 1 :]], name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def slice(
     x: Tensor,
     dim: int = 0,
@@ -242,7 +242,7 @@ def slice(
         return slice_dims(x, [(at, start, end, step)], name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def select(x: Tensor, dim: int, index: int | Expr, *, name: str | None = None) -> Tensor:
     """One index of axis ``dim``, which is dropped.
 
@@ -257,7 +257,7 @@ def select(x: Tensor, dim: int, index: int | Expr, *, name: str | None = None) -
     return apply_op("select", x, dim=at, index=attr(place), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | None = None) -> Tensor:
     """torch's constant pad: (left, right) elements for the last axis first; negative pads cut.
 
@@ -279,7 +279,7 @@ def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | 
     return apply_op("pad", x, left=tuple(left), right=tuple(right), value=value, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> Tensor:
     """Join tensors along ``dim``; all other extents must agree.
 
@@ -294,7 +294,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> 
     return apply_op("cat", *tensors, dim=at, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> Tensor:
     """Join tensors of one shape along a new axis at ``dim``.
 
@@ -318,7 +318,7 @@ def resolve_stacked(dim: object, rank: int) -> int:
     return place % rank
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None, *, name: str | None = None) -> Tensor:
     """Element c of an axis goes to (c + shift) mod extent; without ``dims`` the flattened tensor is rolled.
 
@@ -343,7 +343,7 @@ def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None
     return apply_op("roll", checked(x, "roll"), shifts=amounts, dims=resolve_dims(x, wanted, "roll"), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def flip(
     x: Tensor, *axes: int | Sequence[int], dims: int | Sequence[int] | None = None, name: str | None = None
 ) -> Tensor:
@@ -359,7 +359,7 @@ def flip(
     return apply_op("flip", checked(x, "flip"), dims=resolve_dims(x, given, "flip"), name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def slice_scatter(
     x: Tensor,
     src: Tensor,
@@ -385,7 +385,7 @@ def slice_scatter(
     return apply_op("slice_scatter", x, checked(src, "slice_scatter"), name=name, **attrs)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def full(
     shape: Extents,
     value: Scalar,
@@ -404,7 +404,7 @@ def full(
     return (fusion if fusion is not None else current_fusion()).full(shape, value, dtype, name=name)
 
 
-@arguments(OperationError, keep=building)
+@arguments(OperationError, keep=transactional_build)
 def iota(
     n: int | Expr,
     start: int = 0,

@@ -92,7 +92,7 @@ def _excerpt(text: str, at: int) -> str:
     return text[first : last if last >= 0 else None].strip()[:80]
 
 
-class _Reader:
+class _FusionParser:
     def __init__(self, text: str, limits: Limits) -> None:
         self.text = text
         self.limits = limits
@@ -194,7 +194,7 @@ class _Reader:
         return tuple(found)
 
 
-def _call(reader: _Reader, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr], dict[str, Attr], list[Attr]]:
+def _call(reader: _FusionParser, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr], dict[str, Attr], list[Attr]]:
     """``(t0, 2.0, key=value, ...)``: operands, attributes, and the positional values as they stood."""
     scope = fusion.symbols
     args: list[Tensor | Scalar | Expr] = []
@@ -259,7 +259,7 @@ def declare_input(fusion: Fusion, name: str, attrs: Mapping[str, Attr]) -> None:
     )
 
 
-def _symbol(reader: _Reader, fusion: Fusion) -> None:
+def _symbol(reader: _FusionParser, fusion: Fusion) -> None:
     name = reader.name()
     bounds: dict[str, int | Expr] = {}
     step = 1
@@ -338,7 +338,7 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
         raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}") from error
 
 
-def _statement(reader: _Reader, fusion: Fusion) -> Tensor | None:
+def _statement(reader: _FusionParser, fusion: Fusion) -> Tensor | None:
     """Read one statement; the tensor that it makes."""
     word = reader.now.text if reader.now.kind == "word" else ""
     if word in ("symbol", "output", "schedule"):
@@ -381,7 +381,7 @@ def _names(fusion: Fusion) -> list[str]:
     return [t.name for t in fusion.tensors]
 
 
-def _known(reader: _Reader, fusion: Fusion) -> Tensor:
+def _known(reader: _FusionParser, fusion: Fusion) -> Tensor:
     name = reader.name()
     if name not in fusion:
         reader.fail(f"fusion {fusion.name} has no tensor {name!r}", did_you_mean(name, _names(fusion)))
@@ -410,7 +410,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     for word, declares in _DECLARES.items():
         if text.count(word) > limits.nodes:
             limits.check("the text", sum(1 for _ in declares.finditer(text)), "nodes", f"{word}s")
-    reader = _Reader(text, limits)
+    reader = _FusionParser(text, limits)
     reader.skip_lines()
     if reader.take_word("fusion") is None:
         reader.fail("expected 'fusion'", did_you_mean(reader.now.text, ("fusion",)))

@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
 from idgraph.errors import SourceLine
-from idgraph.ir.choices import Choices, Memory
+from idgraph.ir.choices import KernelHints, Memory
 from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import Attr, AxisRead
-from idgraph.ir.step import Step
+from idgraph.ir.step import ScheduleStep
 
 V = TypeVar("V")
 
@@ -45,13 +45,13 @@ class TensorLike(Protocol):
     """A tensor; see `idgraph.ir.fusion.Tensor`."""
 
     alignment: int
-    choices: Choices
+    choices: KernelHints
     domain: TensorDomain
     dtype: DType
     inline_position: int
     memory: Memory
     offset: Expr | int
-    ruled: Mapping[str, Choices]
+    ruled: Mapping[str, KernelHints]
 
     @property
     def name(self) -> str: ...
@@ -74,7 +74,7 @@ class TensorLike(Protocol):
     @property
     def ndim(self) -> int: ...
     @property
-    def log(self) -> tuple[Step, ...]: ...
+    def log(self) -> tuple[ScheduleStep, ...]: ...
     def note_step(
         self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None
     ) -> None: ...

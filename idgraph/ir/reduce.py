@@ -68,7 +68,7 @@ def finished_type(e: TensorExpr) -> DType:
     return check_dtype(e.attrs.get(ROUNDED_TO, e.output.dtype))
 
 
-def _build(
+def _build_reduction(
     fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
     (x,) = one_tensor(args)
@@ -100,7 +100,7 @@ for _op in REDUCTIONS:
         name: str | None,
         op: str = _op,
     ) -> Tensor:
-        return _build(fusion, op, args, attrs, name)
+        return _build_reduction(fusion, op, args, attrs, name)
 
     primitive(_op)(_builder)
 

@@ -18,7 +18,7 @@ from idgraph.ir.reduce import check_axis, one_tensor
 from idgraph.ir.registry import primitive
 
 
-def _build(
+def _build_scan(
     fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
     (x,) = one_tensor(args)
@@ -48,6 +48,6 @@ for _op in sorted(SCANS):
         name: str | None,
         op: str = _op,
     ) -> Tensor:
-        return _build(fusion, op, args, attrs, name)
+        return _build_scan(fusion, op, args, attrs, name)
 
     primitive(_op)(_builder)

@@ -15,7 +15,7 @@ from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Resize, TensorDomain
 from idgraph.ir.dtypes import Scalar
-from idgraph.ir.exprs import SCATTERS, Attr, AxisRead, Loaded, Mapped
+from idgraph.ir.exprs import SCATTERS, Attr, AxisRead, LoadedCoordinate, Mapped
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
 from idgraph.ir.gather import check_index, index_axes
 from idgraph.ir.indexing import shape_text
@@ -28,7 +28,7 @@ ADDED = ("float32", "float64", "int32", "int64")
 """Types in which elements are added up in place; `idgraph.scatter_add` widens the others first."""
 
 
-def written_at(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
+def scatter_axes(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
     """Output axes whose coordinate is a loaded value, each with the operand it is loaded from; only a scatter has any.
 
     >>> import idgraph as ig
@@ -40,7 +40,7 @@ def written_at(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
     if e.op not in SCATTERS:
         return ()
     pairs = zip(e.output.axes, e.reads[0], strict=True)
-    return tuple((d, read.operand) for d, read in pairs if isinstance(read, Loaded))
+    return tuple((d, read.operand) for d, read in pairs if isinstance(read, LoadedCoordinate))
 
 
 def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
@@ -57,7 +57,7 @@ def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
         return ()
     kept = {d for x in e.output.domain.exprs for d in x.inputs} | set(e.output.logical)
     if e.op == "index_put":
-        kept |= {d for _, k in written_at(e) if (d := _counted(e, k)) is not None}
+        kept |= {d for _, k in scatter_axes(e) if (d := _counted(e, k)) is not None}
     return tuple(d for d in e.output.root if d not in kept)
 
 
@@ -72,7 +72,7 @@ def _counted(e: TensorExpr, k: int) -> IterDomain | None:
     return wide[0] if counts and len(wide) == 1 else None
 
 
-def combines(e: TensorExpr) -> Literal["sum", "amax"] | None:
+def has_atomic_update(e: TensorExpr) -> Literal["sum", "amax"] | None:
     """The operation that combines an element with the value scattered to it; None where the value replaces it."""
     if e.op == "scatter_add" or (e.op == "index_put" and e.attrs.get("accumulate") is True):
         return "sum"
@@ -81,7 +81,7 @@ def combines(e: TensorExpr) -> Literal["sum", "amax"] | None:
 
 def adds(e: TensorExpr) -> bool:
     """True of a scatter whose points may come in any order: it combines them with what is there."""
-    return combines(e) is not None
+    return has_atomic_update(e) is not None
 
 
 def _axis(fusion: Fusion, x: Tensor, p: int, entries: IterDomain) -> tuple[IterDomain, IterDomain, list[DomainExpr]]:
@@ -147,7 +147,7 @@ def _build_scatter(
             exprs += more
     _fits(src, root, x)
     row: list[AxisRead] = [Mapped(d) for d in root]
-    kept: list[AxisRead] = [Loaded(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
+    kept: list[AxisRead] = [LoadedCoordinate(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
     reads = [kept, row, *([row] if src is not None else [])]
     return fusion.emit(op, args, dict(attrs), reads, x.dtype, _domain(root, logical, exprs), name)
 
@@ -215,7 +215,7 @@ def build_index_put(
     root = [*before, *middle, *after]
     kept: list[AxisRead] = [
         *(Mapped(d) for d in before),
-        *(Loaded(k + 1) for k in range(len(indices))),
+        *(LoadedCoordinate(k + 1) for k in range(len(indices))),
         *(Mapped(d) for d in after),
     ]
     along = root if attrs.get("aligned") is True else middle

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
 from idgraph.ir import loop_steps, row_steps
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import KernelHints
 from idgraph.ir.domains import IterDomain
-from idgraph.ir.guards import stepping
+from idgraph.ir.guards import transactional_step
 from idgraph.ir.protocols import L, TensorLike
 from idgraph.ir.targets import TARGETS
 
 
-class Steps:
+class ScheduleMixin:
     """The steps by which a user or a scheduler schedules a tensor; a part of `Tensor`.
 
     >>> import idgraph as ig
@@ -28,7 +28,7 @@ class Steps:
 
     __slots__ = ()
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def split(self: L, axis: int, factor: int | Expr, *, inner: bool = True) -> L:
         """Loop axis ``axis`` (extent E) becomes two: (ceil(E/factor), factor), or (factor, ceil(E/factor)).
 
@@ -40,7 +40,7 @@ class Steps:
         loop_steps.split(self, axis, factor, inner)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def merge(self: L, axis: int, other: int | None = None) -> L:
         """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost.
 
@@ -52,7 +52,7 @@ class Steps:
         loop_steps.merge(self, axis, axis + 1 if other is None and loop_steps.is_int(axis) and axis != -1 else other)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def reorder(self: L, order: Mapping[int, int] | Sequence[int]) -> L:
         """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions.
 
@@ -64,7 +64,7 @@ class Steps:
         loop_steps.reorder(self, order)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def swizzle(self: L, kind: str, x: int, y: int) -> L:
         """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic").
 
@@ -76,7 +76,7 @@ class Steps:
         loop_steps.swizzle(self, kind, x, y)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def resize(self: L, axis: int, left: int | Expr, right: int | Expr) -> L:
         """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut).
 
@@ -88,7 +88,7 @@ class Steps:
         loop_steps.resize(self, axis, left, right)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def roll(self: L, axis: int, shift: int | Expr) -> L:
         """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent.
 
@@ -100,7 +100,7 @@ class Steps:
         loop_steps.roll(self, axis, shift)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def stride(self: L, axis: int, start: int | Expr, step: int, extent: int | Expr) -> L:
         """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards).
 
@@ -112,7 +112,7 @@ class Steps:
         loop_steps.stride(self, axis, start, step, extent)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def parallelize(self: L, axis: int, parallel: str) -> L:
         """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled.
 
@@ -124,7 +124,7 @@ class Steps:
         loop_steps.parallelize(self, axis, parallel)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def row_loops(
         self: L,
         axes: Sequence[int],
@@ -150,7 +150,7 @@ class Steps:
         row_steps.row_loops(self, axes, columns, threads=threads, rows=rows, lanes=lanes, side=side, across=across)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def inline(self: L, position: int) -> L:
         """Compute at: the loop axes left of ``position`` are shared with every consumer's.
 
@@ -184,7 +184,7 @@ class Steps:
         loop_steps.inline(self, position, beside=True)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def set_loop(self: L, domains: Sequence[IterDomain]) -> L:
         """Take these axes (of this tensor, covering it once) as loops.
 
@@ -196,7 +196,7 @@ class Steps:
         loop_steps.set_loop(self, domains)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def set_allocation(
         self: L,
         domains: Sequence[IterDomain],
@@ -216,7 +216,7 @@ class Steps:
         loop_steps.set_allocation(self, domains, contiguity, strides)
         return self
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def set_memory(self: L, memory: str) -> L:
         """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose.
 
@@ -236,7 +236,7 @@ class Steps:
             hint=did_you_mean(str(memory), ("auto", "local", "shared", "global"), "auto, local, shared or global"),
         )
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def persistent(self: L, on: bool = True) -> L:
         """Hold the row that a reduction runs over between the passes over it, or read it again (``on=False``).
 
@@ -251,7 +251,7 @@ class Steps:
         """
         return choose(self, "persistent", on)
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def online(self: L, on: bool = True) -> L:
         """Take sums of exp(x - maximum) in the pass that finds the maximum, or in a second pass (``on=False``).
 
@@ -265,7 +265,7 @@ class Steps:
         """
         return choose(self, "online", on)
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def items_per_thread(self: L, most: int) -> L:
         """At most so many elements (a power of two) of a row that is not persistent are under way in one thread.
 
@@ -278,7 +278,7 @@ class Steps:
         """
         return choose(self, "items_per_thread", most)
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def parallel(self: L, on: bool = True) -> L:
         """Run the tensor's kernel on all cores of the CPU, or on one. Unset: on all where the work is large.
 
@@ -289,7 +289,7 @@ class Steps:
         """
         return choose(self, "parallel", on)
 
-    @arguments(ScheduleError, keep=stepping)
+    @arguments(ScheduleError, keep=transactional_step)
     def by_rule(
         self: L,
         target: str,
@@ -316,7 +316,7 @@ class Steps:
                 f"by_rule: unknown target {short_repr(target)}", hint=", ".join(TARGETS), where=user_line()
             )
         _check_rows(self, "by_rule")
-        found = Choices(persistent, online, items_per_thread, why=why)
+        found = KernelHints(persistent, online, items_per_thread, why=why)
         self.ruled = {**self.ruled, target: found}
         told = {**found.made(), **({"why": why} if why else {})}
         loop_steps.log_step(self, "by_rule", target, **told)

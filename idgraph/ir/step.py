@@ -11,7 +11,7 @@ from idgraph.ir.exprs import Attr, plain_text
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScheduleStep:
     """One logged schedule step: the method's name and its arguments (axes by name where domains were given).
 
     ``line`` is the user's. ``at`` grows from step to step over all tensors of a fusion: replayed in another order, a
@@ -38,23 +38,23 @@ NO_NAMES: Mapping[str, Attr] = {}
 """The named arguments of a step without any."""
 
 
-def steps_in(flat: Sequence[Any]) -> tuple[Step, ...]:
+def steps_in(flat: Sequence[Any]) -> tuple[ScheduleStep, ...]:
     """The steps of a flat log.
 
     >>> [str(s) for s in steps_in(["split", (0, 4), {"inner": False}, 1, None, "merge", (0, 1), NO_NAMES, 2, None])]
     ['split(0, 4, inner=False)', 'merge(0, 1)']
     """
-    found: list[Step] = []
+    found: list[ScheduleStep] = []
     for n in range(0, len(flat), _ENTRIES):
         name, args, kwargs, at, line = flat[n : n + _ENTRIES]
         if name == MANY:
-            found += [Step(s.name, s.args, s.kwargs, at + k, line) for k, s in enumerate(args)]
+            found += [ScheduleStep(s.name, s.args, s.kwargs, at + k, line) for k, s in enumerate(args)]
         else:
-            found.append(Step(name, args, kwargs, at, line))
+            found.append(ScheduleStep(name, args, kwargs, at, line))
     return tuple(found)
 
 
-def told_apart(flat: Flat) -> None:
+def distinct_steps(flat: Flat) -> None:
     """Give each step of a flat log entries of its own.
 
     >>> log = [MANY, (Step("split", (0, 4), NO_NAMES), Step("merge", (0, 1), NO_NAMES)), NO_NAMES, 7, None]
@@ -77,7 +77,7 @@ def without(flat: Flat, name: str) -> None:
     found = False
     for at in range(0, len(flat), _ENTRIES):  # asked of every tensor that is scheduled; most have no such step
         if flat[at] == MANY and name in [s.name for s in flat[at + 1]]:
-            told_apart(flat)
+            distinct_steps(flat)
             found = True
             break
         found = found or flat[at] == name
@@ -85,7 +85,7 @@ def without(flat: Flat, name: str) -> None:
         _keep(flat, [n for n, other in enumerate(flat[::_ENTRIES]) if other != name])
 
 
-def only_last(flat: Flat, names: Iterable[str]) -> None:
+def keep_last_step(flat: Flat, names: Iterable[str]) -> None:
     """Keep of a flat log the last step of each of those names.
 
     >>> log = [x for n in (4, 5) for x in ("set_memory", (n,), NO_NAMES, n, None)]
@@ -93,7 +93,7 @@ def only_last(flat: Flat, names: Iterable[str]) -> None:
     >>> [s.args for s in steps_in(log)]
     [(5,)]
     """
-    told_apart(flat)
+    distinct_steps(flat)
     last = {name: n for n, name in enumerate(flat[::_ENTRIES])}
     _keep(flat, sorted(last[name] for name in names if name in last))
 
@@ -106,7 +106,7 @@ def only_first(flat: Flat, count: int) -> None:
     >>> [s.args for s in steps_in(log)]
     [(4,)]
     """
-    told_apart(flat)
+    distinct_steps(flat)
     del flat[count * _ENTRIES :]
 
 

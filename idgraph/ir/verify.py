@@ -7,7 +7,7 @@ from typing import cast
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, short_repr, user_line
-from idgraph.ir.exprs import Loaded, Mapped
+from idgraph.ir.exprs import LoadedCoordinate, Mapped
 from idgraph.ir.protocols import FusionLike, OperationLike
 
 LARGEST = (1 << 63) - 1  # the largest index, size or integer operand
@@ -71,7 +71,7 @@ def _reads(e: OperationLike) -> list[str]:
             match read:
                 case Mapped(domain) if domain not in own:
                     found.append(f"{e.name} maps axis {p} of {t.name} to {domain.label}, no axis of {e.output.name}")
-                case Loaded(operand) if not 0 <= operand < len(e.inputs) or operand == k:
+                case LoadedCoordinate(operand) if not 0 <= operand < len(e.inputs) or operand == k:
                     found.append(f"{e.name} reads axis {p} of {t.name} at a value of operand {operand}")
                 case _:
                     pass

@@ -1,7 +1,7 @@
 """Definitions and uses of statements, and the same statements over other variables and indices.
 
-One function, `rewritten`, knows the parts of each kind of statement; every query below is made of it. Passes keep no
-list of their own.
+One function, `map_statement`, knows the parts of each kind of statement; every query below is made of it. Passes keep
+no list of their own.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from idgraph.kernel.statements import (
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Column,
-    Combine,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
-    Lanes,
+    InitAccumulator,
     Let,
     Load,
     Local,
     Loop,
-    Note,
     Operand,
-    PairCompute,
-    Purpose,
-    Registers,
-    Serves,
-    Single,
+    Provenance,
+    ProvenanceList,
+    RegisterArray,
+    Select,
+    SingleThread,
+    SplitAxis,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -56,7 +56,7 @@ ToExpr = Callable[[Expr], Expr]
 Body = tuple[Stmt, ...]
 S = TypeVar("S", bound=Stmt)
 T = TypeVar("T")
-D = TypeVar("D", bound=Stmt | Serves | Buffer | Column)
+D = TypeVar("D", bound=Stmt | Provenance | Buffer | SplitAxis)
 
 
 def same_local(x: Local) -> Local:
@@ -73,7 +73,7 @@ def same_index(e: Expr) -> Expr:
     return e
 
 
-def rewritten(
+def map_statement(
     s: S,
     *,
     made: ToLocal = same_local,
@@ -114,13 +114,13 @@ def _each(f: Callable[[T], T], given: tuple[T, ...]) -> tuple[T, ...]:
     return given if all(map(is_, done, given)) else done
 
 
-def _moved_all(purpose: Purpose, to: ToExpr) -> Purpose:
+def _moved_all(purpose: ProvenanceList, to: ToExpr) -> ProvenanceList:
     """The purpose through ``to``, without entries that never hold."""
     done = _each(lambda x: _moved(x, to), purpose)
     return tuple(x for x in done if x.when is not FALSE) if any(x.when is FALSE for x in done) else done
 
 
-def _moved(x: Serves, to: ToExpr) -> Serves:
+def _moved(x: Provenance, to: ToExpr) -> Provenance:
     def end(v: tuple[str, Expr]) -> tuple[str, Expr]:
         return v if (e := to(v[1])) is v[1] else (v[0], e)
 
@@ -157,32 +157,32 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             return _with(s, extent=index(extent), first=index(first), column=axis)
         case If(condition):
             return _with(s, condition=index(condition))
-        case Checked(condition, point=point):
+        case BoundsCheck(condition, point=point):
             return _with(s, condition=index(condition), point=_each(index, point))
-        case Single() | Lanes() | Note() | Barrier() | Registers():
+        case SingleThread() | StraightLineBlock() | Comment() | Barrier() | RegisterArray():
             return s
-        case Declare(name, dtype):
+        case InitAccumulator(name, dtype):
             return _with(s, name=made(Local(name, dtype)).name)
         case Alloc(buffer):
             return _with(s, buffer=_with(buffer, size=index(buffer.size)))
         case Let(name, value):
             return _with(s, name=made(Local(name, "int64")).name, value=operand(value))
-        case Choose(local, cases, default):
+        case Select(local, cases, default):
             chosen, last = _each(case_of, cases), operand(default)
             return _with(s, cases=chosen, default=last, local=made(local))
         case Accumulate(acc, _, value, buffer, address, running=running):
             value, acc = operand(value), updated(acc) if buffer is None else acc
             place = None if address is None else index(address)
             return _with(s, value=value, acc=acc, address=place, running=None if running is None else made(running))
-        case Combine(acc, before=before):
+        case BlockReduce(acc, before=before):
             return _with(s, acc=updated(acc), before=None if before is None else made(before))
         case VectorLoad(locals_, _, address):
             return _with(s, locals=_each(made, locals_), address=index(address))
         case VectorStore(_, address, values) | VectorAdd(_, address, values):
             return _with(s, address=index(address), values=_each(operand, values))
-        case PairCompute(local, _, operands):
+        case Half2Op(local, _, operands):
             return _with(s, operands=_each(word, operands), local=made(local))
-        case Half(local, word=pair):
+        case ExtractHalf(local, word=pair):
             return _with(s, word=word(pair), local=made(local))
         case _:
             assert_never(s)
@@ -226,7 +226,7 @@ def parts(s: Stmt) -> Parts:
         return kept
 
     _rewritten(s, keep(made), keep(updated), keep(operands), keep(indices))
-    if isinstance(s, Checked):
+    if isinstance(s, BoundsCheck):
         indices.append(s.site.extent)
     own = (s.var,) if isinstance(s, Loop) else ()
     read = frozenset(x.name for x in (*operands, *updated) if isinstance(x, Local))
@@ -240,12 +240,12 @@ def parts(s: Stmt) -> Parts:
     return found
 
 
-def made_by(s: Stmt) -> tuple[Local, ...]:
+def defs(s: Stmt) -> tuple[Local, ...]:
     """The variables that ``s`` sets without reading their old value; a loop's variable is not one of them."""
     return parts(s).made
 
 
-def updated_by(s: Stmt) -> tuple[Local, ...]:
+def updates(s: Stmt) -> tuple[Local, ...]:
     """The variables that ``s`` updates: the new value depends on the old one."""
     return parts(s).updated
 
@@ -277,7 +277,7 @@ def reads(s: Stmt) -> frozenset[str]:
 
 def names(s: Stmt) -> frozenset[str]:
     """Names of the variables that ``s`` sets or reads, loops' and index variables not among them."""
-    return locals_read(s) | {x.name for x in made_by(s)}
+    return locals_read(s) | {x.name for x in defs(s)}
 
 
 # questions about bodies -----------------------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def carried(loop: Loop) -> tuple[str, ...]:
     if loop.parallel not in ("serial", "rolled", "unroll", "vectorize"):
         return ()
     inside = tuple(walk(loop.body))
-    own = {s.name for s in inside if isinstance(s, Declare | Registers)}
-    return tuple(dict.fromkeys(x.name for s in inside for x in updated_by(s) if x.name not in own))
+    own = {s.name for s in inside if isinstance(s, InitAccumulator | RegisterArray)}
+    return tuple(dict.fromkeys(x.name for s in inside for x in updates(s) if x.name not in own))
 
 
 def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
@@ -314,12 +314,12 @@ def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
 
 def definitions(body: Iterable[Stmt]) -> dict[str, Stmt]:
     """The statement, at this level, that gives each variable its value; of several the last one."""
-    return {x.name: s for s in body for x in made_by(s)}
+    return {x.name: s for s in body for x in defs(s)}
 
 
 def defined_once(body: Sequence[Stmt]) -> dict[str, Stmt]:
     """The definitions of variables that ``body`` sets exactly once, at this level."""
-    times = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
+    times = Counter(x.name for s in walk(tuple(body)) for x in defs(s))
     return {name: s for name, s in definitions(body).items() if times[name] == 1}
 
 
@@ -396,7 +396,7 @@ def stored_in(body: Iterable[Stmt]) -> frozenset[str]:
     return frozenset(found)
 
 
-def unwritten(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]:
+def read_only_buffers(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]:
     """Names of those buffers that no statement of ``body`` writes."""
     return frozenset(b.name for b in buffers) - stored_in(body)
 
@@ -404,12 +404,12 @@ def unwritten(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]
 def unchanged(body: Sequence[Stmt]) -> frozenset[str]:
     """Shared arrays that ``body`` only reads: no thread writes them before the next barrier, which is outside of it."""
     found = (s.buffer for s in walk(tuple(body)) if isinstance(s, Load) and s.buffer.place == "shared")
-    return unwritten(found, body)
+    return read_only_buffers(found, body)
 
 
 def in_lanes(body: Sequence[Stmt], f: Callable[[Sequence[Stmt]], Sequence[Stmt]]) -> Body:
     """``body`` with the statements of its lanes through ``f``."""
-    return everywhere(body, lambda s: replace(s, body=tuple(f(s.body))) if isinstance(s, Lanes) else s)
+    return map_body(body, lambda s: replace(s, body=tuple(f(s.body))) if isinstance(s, StraightLineBlock) else s)
 
 
 def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
@@ -417,7 +417,7 @@ def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
     return frozenset(s.buffer.name for s in walk(tuple(body)) if isinstance(s, (Load, VectorLoad)))
 
 
-def everywhere(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
+def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """Every statement of ``body`` and inside it through ``f``, inner ones first.
 
     >>> from idgraph.arith import symbol
@@ -426,8 +426,8 @@ def everywhere(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Loop, If, Single, Lanes, Checked)):
-            inner = everywhere(s.body, f)
+        if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
+            inner = map_body(s.body, f)
             s = s if inner is s.body else replace(s, body=inner)
         made.append(f(s))
     same = isinstance(body, tuple) and len(made) == len(body) and all(a is b for a, b in zip(made, body, strict=True))
@@ -441,7 +441,7 @@ def rewritten_inside(
     index: ToExpr = same_index,
     point: ToExpr | None = None,
 ) -> S:
-    """`rewritten` of a statement and of those inside it.
+    """`map_statement` of a statement and of those inside it.
 
     >>> from idgraph.arith import symbol
     >>> i = symbol("i")
@@ -449,7 +449,7 @@ def rewritten_inside(
     >>> print(rewritten_inside(s, index=lambda e: e.substitute({i: i * 4})).body[0].value.value)
     i*4
     """
-    (made,) = everywhere((s,), lambda x: rewritten(x, read=read, index=index, point=point))
+    (made,) = map_body((s,), lambda x: map_statement(x, read=read, index=index, point=point))
     return made  # pyright: ignore[reportReturnType]  # each kind gives its own kind
 
 
@@ -457,7 +457,7 @@ def rewritten_inside(
 
 
 @dataclass(slots=True)
-class Renaming:
+class Renamer:
     """Variables under other names: ``to`` says which one stands for a name, ``taken`` which names are in use.
 
     >>> names = Renaming({"t"})
@@ -480,7 +480,7 @@ class Renaming:
 
     def statement(self, s: S) -> S:
         """``s`` over the variables that stand for its own."""
-        return rewritten(s, made=self.local, updated=self.local, read=self.operand)
+        return map_statement(s, made=self.local, updated=self.local, read=self.operand)
 
     def fresh(self, names: Iterable[str]) -> str:
         """The first of ``names`` that is not in use; it is in use from here on."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idgraph.kernel.defuse import made_by, operands_of
-from idgraph.kernel.malformed import broken
+from idgraph.kernel.defuse import defs, operands_of
+from idgraph.kernel.malformed import malformed_error
 from idgraph.kernel.statements import (
-    Choose,
     Compute,
-    Half,
+    ExtractHalf,
+    Half2Op,
     Local,
-    PairCompute,
-    Registers,
+    RegisterArray,
+    Select,
     Stmt,
     VectorLoad,
     VectorStore,
@@ -25,29 +25,29 @@ def check_words(name: str, body: Sequence[Stmt]) -> None:
     arrays: dict[str, bool] = {}
     words: dict[str, bool] = {}
     for s in walk(tuple(body)):
-        if isinstance(s, Registers):
+        if isinstance(s, RegisterArray):
             arrays[s.name] = words[s.name] = s.words
             continue
         given = {x.name: words.get(x.name, False) for x in operands_of(s) if isinstance(x, Local)}
         match s:
-            case PairCompute(op=op):
+            case Half2Op(op=op):
                 wanted, made = op != "pack", True
-            case Half():
+            case ExtractHalf():
                 wanted, made = True, False
             case VectorLoad(pairs=pairs):
                 wanted, made = False, pairs
             case VectorStore(pairs=pairs):
                 wanted, made = pairs, False
-            case Compute(op="cast") | Choose():  # a copy
+            case Compute(op="cast") | Select():  # a copy
                 wanted = made = any(given.values())
             case _:
                 wanted = made = False
         for x, word in given.items():
             if word != wanted:
-                raise broken(name, f"{x} is {_called(word)}, read as {_called(wanted)}", s)
-        for x in made_by(s):
+                raise malformed_error(name, f"{x} is {_called(word)}, read as {_called(wanted)}", s)
+        for x in defs(s):
             if arrays.get(x.name, made) != made:
-                raise broken(
+                raise malformed_error(
                     name, f"{x.name} has {_called(arrays[x.name])} in each element, {_called(made)} is put there", s
                 )
             words[x.name] = made

@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import TRUE, Expr
-from idgraph.kernel.malformed import broken
+from idgraph.kernel.malformed import malformed_error
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
     Alloc,
     Barrier,
-    Checked,
-    Combine,
+    BlockReduce,
+    BoundsCheck,
     If,
     Index,
-    Lanes,
     Let,
     Load,
     Loop,
-    Single,
+    SingleThread,
     Stmt,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     axis_loops,
@@ -44,7 +44,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _ExecutionState:
     """The steps at a statement: values of variables, whether it runs, and the threads that run it (-1: all).
 
     ``unknown`` says why the steps are not known: a loaded index, a symbol without a number, too many of them.
@@ -66,7 +66,7 @@ AXIS, END = "axis'", "end'"
 
 
 @dataclass(slots=True)
-class Steps:
+class KernelInterpreter:
     """``only``: the accesses, by identity, that must stay inside their arrays. With ``blocks`` the first two blocks and
     the last are checked, else all."""
 
@@ -81,18 +81,18 @@ class Steps:
         """All statements of a kernel."""
         one = np.zeros(1, np.int64)
         env = {n: np.full(1, v, np.int64) for n, v in self.symbols.items()}
-        self.body(body, _At(env, np.ones(1, np.bool_), one, one - 1, one - 1))
+        self.body(body, _ExecutionState(env, np.ones(1, np.bool_), one, one - 1, one - 1))
 
-    def body(self, body: Sequence[Stmt], at: _At) -> None:
+    def body(self, body: Sequence[Stmt], at: _ExecutionState) -> None:
         passed = 0
         for s in body:
             here = replace(at, epoch=at.epoch + passed)
             match s:
                 case Loop():
                     self.loop(s, here)
-                case If(condition) | Checked(condition):
+                case If(condition) | BoundsCheck(condition):
                     self.conditional(s, condition, here)
-                case Single() | Lanes():
+                case SingleThread() | StraightLineBlock():
                     self.body(s.body, here)
                 case Let(name, value):
                     env = dict(at.env)
@@ -113,9 +113,9 @@ class Steps:
                     pass
             passed += self.barriers(s, at)
 
-    def barriers(self, s: Stmt, at: _At) -> int:
+    def barriers(self, s: Stmt, at: _ExecutionState) -> int:
         """Barriers that each thread passes in a statement."""
-        if isinstance(s, (Barrier, Combine)):
+        if isinstance(s, (Barrier, BlockReduce)):
             return 1
         inner = sum(self.barriers(x, at) for x in bodies(s))
         if inner and isinstance(s, Loop) and not s.parallel.startswith(("threadIdx", "blockIdx")):
@@ -123,7 +123,7 @@ class Steps:
             return inner * (int(extent.max(initial=0)) if not isinstance(extent, str) else 1)
         return inner
 
-    def loop(self, s: Loop, at: _At) -> None:
+    def loop(self, s: Loop, at: _ExecutionState) -> None:
         found = self.value(s.extent, at) if not at.unknown else at.unknown
         most = 0 if isinstance(found, str) else int(found.max(initial=0))
         steps = np.arange(most, dtype=np.int64)
@@ -153,25 +153,28 @@ class Steps:
             axis, own = len(axis_loops(s)) - 1, frozenset[str]()
             if axis + 1 < s.column.loops:
                 env.pop(END)
-        self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread, axis=axis, own=own))
+        self.body(
+            s.body,
+            _ExecutionState(env, at.runs[again] & (var < found[again]), epoch, block, thread, axis=axis, own=own),
+        )
 
-    def inside(self, s: Stmt, at: _At) -> None:
+    def inside(self, s: Stmt, at: _ExecutionState) -> None:
         """Nothing that outlives its step is written or added up behind the end of an axis."""
         if isinstance(s, Access) and s.buffer is not None and s.buffer.name in at.own:
             return
         if not at.unknown and END in at.env and (late := at.runs & (at.env[AXIS] >= at.env[END])).any():
             n = int(np.flatnonzero(late)[0])
             index, end = int(at.env[AXIS][n]), int(at.env[END][n])
-            raise broken(self.name, f"it runs at {index}, behind the {end} of its column", s)
+            raise malformed_error(self.name, f"it runs at {index}, behind the {end} of its column", s)
 
-    def conditional(self, s: If | Checked, condition: Expr, at: _At) -> None:
+    def conditional(self, s: If | BoundsCheck, condition: Expr, at: _ExecutionState) -> None:
         found = self.value(condition, at) if not at.unknown else at.unknown
         if isinstance(found, str):
             self.body(s.body, replace(at, unknown=found))
         else:
             self.body(s.body, replace(at, runs=at.runs & found))
 
-    def value(self, e: Expr, at: _At) -> Array | str:
+    def value(self, e: Expr, at: _ExecutionState) -> Array | str:
         """Values at all steps, or the reason why they are not known."""
         missing = sorted(n for n in e.names if n not in at.env)
         zero = {s.name for s in e.symbols if s.symbol_bounds[:2] == (0, 0)}
@@ -180,7 +183,7 @@ class Steps:
         env = {**at.env, **{n: np.zeros(at.runs.size, np.int64) for n in missing}}
         return np.broadcast_to(e.evaluate_array(env), at.runs.shape)
 
-    def access(self, s: Access, at: _At) -> None:
+    def access(self, s: Access, at: _ExecutionState) -> None:
         b, address = s.buffer, s.address
         if b is None or address is None:
             return
@@ -196,7 +199,7 @@ class Steps:
         if outside.any():
             n = int(np.flatnonzero(outside)[0])
             point = ", ".join(f"{v} = {int(a[n])}" for v, a in at.env.items())
-            raise broken(
+            raise malformed_error(
                 self.name, f"it touches element {int(first[n])} of the {int(size[n])} of {b.name}", s, f"where {point}"
             )
         if not self.only and b.place != "private":
@@ -247,7 +250,7 @@ class Steps:
             b = statements[0].buffer
             others = [f"and: {statement_text(s)}" for s in statements[1:3]]
             what = f"{b.name if b is not None else ''}[{int(columns[0][start[n]])}] is touched by several"
-            raise broken(
+            raise malformed_error(
                 self.name, f"{what} {'threads' if between == 'a barrier' else 'blocks'} without {between} between them",
                 statements[0], *others,
             )  # fmt: skip

@@ -7,7 +7,7 @@ from idgraph.kernel.statements import Stmt
 from idgraph.kernel.text import statement_text
 
 
-def broken(kernel: str, what: str, s: Stmt, *why: str) -> EmitError:
+def malformed_error(kernel: str, what: str, s: Stmt, *why: str) -> EmitError:
     """The one error of a kernel that is not well formed."""
     return EmitError(
         f"{kernel} is not well formed: {what}",

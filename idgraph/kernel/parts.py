@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from idgraph.arith import FALSE, TRUE, Expr, simplify, symbol
 from idgraph.arith.text import parse_in
 from idgraph.ir import DType
-from idgraph.kernel.statements import LANE, Buffer, Index, Local, Number, Operand, Serves
+from idgraph.kernel.statements import LANE, Buffer, Constant, Index, Local, Operand, Provenance
 from idgraph.kernel.tokens import (
     NAME,
     NUMBER,
     WrongError,
-    cut,
     dtype_of,
     lane_count,
     name_of,
-    parted,
     parted_once,
     place_of,
     scalar_of,
+    split_once,
+    split_top_level,
     string_of,
 )
 
@@ -29,7 +29,7 @@ _LOCAL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(\[(?P<at>.*)\])?(:(?P<type>\w+))
 
 
 @dataclass(slots=True)
-class Parts:
+class LineParser:
     """The meaning of names at the present line: symbols, buffers, and the types that variables were last given."""
 
     scope: dict[str, Expr] = field(default_factory=dict[str, Expr])
@@ -38,9 +38,9 @@ class Parts:
 
     def where(self, text: str) -> None:
         """``n in 1, _``: bounds of a symbol; ``n#2`` is another one of the same name."""
-        name, bounds = cut(text, " in ")
+        name, bounds = split_once(text, " in ")
         name = name.strip("`")
-        given = parted(bounds, ",")
+        given = split_top_level(bounds, ",")
         if len(given) not in (2, 4):
             raise WrongError("a symbol has two bounds, a step and a remainder")
         low, high = (None if b == "_" else self.expr(b) for b in given[:2])
@@ -49,7 +49,7 @@ class Parts:
 
     def buffer(self, text: str) -> Buffer:
         """``name: type[size] place "title"``, and ``align n``."""
-        name, rest = cut(text, ": ")
+        name, rest = split_once(text, ": ")
         found = re.match(r"(\w+)\[(.*)\] (\w+) (\".*\")( align (\d{1,9}))?\Z", rest, re.ASCII)
         if found is None:
             raise WrongError('a buffer is `name: type[size] place "title"`')
@@ -85,7 +85,7 @@ class Parts:
         if text.startswith("{") and text.endswith("}"):
             return Index(self.expr(text[1:-1]))
         if text in ("True", "False") or NUMBER.match(text):
-            return Number(scalar_of(text))
+            return Constant(scalar_of(text))
         return self.local(text)
 
     def local(self, text: str) -> Local:
@@ -115,12 +115,12 @@ class Parts:
     def lanes(self, text: str) -> tuple[Operand, ...]:
         """Values of a vector access: ``t[4; 8]``, or one by one in parentheses."""
         if text.startswith("(") and text.endswith(")"):
-            return tuple(map(self.operand, parted(text[1:-1], ",")))
+            return tuple(map(self.operand, split_top_level(text[1:-1], ",")))
         return tuple(self._row(text, self.local))
 
     def made_lanes(self, text: str, width: int) -> tuple[Local, ...]:
         if text.startswith("(") and text.endswith(")"):
-            made = tuple(map(self.made, parted(text[1:-1], ",")))
+            made = tuple(map(self.made, split_top_level(text[1:-1], ",")))
         else:
             made = tuple(self._row(text, self.made))
         if len(made) != width:
@@ -137,11 +137,11 @@ class Parts:
         for n in range(lane_count(found[2])):
             yield Local(first.name, first.dtype, first.at + n)
 
-    def serves(self, text: str, lanes: int | None) -> tuple[Serves, ...]:
+    def serves(self, text: str, lanes: int | None) -> tuple[Provenance, ...]:
         """Behind ``@``: the operations and points that an access is for."""
-        made: list[Serves] = []
-        for one in parted(text, ";") if text else ():
-            parts = parted(one, ",")
+        made: list[Provenance] = []
+        for one in split_top_level(text, ";") if text else ():
+            parts = split_top_level(one, ",")
             found = re.match(r"(\w+)(\.(\d{1,4}))?\((.*)\)\Z", parts[0], re.ASCII)
             if found is None:
                 raise WrongError(f"{one[:40]!r} does not say what an access is for")
@@ -151,7 +151,7 @@ class Parts:
             self.scope = dict(scope) if lanes is None else {**scope, LANE: symbol(LANE, 0, lanes - 1)}
             for part in parts[1:]:
                 if part.startswith("for "):
-                    var, extent = cut(part[4:], " < ")
+                    var, extent = split_once(part[4:], " < ")
                     over.append((name_of(var), self.expr(extent)))
             self.scope |= {v: symbol(v, 0, simplify(e - 1)) for v, e in over}
             for part in parts[1:]:
@@ -159,7 +159,7 @@ class Parts:
                     when = self.condition(part[3:])
                 elif not part.startswith("for "):
                     raise WrongError(f"{part[:40]!r} does not say what an access is for")
-            point = tuple(map(self.expr, parted(found[4], ","))) if found[4] else ()
+            point = tuple(map(self.expr, split_top_level(found[4], ","))) if found[4] else ()
             self.scope = scope
-            made.append(Serves(found[1], int(found[3]) if found[3] else None, point, tuple(over), when))
+            made.append(Provenance(found[1], int(found[3]) if found[3] else None, point, tuple(over), when))
         return tuple(made)

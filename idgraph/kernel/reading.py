@@ -14,37 +14,37 @@ from typing import Final
 from idgraph.arith import TRUE, Expr
 from idgraph.errors import IdGraphError, ParseError, arguments
 from idgraph.ir import DType
-from idgraph.ir.choices import NO_CHOICES, Choices
+from idgraph.ir.choices import NO_CHOICES, KernelHints
 from idgraph.kernel.defuse import carried
 from idgraph.kernel.ir import Kernel
-from idgraph.kernel.parts import Parts
+from idgraph.kernel.parts import LineParser
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Column,
-    Combine,
+    CheckSite,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    ExtractHalf,
+    Half2Op,
     If,
-    Lanes,
+    InitAccumulator,
     Let,
     Load,
     Local,
     Loop,
-    Note,
     Operand,
-    PairCompute,
-    Registers,
-    Single,
-    Site,
+    RegisterArray,
+    Select,
+    SingleThread,
+    SplitAxis,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -53,15 +53,15 @@ from idgraph.kernel.text import BESIDE, OF_NEXT, ONE_LINE, apart, implied
 from idgraph.kernel.tokens import (
     WrongError,
     closing,
-    cut,
     dtype_of,
     integer_of,
     lane_count,
     name_of,
-    parted,
     parted_once,
     reduction_of,
     scalar_of,
+    split_once,
+    split_top_level,
     string_of,
     way_of,
 )
@@ -104,7 +104,7 @@ def parse(text: str) -> Kernel:
     lines = text.split("\n")
     if len(lines) > MAX_LINES:
         raise ParseError(f"kernel text is too long: {len(lines)} lines, at most {MAX_LINES}")
-    return _Reader(lines=list(_split_lines(lines))).kernel()
+    return _KernelParser(lines=list(_split_lines(lines))).kernel()
 
 
 def _split_lines(lines: list[str]) -> Iterator[_Line]:
@@ -129,7 +129,7 @@ OPENING = ("for ", "if ", "single ", "check ", "lanes:", "barrier")  # lines who
 
 
 @dataclass(slots=True)
-class _Reader(Parts):
+class _KernelParser(LineParser):
     lines: list[_Line] = field(default_factory=list[_Line])
     at: int = 0
 
@@ -153,34 +153,34 @@ class _Reader(Parts):
         found = re.match(r"kernel (\w+)\((.*)\):\Z", first.text, re.ASCII)
         if found is None or first.depth:
             raise WrongError("it begins with `kernel name(scalars):`")
-        scalars = tuple(name_of(x) for x in parted(found[2], ",")) if found[2] else ()
+        scalars = tuple(name_of(x) for x in split_top_level(found[2], ",")) if found[2] else ()
         self.at = 1
         passes: tuple[str, ...] = ()
-        choices, rows, ruled = NO_CHOICES, list[str](), list[tuple[str, Choices]]()
+        choices, rows, ruled = NO_CHOICES, list[str](), list[tuple[str, KernelHints]]()
         launch: dict[str, tuple[Expr, ...]] = {}
         parameters: list[Buffer] = []
         while self.at < len(self.lines) and self.lines[self.at].depth == 1:
             word, _, rest = self.lines[self.at].text.partition(" ")
             match word:
                 case "passes":
-                    passes = tuple(name_of(x) for x in parted(rest, ","))
+                    passes = tuple(name_of(x) for x in split_top_level(rest, ","))
                 case "choose":
-                    choices = Choices.from_words(rest.split(" "))
+                    choices = KernelHints.from_words(rest.split(" "))
                 case "row":
                     rows.append(rest)
                 case "rule":
                     made, _, why = rest.partition(": ")
                     acc, *words = made.split(" ")
-                    ruled.append((name_of(acc), Choices.from_words(words).but(why=why)))
+                    ruled.append((name_of(acc), KernelHints.from_words(words).but(why=why)))
                 case "where":
-                    for part in parted(rest, ";"):
+                    for part in split_top_level(rest, ";"):
                         self.where(part)
                 case "buffer":
                     parameters.append(self.buffer(rest))
                 case "launch":
-                    for part in parted(rest, ";"):
-                        way, extents = cut(part, ": ")
-                        launch[way_of(way)] = tuple(map(self.expr, parted(extents, ",")))
+                    for part in split_top_level(rest, ";"):
+                        way, extents = split_once(part, ": ")
+                        launch[way_of(way)] = tuple(map(self.expr, split_top_level(extents, ",")))
                 case _:
                     break
             self.at += 1
@@ -195,13 +195,13 @@ class _Reader(Parts):
         while self.at < len(self.lines) and self.lines[self.at].depth == depth:
             text = self.lines[self.at].text
             if text.startswith("registers "):
-                made += map(self.registers, parted(text.partition(" ")[2], ","))
+                made += map(self.registers, split_top_level(text.partition(" ")[2], ","))
                 self.at += 1
             elif text.startswith('note "'):
-                made.append(Note(string_of(text.partition(" ")[2])))
+                made.append(Comment(string_of(text.partition(" ")[2])))
                 self.at += 1
             elif text.startswith("# "):
-                made += (Note(x) for x in apart(text[2:], BESIDE))
+                made += (Comment(x) for x in apart(text[2:], BESIDE))
                 self.at += 1
             else:
                 head, mark, note = parted_once(text, "  # ")
@@ -215,7 +215,7 @@ class _Reader(Parts):
     def beside(self, head: str, note: str, depth: int) -> Iterator[Stmt]:
         """The statements of one line, each behind its comments: one, or several that have none inside them."""
         alone = "; " not in head or any(parted_once(head, m)[1] for m in ("  @ ", "  # "))
-        parts = [head] if alone else parted(head, ";")
+        parts = [head] if alone else split_top_level(head, ";")
         notes = apart(note, OF_NEXT)
         if len(notes) > len(parts):
             raise WrongError(f"{len(notes)} comments for {len(parts)} statements")
@@ -223,7 +223,7 @@ class _Reader(Parts):
         for part, told in zip_longest(parts, notes, fillvalue=""):
             if len(parts) > 1 and part.endswith(":"):
                 raise WrongError("a statement with others inside it begins a line")
-            yield from (Note(x) for x in apart(told, BESIDE) if told)
+            yield from (Comment(x) for x in apart(told, BESIDE) if told)
             self.at = first
             yield self.statement(part, depth)
 
@@ -237,18 +237,18 @@ class _Reader(Parts):
             case "for":
                 return self.loop(text, depth)
             case "lanes:" if text == word:
-                return Lanes(self.inside(depth))
+                return StraightLineBlock(self.inside(depth))
             case "if" | "single" | "check":
-                head = cut(text, " ")[1]
+                head = split_once(text, " ")[1]
                 if not head.endswith(":"):
                     raise WrongError("a colon ends this line")
                 if word == "if":
                     condition = self.condition(head[:-1])
                     return If(condition, self.inside(depth))
                 if word == "single":
-                    dims = tuple(way_of(x) for x in parted(head[:-1], ","))
-                    return Single(dims, self.inside(depth))
-                return self.check(parted(head[:-1], ","), depth)
+                    dims = tuple(way_of(x) for x in split_top_level(head[:-1], ","))
+                    return SingleThread(dims, self.inside(depth))
+                return self.check(split_top_level(head[:-1], ","), depth)
             case _:
                 made = self.simple(word, text)
                 self.at += 1
@@ -263,8 +263,8 @@ class _Reader(Parts):
             head = text[:-1]
         elif one.startswith(" # "):
             note, one = one[3:], ""
-        parts, line = parted(head[4:], ","), self.at
-        var, extent = cut(parts[0], " < ")
+        parts, line = split_top_level(head[4:], ","), self.at
+        var, extent = split_once(parts[0], " < ")
         made = Loop(name_of(var), self.expr(extent), "serial", (), note)
         how, first, column = "serial", ZERO, None
         told: list[str] = []
@@ -272,8 +272,8 @@ class _Reader(Parts):
             if part.startswith("from "):
                 first = self.expr(part[5:])
             elif part.startswith("column "):
-                axis, loops = cut(part[7:], " of ")
-                column = Column(self.expr(axis), integer_of(loops))
+                axis, loops = split_once(part[7:], " of ")
+                column = SplitAxis(self.expr(axis), integer_of(loops))
             elif part.startswith("carries "):
                 told.append(name_of(part[8:]))
             else:
@@ -292,7 +292,7 @@ class _Reader(Parts):
             raise WrongError(f"the loop {made.var} carries {', '.join(carried(loop)) or 'nothing'}")
         return loop
 
-    def check(self, parts: list[str], depth: int) -> Checked:
+    def check(self, parts: list[str], depth: int) -> BoundsCheck:
         """``check CONDITION, of NAME, site "..", axis N, extent E, index "..", in "..", at "..", ...``"""
         words = ("of ", "site ", "axis ", "extent ", "index ", "in ", "at ")
         if len(parts) < 1 + len(words) or any(not p.startswith(w) for p, w in zip(parts[1:], words, strict=False)):
@@ -304,7 +304,7 @@ class _Reader(Parts):
         always = parts[-1] == "always"
         if 8 + len(loops) + len(point) + always != len(parts):
             raise WrongError("a check ends with its loops, their point, and `always`")
-        site = Site(
+        site = CheckSite(
             string_of(tensor),
             integer_of(axis),
             self.expr(extent),
@@ -313,7 +313,7 @@ class _Reader(Parts):
             string_of(line),
             loops,
         )
-        return Checked(condition, name_of(value), site, self.inside(depth), point, always)
+        return BoundsCheck(condition, name_of(value), site, self.inside(depth), point, always)
 
     # one line -----------------------------------------------------------------------------------------------------
 
@@ -321,29 +321,29 @@ class _Reader(Parts):
         """A statement without others inside it."""
         match word:
             case "barrier":
-                return Barrier(cut(text, "  # ")[1])
+                return Barrier(split_once(text, "  # ")[1])
             case "acc" if not text.startswith("acc <-"):
-                left, value = cut(text[4:], " = ")
+                left, value = split_once(text[4:], " = ")
                 acc = self.made(left)
                 if acc.at is not None:
                     raise WrongError("an accumulator is not one of an array")
-                return Declare(acc.name, acc.dtype, scalar_of(value))
+                return InitAccumulator(acc.name, acc.dtype, scalar_of(value))
             case "alloc":
                 return Alloc(self.buffer(text[6:]))
             case "let":
                 head, _, tail = parted_once(text[4:], "  @ ")
-                name, value = cut(head, " = ")
+                name, value = split_once(head, " = ")
                 return Let(name_of(name), self.operand(value), self.serves(tail, None))
             case _:
                 return self.access(text)
 
-    def registers(self, text: str) -> Registers:
+    def registers(self, text: str) -> RegisterArray:
         """``name: type[count]``"""
         found = re.match(r"([\w.]+): (\w+?)(x2)?\[(\d{1,6})\]\Z", text, re.ASCII)
         if found is None:
             raise WrongError("registers have a name, a type and a count")
         made = self.made(f"{found[1]}: {found[2]}")
-        return Registers(made.name, made.dtype, int(found[4]), bool(found[3]))
+        return RegisterArray(made.name, made.dtype, int(found[4]), bool(found[3]))
 
     def access(self, text: str) -> Stmt:
         head, _, tail = parted_once(text, "  @ ")
@@ -379,18 +379,18 @@ class _Reader(Parts):
         buffer = self.buffers.get(place["name"]) if place is not None else None
         found = re.match(r"(\w+) over (.*)\Z", right, re.ASCII)
         if found is not None:
-            *dims, last = parted(found[2], ",")
+            *dims, last = split_top_level(found[2], ",")
             before = self.made(last[: -len(" before")]) if last.endswith(" before") else None
             ways = tuple(way_of(x) for x in (dims if before is not None else (*dims, last)))
-            return Combine(self.local(left), reduction_of(found[1]), ways, before)
+            return BlockReduce(self.local(left), reduction_of(found[1]), ways, before)
         if place is not None and buffer is not None and "; " in place["at"] and right.startswith("add "):
             address, _, count = parted_once(place["at"], "; ")
             values = self.lanes(right[4:])
             if len(values) != lane_count(count):
                 raise WrongError(f"{len(values)} values for {count} elements")
             return VectorAdd(buffer, self.expr(address), values, self.serves(tail, len(values)))
-        parts = parted(right, ",")
-        how, value = cut(parts[0], " ")
+        parts = split_top_level(right, ",")
+        how, value = split_once(parts[0], " ")
         given = self.operand(value)
         acc = None if buffer is not None else self.local(left)
         shared, running, result = False, None, None
@@ -452,7 +452,7 @@ class _Reader(Parts):
         """The arguments of ``op(...)``, and the type behind it."""
         rest = text[len(op) :]
         end = closing(rest)
-        inside = parted(rest[1:end], ",") if end > 1 else []
+        inside = split_top_level(rest[1:end], ",") if end > 1 else []
         after = rest[end + 1 :]
         if after and not after.startswith(" in "):
             raise WrongError(f"{after!r} stands behind the arguments")
@@ -462,12 +462,12 @@ class _Reader(Parts):
         if op == "choose":
             cases: list[tuple[Expr, Operand]] = []
             for part in inside[:-1]:
-                condition, value = cut(part, " ? ")
+                condition, value = split_once(part, " ? ")
                 cases.append((self.condition(condition), self.operand(value)))
             if not inside:
                 raise WrongError("a choice has a last value")
             last = self.operand(inside[-1])
-            return Choose(self.made(left), tuple(cases), last)
+            return Select(self.made(left), tuple(cases), last)
         operands = tuple(map(self.operand, inside))
         local = self.made(left)
         if op.startswith(("pair.", "half.")):
@@ -475,10 +475,10 @@ class _Reader(Parts):
             if len(words) != len(operands) or compute is not None:
                 raise WrongError("words are variables")
             if op.startswith("pair."):
-                return PairCompute(local, op[5:], words)
+                return Half2Op(local, op[5:], words)
             if op not in ("half.high", "half.low") or len(words) != 1:
                 raise WrongError("a half is high or low, of one word")
-            return Half(local, words[0], op == "half.high")
+            return ExtractHalf(local, words[0], op == "half.high")
         if "." in op:
             raise WrongError(f"{op!r} is not an operation")
         return Compute(local, op, operands, compute or local.dtype)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from idgraph.arith.ranges import interval
 from idgraph.errors import EmitError
-from idgraph.kernel.defuse import loaded_in, made_by, operands_of, stored_in, updated_by
-from idgraph.kernel.malformed import broken
-from idgraph.kernel.statements import Buffer, Local, Registers, Stmt, bodies
+from idgraph.kernel.defuse import defs, loaded_in, operands_of, stored_in, updates
+from idgraph.kernel.malformed import malformed_error
+from idgraph.kernel.statements import Buffer, Local, RegisterArray, Stmt, bodies
 
 
 def check_arrays(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt]) -> None:
@@ -33,16 +33,16 @@ class RegisterArrays:
     """One walk over the statements: ``known`` are the arrays, ``set_at`` the ranges of elements that were set."""
 
     name: str
-    known: dict[str, Registers] = field(default_factory=dict[str, Registers])
+    known: dict[str, RegisterArray] = field(default_factory=dict[str, RegisterArray])
     set_at: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, "list[tuple[int, int]]"])
 
     def level(self, body: Sequence[Stmt]) -> None:
         """The statements of one level, in order."""
         for s in body:
-            if isinstance(s, Registers):
+            if isinstance(s, RegisterArray):
                 self.known[s.name] = s
-            self.elements(s, (*operands_of(s), *updated_by(s)), read=True)
-            self.elements(s, made_by(s), read=False)
+            self.elements(s, (*operands_of(s), *updates(s)), read=True)
+            self.elements(s, defs(s), read=False)
             self.level(bodies(s))
 
     def elements(self, s: Stmt, given: Iterable[object], read: bool) -> None:
@@ -52,15 +52,15 @@ class RegisterArrays:
                 continue
             array = self.known.get(x.name)
             if array is None:
-                raise broken(self.name, f"{x.name} is not an array of registers here", s)
+                raise malformed_error(self.name, f"{x.name} is not an array of registers here", s)
             lo, hi = interval(x.at)
             lo, hi = 0 if lo is None else int(lo), array.count - 1 if hi is None else int(hi)
             if lo >= array.count or hi < 0 or (x.at.is_const and not 0 <= lo < array.count):
-                raise broken(self.name, f"element {x.at} of the {array.count} of {x.name}", s)
+                raise malformed_error(self.name, f"element {x.at} of the {array.count} of {x.name}", s)
             if array.dtype != x.dtype:
-                raise broken(self.name, f"{x.name} holds {array.dtype}, not {x.dtype}", s)
+                raise malformed_error(self.name, f"{x.name} holds {array.dtype}, not {x.dtype}", s)
             known = self.set_at.setdefault(x.name, [])
             if not read:
                 known.append((lo, hi))
             elif not any(a <= hi and lo <= b for a, b in known):
-                raise broken(self.name, f"element {x.at} of {x.name} is read before any statement sets it", s)
+                raise malformed_error(self.name, f"element {x.at} of {x.name} is read before any statement sets it", s)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from idgraph.errors import ScheduleError
 from idgraph.ir import item_size
 from idgraph.ir.targets import GPU
-from idgraph.kernel.ir import Alloc, Buffer, Combine, Stmt, walk
+from idgraph.kernel.ir import Alloc, BlockReduce, Buffer, Stmt, walk
 
 STATIC_LIMIT, LIMIT = GPU.static_shared, GPU.shared_bytes
 EXCHANGE = 8 * 1024  # bytes, at most, in which the threads of a block combine values of one type by one operation
@@ -47,7 +47,7 @@ def shared_layout(body: Sequence[Stmt]) -> SharedLayout:
     for b in shared_arrays(body):
         offsets[b.name] = at
         at += bytes_of(b)
-    exchanged = {(s.op, s.acc.dtype, s.before is None) for s in walk(tuple(body)) if isinstance(s, Combine)}
+    exchanged = {(s.op, s.acc.dtype, s.before is None) for s in walk(tuple(body)) if isinstance(s, BlockReduce)}
     total = at + EXCHANGE * len(exchanged) if at else 0
     return SharedLayout(total, at, offsets) if total > STATIC_LIMIT else SharedLayout(total, 0, {})
 

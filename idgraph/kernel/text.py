@@ -14,7 +14,7 @@ from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.ir import DType
-from idgraph.kernel.defuse import carried, index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.defuse import carried, defs, index_exprs, operands_of, updates
 from idgraph.kernel.statements import (
     LANE,
     ZERO,
@@ -22,29 +22,29 @@ from idgraph.kernel.statements import (
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Combine,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
-    Lanes,
+    InitAccumulator,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    PairCompute,
-    Registers,
-    Serves,
-    Single,
+    Provenance,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -60,7 +60,7 @@ OF_NEXT = " | "  # between their comments, which stand behind the line
 SCREEN = 60  # statements; a kernel of more has several on a line
 WIDTH = 150  # columns of such a line, without its comment
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
-ONE_LINE = (Load, Compute, Choose, Store, VectorLoad, VectorStore, PairCompute, Half)
+ONE_LINE = (Load, Compute, Select, Store, VectorLoad, VectorStore, Half2Op, ExtractHalf)
 
 
 def kernel_text(
@@ -75,7 +75,7 @@ def kernel_text(
     ruled: Sequence[tuple[str, str, str]] = (),
 ) -> str:
     """All lines of a kernel."""
-    names = _Names(buffers, body, launch)
+    names = _SymbolNames(buffers, body, launch)
     out = [f"kernel {name}({', '.join(scalars)}):"]
     out += [f"  passes {', '.join(passes)}"] if passes else []
     out += [f"  choose {choices}"] if choices else []
@@ -92,12 +92,12 @@ def kernel_text(
 
 def statement_text(s: Stmt) -> str:
     """The head of one statement, without its body."""
-    return _Lines(_Names((), (s,), {}), 0).line(s)
+    return _Lines(_SymbolNames((), (s,), {}), 0).line(s)
 
 
 def is_plain(s: Stmt) -> bool:
     """True of a comment that may share a line: it is not blank, and no separator stands outside of its quoted names."""
-    if not isinstance(s, Note) or not s.text or s.text != s.text.strip():
+    if not isinstance(s, Comment) or not s.text or s.text != s.text.strip():
         return False
     bare = _bare(s.text)
     return '"' not in bare and not any(mark.strip() in bare for mark in (BESIDE, OF_NEXT))
@@ -132,7 +132,7 @@ def is_beside(s: Stmt) -> bool:
     """True of a statement that may share a line with others: short, and not an access that says what it serves."""
     if isinstance(s, Loop):
         return is_short(s) and is_beside(s.body[0])
-    return isinstance(s, (*ONE_LINE, Declare, Let, Combine, Accumulate)) and not getattr(s, "serves", ())
+    return isinstance(s, (*ONE_LINE, InitAccumulator, Let, BlockReduce, Accumulate)) and not getattr(s, "serves", ())
 
 
 def implied(loop: Loop) -> Expr:
@@ -149,7 +149,7 @@ def buffer_text(b: Buffer, expr: Callable[[Expr], str] = str) -> str:
 # symbols --------------------------------------------------------------------------------------------------------------
 
 
-class _Names:
+class _SymbolNames:
     """The names of symbols; symbols that are not variables of the loops around them are listed in front."""
 
     def __init__(self, buffers: Sequence[Buffer], body: Sequence[Stmt], launch: Mapping[str, tuple[Expr, ...]]) -> None:
@@ -209,12 +209,12 @@ class _Names:
 def expressions(s: Stmt) -> Iterator[Expr]:
     """All index expressions that the line of a statement shows."""
     yield from index_exprs(s)
-    for x in (*made_by(s), *updated_by(s), *operands_of(s)):
+    for x in (*defs(s), *updates(s), *operands_of(s)):
         if isinstance(x, Local) and x.at is not None:
             yield x.at
 
 
-def serving(s: Access | Let, x: Serves) -> dict[str, Expr]:
+def serving(s: Access | Let, x: Provenance) -> dict[str, Expr]:
     """The variables of a purpose that are not those around its access."""
     made = {v: symbol(v, 0, simplify(e - 1)) for v, e in x.over}
     width = 1 if isinstance(s, Let) else elements_of(s)
@@ -227,10 +227,10 @@ def serving(s: Access | Let, x: Serves) -> dict[str, Expr]:
 def _alike(body: Sequence[Stmt]) -> Sequence[Stmt]:
     """The statements at the front that share a line: arrays of registers; comments without a mark of their own."""
     s = body[0]
-    if isinstance(s, Registers) or is_plain(s):
+    if isinstance(s, RegisterArray) or is_plain(s):
         kind = type(s)
         end = next(
-            (n for n, x in enumerate(body) if type(x) is not kind or (kind is Note and not is_plain(x))), len(body)
+            (n for n, x in enumerate(body) if type(x) is not kind or (kind is Comment and not is_plain(x))), len(body)
         )
         return body[:end]
     return body[:1]
@@ -238,7 +238,7 @@ def _alike(body: Sequence[Stmt]) -> Sequence[Stmt]:
 
 def _told(notes: Sequence[Stmt]) -> str:
     """Comments on one line."""
-    return BESIDE.join(s.text for s in notes if isinstance(s, Note))
+    return BESIDE.join(s.text for s in notes if isinstance(s, Comment))
 
 
 class _Lines:
@@ -247,7 +247,7 @@ class _Lines:
     Short statements share lines of up to ``width`` columns; 0: each has its own.
     """
 
-    def __init__(self, names: _Names, width: int) -> None:
+    def __init__(self, names: _SymbolNames, width: int) -> None:
         self.names = names
         self.width = width
         self.types: dict[str, DType] = {}
@@ -293,15 +293,15 @@ class _Lines:
 
     def takes_note(self, s: Stmt) -> bool:
         """True of a statement behind whose line the comment in front of it stands."""
-        long = isinstance(s, (Declare, Let, Combine, Accumulate)) or (isinstance(s, Loop) and is_beside(s))
+        long = isinstance(s, (InitAccumulator, Let, BlockReduce, Accumulate)) or (isinstance(s, Loop) and is_beside(s))
         return isinstance(s, ONE_LINE) or (self.width > 0 and long)
 
     def whole(self, alike: Sequence[Stmt]) -> str:
         """The line of statements that share one, and the only statement of a short loop."""
         s = alike[0]
-        if isinstance(s, Note) and is_plain(s):
+        if isinstance(s, Comment) and is_plain(s):
             return f"# {_told(alike)}"
-        if isinstance(s, Registers):
+        if isinstance(s, RegisterArray):
             return f"registers {', '.join(self.line(x).partition(' ')[2] for x in alike)}"
         if not (isinstance(s, Loop) and is_short(s)):
             return self.line(s)
@@ -326,7 +326,7 @@ class _Lines:
         match o:
             case Local():
                 return self.local(o)
-            case Number(value):
+            case Constant(value):
                 return repr(value)
             case Index(value):
                 return f"{{{self.names.expr(value)}}}"
@@ -350,7 +350,7 @@ class _Lines:
     def serves(self, s: Access | Let) -> str:
         return f"  @ {'; '.join(self.purpose(s, x) for x in s.serves)}" if s.serves else ""
 
-    def purpose(self, s: Access | Let, x: Serves) -> str:
+    def purpose(self, s: Access | Let, x: Provenance) -> str:
         expr, scope = self.names.expr, self.names.scope
         over = [f", for {v} < {expr(e)}" for v, e in x.over]
         self.names.scope = {**scope, **serving(s, x)}
@@ -371,17 +371,17 @@ class _Lines:
                 return f"for {var} < {expr(extent)}{how}{start}{axis}{handed_on}:{'  # ' + note if note else ''}"
             case If(condition):
                 return f"if {expr(condition)}:"
-            case Lanes():
+            case StraightLineBlock():
                 return "lanes:"
-            case Single(dims):
+            case SingleThread(dims):
                 return f"single {', '.join(dims)}:"
-            case Checked():
+            case BoundsCheck():
                 return self.check(s)
-            case Note(text):
+            case Comment(text):
                 return f"# {text}" if is_plain(s) else f"note {quote(text)}"
-            case Declare(name, dtype, value):
+            case InitAccumulator(name, dtype, value):
                 return f"acc {self.made(Local(name, dtype))} = {value!r}"
-            case Registers(name, dtype, number, words):
+            case RegisterArray(name, dtype, number, words):
                 self.types[name] = dtype
                 return f"registers {name}: {dtype}{'x2' if words else ''}[{number}]"
             case Alloc(buffer):
@@ -390,20 +390,20 @@ class _Lines:
                 return f"barrier  # {why}"
             case Let(name, value):
                 return f"let {name} = {self.operand(value)}{self.serves(s)}"
-            case Combine(acc, op, dims, before):
+            case BlockReduce(acc, op, dims, before):
                 first = "" if before is None else f", {self.made(before)} before"
                 return f"{self.local(acc)} <- {op} over {', '.join(dims)}{first}"
             case Compute(_, op, operands, compute):
                 given = self.operands(operands)
                 return f"{self.made(s.local)} = {op}({given}){'' if compute == s.local.dtype else f' in {compute}'}"
-            case Choose(_, cases, default):
+            case Select(_, cases, default):
                 chain = "".join(f"{expr(c)} ? {self.operand(o)}, " for c, o in cases)
                 last = self.operand(default)
                 return f"{self.made(s.local)} = choose({chain}{last})"
-            case PairCompute(_, op, operands):
+            case Half2Op(_, op, operands):
                 given = self.operands(operands)
                 return f"{self.made(s.local)} = pair.{op}({given})"
-            case Half(_, word, high):
+            case ExtractHalf(_, word, high):
                 given = self.operand(word)
                 return f"{self.made(s.local)} = half.{'high' if high else 'low'}({given})"
             case _:
@@ -443,7 +443,7 @@ class _Lines:
         more += [f"to {s.result}"] if s.result is not None else []
         return f"{to} <- {', '.join([f'{s.op} {value}', *more])}"
 
-    def check(self, s: Checked) -> str:
+    def check(self, s: BoundsCheck) -> str:
         expr, site = self.names.expr, s.site
         told = [quote(x) for x in (site.tensor, site.index, site.expr, site.line)]
         parts = [

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, is_true
-from idgraph.kernel.defuse import made_by, operands_of, updated_by
-from idgraph.kernel.malformed import broken
+from idgraph.kernel.defuse import defs, operands_of, updates
+from idgraph.kernel.malformed import malformed_error
 from idgraph.kernel.statements import (
     Accumulate,
-    Combine,
+    BlockReduce,
     If,
     Local,
     Loop,
-    Single,
+    SingleThread,
     Stmt,
     Store,
     VectorAdd,
@@ -34,7 +34,7 @@ FIRST = "the first of "
 
 def _first(s: Stmt) -> tuple[str, ...]:
     """Marks of dimensions of which the first thread alone runs ``s``: what it adds up is the whole sum."""
-    if isinstance(s, Single):
+    if isinstance(s, SingleThread):
         return tuple(FIRST + d for d in s.dims)
     return (FIRST + s.parallel,) if isinstance(s, Loop) and s.extent == 1 and "Idx" in s.parallel else ()
 
@@ -50,7 +50,7 @@ def _is_one(s: Stmt, var: str) -> bool:
 def check_threads(name: str, launch: Mapping[str, Sequence[Expr]], body: Sequence[Stmt]) -> None:
     """Raise `EmitError` for a loop on blocks or threads that the launch lacks, for a part of a sum that is written as
     the whole, and for an element that all threads of a block write."""
-    together = any(isinstance(s, (Combine, Single)) for s in walk(tuple(body)))
+    together = any(isinstance(s, (BlockReduce, SingleThread)) for s in walk(tuple(body)))
     several = [d for d, es in launch.items() if d.startswith("thread") and not all(e == 1 for e in es)]
     ThreadSums(name, launch, frozenset(several) if together else frozenset()).level(body, frozenset())
 
@@ -76,7 +76,7 @@ class ThreadSums:
         for s in body:
             self.made(s, apart)
             self.write(s, apart)
-            alone = s.dims if isinstance(s, Single) else (s.parallel,) if isinstance(s, Loop) else ()
+            alone = s.dims if isinstance(s, SingleThread) else (s.parallel,) if isinstance(s, Loop) else ()
             own = (*alone, *_first(s), *(FIRST + d for d, v in self.steps.items() if _is_one(s, v)))
             around = self.steps
             if isinstance(s, Loop) and s.parallel:
@@ -95,7 +95,7 @@ class ThreadSums:
                 case Accumulate():
                     found.append((s, apart))
                     self.ops[s.acc.name] = s.op
-                case Combine():
+                case BlockReduce():
                     self.combine(s)
                 case _:
                     pass
@@ -105,18 +105,20 @@ class ThreadSums:
         """The launch has as many blocks or threads as the loop has steps."""
         given = self.launch.get(s.parallel)
         if given is None:
-            raise broken(self.name, f"the kernel is launched without {s.parallel}", s)
+            raise malformed_error(self.name, f"the kernel is launched without {s.parallel}", s)
         if all(is_true(end > e) for e in given):
-            raise broken(self.name, f"it is launched with {', '.join(map(str, given))} of {s.parallel}", s)
+            raise malformed_error(self.name, f"it is launched with {', '.join(map(str, given))} of {s.parallel}", s)
 
-    def combine(self, s: Combine) -> None:
+    def combine(self, s: BlockReduce) -> None:
         """An exchange adds up as its threads did, along dimensions that they have."""
         for d in s.dims:
             if d not in self.launch:
-                raise broken(self.name, f"the kernel is launched without {d}", s)
+                raise malformed_error(self.name, f"the kernel is launched without {d}", s)
         before = self.ops.get(s.acc.name, s.op)
         if before != s.op:
-            raise broken(self.name, f"parts of {s.acc.name} were made by {before}, and are combined by {s.op}", s)
+            raise malformed_error(
+                self.name, f"parts of {s.acc.name} were made by {before}, and are combined by {s.op}", s
+            )
         self.parts.get(s.acc.name, set()).difference_update(s.dims, (FIRST + d for d in s.dims))
 
     def write(self, s: Stmt, apart: frozenset[str]) -> None:
@@ -124,7 +126,7 @@ class ThreadSums:
         buffer = s.buffer if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) else None
         if buffer is not None and buffer.place in ("output", "global") and not self.several <= apart:
             dims = ", ".join(sorted(self.several - apart))
-            raise broken(self.name, f"every thread of {dims} writes the same element of {buffer.name}", s)
+            raise malformed_error(self.name, f"every thread of {dims} writes the same element of {buffer.name}", s)
         for x in operands_of(s) if buffer is not None else ():
             held = self.parts.get(x.name, set()) if isinstance(x, Local) else set[str]()
             whole = {d for d in held if d.startswith(FIRST) and d in apart}
@@ -133,16 +135,16 @@ class ThreadSums:
                 whole |= {d for d in held if self.steps.get(d) in s.address.names}
             dims = ", ".join(sorted(d.removeprefix(FIRST) for d in held - whole))
             if isinstance(x, Local) and dims:
-                raise broken(self.name, f"{x.name} is made of a value that one thread of {dims} holds", s)
+                raise malformed_error(self.name, f"{x.name} is made of a value that one thread of {dims} holds", s)
 
     def made(self, s: Stmt, apart: frozenset[str]) -> None:
         """A value made of a part is one, and so is a value that the first thread alone makes."""
         given = [x for x in operands_of(s) if isinstance(x, Local)]
         found = {d for x in given for d in self.parts.get(x.name, ())}
         first = {d for d in apart if d.startswith(FIRST) and d.removeprefix(FIRST) in self.several}
-        for x in made_by(s):
+        for x in defs(s):
             self.parts[x.name] = found | first
             if len(given) > 1 or any(y.name in self.mixed for y in given):
                 self.mixed.add(x.name)
-        for x in updated_by(s) if not isinstance(s, Combine) else ():
+        for x in updates(s) if not isinstance(s, BlockReduce) else ():
             self.parts.setdefault(x.name, set()).update(found | first)

@@ -43,7 +43,7 @@ def _marks(text: str) -> Iterator[tuple[int, int]]:
         at += 1
 
 
-def parted(text: str, mark: str) -> list[str]:
+def split_top_level(text: str, mark: str) -> list[str]:
     """``text`` split at each ``mark`` outside of brackets and quotes.
 
     >>> parted('min(a, b), "x, y"', ",")
@@ -66,7 +66,7 @@ def parted_once(text: str, mark: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def cut(text: str, mark: str) -> tuple[str, str]:
+def split_once(text: str, mark: str) -> tuple[str, str]:
     """The same; a missing mark is an error."""
     left, found, right = parted_once(text, mark)
     if not found:

@@ -17,8 +17,8 @@ from typing import Final
 
 from idgraph.ir.dtypes import DType
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import locals_read, made_by
-from idgraph.kernel.statements import Choose, Compute, Local, Number, Operand, Stmt, Store, VectorStore, walk
+from idgraph.kernel.defuse import defs, locals_read
+from idgraph.kernel.statements import Compute, Constant, Local, Operand, Select, Stmt, Store, VectorStore, walk
 
 TOLERANCES: Final[Mapping[DType, float]] = {"float16": 2.0**-17, "bfloat16": 2.0**-14}
 """1/64 unit in the last place, of the smallest number of each power of two the 2**-11th and the 2**-8th part."""
@@ -29,7 +29,7 @@ Error = Callable[[Compute], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerances:
+class ErrorBudget:
     """The relative errors that values may have, by the variable's name; a name that is not in ``of`` may have none.
 
     ``error`` gives the relative error that the short form of a computation adds, zero where it has no such form.
@@ -88,16 +88,16 @@ class _Analysis:
         return not row.errors_above_zero or all(map(self.is_above, s.operands))
 
     def is_above(self, o: Operand) -> bool:
-        return o.value >= 0 if isinstance(o, Number) else isinstance(o, Local) and o.name in self.above
+        return o.value >= 0 if isinstance(o, Constant) else isinstance(o, Local) and o.name in self.above
 
     def is_inexact(self, o: Operand) -> bool:
         return isinstance(o, Local) and o.dtype == "float32" and o.name in self.inexact
 
     def find_above(self) -> None:
         """Variables all of whose definitions are never negative; each is taken for one until one of them is not."""
-        makers = [s for s in walk(self.body) if made_by(s)]
-        self.above.update(x.name for s in makers if isinstance(s, Compute) for x in made_by(s))
-        self.above.difference_update(x.name for s in makers if not isinstance(s, Compute) for x in made_by(s))
+        makers = [s for s in walk(self.body) if defs(s)]
+        self.above.update(x.name for s in makers if isinstance(s, Compute) for x in defs(s))
+        self.above.difference_update(x.name for s in makers if not isinstance(s, Compute) for x in defs(s))
         changed = True
         while changed:
             lost = {s.local.name for s in makers if isinstance(s, Compute) and not self.never_negative(s)}
@@ -120,7 +120,7 @@ class _Analysis:
                         self.handed(s) and any(map(self.is_inexact, s.operands))
                     ):
                         self.inexact.add(local.name)
-                    case Choose(local, cases, default) if any(map(self.is_inexact, (default, *(v for _, v in cases)))):
+                    case Select(local, cases, default) if any(map(self.is_inexact, (default, *(v for _, v in cases)))):
                         self.inexact.add(local.name)
                     case _:
                         pass
@@ -130,7 +130,7 @@ class _Analysis:
         match s:
             case Compute():
                 yield from self.of_compute(s)
-            case Choose(local, cases, default):
+            case Select(local, cases, default):
                 allowed = TOLERANCES.get(local.dtype) or self.tolerance(local)
                 yield from ((o, allowed) for o in (default, *(v for _, v in cases)))
             case Store(buffer=buffer, value=value):
@@ -158,7 +158,7 @@ class _Analysis:
 
     def find(self) -> None:
         """The smallest error that any use allows, from the last use to the first, until none gets smaller."""
-        self.of.update((x.name, float("inf")) for s in walk(self.body) for x in made_by(s) if x.dtype == "float32")
+        self.of.update((x.name, float("inf")) for s in walk(self.body) for x in defs(s) if x.dtype == "float32")
         order = list(walk(self.body))[::-1]
         for n in range(ROUNDS):
             changed: set[str] = set()
@@ -173,11 +173,11 @@ class _Analysis:
                 self.of.update(dict.fromkeys(changed, 0.0))
 
 
-def tolerances(body: Sequence[Stmt], error: Error) -> Tolerances:
-    """The relative errors that the float32 variables of ``body`` may have, see `Tolerances`."""
+def tolerances(body: Sequence[Stmt], error: Error) -> ErrorBudget:
+    """The relative errors that the float32 variables of ``body`` may have, see `ErrorBudget`."""
     found = _Analysis(tuple(body), error)
     found.find_above()
     found.find_inexact()
     found.find()
     of = {name: e for name, e in found.of.items() if 0.0 < e < float("inf")}
-    return Tolerances(of, error, frozenset(found.inexact))
+    return ErrorBudget(of, error, frozenset(found.inexact))

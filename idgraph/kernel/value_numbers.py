@@ -11,14 +11,14 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.kernel.defuse import all_sets, made_by, sets
-from idgraph.kernel.statements import Choose, Compute, Index, Load, Local, Operand, Stmt, bodies
+from idgraph.kernel.defuse import all_sets, defs, sets
+from idgraph.kernel.statements import Compute, Index, Load, Local, Operand, Select, Stmt, bodies
 
-Value = Load | Compute | Choose  # the statements that make one value of others
+Value = Load | Compute | Select  # the statements that make one value of others
 
 
 @dataclass(slots=True)
-class Values:
+class ValueNumbering:
     """The numbers of what variables hold at one place of a kernel; `define` moves on by a statement.
 
     ``read_only`` are the buffers whose elements no statement changes (None: all of them). A variable that is a copy of
@@ -42,9 +42,9 @@ class Values:
     held: dict[str, int] = field(default_factory=dict[str, int])  # of variables that are set here
     homes: dict[int, Local] = field(default_factory=dict[int, Local])
 
-    def branch(self) -> Values:
+    def branch(self) -> ValueNumbering:
         """A copy of the numbering, for statements under a condition."""
-        return Values(self.read_only, self.numbers, dict(self.held), dict(self.homes))
+        return ValueNumbering(self.read_only, self.numbers, dict(self.held), dict(self.homes))
 
     # values -------------------------------------------------------------------------------------------------------
 
@@ -74,11 +74,11 @@ class Values:
                 return ("load", local.dtype, buffer.name, self.index(address), self.index(guard))
             case Compute(Local(dtype=dtype), "cast", (Local(dtype=given) as o,)) if dtype == given:
                 return self.number(o)
-            case Choose(Local(dtype=dtype), (), Local(dtype=given) as o) if dtype == given:
+            case Select(Local(dtype=dtype), (), Local(dtype=given) as o) if dtype == given:
                 return self.number(o)
             case Compute(local, op, operands, compute):
                 return (op, local.dtype, tuple(map(self.number, operands)), compute)
-            case Choose(local, cases, default):
+            case Select(local, cases, default):
                 chosen = tuple((self.index(c), self.number(o)) for c, o in cases)
                 return ("choose", local.dtype, chosen, self.number(default))
             case _:
@@ -107,7 +107,7 @@ class Values:
             self.same(s.local, key if isinstance(key, int) else self._numbered(key))
             return
         self.forget(all_sets((s,)) if bodies(s) else sets(s))
-        for x in made_by(s):
+        for x in defs(s):
             if x.at is None:
                 self.homes[self.held[x.name]] = x
 

@@ -13,32 +13,32 @@ from idgraph.arith import TRUE, Expr, is_true, not_, simplify
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.targets import GPU
-from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.defuse import defs, index_exprs, operands_of, updates
 from idgraph.kernel.half_words import check_words
-from idgraph.kernel.malformed import broken
+from idgraph.kernel.malformed import malformed_error
 from idgraph.kernel.register_arrays import check_arrays
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Combine,
     Compute,
-    Declare,
+    Half2Op,
     If,
-    Lanes,
+    InitAccumulator,
     Let,
     Load,
     Local,
     Loop,
-    PairCompute,
-    Registers,
-    Single,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -99,8 +99,8 @@ class Structure:
         """All statements of one level."""
         for s in body:
             self.reads(s)
-            if isinstance(s, (Barrier, Combine)) and self.apart:
-                raise broken(self.name, "not every thread of the block comes to a barrier", s, self.apart)
+            if isinstance(s, (Barrier, BlockReduce)) and self.apart:
+                raise malformed_error(self.name, "not every thread of the block comes to a barrier", s, self.apart)
             if isinstance(s, Access):
                 self.access(s)
             if isinstance(s, Accumulate) and s.running is not None:
@@ -109,17 +109,17 @@ class Structure:
                 self.buffers[s.buffer.name] = s.buffer
             if isinstance(s, Let):
                 self.scope.add(s.name)
-            for x in made_by(s):
+            for x in defs(s):
                 self.defined(s, x)
-            if isinstance(s, Registers):
+            if isinstance(s, RegisterArray):
                 self.types.setdefault(s.name, set()).add(s.dtype)
             self.inside(s)
 
     def defined(self, s: Stmt, x: Local) -> None:
         """A value has one definition; elements of arrays are memory, and may be set again."""
         if x.at is None and x.name in self.set_under:
-            raise broken(self.name, f"{x.name} has a definition before this one", s)
-        if isinstance(s, Declare):
+            raise malformed_error(self.name, f"{x.name} has a definition before this one", s)
+        if isinstance(s, InitAccumulator):
             self.accumulators.add(x.name)
         around = self.under | self.singles | self.loops
         if x.at is not None:  # another element, under another condition, in each step of a loop over lanes
@@ -143,14 +143,14 @@ class Structure:
                     self.partly(s, f"loop {var} leaves threads of {way} idle")
                 elif not on_threads:
                     self.apart = apart or self.some(extent, f"loop {var} ends at {extent}")
-            case If(condition) | Checked(condition):
+            case If(condition) | BoundsCheck(condition):
                 self.facts = (*facts, *conjuncts(condition))
                 if isinstance(s, If) or s.always:  # another check is not a test: its body always runs
                     self.under = under | frozenset(conjuncts(condition))
                     self.apart = apart or self.some(condition, f"the condition {condition}")
-            case Lanes():
+            case StraightLineBlock():
                 pass
-            case Single(dims):
+            case SingleThread(dims):
                 self.singles = singles | {dims}
                 self.apart = apart or f"the first thread of {', '.join(dims)} only"
             case _:
@@ -165,11 +165,11 @@ class Structure:
         """A running value goes through the steps of the loops that it names, one after the other."""
         lost = sorted(set(s.along) - self.steps)
         if lost:
-            raise broken(self.name, f"{s.acc.name} runs along {lost[0]}, and no loop around it does", s)
+            raise malformed_error(self.name, f"{s.acc.name} runs along {lost[0]}, and no loop around it does", s)
 
     def partly(self, s: Loop, why: str) -> None:
         """Barriers inside such a loop are printed outside of its test; an exchange of values is not."""
-        if any(isinstance(x, Combine) for x in walk(s.body)):
+        if any(isinstance(x, BlockReduce) for x in walk(s.body)):
             self.apart = self.apart or why
 
     def some(self, e: Expr, why: str) -> str:
@@ -181,21 +181,21 @@ class Structure:
         for e in index_exprs(s):
             free = sorted(n for n in e.names if n not in self.scope and not _is_zero(e, n))
             if free:
-                raise broken(self.name, f"{free[0]} has no value where it is used", s)
-        if isinstance(s, Choose):
+                raise malformed_error(self.name, f"{free[0]} has no value where it is used", s)
+        if isinstance(s, Select):
             self.choice(s)
-        for x in (*operands_of(s), *updated_by(s)) if not isinstance(s, Choose) else ():
+        for x in (*operands_of(s), *updates(s)) if not isinstance(s, Select) else ():
             if isinstance(x, Local):
                 self.local(s, x)
-        for x in updated_by(s):
+        for x in updates(s):
             if x.at is None and x.name not in self.accumulators:
-                raise broken(self.name, f"{x.name} is changed, and is not an accumulator", s)
+                raise malformed_error(self.name, f"{x.name} is changed, and is not an accumulator", s)
         if isinstance(s, Compute):
             self.operation(s)
-        if isinstance(s, PairCompute) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
-            raise broken(self.name, "words hold 16-bit floats", s)
+        if isinstance(s, Half2Op) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
+            raise malformed_error(self.name, "words hold 16-bit floats", s)
 
-    def choice(self, s: Choose) -> None:
+    def choice(self, s: Select) -> None:
         """An operand is read where its case holds, and none before it."""
         facts = self.facts
         before: tuple[Expr, ...] = ()
@@ -210,25 +210,27 @@ class Structure:
         """The table of operations has it, with as many operands, for the type that it computes in."""
         row = OPERATIONS.get(s.op)
         if row is None or row.kind == "reduction":
-            raise broken(self.name, f"{s.op} is not an operation", s)
+            raise malformed_error(self.name, f"{s.op} is not an operation", s)
         if len(s.operands) != row.operands:
-            raise broken(self.name, f"{s.op} has {len(s.operands)} operands, not {row.operands}", s)
+            raise malformed_error(self.name, f"{s.op} has {len(s.operands)} operands, not {row.operands}", s)
         text = row.truth or (row.floats if is_float(s.compute) or row.kind == "key" else row.integers)
         if text is None and s.op not in ("cast", "where"):
-            raise broken(self.name, f"{s.op} has no meaning for {s.compute}", s)
+            raise malformed_error(self.name, f"{s.op} has no meaning for {s.compute}", s)
 
     def local(self, s: Stmt, x: Local) -> None:
         """A variable is set on the way to where it is read."""
         under = self.set_under.get(x.name)
         if under is None:
-            raise broken(self.name, f"{x.name} is read before any statement sets it", s)
+            raise malformed_error(self.name, f"{x.name} is read before any statement sets it", s)
         if not any(self.loops >= {c for c in conditions if isinstance(c, int)} for conditions in under):
-            raise broken(self.name, f"{x.name} is set in a loop, and read outside of it", s)
+            raise malformed_error(self.name, f"{x.name} is set in a loop, and read outside of it", s)
         here = frozenset(self.facts) | self.singles | self.loops
         if not any(conditions <= here or self.implied(conditions) for conditions in under):
             self.reached(s, x, under)
         if x.dtype not in self.types[x.name]:
-            raise broken(self.name, f"{x.name} is {' or '.join(sorted(self.types[x.name]))}, read as {x.dtype}", s)
+            raise malformed_error(
+                self.name, f"{x.name} is {' or '.join(sorted(self.types[x.name]))}, read as {x.dtype}", s
+            )
 
     def implied(self, conditions: frozenset[object]) -> bool:
         known = frozenset(self.facts) | self.singles | self.loops
@@ -250,7 +252,9 @@ class Structure:
             self.undecided.append(f"whether {x.name} is set where it is read: {statement_text(s)}")
         elif found is not True:
             where = f"; not for {', '.join(f'{n} = {v}' for n, v in found.items() if n)}" if found else ""
-            raise broken(self.name, f"{x.name} is set under a condition that does not hold where it is read{where}", s)
+            raise malformed_error(
+                self.name, f"{x.name} is set under a condition that does not hold where it is read{where}", s
+            )
 
     def access(self, s: Access) -> None:
         """The buffer exists, its type is that of the values, and a vector has a size that one access may have."""
@@ -258,26 +262,28 @@ class Structure:
         if b is None:
             return
         if self.buffers.get(b.name) != b:
-            raise broken(self.name, f"{b.name} is not an array of this kernel", s)
+            raise malformed_error(self.name, f"{b.name} is not an array of this kernel", s)
         if isinstance(s, (VectorLoad, VectorStore, VectorAdd)):
             width = elements_of(s)
             if width & (width - 1) or width * item_size(b.dtype) > GPU.vector_bytes:
-                raise broken(self.name, f"{width} elements of {b.dtype} are not one access", s)
+                raise malformed_error(self.name, f"{width} elements of {b.dtype} are not one access", s)
             if isinstance(s, VectorLoad) and s.realigned:
                 self.check_realigned(s, b, width)
         values = s.values if isinstance(s, VectorStore) else (s.value,) if isinstance(s, Store) else ()
         for v in values:
             if isinstance(v, Local) and v.dtype != b.dtype and not {v.dtype, b.dtype} <= {"float32", *SHORT}:
-                raise broken(self.name, f"{b.name} holds {b.dtype}, {v.dtype} is stored", s)
+                raise malformed_error(self.name, f"{b.name} holds {b.dtype}, {v.dtype} is stored", s)
         if isinstance(s, Load) and s.local.dtype != b.dtype and not (b.dtype == "float32" and s.local.dtype in SHORT):
-            raise broken(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)
+            raise malformed_error(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)
 
     def check_realigned(self, s: Stmt, b: Buffer, width: int) -> None:
         """Elements that begin anywhere come out of vectors of whole words, counted from an aligned first element."""
         if width < LEAST_BESIDE:
-            raise broken(self.name, f"{width} elements are not realigned: {LEAST_BESIDE} at least", s)
+            raise malformed_error(self.name, f"{width} elements are not realigned: {LEAST_BESIDE} at least", s)
         if b.alignment % (width * item_size(b.dtype)):
-            raise broken(self.name, f"{b.name} begins at a multiple of {b.alignment} bytes: its vectors do not", s)
+            raise malformed_error(
+                self.name, f"{b.name} begins at a multiple of {b.alignment} bytes: its vectors do not", s
+            )
 
 
 def _is_zero(e: Expr, name: str) -> bool:
@@ -308,13 +314,13 @@ def verify_kernel(
     open_: list[Access] = []
     proved = _prove(body, (), open_)
     with LOADING:
-        from idgraph.kernel.loop_points import Steps  # noqa: PLC0415 - NumPy
+        from idgraph.kernel.loop_points import KernelInterpreter  # noqa: PLC0415 - NumPy
 
     known = dict(symbols or {})
-    whole = Steps(name, known, blocks=False, only=frozenset(map(id, open_)))
+    whole = KernelInterpreter(name, known, blocks=False, only=frozenset(map(id, open_)))
     if open_:
         whole.run(body)
-    shared = Steps(name, known, blocks=True)
+    shared = KernelInterpreter(name, known, blocks=True)
     shared.run(body)
     shared.check_races()
     undecided = (*whole.undecided, *unknown)
@@ -348,6 +354,6 @@ def _prove(body: Sequence[Stmt], facts: tuple[Expr, ...], open_: list[Access]) -
             held = inside(s, facts)
             proved += held
             open_ += () if held else (s,)
-        more = conjuncts(s.condition) if isinstance(s, (If, Checked)) else ()
+        more = conjuncts(s.condition) if isinstance(s, (If, BoundsCheck)) else ()
         proved += _prove(bodies(s), (*facts, *more), open_)
     return proved

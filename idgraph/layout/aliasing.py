@@ -9,7 +9,7 @@ from typing import cast
 from idgraph.arith import Expr, Proof, as_expr, is_true, prove_equal, simplify
 from idgraph.errors import IndexingError, OperationError, arguments
 from idgraph.index.layout import address_of
-from idgraph.index.origins import output_to_input
+from idgraph.index.origins import pull_back
 from idgraph.ir import Fusion, Resize, Tensor, TensorExpr
 
 MOVES = frozenset({"expand", "flip", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze"})
@@ -161,7 +161,7 @@ def view_of(tensor: Tensor, source: Tensor, strides: Sequence[int | Expr], offse
             return _no_view(e)
         chain.append(e)
     try:
-        found = output_to_input(tensor, source)
+        found = pull_back(tensor, source)
     except IndexingError as error:
         return NoAlias(error.what, chain[0])
     start = found.symbols[: len(tensor.axes)]

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.nest import Nest, Node
+from idgraph.index.nest import LoopNest, Node
 from idgraph.index.races import Crossing
 from idgraph.index.storage import is_thread
 from idgraph.ir import TensorExpr
-from idgraph.kernel.ir import Checked, Combine, If, Kernel, Loop, Single, Stmt, quote
+from idgraph.kernel.ir import BlockReduce, BoundsCheck, If, Kernel, Loop, SingleThread, Stmt, quote
 
 
-def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Sequence[Nest]) -> Mapping[int, list[str]]:
+def barriers(
+    nodes: Sequence[Node], crossings: Iterable[Crossing], around: Sequence[LoopNest]
+) -> Mapping[int, list[str]]:
     """Reasons for a barrier before node n (after the last one: n = len(nodes)).
 
     Read after write: a barrier between the writing node and the reading node. Write after read: the next step of a
@@ -25,7 +27,7 @@ def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Seque
     """
     owner: dict[TensorExpr, int] = {}
     for n, node in enumerate(nodes):
-        owner.update(dict.fromkeys(node.exprs if isinstance(node, Nest) else (node.expr,), n))
+        owner.update(dict.fromkeys(node.exprs if isinstance(node, LoopNest) else (node.expr,), n))
     made: dict[int, list[str]] = {}
     here = [
         (owner[c.tensor.definition], owner[c.use], c)
@@ -48,7 +50,7 @@ def check_barriers(kernel: Kernel) -> None:
     def visit(body: Sequence[Stmt], threads: frozenset[str], why: str) -> None:
         for s in body:
             match s:
-                case Combine(acc, _, dims) if why:
+                case BlockReduce(acc, _, dims) if why:
                     raise ScheduleError(
                         f"{acc.name} is combined over {', '.join(dims)} where not every thread of the block comes",
                         because=[why, "threads that combine values wait for all others"],
@@ -62,7 +64,7 @@ def check_barriers(kernel: Kernel) -> None:
                     visit(inner, threads | {var} if on_threads else threads, why or mine)
                 case If(condition, inner):
                     visit(inner, threads, why or _only_some(condition, threads, f"the condition {condition}"))
-                case Single() | Checked():
+                case SingleThread() | BoundsCheck():
                     visit(s.body, threads, why or "a part for some threads only")
                 case _:
                     pass

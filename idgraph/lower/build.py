@@ -8,59 +8,59 @@ from dataclasses import dataclass, replace
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index import strides
-from idgraph.index.live import needed
+from idgraph.index.live import live_exprs
 from idgraph.index.nest import (
     IndexMaps,
     Leaf,
-    LoopVar,
-    Nest,
+    LoopNest,
+    LoopProtocol,
     Node,
     build_tree,
     exprs_of,
-    folded,
     launch_dims,
-    launches,
+    launch_groups,
     reduced,
+    reduction_positions,
 )  # fmt: skip
 from idgraph.index.races import Crossing, check_races
 from idgraph.index.storage import Allocator, flatten, is_thread
-from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
-from idgraph.ir.choices import Choices
+from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.choices import KernelHints
 from idgraph.ir.reduce import finished_type
 from idgraph.kernel.defuse import index_exprs
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
     Buffer,
-    Combine,
+    CheckSite,
+    Comment,
     Compute,
-    Declare,
+    Constant,
     If,
+    InitAccumulator,
     Kernel,
+    KernelModule,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    Plan,
-    Serves,
-    Single,
-    Site,
+    Provenance,
+    SingleThread,
     Stmt,
     Store,
     quote,
     walk,
 )
 from idgraph.kernel.shared import check_shared_total
-from idgraph.kernel.ssa import single
+from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import Access
 from idgraph.lower.barrier_placement import barriers, check_barriers
 from idgraph.lower.choices import kernel_choices
 from idgraph.lower.compute import (
-    Value,
+    PendingValue,
     accumulator,
     finish,
     identity,
@@ -68,37 +68,37 @@ from idgraph.lower.compute import (
     made_in_place,
     statement_value,
 )
-from idgraph.lower.merge_guards import joined
-from idgraph.lower.purpose import read_for, written_for
+from idgraph.lower.merge_guards import merge_adjacent_ifs
+from idgraph.lower.purpose import read_provenance, write_provenance
 from idgraph.lower.scan import scan_steps
 from idgraph.lower.scatter import compared, copied, update
 from idgraph.lower.split_axes import split_axis
-from idgraph.lower.storage import Home, Threads, homes, memory_dtype, private_buffer
+from idgraph.lower.storage import BufferBinding, ThreadMapping, bind_buffers, memory_dtype, private_buffer
 from idgraph.lower.titles import index_title
 
 Body = tuple[Stmt, ...]
-Ruled = tuple[tuple[str, Choices], ...]
+Ruled = tuple[tuple[str, KernelHints], ...]
 _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
 
 
-def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -> Plan:
+def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -> KernelModule:
     """The plan of ``fusion``; with ``threads``, parallel axes become block and thread indices.
 
     ``rule`` names the target whose rule's decisions the kernels get (`Tensor.by_rule`).
 
     Raises `ScheduleError` for a race or an inlining without an order of loops, `EmitError` for what none can express.
     """
-    exprs = _loaded(fusion, needed(fusion), maps)
+    exprs = _loaded(fusion, live_exprs(fusion), maps)
     tree = build_tree(exprs, maps)
     allocator = Allocator(fusion, maps.loops, threads=threads, serial=not threads)
     ways = allocator.ways
-    groups = launches(tree, ways, maps) if threads else [[node] for node in tree]
-    how = Threads(threads, ways, launch_dims(groups, ways))
-    stored = homes(exprs, allocator, how, [exprs_of(group) for group in groups])
+    groups = launch_groups(tree, ways, maps) if threads else [[node] for node in tree]
+    how = ThreadMapping(threads, ways, launch_dims(groups, ways))
+    stored = bind_buffers(exprs, allocator, how, [exprs_of(group) for group in groups])
     crossings = check_races(exprs, tree, maps, stored, how)
-    builder = _Builder(maps, allocator, stored, how, crossings)
+    builder = _KernelBuilder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []
-    chosen: list[tuple[Choices, Ruled]] = []
+    chosen: list[tuple[KernelHints, Ruled]] = []
     for group in groups:
         bodies += [body for e in exprs_of(group) if (body := builder.start(e))]
         bodies.append(builder.launch(group))
@@ -117,7 +117,7 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -
     kernels = tuple(_kernel(f"kernel{k}", body, rename, *found) for k, (body, found) in enumerate(pairs))
     for kernel in kernels:
         check_barriers(kernel)
-    return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
+    return KernelModule(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
 
 
 def _loaded(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[TensorExpr, ...]:
@@ -149,16 +149,16 @@ def _buffers(body: Body) -> Iterable[Buffer]:
                 pass
 
 
-def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: Choices, ruled: Ruled) -> Kernel:
+def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: KernelHints, ruled: Ruled) -> Kernel:
     buffers = {b.name: b for b in _buffers(body) if b.place not in ("private", "shared")}
-    body = single(body, {*rename})
+    body = to_ssa(body, {*rename})
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
     launch: dict[str, tuple[Expr, ...]] = {}
     for s in walk(body):
         if isinstance(s, Loop) and is_thread(s.parallel) and s.extent not in launch.get(s.parallel, ()):
             launch[s.parallel] = (*launch.get(s.parallel, ()), s.extent)
     scalars = tuple(n for n in rename if n in free)
-    return Kernel(name, tuple(buffers.values()), scalars, body, launch, choices=choices, ruled=ruled)
+    return Kernel(name, tuple(buffers.values()), scalars, body, launch, choices=choices, default_hints=ruled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,11 @@ class _Sum:
 
 
 @dataclass(frozen=True, slots=True)
-class _Builder:
+class _KernelBuilder:
     maps: IndexMaps
     allocator: Allocator
-    stored: Mapping[Tensor, Home]
-    threads: Threads
+    stored: Mapping[Tensor, BufferBinding]
+    threads: ThreadMapping
     crossings: tuple[Crossing, ...] = ()
 
     def start(self, e: TensorExpr) -> Body:
@@ -208,7 +208,7 @@ class _Builder:
             made.update(e.output for e in inside)
         return tuple(out)
 
-    def level(self, nodes: Sequence[Node], depth: int, around: tuple[Nest, ...] = ()) -> Body:
+    def level(self, nodes: Sequence[Node], depth: int, around: tuple[LoopNest, ...] = ()) -> Body:
         """The statements of ``nodes`` in order, inside the loops ``around``."""
         out: list[Stmt] = []
         waits = barriers(nodes, self.crossings, around)
@@ -218,21 +218,21 @@ class _Builder:
             match node:
                 case Leaf(expr):
                     out += self.leaf(expr)
-                case Nest():
+                case LoopNest():
                     out += self.nest(node, depth, around)
-        return joined([*out, *(Barrier(w) for w in waits.get(len(nodes), ()))])
+        return merge_adjacent_ifs([*out, *(Barrier(w) for w in waits.get(len(nodes), ()))])
 
     def arrays(self, node: Node, depth: int) -> Iterator[Buffer]:
         """The arrays that ``node`` fills for the nodes beside it."""
-        for e in node.exprs if isinstance(node, Nest) else (node.expr,):
+        for e in node.exprs if isinstance(node, LoopNest) else (node.expr,):
             array = self.stored[e.output].array
             if array is not None and array.place in ("private", "shared") and e.output.inline_position == depth:
                 yield array
 
-    def nest(self, node: Nest, depth: int, around: tuple[Nest, ...]) -> list[Stmt]:
+    def nest(self, node: LoopNest, depth: int, around: tuple[LoopNest, ...]) -> list[Stmt]:
         """A loop, and the reductions begun before and finished after it."""
         out: list[Stmt] = []
-        begun = [e for e in node.exprs if (folded(e, self.maps) or (-1,))[0] == depth]
+        begun = [e for e in node.exprs if (reduction_positions(e, self.maps) or (-1,))[0] == depth]
         for e in begun:
             out += self.begin(e)
         body = self.level(node.children, depth + 1, (*around, node))
@@ -242,15 +242,15 @@ class _Builder:
             out += () if e.op in SCANS else self.end(e)
         return out
 
-    def reads(self, e: TensorExpr, operand: int) -> tuple[Serves, ...]:
+    def reads(self, e: TensorExpr, operand: int) -> tuple[Provenance, ...]:
         """The purpose of a read of an operand."""
-        return (read_for(e, self.maps, self.stored[e.output].value.name, operand),)
+        return (read_provenance(e, self.maps, self.stored[e.output].value.name, operand),)
 
-    def writes(self, e: TensorExpr) -> tuple[Serves, ...]:
+    def writes(self, e: TensorExpr) -> tuple[Provenance, ...]:
         """The purpose of a write of the result; a scan's running value has one for its whole axis."""
         dim = e.attrs.get("dim")
         along = (dim % e.output.ndim,) if e.op in SCANS and isinstance(dim, int) else ()
-        return (written_for(e, self.maps, self.stored[e.output].value.name, along),)
+        return (write_provenance(e, self.maps, self.stored[e.output].value.name, along),)
 
     def around(self, e: TensorExpr, positions: Sequence[int], body: Body) -> Body:
         """``body`` inside the loops of ``e`` at ``positions``."""
@@ -267,16 +267,16 @@ class _Builder:
         access, home = self.maps.write(e), self.stored[e.output]
         if e.op in SCATTERS:
             return self.scatter(e)
-        skip = folded(e, self.maps)
+        skip = reduction_positions(e, self.maps)
         value = self.value(e)
         guard = and_(*access.conditions, *value.guards)
-        out: list[Stmt] = [Note(_describe(e))]
+        out: list[Stmt] = [Comment(_describe(e))]
         if e.op in SCANS:
             r = self.running(e, skip[0]) if skip else None
             steps = scan_steps(e, value.result, home.value, skip, self.maps, r and (r.acc, r.buffer, r.place))
             inside: Body = (*value.body, *steps, *self.store(e, home.value, ()))
             if home.is_local and guard is not TRUE:
-                out.append(Declare(home.value.name, e.output.dtype, 0))
+                out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
         elif skip:
             running = self.running(e, skip[0])
             step = Accumulate(
@@ -288,7 +288,7 @@ class _Builder:
             rounded = () if value.result == home.value else (_rounded(e, value.result, home.value),)
             inside = (*value.body, *rounded, *self.store(e, home.value, ()))
             if home.is_local and guard is not TRUE:
-                out.append(Declare(home.value.name, e.output.dtype, 0))
+                out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
         wrapped = value.wrap(inside)
         return out if guard is FALSE else [*out, *_guarded(guard, wrapped)]
 
@@ -301,24 +301,24 @@ class _Builder:
         write = update(e, self.maps, buffer, value.result, self.stored[e.output].value, self.threads.ways[e])
         write = replace(write, serves=self.writes(e))
         missing = self.threads.missing(e)
-        inside: Body = (*value.body, Single(missing, (write,)) if missing else write)
+        inside: Body = (*value.body, SingleThread(missing, (write,)) if missing else write)
         guard = and_(*access.conditions, *value.guards)
-        note: Stmt = Note(_describe(e))
+        note: Stmt = Comment(_describe(e))
         return [note] if guard is FALSE else [note, *_guarded(guard, value.wrap(inside))]
 
     def store(self, e: TensorExpr, value: Operand, skip: Sequence[int]) -> Body:
         """Write the finished value to wherever the tensor lives."""
         home, access = self.stored[e.output], self.maps.write(e)
-        purpose = (written_for(e, self.maps, home.value.name),)
+        purpose = (write_provenance(e, self.maps, home.value.name),)
         out: list[Stmt] = []
         if home.array is not None:
             missing = self.threads.missing(e, skip, per_block=True) if home.is_shared else ()
             keep = Store(home.array, home.place(access), value, purpose)
-            out.append(Single(missing, (keep,)) if missing else keep)
+            out.append(SingleThread(missing, (keep,)) if missing else keep)
         if home.memory is not None:
             missing = self.threads.missing(e, skip)
             write = Store(home.memory, access.tensor_address, value, purpose)
-            out.append(Single(missing, (write,)) if missing else write)
+            out.append(SingleThread(missing, (write,)) if missing else write)
         return tuple(out)
 
     # reductions ---------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class _Builder:
     def running(self, e: TensorExpr, first: int) -> _Sum:
         """Where ``e`` accumulates; ``first`` is its outermost reduction loop."""
         loops = self.maps.loops(e)
-        skip = set(folded(e, self.maps))
+        skip = set(reduction_positions(e, self.maps))
         number = self.stored[e.output].value.name[1:]
         acc = Local(f"acc{number}", accumulator(e).dtype)
         inner = tuple(p for p in range(first + 1, len(loops)) if p not in skip)
@@ -341,12 +341,12 @@ class _Builder:
 
     def begin(self, e: TensorExpr) -> list[Stmt]:
         """Start the running value before the outermost reduction loop."""
-        r = self.running(e, folded(e, self.maps)[0])
+        r = self.running(e, reduction_positions(e, self.maps)[0])
         start = identity(accumulator(e))
         if r.buffer is None or r.place is None:
-            return [Declare(r.acc.name, r.acc.dtype, start)]
+            return [InitAccumulator(r.acc.name, r.acc.dtype, start)]
         out: list[Stmt] = [Alloc(r.buffer)] if r.buffer.place == "private" else []
-        return [*out, *self.around(e, r.inner, (Store(r.buffer, r.place, Number(start), self.writes(e)),))]
+        return [*out, *self.around(e, r.inner, (Store(r.buffer, r.place, Constant(start), self.writes(e)),))]
 
     def end(self, e: TensorExpr) -> list[Stmt]:
         """Round and store the finished value after the outermost reduction loop."""
@@ -364,21 +364,21 @@ class _Builder:
             () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place, serves=self.writes(e)),)
         )
         body = (finish(e, r.acc, home.value), *self.store(e, home.value, skip))
-        out: list[Stmt] = [Note(f"{quote(e.output.name)} is complete")]
+        out: list[Stmt] = [Comment(f"{quote(e.output.name)} is complete")]
         guard = and_(*kept)
         if home.is_local and guard is not TRUE:
-            out.append(Declare(home.value.name, e.output.dtype, 0))
+            out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
         # The exchange stands before any condition: all threads must reach its barrier.
         dims = tuple(self.threads.ways[e][p] for p in skip if self.threads.on_thread(e, p))
-        exchange: Body = (Combine(r.acc, accumulator(e).op, dims),) if dims else ()
+        exchange: Body = (BlockReduce(r.acc, accumulator(e).op, dims),) if dims else ()
         return [*out, *self.around(e, r.inner, (*load, *exchange, *_guarded(guard, body)))]
 
     # operands -----------------------------------------------------------------------------------------------------
 
-    def value(self, e: TensorExpr) -> Value:
+    def value(self, e: TensorExpr) -> PendingValue:
         """Loads of the operands of ``e`` and the statements that compute its value (or the term it adds)."""
         write = set(self.maps.write(e).conditions)
-        result = Value(e, self.stored[e.output].value)
+        result = PendingValue(e, self.stored[e.output].value)
         order = sorted(range(len(e.inputs)), key=lambda k: bool(self.maps.read(e, k).loads))
         operands: dict[int, Operand] = {}
         seen: dict[tuple[Tensor, Expr, Expr], Local] = {}
@@ -403,7 +403,7 @@ class _Builder:
         return result
 
     def operand(
-        self, result: Value, k: int, t: Tensor, extra: Expr, seen: dict[tuple[Tensor, Expr, Expr], Local]
+        self, result: PendingValue, k: int, t: Tensor, extra: Expr, seen: dict[tuple[Tensor, Expr, Expr], Local]
     ) -> Operand:
         """One operand: a variable, or a load; where it may not exist the load is guarded, else the statement is."""
         e, access = result.expr, self.maps.read(result.expr, k)
@@ -433,15 +433,15 @@ class _Builder:
         result.add(Load(local, buffer, address, guard, self.reads(e, k)))
         return local
 
-    def sites(self, e: TensorExpr, k: int) -> list[Site]:
+    def sites(self, e: TensorExpr, k: int) -> list[CheckSite]:
         """A use site for each axis of operand ``k`` whose index is loaded."""
-        t, loads, found = e.inputs[k], self.maps.read(e, k).loads, list[Site]()
+        t, loads, found = e.inputs[k], self.maps.read(e, k).loads, list[CheckSite]()
         loops = tuple(v.name for v in self.maps.loops(e))
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
-            if isinstance(read, Loaded) and f"ld{read.operand}" in loads:
+            if isinstance(read, LoadedCoordinate) and f"ld{read.operand}" in loads:
                 index = index_title(e.inputs[read.operand])
                 line = str(e.source_line or "")
-                found.append(Site(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
+                found.append(CheckSite(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
         return found
 
 
@@ -450,7 +450,7 @@ def _rounded(e: TensorExpr, value: Operand, to: Local) -> Stmt:
     return Compute(to, "cast", (value,), e.output.dtype)
 
 
-def _names(loops: Sequence[LoopVar]) -> set[str]:
+def _names(loops: Sequence[LoopProtocol]) -> set[str]:
     return {v.name for v in loops}
 
 
@@ -458,7 +458,7 @@ def _guarded(guard: Expr, body: Body) -> Body:
     return body if guard is TRUE or not body else (If(guard, body),)
 
 
-def _whose(node: Nest, depth: int) -> str:
+def _whose(node: LoopNest, depth: int) -> str:
     """The loop axis of the operation that is computed last, and how many others share the loop."""
     axes = [d for e in node.exprs for d in e.output.loop[depth : depth + 1]]
     if not axes:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from idgraph.errors import ScheduleError, SourceLine
 from idgraph.ir import Tensor
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import KernelHints
 
 
-def kernel_choices(tensors: Sequence[Tensor]) -> Choices:
+def kernel_choices(tensors: Sequence[Tensor]) -> KernelHints:
     """The choices beside loops that the schedules of ``tensors``, computed by one kernel, hold.
 
     Raises `ScheduleError` where two of them say different things, or a row shall be held and read in one pass.
@@ -26,7 +26,7 @@ def kernel_choices(tensors: Sequence[Tensor]) -> Choices:
       ...
     """
     by: dict[str, Tensor] = {}
-    made = Choices()
+    made = KernelHints()
     for t in tensors:
         for name, value in t.choices.made().items():
             first = by.setdefault(name, t)

@@ -11,22 +11,22 @@ from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index.live import COUNTED
 from idgraph.index.nest import IndexMaps
-from idgraph.ir import SCATTERS, DType, Loaded, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir import SCATTERS, DType, LoadedCoordinate, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.optable import OPERATIONS, POINTWISE, SCANS_OF
 from idgraph.ir.pointwise import result_dtype
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.kernel.ir import (
     AccumulateOp,
-    Checked,
-    Choose,
+    BoundsCheck,
+    CheckSite,
     Compute,
+    Constant,
     Index,
     Load,
     Local,
-    Number,
     Operand,
-    Purpose,
-    Site,
+    ProvenanceList,
+    Select,
     Stmt,
 )
 
@@ -95,11 +95,11 @@ def identity(a: Accumulator) -> Scalar:
     return _LIMITS[a.dtype][0 if end == "low" else 1]
 
 
-_ZERO = Number(0)
+_ZERO = Constant(0)
 
 
 @dataclass(slots=True)
-class Value:
+class PendingValue:
     """Statements that make the value of one expression, being collected.
 
     ``exists[k]`` says when operand ``k`` exists; ``guards`` hold wherever the statement may run. Statements after
@@ -112,15 +112,15 @@ class Value:
     body: tuple[Stmt, ...] = ()
     guards: list[Expr] = field(default_factory=list[Expr])
     exists: dict[int, Expr] = field(default_factory=dict[int, Expr])
-    _outer: list[tuple[tuple[Stmt, ...], Expr, Site]] = field(
-        default_factory=list["tuple[tuple[Stmt, ...], Expr, Site]"]
+    _outer: list[tuple[tuple[Stmt, ...], Expr, CheckSite]] = field(
+        default_factory=list["tuple[tuple[Stmt, ...], Expr, CheckSite]"]
     )
 
     def add(self, s: Stmt) -> None:
         """Append a statement."""
         self.body = (*self.body, s)
 
-    def serve(self, local: Local, purpose: Purpose) -> None:
+    def serve(self, local: Local, purpose: ProvenanceList) -> None:
         """The load that made ``local`` serves this, too."""
 
         def also(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -132,7 +132,7 @@ class Value:
         self.body = also(self.body)
         self._outer = [(also(before), condition, site) for before, condition, site in self._outer]
 
-    def check(self, sites: Sequence[Site], bounds: Sequence[Expr]) -> None:
+    def check(self, sites: Sequence[CheckSite], bounds: Sequence[Expr]) -> None:
         """Statements added from now on run only where the loaded values are inside ``bounds`` (two for each site)."""
         for n, site in enumerate(sites):
             condition = and_(*bounds[2 * n : 2 * n + 2])
@@ -143,11 +143,11 @@ class Value:
         """``inside``, the statements that end in the store, within the checks."""
         for before, condition, site in reversed(self._outer):
             loaded = next(iter(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))}))
-            inside = (*before, Checked(condition, loaded, site, inside, always=self.expr.op in SCATTERS))
+            inside = (*before, BoundsCheck(condition, loaded, site, inside, always=self.expr.op in SCATTERS))
         return inside
 
 
-def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) -> None:
+def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: IndexMaps) -> None:
     """Add the statements that compute ``v.expr`` and set ``v.result``."""
     e, dtype = v.expr, v.expr.output.dtype
     op = e.op
@@ -163,7 +163,7 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
         v.add(_choice(v, operands))
         v.result = v.local
     elif op == "full":
-        v.add(Compute(v.local, "cast", (Number(_number(e, "value")),), dtype))
+        v.add(Compute(v.local, "cast", (Constant(_number(e, "value")),), dtype))
         v.result = v.local
     elif op == "iota":
         _count(v, e, maps.write(e).coordinates[0], v.local)
@@ -182,7 +182,7 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
 
 
 def _plain(a: Scalar | Expr) -> Operand:
-    return Index(a) if isinstance(a, Expr) else Number(a)
+    return Index(a) if isinstance(a, Expr) else Constant(a)
 
 
 def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Operand, ...]:
@@ -197,7 +197,7 @@ def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Opera
     return tuple(made)
 
 
-def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
+def _pointwise(v: PendingValue, operands: tuple[Operand, ...]) -> Compute:
     e, dtype = v.expr, v.expr.output.dtype
     if e.op not in POINTWISE:
         raise EmitError(
@@ -215,10 +215,10 @@ def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
     return Compute(v.local, e.op, operands, compute)
 
 
-def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
+def _choice(v: PendingValue, operands: Mapping[int, Operand]) -> Select:
     e = v.expr
     if e.op == "pad":
-        return _settled(v.local, [(v.exists[0], operands[0])], Number(_number(e, "value")))
+        return _settled(v.local, [(v.exists[0], operands[0])], Constant(_number(e, "value")))
     if e.op == "slice_scatter":
         return _settled(v.local, [(v.exists[1], operands[1])], operands[0])
     # Parts that these loops never reach (an empty one, one that was cut away) may not be computed at all.
@@ -226,15 +226,15 @@ def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
     return _settled(v.local, [(v.exists[k], operands[k]) for k in cases], operands[last])
 
 
-def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
+def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Select:
     """A choice without the cases that never hold, and without those after a case that always holds."""
     kept: list[tuple[Expr, Operand]] = []
     for condition, value in cases:
         if condition == TRUE:
-            return Choose(local, tuple(kept), value)
+            return Select(local, tuple(kept), value)
         if condition != FALSE:
             kept.append((condition, value))
-    return Choose(local, tuple(kept), default)
+    return Select(local, tuple(kept), default)
 
 
 def _number(e: TensorExpr, key: str) -> Scalar:
@@ -244,15 +244,15 @@ def _number(e: TensorExpr, key: str) -> Scalar:
     raise EmitError(f"{key} {value!r} of {e.output.name} is not a number", where=e.source_line)
 
 
-def _count(v: Value, e: TensorExpr, place: Expr, to: Local) -> None:
+def _count(v: PendingValue, e: TensorExpr, place: Expr, to: Local) -> None:
     """start + step * coordinate: integers exactly, others in float64."""
     start, step = _number(e, "start"), _number(e, "step")
     if isinstance(start, int) and isinstance(step, int):
         v.add(Compute(to, "cast", (Index(place * step + start),), e.output.dtype))
         return
     scaled, moved = Local(f"{to.name}_step", "float64"), Local(f"{to.name}_wide", "float64")
-    v.add(Compute(scaled, "mul", (Index(place), Number(step)), "float64"))
-    v.add(Compute(moved, "add", (scaled, Number(start)), "float64"))
+    v.add(Compute(scaled, "mul", (Index(place), Constant(step)), "float64"))
+    v.add(Compute(moved, "add", (scaled, Constant(start)), "float64"))
     v.add(Compute(to, "cast", (moved,), e.output.dtype))
 
 
@@ -260,12 +260,12 @@ def known_indices(e: TensorExpr, maps: IndexMaps) -> frozenset[int]:
     """Operands of ``e`` that are indices, and not loaded: their values follow from the coordinates."""
     if e.op in SCATTERS:
         return frozenset()
-    indices = {r.operand for row in e.reads for r in row if isinstance(r, Loaded)}
+    indices = {r.operand for row in e.reads for r in row if isinstance(r, LoadedCoordinate)}
     loaded = {name for k in range(len(e.inputs)) for name in maps.read(e, k).loads} if indices else set[str]()
     return frozenset(k for k in indices if f"ld{k}" not in loaded)
 
 
-def made_in_place(v: Value, k: int, place: Sequence[Expr]) -> Operand:
+def made_in_place(v: PendingValue, k: int, place: Sequence[Expr]) -> Operand:
     """The value of operand ``k`` at ``place``, where that is known from the coordinates alone: see `COUNTED`."""
     t = v.expr.inputs[k]
     made = t.definition
@@ -273,13 +273,13 @@ def made_in_place(v: Value, k: int, place: Sequence[Expr]) -> Operand:
         raise EmitError(f"{t.name} is not made of coordinates alone")
     to = Local(f"{v.local.name}_in{k}", t.dtype)
     if made.op == "full":
-        v.add(Compute(to, "cast", (Number(_number(made, "value")),), t.dtype))
+        v.add(Compute(to, "cast", (Constant(_number(made, "value")),), t.dtype))
     else:
         _count(v, made, place[0], to)
     return to
 
 
-def _as(v: Value, operand: Operand, dtype: DType, k: int) -> Operand:
+def _as(v: PendingValue, operand: Operand, dtype: DType, k: int) -> Operand:
     if isinstance(operand, Local) and operand.dtype != dtype:
         made = Local(f"{operand.name}_as{k}", dtype)
         v.add(Compute(made, "cast", (operand,), dtype))
@@ -287,7 +287,7 @@ def _as(v: Value, operand: Operand, dtype: DType, k: int) -> Operand:
     return operand
 
 
-def _term(v: Value, operand: Operand, a: Accumulator) -> Operand:
+def _term(v: PendingValue, operand: Operand, a: Accumulator) -> Operand:
     """The operand in the accumulator's type; a sum with a dtype of its own casts to that first, as torch does."""
     e = v.expr
     if a.op in ("sum", "prod") and "dtype" in e.attrs:

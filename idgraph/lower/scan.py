@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from idgraph.arith import Expr
 from idgraph.index.nest import IndexMaps
 from idgraph.ir import TensorExpr
-from idgraph.kernel.ir import Accumulate, Buffer, Declare, Local, Operand, Stmt
+from idgraph.kernel.ir import Accumulate, Buffer, InitAccumulator, Local, Operand, Stmt
 from idgraph.lower.compute import accumulator, finish, identity
 
 
@@ -23,7 +23,7 @@ def scan_steps(
     a = accumulator(e)
     if kept is None:  # an axis of one element: its only term
         acc = Local(f"acc{to.name[1:]}", a.dtype)
-        return (Declare(acc.name, acc.dtype, identity(a)), Accumulate(acc, a.op, term), finish(e, acc, to))
+        return (InitAccumulator(acc.name, acc.dtype, identity(a)), Accumulate(acc, a.op, term), finish(e, acc, to))
     acc, buffer, place = kept
     now, loops = Local(f"now{to.name[1:]}", a.dtype), maps.loops(e)
     names = tuple(loops[p].name for p in along)

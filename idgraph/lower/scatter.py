@@ -9,10 +9,24 @@ from idgraph.errors import ScheduleError
 from idgraph.index import address_of
 from idgraph.index.maps_protocol import IndexMaps
 from idgraph.index.storage import is_thread, product, row_major
-from idgraph.index.visit_order import meeting_entries, meeting_loops
-from idgraph.ir import Tensor, TensorExpr, combines, item_size
+from idgraph.index.visit_order import conflicting_scatter_entries, meeting_loops
+from idgraph.ir import Tensor, TensorExpr, has_atomic_update, item_size
 from idgraph.ir.targets import GPU
-from idgraph.kernel.ir import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Serves, Site, Stmt, Store, quote
+from idgraph.kernel.ir import (
+    Accumulate,
+    Buffer,
+    CheckSite,
+    Comment,
+    If,
+    Load,
+    Local,
+    Loop,
+    Operand,
+    Provenance,
+    Stmt,
+    Store,
+    quote,
+)
 from idgraph.lower.purpose import START
 from idgraph.lower.titles import index_title
 
@@ -39,7 +53,7 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer, name: str) -> tuple[Stmt, 
     else:
         at = _coordinates(place, extents)
         addresses = address_of(x, _allocated(x, at)), address_of(t, _allocated(t, at))
-    read, write = (Serves(name + START, k, (place,)) for k in (0, None))
+    read, write = (Provenance(name + START, k, (place,)) for k in (0, None))
     body: tuple[Stmt, ...] = (
         Load(local, source, addresses[0], serves=(read,)),
         Store(to, addresses[1], local, (write,)),
@@ -49,7 +63,7 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer, name: str) -> tuple[Stmt, 
     if not is_true((count % (_BLOCK * width)).eq(0)):
         body = (If((i0 * _BLOCK + i1) * width < count, body),)
     body = (Loop("i0", blocks, "blockIdx.x", (Loop("i1", as_expr(_BLOCK), "threadIdx.x", body),)),)
-    return (Note(f"{quote(t.name)} starts as {quote(x.name)}"), *body)
+    return (Comment(f"{quote(t.name)} starts as {quote(x.name)}"), *body)
 
 
 def _coordinates(place: Expr, extents: Sequence[Expr]) -> list[Expr]:
@@ -78,13 +92,13 @@ def update(
     e: TensorExpr, maps: IndexMaps, buffer: Buffer, value: Operand, local: Local, ways: Sequence[str]
 ) -> Store | Accumulate:
     """The write of one point of a scatter: the element is replaced by, or combined with, ``value``."""
-    address, how = maps.write(e).tensor_address, combines(e)
+    address, how = maps.write(e).tensor_address, has_atomic_update(e)
     if how is None:
         return Store(buffer, address, value)
     return Accumulate(Local(local.name, e.output.dtype), how, value, buffer, address, is_shared(e, maps, ways))
 
 
-def compared(e: TensorExpr, maps: IndexMaps) -> tuple[Site, list[Expr]] | None:
+def compared(e: TensorExpr, maps: IndexMaps) -> tuple[CheckSite, list[Expr]] | None:
     """(where, bounds) for an index compared with the numbers of an axis, which a checked run tests."""
     within = e.attrs.get("within")
     if e.op != "eq" or not isinstance(within, (int, Expr)):
@@ -93,12 +107,12 @@ def compared(e: TensorExpr, maps: IndexMaps) -> tuple[Site, list[Expr]] | None:
     axis = next((p for p, d in enumerate(numbers.axes) if not d.is_broadcast), 0)
     loops = tuple(v.name for v in maps.loops(e))
     made, line = f"{e.output.name} = {e.op}", str(e.source_line or "")
-    site = Site(numbers.name, axis, as_expr(within), index_title(index), made, line, loops)
+    site = CheckSite(numbers.name, axis, as_expr(within), index_title(index), made, line, loops)
     value = symbol("ld0")
     return site, [value >= 0, value < within]
 
 
 def is_shared(e: TensorExpr, maps: IndexMaps, ways: Sequence[str]) -> bool:
     """True where several blocks or threads may update one element."""
-    names = meeting_loops(e, maps, frozenset(n for c in meeting_entries(e, maps)[0] for n in c.names))
+    names = meeting_loops(e, maps, frozenset(n for c in conflicting_scatter_entries(e, maps)[0] for n in c.names))
     return any(is_thread(way) and v.name in names for way, v in zip(ways, maps.loops(e), strict=True))

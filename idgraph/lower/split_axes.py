@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from idgraph.arith import simplify
 from idgraph.index.maps_protocol import IndexMaps
-from idgraph.index.nest import Nest
+from idgraph.index.nest import LoopNest
 from idgraph.index.storage import is_block
 from idgraph.ir import IterDomain, Split
 from idgraph.ir.fusion import tensor_of
-from idgraph.kernel.ir import Column
+from idgraph.kernel.ir import SplitAxis
 
 
-def split_axis(nest: Nest, depth: int, maps: IndexMaps) -> Column | None:
+def split_axis(nest: LoopNest, depth: int, maps: IndexMaps) -> SplitAxis | None:
     """The axis that the loops from ``nest`` on go over, each directly inside the one before; None where it is one loop.
 
     All expressions in the loops have it, one of them at least as an axis that is not itself a part of another one.
@@ -28,21 +28,21 @@ def split_axis(nest: Nest, depth: int, maps: IndexMaps) -> Column | None:
     return None
 
 
-def _alone(nest: Nest, loops: int) -> bool:
+def _alone(nest: LoopNest, loops: int) -> bool:
     """Whether so many loops stand directly inside each other."""
     if loops == 1:
         return True
     inner = nest.children[0]
-    return len(nest.children) == 1 and isinstance(inner, Nest) and _alone(inner, loops - 1)
+    return len(nest.children) == 1 and isinstance(inner, LoopNest) and _alone(inner, loops - 1)
 
 
-def _axes(loops: Sequence[IterDomain], depth: int) -> dict[Column, bool]:
+def _axes(loops: Sequence[IterDomain], depth: int) -> dict[SplitAxis, bool]:
     """The axes that the schedule split into several ``loops`` from ``depth`` on, and whether each is a whole one.
 
     An inner part must be split without a rest: else its loops leave places out, and their digits are not the axis's.
     """
     parts: list[tuple[IterDomain, int, bool]] = []  # an axis, its first loop, and whether its loops have no rest
-    found: dict[Column, bool] = {}
+    found: dict[SplitAxis, bool] = {}
     for n, d in enumerate(loops, 1):
         parts.append((d, n - 1, True))
         while len(parts) > 1 and parts[-1][2] and (source := _source(parts[-2][0], parts[-1][0])) is not None:
@@ -50,9 +50,11 @@ def _axes(loops: Sequence[IterDomain], depth: int) -> dict[Column, bool]:
             exact = exact and simplify(outer.extent * inner.extent) == simplify(source.extent)
             parts[-2:] = [(source, at, exact)]
             if at == depth:
-                found[Column(simplify(source.extent), n - depth)] = False
+                found[SplitAxis(simplify(source.extent), n - depth)] = False
     ends = [at for _, at, _ in parts[1:]] + [len(loops)]
-    whole = {Column(simplify(d.extent), end - at) for (d, at, _), end in zip(parts, ends, strict=True) if at == depth}
+    whole = {
+        SplitAxis(simplify(d.extent), end - at) for (d, at, _), end in zip(parts, ends, strict=True) if at == depth
+    }
     return {axis: axis in whole for axis in reversed(found)}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from idgraph.arith import Expr
 from idgraph.errors import EmitError, IndexingError, ScheduleError
-from idgraph.index import Buffer as Allocated
+from idgraph.index import AllocatedBuffer as Allocated
 from idgraph.index import Storage
 from idgraph.index.live import live_uses
 from idgraph.index.maps_protocol import AccessMap
@@ -19,7 +19,7 @@ from idgraph.kernel.shared import LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class BufferBinding:
     """Storage of one tensor under the names of a plan: ``memory`` of the whole tensor, at `Access.tensor_address`, the
     ``array`` of an inlined one, and the variable ``value``."""
 
@@ -57,7 +57,7 @@ def memory_dtype(dtype: DType) -> DType:
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class ThreadMapping:
     """How expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in.
 
     ``used`` is False for targets without threads.
@@ -79,7 +79,7 @@ class Threads:
         return tuple(d for d in found if not (per_block and is_block(d)))
 
 
-def private_buffer(name: str, dtype: DType, of: Allocated, threads: Threads) -> Buffer:
+def private_buffer(name: str, dtype: DType, of: Allocated, threads: ThreadMapping) -> Buffer:
     """Private memory for the part of a tensor that one thread makes: an array, or slices of global memory."""
     title, made = of.tensor.name, of.tensor.definition
     if of.place == "global" and made is not None and threads.missing(made):
@@ -91,15 +91,15 @@ def private_buffer(name: str, dtype: DType, of: Allocated, threads: Threads) -> 
     return Buffer(name, title, dtype, of.size, "global" if of.place == "global" else "private")
 
 
-def homes(
+def bind_buffers(
     exprs: Sequence[TensorExpr],
     allocator: Allocator,
-    threads: Threads,
+    threads: ThreadMapping,
     kernels: Sequence[Sequence[TensorExpr]] = (),
-) -> Mapping[Tensor, Home]:
+) -> Mapping[Tensor, BufferBinding]:
     """Storage of every tensor that ``exprs`` read or write, in these ``kernels``, by default one for each."""
     fusion = allocator.fusion
-    made: dict[Tensor, Home] = {}
+    made: dict[Tensor, BufferBinding] = {}
     numbers = {t: n for n, t in enumerate(fusion.tensors)}
     live = frozenset(exprs)
     kernel = {e: n for n, inside in enumerate(kernels) for e in inside}
@@ -112,7 +112,7 @@ def homes(
         value = Local(f"t{numbers[t]}", t.dtype)
         if storage.array is not None:
             array = _array(numbers[t], storage.array, threads)
-        made[t] = Home(storage, value, None if memory is None else _memory(numbers, t, memory), array)
+        made[t] = BufferBinding(storage, value, None if memory is None else _memory(numbers, t, memory), array)
     return made
 
 
@@ -126,7 +126,7 @@ def _memory(numbers: Mapping[Tensor, int], t: Tensor, of: Allocated) -> Buffer:
             raise EmitError(f"{t.name} has no memory that holds all of it")
 
 
-def _array(number: int, of: Allocated, threads: Threads) -> Buffer:
+def _array(number: int, of: Allocated, threads: ThreadMapping) -> Buffer:
     t = of.tensor
     if of.place != "shared":
         return private_buffer(f"loc{number}", memory_dtype(t.dtype), of, threads)
@@ -135,7 +135,9 @@ def _array(number: int, of: Allocated, threads: Threads) -> Buffer:
     return buffer
 
 
-def _check_memory(t: Tensor, uses: Sequence[TensorExpr], kernel: Mapping[TensorExpr, int], threads: Threads) -> None:
+def _check_memory(
+    t: Tensor, uses: Sequence[TensorExpr], kernel: Mapping[TensorExpr, int], threads: ThreadMapping
+) -> None:
     """Local and shared memory end with the kernel: a reader must stand in the loops of the writer, or, of what the
     threads of a block share, behind them in the kernel."""
     made = t.definition
@@ -155,7 +157,7 @@ def _check_memory(t: Tensor, uses: Sequence[TensorExpr], kernel: Mapping[TensorE
         )
 
 
-def _check_shared(t: Tensor, buffer: Buffer, threads: Threads) -> None:
+def _check_shared(t: Tensor, buffer: Buffer, threads: ThreadMapping) -> None:
     if not threads.used or (buffer.size.is_const and int(buffer.size) * item_size(t.dtype) <= LIMIT):
         return
     raise ScheduleError(

@@ -55,13 +55,13 @@ def along(es: Sequence[Expr], var: Expr) -> Expr | None:
     """
     if all(e == es[0] for e in es):
         return es[0]
-    found = _along(es, var)
+    found = _affine_in(es, var)
     if found is None or any(not _equal(found.substitute({var: n}), e) for n, e in enumerate(es)):
         return None
     return found
 
 
-def _along(es: Sequence[Expr], var: Expr) -> Expr | None:
+def _affine_in(es: Sequence[Expr], var: Expr) -> Expr | None:
     first = es[0]
     if all(e == first for e in es):
         return first
@@ -74,7 +74,7 @@ def _along(es: Sequence[Expr], var: Expr) -> Expr | None:
     if any(r != rest for r, _ in parts):
         if any(r.op != rest.op or len(r.args) != len(rest.args) for r, _ in parts) or not rest.args:
             return None
-        args = [_along(column, var) for column in zip(*(r.args for r, _ in parts), strict=True)]
+        args = [_affine_in(column, var) for column in zip(*(r.args for r, _ in parts), strict=True)]
         known = tuple(a for a in args if a is not None)
         if len(known) < len(args):
             return None

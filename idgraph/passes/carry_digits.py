@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from idgraph.arith import TRUE, Expr, and_, multiple_of, not_, or_, simplify, symbol, where
 from idgraph.arith.nodes import rebuild
 from idgraph.arith.ranges import interval
-from idgraph.kernel.defuse import everywhere, index_exprs, reads, rewritten, same_index
-from idgraph.kernel.ir import Choose, Compute, If, Index, Kernel, Let, Load, Loop, Note, Stmt, Store, walk
-from idgraph.kernel.ssa import single
+from idgraph.kernel.defuse import index_exprs, map_body, map_statement, reads, same_index
+from idgraph.kernel.ir import Comment, Compute, If, Index, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
+from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import bodies
 from idgraph.passes import purpose
 from idgraph.passes.unroll import is_lanes
@@ -24,7 +24,7 @@ from idgraph.passes.unroll import is_lanes
 ROW, COLUMN = "carry_row", "carry_column"
 
 
-def with_carried_digits(kernel: Kernel) -> Kernel:
+def strength_reduce_divmod(kernel: Kernel) -> Kernel:
     """carry_digits: rows and columns of lanes from those of the first lane, where loads are guarded by them.
 
     >>> import idgraph as ig
@@ -48,8 +48,8 @@ def with_carried_digits(kernel: Kernel) -> Kernel:
     """
     if not any(_is_cut(s) for s in walk(kernel.body)):
         return kernel
-    body = everywhere(kernel.body, _Carried())
-    return kernel if body == kernel.body else replace(kernel, body=single(body))
+    body = map_body(kernel.body, _Carried())
+    return kernel if body == kernel.body else replace(kernel, body=to_ssa(body))
 
 
 def _is_cut(s: Stmt) -> bool:
@@ -57,7 +57,7 @@ def _is_cut(s: Stmt) -> bool:
     if not (isinstance(s, Loop) and is_lanes(s) and s.extent.is_const and int(s.extent) > 1):
         return False
     body = _straight(s)
-    plain = all(isinstance(x, (Note, Load, Compute, Choose, Store)) for x in body)
+    plain = all(isinstance(x, (Comment, Load, Compute, Select, Store)) for x in body)
     return plain and any(isinstance(x, Load) and s.var in x.guard.names for x in body)
 
 
@@ -69,7 +69,7 @@ def _straight(s: Loop) -> tuple[Stmt, ...]:
 
 def _whole(s: Loop) -> If | None:
     """The condition that all lanes of a loop stand under together."""
-    inside = [x for x in s.body if not isinstance(x, Note)]
+    inside = [x for x in s.body if not isinstance(x, Comment)]
     if len(inside) != 1 or not isinstance(inside[0], If) or s.var in inside[0].condition.names:
         return None
     return inside[0]
@@ -98,7 +98,7 @@ class _Carried:
             return s
         try:
             chosen = {x.local.name for x in s.body if isinstance(x, Load) and _is_chosen(x, s.body)}
-            body = tuple(rewritten(x, index=digits.carried, point=same_index) for x in s.body)
+            body = tuple(map_statement(x, index=digits.carried, point=same_index) for x in s.body)
             body = tuple(_anywhere(x) if isinstance(x, Load) and x.local.name in chosen else x for x in body)
         except _UnlikeError:
             return s
@@ -110,7 +110,7 @@ def _is_chosen(s: Load, body: Sequence[Stmt]) -> bool:
     """Whether a value is read only where the guard of its load holds, so that it may be any other where not."""
     used = [x for x in body if s.local.name in reads(x)]
     return s.buffer.size.is_const and int(s.buffer.size) > 0 and s.guard != TRUE and all(
-        isinstance(x, Choose) and [c for c, o in x.cases if o == s.local] == [s.guard] == [x.cases[0][0]]
+        isinstance(x, Select) and [c for c, o in x.cases if o == s.local] == [s.guard] == [x.cases[0][0]]
         and x.default != s.local
         for x in used
     )  # fmt: skip
@@ -119,7 +119,9 @@ def _is_chosen(s: Load, body: Sequence[Stmt]) -> bool:
 def _anywhere(s: Load) -> Load:
     """A load without a guard: of the first element where that does not hold, so that the loads of all lanes are under
     way together, without a branch around each."""
-    return replace(s, address=where(s.guard, s.address, 0), guard=TRUE, serves=purpose.where(s.serves, s.guard))
+    return replace(
+        s, address=where(s.guard, s.address, 0), guard=TRUE, serves=purpose.guard_provenance(s.serves, s.guard)
+    )
 
 
 def _digits(s: Loop, number: str) -> _Digits | None:

@@ -18,16 +18,16 @@ from itertools import pairwise
 import numpy as np
 
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, simplify, symbol
-from idgraph.kernel.defuse import all_sets, everywhere, index_exprs, reads, rewritten, stored_in
-from idgraph.kernel.ir import Checked, Choose, Compute, If, Kernel, Let, Load, Loop, Note, Stmt, Store, walk
-from idgraph.kernel.ssa import single
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.defuse import all_sets, index_exprs, map_body, map_statement, reads, stored_in
+from idgraph.kernel.ir import BoundsCheck, Comment, Compute, If, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
+from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.dead_code import without_dead, without_empty
-from idgraph.passes.peel import Chunk, all_guarded, chunk_of, conjuncts, is_plain, without
-from idgraph.passes.purpose import for_each
-from idgraph.passes.rows.sweep import tidied
-from idgraph.passes.tiled_transposes import blocked, is_turned, run_of
-from idgraph.passes.unroll import Expansion, Lane
+from idgraph.passes.peel import VectorTail, all_guarded, chunk_of, conjuncts, is_plain, without
+from idgraph.passes.purpose import quantify_provenance
+from idgraph.passes.rows.sweep import drop_unit_loops
+from idgraph.passes.tiled_transposes import cache_block_transpose, is_transposed, run_of
+from idgraph.passes.unroll import Lane, LaneExpansion
 
 LEAST = 16  # elements of a row that are worth a loop of their own, where an index divides otherwise
 TESTED = 64  # elements of a row that is tested as a whole
@@ -38,7 +38,7 @@ NUMBER, PIECE, DIGIT = "collapse_number", "collapse_piece", "of"
 COLUMNS = 1 << 13  # of one block: enough work for a core, and enough blocks for all cores
 
 
-def collapsed(kernel: Kernel) -> Kernel:
+def flatten_loops(kernel: Kernel) -> Kernel:
     """collapse: loops over cut rows as loops over columns.
 
     >>> import idgraph as ig
@@ -65,10 +65,10 @@ def collapsed(kernel: Kernel) -> Kernel:
           v: float32 = x[q]
           y[q] = v
     """
-    return relaunched(kernel, single(without_empty([_collapsed(s) for s in kernel.body])))
+    return recompute_launch_bounds(kernel, to_ssa(without_empty([_collapsed(s) for s in kernel.body])))
 
 
-def relaunched(kernel: Kernel, body: tuple[Stmt, ...]) -> Kernel:
+def recompute_launch_bounds(kernel: Kernel, body: tuple[Stmt, ...]) -> Kernel:
     """The kernel with other loops, and as many blocks and threads as they have."""
     if body == kernel.body:
         return kernel
@@ -82,10 +82,10 @@ def relaunched(kernel: Kernel, body: tuple[Stmt, ...]) -> Kernel:
 def _collapsed(s: Stmt) -> Stmt:
     if not isinstance(s, Loop) or s.parallel != "blockIdx.x":
         return s
-    chain = chain_of(_sunk(replace(s, body=tuple(tidied(s.body)))))
+    chain = chain_of(_sunk(replace(s, body=tuple(drop_unit_loops(s.body)))))
     if len(chain) < 2:
         return s
-    if is_turned(chain) and (made := _flat(chain, only_turned=True)) is not None:
+    if is_transposed(chain) and (made := _flat(chain, only_turned=True)) is not None:
         return made
     chunk = chunk_of(chain[-1], chain[:-1]) if chain[-1].parallel == "vectorize" else None
     whole = None if chunk is None else _by_columns(chunk, chain)
@@ -107,7 +107,7 @@ def chain_of(s: Stmt) -> list[Loop]:
     chain: list[Loop] = []
     while isinstance(s, Loop):
         chain.append(s)
-        inside = [x for x in s.body if not isinstance(x, Note)]
+        inside = [x for x in s.body if not isinstance(x, Comment)]
         if len(inside) != 1:
             break
         s = inside[0]
@@ -121,8 +121,8 @@ def _sunk(s: Loop) -> Loop:
     if not isinstance(last, Loop):
         return s
     last = _sunk(last)
-    steps = [x for x in front if not isinstance(x, Note)]
-    if steps and all(isinstance(x, (Load, Compute, Choose)) for x in steps):
+    steps = [x for x in front if not isinstance(x, Comment)]
+    if steps and all(isinstance(x, (Load, Compute, Select)) for x in steps):
         return replace(s, body=(replace(last, body=(*front, *last.body)),))
     return replace(s, body=(*front, last))
 
@@ -130,21 +130,23 @@ def _sunk(s: Loop) -> Loop:
 def _hoisted(s: Loop) -> tuple[Stmt, ...]:
     """The loop behind those of its statements that do the same for each column; loaded indices are left to
     `idgraph.passes.hoist_loads`, which takes their checks along."""
-    if any(isinstance(x, (Let, Checked)) for x in walk(s.body)):
+    if any(isinstance(x, (Let, BoundsCheck)) for x in walk(s.body)):
         return (s,)
     written, changing, column = stored_in(s.body), {s.var}, symbol(s.var, 0, s.extent - 1)
     front, rest = list[Stmt](), list[Stmt]()
     for x in s.body:
-        plain = isinstance(x, (Compute, Choose)) or (isinstance(x, Load) and x.buffer.name not in written)
-        if (plain and not changing & reads(x)) or (isinstance(x, Note) and not rest):
-            front.append(replace(x, serves=for_each(x.serves, column, s.extent)) if isinstance(x, Load) else x)
+        plain = isinstance(x, (Compute, Select)) or (isinstance(x, Load) and x.buffer.name not in written)
+        if (plain and not changing & reads(x)) or (isinstance(x, Comment) and not rest):
+            front.append(
+                replace(x, serves=quantify_provenance(x.serves, column, s.extent)) if isinstance(x, Load) else x
+            )
         else:
             changing |= all_sets((x,))
             rest.append(x)
-    return (*front, replace(s, body=tuple(rest))) if any(not isinstance(x, Note) for x in front) else (s,)
+    return (*front, replace(s, body=tuple(rest))) if any(not isinstance(x, Comment) for x in front) else (s,)
 
 
-def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Loop | None:
+def _by_columns(chunk: VectorTail, chain: Sequence[Loop]) -> Loop | None:
     """A block for each row, or for `COLUMNS` of its columns."""
     rows = _rows(chunk)
     if rows is None:
@@ -163,18 +165,18 @@ def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Loop | None:
     def moved(x: Stmt) -> Stmt:
         if isinstance(x, If):
             return replace(x, condition=and_(*(at(c) for c in conjuncts(x.condition))))
-        return rewritten(x, index=at)
+        return map_statement(x, index=at)
 
     body = without(inner.body, chunk.cut)
     for c in _limits(chunk):
         body = without(body, c)
     extent = simplify(minimum(as_expr(COLUMNS), chunk.end - start))
-    columns = Loop(inner.var, extent, "serial", everywhere(body, moved), inner.note)
+    columns = Loop(inner.var, extent, "serial", map_body(body, moved), inner.note)
     return Loop(outer.var, simplify(rows * parts), outer.parallel, (columns,), outer.note)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _FlattenedRow:
     """Statements as those of element ``number`` of ``total``; ``length`` neighbours are a row, of which the columns up
     to each of ``ends`` have plain indices."""
 
@@ -200,9 +202,9 @@ class _Row:
     @property
     def periods(self) -> set[int]:
         """The numbers of elements after which a division of an index may change."""
-        return {k for e in _numbers_of(self.body, self.number) for k in periods(e, self.number)}
+        return {k for e in _numbers_of(self.body, self.number) for k in division_periods(e, self.number)}
 
-    def side_by_side(self, parts: int) -> _Row | None:
+    def side_by_side(self, parts: int) -> _FlattenedRow | None:
         """Rows of several parts, one after the other in memory, for rows that visit one part after the other."""
         rows = self.total // self.length // parts
         if rows * parts * self.length != self.total:
@@ -211,12 +213,12 @@ class _Row:
         place = {self.number: simplify((row % parts * rows + row // parts) * self.length + column)}
         body = _moved(self.body, place)
         ends = _ends_of(_numbers_of(body, self.number), self.number, self.total, parts * self.length, MAX_PIECES)
-        return _Row(body, self.number, self.total, ends) if ends else None
+        return _FlattenedRow(body, self.number, self.total, ends) if ends else None
 
     def at(self, place: Expr) -> tuple[Stmt, ...]:
         """The statements of one element; conditions that are known there are decided, and what only these read goes."""
         lane = Lane((), {self.number: place})
-        return tuple(without_dead(Expansion(Values(frozenset())).expand(self.body, [lane], {}), set()))
+        return tuple(without_dead(LaneExpansion(ValueNumbering(frozenset())).expand(self.body, [lane], {}), set()))
 
 
 def _flat(chain: Sequence[Loop], only_turned: bool = False) -> Stmt | None:
@@ -235,7 +237,7 @@ def _flat(chain: Sequence[Loop], only_turned: bool = False) -> Stmt | None:
     if only_turned:
         plain = len(row.ends) == 1 and not row.has_tests
         period = run_of([k // row.length for k in row.periods if k > row.length], rows)
-        return blocked(chain, row.at, rows, row.length, period) if plain else None
+        return cache_block_transpose(chain, row.at, rows, row.length, period) if plain else None
     if row.length > COLUMNS:
         return _in_pieces(chain, row)
     most = 1 if len(chain) == 2 else max(1, min(rows // BLOCKS, COLUMNS // row.length))
@@ -248,7 +250,7 @@ def _flat(chain: Sequence[Loop], only_turned: bool = False) -> Stmt | None:
     return replace(chain[0], extent=as_expr(rows // at_once), body=loops)
 
 
-def _longest(chain: Sequence[Loop], body: tuple[Stmt, ...]) -> _Row | None:
+def _longest(chain: Sequence[Loop], body: tuple[Stmt, ...]) -> _FlattenedRow | None:
     """The longest rows of one piece; where there are none, those of the longest pieces."""
     steps = [v for v in chain if v.parallel in ("serial", "unroll")]
     others = [v for v in chain if v not in steps]
@@ -285,7 +287,7 @@ def _in_digits(chain: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[list[Loop
     return made, body
 
 
-def _columns(like: Loop, row: _Row, before: Expr) -> tuple[Stmt, ...]:
+def _columns(like: Loop, row: _FlattenedRow, before: Expr) -> tuple[Stmt, ...]:
     """Loops over the columns of a row whose first one is element ``before``."""
     made: list[Stmt] = []
     for first, end, var in _pieces(like, row):
@@ -294,13 +296,13 @@ def _columns(like: Loop, row: _Row, before: Expr) -> tuple[Stmt, ...]:
     return tuple(made)
 
 
-def _pieces(like: Loop, row: _Row) -> Iterator[tuple[int, int, str]]:
+def _pieces(like: Loop, row: _FlattenedRow) -> Iterator[tuple[int, int, str]]:
     """The first column of each piece, the one behind its last, and the variable of its loop."""
     for n, (first, end) in enumerate(pairwise((0, *row.ends)), 1):
         yield first, end, f"{like.var}_{n}" if len(row.ends) > 1 else like.var
 
 
-def _in_pieces(chain: Sequence[Loop], row: _Row) -> Stmt:
+def _in_pieces(chain: Sequence[Loop], row: _FlattenedRow) -> Stmt:
     """A block for each `COLUMNS` columns of a piece of a row."""
     pieces = list(_pieces(chain[-1], row))
     blocks = sum(-(-(end - first) // COLUMNS) for first, end, _ in pieces)
@@ -322,7 +324,7 @@ def _in_pieces(chain: Sequence[Loop], row: _Row) -> Stmt:
 
 def _moved(body: tuple[Stmt, ...], place: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
     """The statements with other indices."""
-    return everywhere(body, lambda x: rewritten(x, index=lambda e: simplify(e.substitute(place))))
+    return map_body(body, lambda x: map_statement(x, index=lambda e: simplify(e.substitute(place))))
 
 
 def _may_move(body: tuple[Stmt, ...]) -> bool:
@@ -330,7 +332,7 @@ def _may_move(body: tuple[Stmt, ...]) -> bool:
     loaded = {x.name for x in walk(body) if isinstance(x, Let)}
     for x in walk(body):
         match x:
-            case If() | Let() | Checked(always=False):
+            case If() | Let() | BoundsCheck(always=False):
                 pass
             case Store(address=address) if address.names & loaded:
                 return False
@@ -341,16 +343,18 @@ def _may_move(body: tuple[Stmt, ...]) -> bool:
     return True
 
 
-def row_of(order: Sequence[Loop], body: tuple[Stmt, ...], pieces: int = 1) -> _Row | None:
+def row_of(order: Sequence[Loop], body: tuple[Stmt, ...], pieces: int = 1) -> _FlattenedRow | None:
     """The body of ``order``'s loops by number, with the longest row whose columns no index divides or tests; a row may
     have so many ``pieces`` of which this is true."""
     place, total, body = _numbered(order, body)
     if total < 1:  # a tensor without elements
         return None
     number = symbol(NUMBER, 0, total - 1)
-    body = everywhere(body, lambda x: rewritten(told(x, place), index=lambda e: simplify(e.substitute(place))))
+    body = map_body(
+        body, lambda x: map_statement(remap_check_point(x, place), index=lambda e: simplify(e.substitute(place)))
+    )
     every = _numbers_of(body, number)
-    lengths = sorted({total, *(k for e in every for k in periods(e, number) if k >= LEAST and total % k == 0)})
+    lengths = sorted({total, *(k for e in every for k in division_periods(e, number) if k >= LEAST and total % k == 0)})
     best: tuple[int, ...] = ()
     for k in reversed(lengths):
         ends = _ends_of(every, number, total, k, pieces)
@@ -358,12 +362,12 @@ def row_of(order: Sequence[Loop], body: tuple[Stmt, ...], pieces: int = 1) -> _R
             best = ends
         if len(best) == 1:
             break
-    return _Row(body, number, total, best) if best else None
+    return _FlattenedRow(body, number, total, best) if best else None
 
 
 def _numbers_of(body: Sequence[Stmt], number: Expr) -> set[Expr]:
     """The index expressions of the number; the point of a check is told, not computed."""
-    plain = (replace(x, point=()) if isinstance(x, Checked) else x for x in walk(tuple(body)))
+    plain = (replace(x, point=()) if isinstance(x, BoundsCheck) else x for x in walk(tuple(body)))
     return {e for x in plain for e in index_exprs(x) if number in e.symbols}
 
 
@@ -437,15 +441,15 @@ def _uneven(exprs: Iterable[Expr], column: Expr) -> Iterator[Expr]:
         yield from (x for x in (*_divisions(e), *(conjuncts(e) if e.is_condition else ())) if column in x.symbols)
 
 
-def told(s: Stmt, place: Mapping[Expr, Expr]) -> Stmt:
+def remap_check_point(s: Stmt, place: Mapping[Expr, Expr]) -> Stmt:
     """A check that names the values of its loops: they are not loops any more."""
-    if not isinstance(s, Checked) or s.point:
+    if not isinstance(s, BoundsCheck) or s.point:
         return s
     loops = {next(iter(v.names)): v for v in place}
     return replace(s, point=tuple(loops[name] for name in s.site.loops))
 
 
-def periods(e: Expr, number: Expr) -> set[int]:
+def division_periods(e: Expr, number: Expr) -> set[int]:
     """The lengths after which a division, or a condition, of an index may change."""
     found: set[int] = set()
     for x in _divisions(e):
@@ -474,7 +478,7 @@ def _divisions(e: Expr) -> Iterator[Expr]:
         stack += x.args
 
 
-def _limits(chunk: Chunk) -> list[Expr]:
+def _limits(chunk: VectorTail) -> list[Expr]:
     """Conditions that end the chunks behind the last row."""
     found: dict[Expr, None] = {}
     for x in chunk.guards():
@@ -484,7 +488,7 @@ def _limits(chunk: Chunk) -> list[Expr]:
     return list(found)
 
 
-def _rows(chunk: Chunk) -> Expr | None:
+def _rows(chunk: VectorTail) -> Expr | None:
     """The number of rows, where the chunks make up whole rows."""
     count = chunk.rows.count
     if count is None:

@@ -10,32 +10,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import as_expr, simplify, symbol
-from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.kernel.defuse import map_body, map_statement
 from idgraph.kernel.ir import (
     Accumulate,
-    Checked,
-    Choose,
+    BoundsCheck,
+    Comment,
     Compute,
-    Declare,
     If,
+    InitAccumulator,
     Kernel,
-    Lanes,
     Load,
     Loop,
-    Note,
-    Single,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     walk,
 )
-from idgraph.kernel.ssa import resolved
+from idgraph.kernel.ssa import simplify_selects
 from idgraph.passes.collapse import chain_of, row_of
-from idgraph.passes.rows.sweep import sweep_of, tidied
+from idgraph.passes.rows.sweep import drop_unit_loops, match_reduction_loop
 
 Body = tuple[Stmt, ...]
 
 
-def by_columns(kernel: Kernel) -> Kernel:
+def flatten_reduction_loops(kernel: Kernel) -> Kernel:
     """columns: reduced rows without divisions.
 
     >>> import idgraph as ig
@@ -64,7 +64,7 @@ def by_columns(kernel: Kernel) -> Kernel:
       y[0] = s
     """
     body = _level(kernel.body)
-    return kernel if body == kernel.body else replace(kernel, body=resolved(body))
+    return kernel if body == kernel.body else replace(kernel, body=simplify_selects(body))
 
 
 def _level(body: Sequence[Stmt]) -> Body:
@@ -72,7 +72,7 @@ def _level(body: Sequence[Stmt]) -> Body:
     for s in body:
         if isinstance(s, Loop) and not s.parallel.startswith("blockIdx") and (row := _row(s)) is not None:
             made.append(row)
-        elif isinstance(s, (Loop, If, Single, Lanes, Checked)):
+        elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
             made.append(replace(s, body=_level(s.body)))
         else:
             made.append(s)
@@ -84,14 +84,14 @@ def _row(s: Loop) -> Loop | None:
     inside = tuple(walk(s.body))
     if not any(isinstance(x, Accumulate) for x in inside) or any(isinstance(x, Store) for x in inside):
         return None
-    (tidy, *more) = tidied((s,))
+    (tidy, *more) = drop_unit_loops((s,))
     if more or not isinstance(tidy, Loop):
         return None
-    if sweep_of(tidy) is not None:
+    if match_reduction_loop(tidy) is not None:
         return s
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
-    while len(inner := [x for x in body if not isinstance(x, Note)]) == 1 and isinstance(inner[0], (If, Loop)):
+    while len(inner := [x for x in body if not isinstance(x, Comment)]) == 1 and isinstance(inner[0], (If, Loop)):
         if isinstance(inner[0], If):
             guards.append(inner[0])
         else:
@@ -110,7 +110,7 @@ def _row(s: Loop) -> Loop | None:
     count, first, last = row.total // row.length, chain[0], chain[-1]
     column = symbol(last.var, 0, row.length - 1)
     at = {row.number: (symbol(first.var, 0, count - 1) * row.length if count > 1 else as_expr(0)) + column}
-    moved = everywhere(row.body, lambda x: rewritten(x, index=lambda e: simplify(e.substitute(at))))
+    moved = map_body(row.body, lambda x: map_statement(x, index=lambda e: simplify(e.substitute(at))))
     inner_loop = Loop(last.var, as_expr(row.length), "serial", moved, last.note)
     return inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note)
 
@@ -122,7 +122,7 @@ def _only_adds(body: Body) -> bool:
         match x:
             case Accumulate(buffer=None, running=None):
                 sums = True
-            case Note() | Load() | Compute() | Choose() | Declare() | If():
+            case Comment() | Load() | Compute() | Select() | InitAccumulator() | If():
                 pass
             case _:
                 return False

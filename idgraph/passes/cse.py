@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.kernel.defuse import all_sets, in_lanes, rewritten
-from idgraph.kernel.ir import Checked, If, Kernel, Stmt
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.defuse import all_sets, in_lanes, map_statement
+from idgraph.kernel.ir import BoundsCheck, If, Kernel, Stmt
+from idgraph.kernel.value_numbers import ValueNumbering
 
 
-def with_values_once(kernel: Kernel) -> Kernel:
+def eliminate_common_subexpressions(kernel: Kernel) -> Kernel:
     """cse: in lanes, equal values computed once.
 
     >>> import idgraph as ig
@@ -47,14 +47,14 @@ def with_values_once(kernel: Kernel) -> Kernel:
 
 def once_each(body: Sequence[Stmt]) -> list[Stmt]:
     """Straight-line code that reads each value from the first variable that holds it."""
-    return _forward(body, Values())
+    return _forward(body, ValueNumbering())
 
 
-def _forward(body: Sequence[Stmt], values: Values) -> list[Stmt]:
+def _forward(body: Sequence[Stmt], values: ValueNumbering) -> list[Stmt]:
     out: list[Stmt] = []
     for s in body:
-        s = rewritten(s, read=values.operand)
-        if isinstance(s, (If, Checked)):
+        s = map_statement(s, read=values.operand)
+        if isinstance(s, (If, BoundsCheck)):
             out.append(replace(s, body=tuple(_forward(s.body, values.branch()))))
             values.forget(all_sets(s.body))
             continue

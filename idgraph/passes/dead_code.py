@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.kernel.defuse import all_reads, in_lanes, made_by, reads
-from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Loop, Note, Stmt, bodies
+from idgraph.kernel.defuse import all_reads, defs, in_lanes, reads
+from idgraph.kernel.ir import Accumulate, BoundsCheck, Comment, If, Kernel, Let, Loop, Stmt, bodies
 
 
-def live(kernel: Kernel) -> Kernel:
+def eliminate_dead_code(kernel: Kernel) -> Kernel:
     """dead_code: in lanes, values that are never read removed.
 
     >>> import idgraph as ig
@@ -46,14 +46,14 @@ def without_dead(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:
     """
     kept: list[Stmt] = []
     for s in reversed(body):
-        if isinstance(s, (If, Checked)):
+        if isinstance(s, (If, BoundsCheck)):
             before = set(needed)
             inner = without_dead(s.body, before)
             needed |= before
-            if any(not isinstance(x, Note) for x in inner) or isinstance(s, Checked):
+            if any(not isinstance(x, Comment) for x in inner) or isinstance(s, BoundsCheck):
                 kept.append(replace(s, body=tuple(inner)))
             continue
-        made = {x.name for x in made_by(s)}
+        made = {x.name for x in defs(s)}
         if made and not isinstance(s, (Let, Accumulate)):
             if not needed.intersection(made):
                 continue
@@ -74,7 +74,7 @@ def without_empty(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     for s in body:
         if isinstance(s, Loop | If):
             inner = without_empty(s.body)
-            if all(isinstance(x, Note) for x in inner):
+            if all(isinstance(x, Comment) for x in inner):
                 continue
             s = s if inner == s.body else replace(s, body=inner)
         made.append(s)

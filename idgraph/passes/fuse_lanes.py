@@ -24,37 +24,37 @@ from typing import TypeGuard
 
 from idgraph.arith import Expr
 from idgraph.kernel.defuse import (
-    everywhere,
+    defs,
     loaded_in,
     locals_read,
-    made_by,
+    map_body,
+    map_statement,
     operands_of,
     read_before_set,
-    rewritten,
     stored_in,
-    updated_by,
+    updates,
 )
 from idgraph.kernel.ir import (
-    Checked,
+    BoundsCheck,
+    Comment,
     If,
     Kernel,
     Local,
     Loop,
-    Note,
     Operand,
-    Registers,
-    Single,
+    RegisterArray,
+    SingleThread,
     Stmt,
     VectorLoad,
     VectorStore,
     walk,
 )
-from idgraph.kernel.ssa import single
+from idgraph.kernel.ssa import to_ssa
 
 Body = tuple[Stmt, ...]
 
 
-def fused_lanes(kernel: Kernel) -> Kernel:
+def fuse_lane_loops(kernel: Kernel) -> Kernel:
     """fuse_lanes: neighbouring loops over as many lanes as one.
 
     >>> import idgraph as ig
@@ -79,7 +79,7 @@ def fused_lanes(kernel: Kernel) -> Kernel:
     return replace(kernel, body=fused(kernel.body))
 
 
-def scalars(kernel: Kernel) -> Kernel:
+def scalar_replacement(kernel: Kernel) -> Kernel:
     """scalar_replacement: arrays used within one step of a loop become variables; unused arrays are dropped.
 
     >>> import idgraph as ig
@@ -100,7 +100,7 @@ def scalars(kernel: Kernel) -> Kernel:
     """
     body = in_line(in_scalars(kernel.body))
     used = {x.name for s in walk(body) for x in _touched(s) if x.at is not None}
-    return replace(kernel, body=single([s for s in body if not isinstance(s, Registers) or s.name in used]))
+    return replace(kernel, body=to_ssa([s for s in body if not isinstance(s, RegisterArray) or s.name in used]))
 
 
 def fused(body: Sequence[Stmt]) -> Body:
@@ -111,13 +111,15 @@ def fused(body: Sequence[Stmt]) -> Body:
     """
     made: list[Stmt] = []
     for s in body:
-        at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Note)), -1)
+        at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Comment)), -1)
         last = made[at] if at >= 0 else None
         if is_lanes(s) and is_lanes(last) and _alike(last, s) and not _waits(last, s) and _independent(last, s):
             made[at:] = [*made[at + 1 :], replace(last, body=(*last.body, *s.body))]
         else:
             made.append(s)
-    return tuple(replace(s, body=fused(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s for s in made)
+    return tuple(
+        replace(s, body=fused(s.body)) if isinstance(s, (Loop, If, SingleThread, BoundsCheck)) else s for s in made
+    )
 
 
 def is_lanes(s: Stmt | None) -> TypeGuard[Loop]:
@@ -148,7 +150,7 @@ def _independent(a: Loop, b: Loop) -> bool:
 def _places(loop: Loop, written: bool = False) -> dict[str, set[Expr | None]]:
     found: dict[str, set[Expr | None]] = {}
     for s in walk(loop.body):
-        for x in (*made_by(s), *updated_by(s), *(() if written else operands_of(s))):
+        for x in (*defs(s), *updates(s), *(() if written else operands_of(s))):
             if isinstance(x, Local):
                 found.setdefault(x.name, set()).add(x.at)
     return found
@@ -185,7 +187,7 @@ def in_scalars(body: Body) -> Body:
     def operand(o: Operand) -> Operand:
         return local(o) if isinstance(o, Local) else o
 
-    return everywhere(body, lambda s: rewritten(s, made=local, updated=local, read=operand))
+    return map_body(body, lambda s: map_statement(s, made=local, updated=local, read=operand))
 
 
 def in_line(body: Body) -> Body:
@@ -200,7 +202,7 @@ def in_line(body: Body) -> Body:
         if _loads_only(s):
             made += _steps(s)
         else:
-            made.append(replace(s, body=in_line(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s)
+            made.append(replace(s, body=in_line(s.body)) if isinstance(s, (Loop, If, SingleThread, BoundsCheck)) else s)
     return tuple(made)
 
 
@@ -208,24 +210,24 @@ def _loads_only(s: Stmt) -> TypeGuard[Loop]:
     return is_lanes(s) and all(isinstance(x, VectorLoad) or _loads_only(x) for x in s.body)
 
 
-def _along(s: Stmt, var: str, n: int) -> Stmt:
+def _at_iteration(s: Stmt, var: str, n: int) -> Stmt:
     """The statement with ``n`` for the loop's variable."""
 
     def at(x: Local) -> Local:
         return x if x.at is None else replace(x, at=x.at.substitute({var: n}))
 
-    return rewritten(s, made=at, index=lambda e: e.substitute({var: n}))
+    return map_statement(s, made=at, index=lambda e: e.substitute({var: n}))
 
 
 def _steps(s: Stmt) -> list[Stmt]:
     """The steps of a loop of loads, and of loops in it: all of the first statement, then all of the next."""
     if not isinstance(s, Loop):
         return [s]
-    return [_along(x, s.var, n) for one in s.body for n in range(int(s.extent)) for x in _steps(one)]
+    return [_at_iteration(x, s.var, n) for one in s.body for n in range(int(s.extent)) for x in _steps(one)]
 
 
 def _touched(s: Stmt) -> Iterator[Local]:
-    for x in (*made_by(s), *updated_by(s), *operands_of(s)):
+    for x in (*defs(s), *updates(s), *operands_of(s)):
         if isinstance(x, Local):
             yield x
 
@@ -236,7 +238,7 @@ def _own(loop: Loop) -> Counter[str]:
     for s in walk(loop.body):
         for x in _touched(s):
             found.setdefault(x.name, []).append(x)
-    first = {x.name for s in loop.body for x in made_by(s)}
+    first = {x.name for s in loop.body for x in defs(s)}
     early = set(read_before_set(loop.body, locals_read, scoped=False))
     one = {n for n, xs in found.items() if xs[0].at is not None and len({x.at for x in xs}) == 1}
     return Counter({n: len(found[n]) for n in (one & first) - early})

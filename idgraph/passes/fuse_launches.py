@@ -15,13 +15,13 @@ from itertools import islice
 from math import prod
 
 from idgraph.arith import as_expr, simplify
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import KernelHints
 from idgraph.kernel.defuse import loaded_in, stored_in
 from idgraph.kernel.grids import X, beyond_x
-from idgraph.kernel.ir import Accumulate, Kernel, Loop, Note, Plan, Stmt, walk
+from idgraph.kernel.ir import Accumulate, Comment, Kernel, KernelModule, Loop, Stmt, walk
 from idgraph.kernel.shared import shared_layout
-from idgraph.kernel.ssa import single
-from idgraph.passes.launch_shapes import Block, Nested, fits, nested, on_block
+from idgraph.kernel.ssa import to_ssa
+from idgraph.passes.launch_shapes import Block, Nested, fits, nested, reblock
 
 ARRAYS = 96  # parameters of a launch: the driver takes 4 KB, of which an array and its extents take some 40 bytes
 LOOKED_AT = 16  # launches that are tried before a kernel gets one of its own
@@ -30,7 +30,7 @@ MOST = 4  # nests in one thread: each holds registers for its loads
 Body = tuple[Stmt, ...]
 
 
-def together(plan: Plan) -> Plan:
+def fuse_kernels(plan: KernelModule) -> KernelModule:
     """fuse_launches: independent kernels joined, in as few launches as that leaves.
 
     A kernel goes into the first launch after all those that it needs (what it reads is written, what it writes has been
@@ -84,7 +84,7 @@ class _Launch:
     until: int
 
     @property
-    def choices(self) -> Choices | None:
+    def choices(self) -> KernelHints | None:
         """The choices of its rows; None without rows."""
         return next((c for n in self.nests or () if (c := _choices(n)) is not None), None)
 
@@ -121,8 +121,8 @@ class _Launch:
         if len(self.kernels) == 1 or self.nests is None:
             return self.kernels[0]
         block = self.block or (self.threads, 1, 1)
-        made = _joined([on_block(n, block) for n in self.nests])
-        return replace(made, body=single(made.body), choices=self.choices or made.choices)
+        made = _joined([reblock(n, block) for n in self.nests])
+        return replace(made, body=to_ssa(made.body), choices=self.choices or made.choices)
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ class _Launches:
                     break
 
 
-def _choices(n: Nested) -> Choices | None:
+def _choices(n: Nested) -> KernelHints | None:
     """The choices of a nest with rows: they speak of these alone."""
     rows = any(isinstance(s, Accumulate) and s.buffer is None for s in walk(n.kernel.body))
     return n.kernel.choices if rows else None
@@ -218,9 +218,14 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
     buffers = {b.name: b for k in kernels for b in k.buffers}
     scalars = tuple(dict.fromkeys(s for k in kernels for s in k.scalars))
     launch = {d: e for k in kernels for d, e in k.launch.items()} | {"blockIdx.x": (first,)}
-    ruled = tuple(x for k in kernels for x in k.ruled)
+    ruled = tuple(x for k in kernels for x in k.default_hints)
     return replace(
-        kernels[0], buffers=tuple(buffers.values()), scalars=scalars, body=tuple(body), launch=launch, ruled=ruled
+        kernels[0],
+        buffers=tuple(buffers.values()),
+        scalars=scalars,
+        body=tuple(body),
+        launch=launch,
+        default_hints=ruled,
     )
 
 
@@ -233,7 +238,7 @@ def _shares(group: Sequence[Kernel], k: Kernel) -> bool:
 
 def _one_nest(bodies: Sequence[Body]) -> Body:
     """Bodies of one loop: fused where all are one loop of one kind, else one after the other."""
-    loops = [[s for s in b if not isinstance(s, Note)] for b in bodies]
+    loops = [[s for s in b if not isinstance(s, Comment)] for b in bodies]
     heads = [b[0] for b in loops if len(b) == 1 and isinstance(b[0], Loop)]
     if len(heads) == len(bodies) and all(
         h.var == heads[0].var and h.parallel == heads[0].parallel and simplify(h.extent - heads[0].extent) == 0

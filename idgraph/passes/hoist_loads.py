@@ -13,37 +13,37 @@ from idgraph.index.storage import is_block
 from idgraph.kernel.defuse import (
     all_reads,
     all_sets,
-    everywhere,
     index_exprs,
     locals_read,
-    rewritten,
+    map_body,
+    map_statement,
     stored_in,
 )
 from idgraph.kernel.ir import (
     PRIME,
-    Checked,
+    BoundsCheck,
+    CheckSite,
+    Comment,
     Compute,
-    Declare,
     If,
+    InitAccumulator,
     Kernel,
     Let,
     Load,
     Local,
     Loop,
-    Note,
     Operand,
-    Purpose,
-    Serves,
-    Site,
+    Provenance,
+    ProvenanceList,
     Stmt,
     walk,
 )
-from idgraph.passes.purpose import where
+from idgraph.passes.purpose import guard_provenance
 
 Body = tuple[Stmt, ...]
 
 
-def hoisted_loads(kernel: Kernel) -> Kernel:
+def licm_loads(kernel: Kernel) -> Kernel:
     """hoist_loads: an index of a row, with its check, in front of the loop over the row's columns.
 
     >>> import idgraph as ig
@@ -90,7 +90,7 @@ class LoadedIndex:
 
     load: Load | None
     let: Let
-    check: Checked
+    check: BoundsCheck
     steps: tuple[Compute, ...] = ()
 
     @property
@@ -115,7 +115,7 @@ class LoadedIndex:
         made = each((*(() if self.load is None else (self.load,)), *self.steps, self.let, self.check))
         load = next((s for s in made if isinstance(s, Load)), None)
         (let,) = (s for s in made if isinstance(s, Let))
-        (check,) = (s for s in made if isinstance(s, Checked))
+        (check,) = (s for s in made if isinstance(s, BoundsCheck))
         return LoadedIndex(load, let, check, tuple(s for s in made if isinstance(s, Compute)))
 
     def renamed(self, old: str, new: str) -> LoadedIndex:
@@ -178,8 +178,8 @@ class _Hoist:
         found: list[LoadedIndex] = []
         out = list(body)
         while True:
-            at = next((n for n, s in enumerate(out) if isinstance(s, Checked)), None)
-            head = next((n for n, s in enumerate(out) if not isinstance(s, (Note, Declare))), len(out) - 1)
+            at = next((n for n, s in enumerate(out) if isinstance(s, BoundsCheck)), None)
+            head = next((n for n, s in enumerate(out) if not isinstance(s, (Comment, InitAccumulator))), len(out) - 1)
             if at is None and out and isinstance(test := out[head], If):
                 inner, inside = self.first(test.body)
                 before = {y.name.removesuffix(f"_{x.let.name}") for x in inside for y in x.locals}
@@ -190,7 +190,7 @@ class _Hoist:
             if at is None or at < 1:
                 return tuple(out), found
             check, let = out[at], out[at - 1]
-            if not isinstance(check, Checked) or check.always or not isinstance(let, Let):
+            if not isinstance(check, BoundsCheck) or check.always or not isinstance(let, Let):
                 return tuple(out), found
             if check.value != let.name or check.condition.names - {let.name}:
                 return tuple(out), found
@@ -233,14 +233,14 @@ class _Hoist:
         return (loads[0], *(x for x in made if x is not loads[0]))
 
 
-def _called(made: Sequence[Load | Compute], let: Let, check: Checked) -> LoadedIndex:
+def _called(made: Sequence[Load | Compute], let: Let, check: BoundsCheck) -> LoadedIndex:
     """An index whose variables have names of its own."""
     own = {x.local.name: Local(f"{x.local.name}_{let.name}", x.local.dtype) for x in made}
 
     def read(o: Operand) -> Operand:
         return own.get(o.name, o) if isinstance(o, Local) else o
 
-    renamed = [rewritten(x, made=lambda x: own[x.name], read=read) for x in made]
+    renamed = [map_statement(x, made=lambda x: own[x.name], read=read) for x in made]
     load = next((x for x in renamed if isinstance(x, Load)), None)
     steps = tuple(x for x in renamed if isinstance(x, Compute))
     return LoadedIndex(load, replace(let, value=read(let.value)), check, steps)
@@ -248,8 +248,8 @@ def _called(made: Sequence[Load | Compute], let: Let, check: Checked) -> LoadedI
 
 def under(x: LoadedIndex, condition: Expr) -> LoadedIndex:
     """An index that serves what it did, where the condition holds."""
-    load = x.load and replace(x.load, serves=where(x.load.serves, condition))
-    return replace(x, load=load, let=replace(x.let, serves=where(x.let.serves, condition)))
+    load = x.load and replace(x.load, serves=guard_provenance(x.load.serves, condition))
+    return replace(x, load=load, let=replace(x.let, serves=guard_provenance(x.let.serves, condition)))
 
 
 def _as(e: Expr, old: str, new: str) -> Expr:
@@ -259,17 +259,17 @@ def _as(e: Expr, old: str, new: str) -> Expr:
 
 def _renamed(body: Body, old: str, new: str) -> Body:
     def one(s: Stmt) -> Stmt:
-        made = rewritten(s, index=lambda e: _as(e, old, new))
-        return replace(made, value=new) if isinstance(made, Checked) and made.value == old else made
+        made = map_statement(s, index=lambda e: _as(e, old, new))
+        return replace(made, value=new) if isinstance(made, BoundsCheck) and made.value == old else made
 
-    return everywhere(body, one)
+    return map_body(body, one)
 
 
 def _read_as(body: Sequence[Stmt], old: str, new: Local) -> Body:
     def read(o: Operand) -> Operand:
         return new if isinstance(o, Local) and o.name == old else o
 
-    return everywhere(body, lambda s: rewritten(s, read=read))
+    return map_body(body, lambda s: map_statement(s, read=read))
 
 
 def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> list[Stmt]:
@@ -303,7 +303,7 @@ def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
     def read(o: Operand) -> Operand:
         return names.get(o.name, o) if isinstance(o, Local) else o
 
-    renamed = [rewritten(c, made=lambda a: names[a.name], read=read) for c in x.steps]
+    renamed = [map_statement(c, made=lambda a: names[a.name], read=read) for c in x.steps]
     return renamed == list(y.steps)
 
 
@@ -333,7 +333,7 @@ def _checked(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
     own = {x.let.name, *(v.name for v in x.locals)}
     at = max((n + 1 for n, s in enumerate(body) if _made((s,)) & needed), default=0)
     readers = [n for n, s in enumerate(body) if own & all_reads((s,))]
-    if readers and readers[0] < at and isinstance(s := body[readers[0]], Checked):
+    if readers and readers[0] < at and isinstance(s := body[readers[0]], BoundsCheck):
         rest = (*s.body, *body[readers[0] + 1 :])
         return (*body[: readers[0]], replace(s, body=_checked(x, needed, rest)))
     end = len(body)
@@ -352,7 +352,7 @@ def _made(body: Body) -> frozenset[str]:
 
 def outside(x: LoadedIndex, s: Loop) -> LoadedIndex:
     """The same outside of a loop: for all of its steps."""
-    site: Site = x.check.site
+    site: CheckSite = x.check.site
     point = x.check.point or tuple(map(symbol, site.loops))
     kept = [(v, e) for v, e in zip(site.loops, point, strict=True) if s.var not in e.names]
     site = replace(site, loops=tuple(v for v, _ in kept))
@@ -361,7 +361,7 @@ def outside(x: LoadedIndex, s: Loop) -> LoadedIndex:
     return LoadedIndex(load, replace(x.let, serves=for_all(x.let.serves, s)), check, x.steps)
 
 
-def for_all(purpose: Purpose, s: Loop) -> Purpose:
+def for_all(purpose: ProvenanceList, s: Loop) -> ProvenanceList:
     """The purpose of a statement in the loop ``s``, outside of it: for all of its steps.
 
     >>> from idgraph.arith import as_expr
@@ -374,7 +374,7 @@ def for_all(purpose: Purpose, s: Loop) -> Purpose:
     def moved(e: Expr) -> Expr:
         return e.substitute({y: every for y in e.symbols if y.name == s.var})
 
-    def each(p: Serves) -> Serves:
+    def each(p: Provenance) -> Provenance:
         if not any(s.var in e.names for e in (*p.point, p.when)):
             return p
         over = (*p.over, (every.name, s.extent))

@@ -20,27 +20,27 @@ from itertools import groupby
 
 from idgraph.arith import Expr, as_expr, ceildiv, minimum, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.kernel.defuse import all_sets, everywhere, loaded_in, made_by, reads, rewritten, stored_in
+from idgraph.kernel.defuse import all_sets, defs, loaded_in, map_body, map_statement, reads, stored_in
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Buffer,
-    Choose,
+    Comment,
     Compute,
-    Declare,
+    Constant,
     If,
+    InitAccumulator,
     Kernel,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
+    Select,
     Stmt,
     Store,
 )
-from idgraph.kernel.ssa import single
-from idgraph.kernel.value_numbers import Values
-from idgraph.passes.collapse import periods, relaunched
+from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbers import ValueNumbering
+from idgraph.passes.collapse import division_periods, recompute_launch_bounds
 from idgraph.passes.rows.pairwise import Pairs
 from idgraph.passes.rows.sums import narrowed
 from idgraph.passes.rows.sweep import Plain
@@ -54,7 +54,7 @@ KEPT = 1 << 18  # bytes of the rows that a block keeps, but of `LEAST`: they sta
 Body = tuple[Stmt, ...]
 
 
-def interchanged(kernel: Kernel) -> Kernel:
+def interchange_loops(kernel: Kernel) -> Kernel:
     """interchange: reductions of neighbouring rows side by side.
 
     >>> import idgraph as ig
@@ -103,7 +103,7 @@ def interchanged(kernel: Kernel) -> Kernel:
           r: float32 = cast(s)
           y[a + b*32] = r
     """
-    return relaunched(kernel, single([_interchanged(s) for s in kernel.body]))
+    return recompute_launch_bounds(kernel, to_ssa([_interchanged(s) for s in kernel.body]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _parts(body: Body) -> tuple[Loop | Body, ...]:
         found = tuple(some)
         if is_loop:
             made += [x for x in found if isinstance(x, Loop)]
-        elif not all(isinstance(x, Note) for x in found):
+        elif not all(isinstance(x, Comment) for x in found):
             made.append(found)
     return tuple(made)
 
@@ -169,15 +169,15 @@ def _parts(body: Body) -> tuple[Loop | Body, ...]:
 def _is_straight(part: Loop | Body) -> bool:
     """No loop, branch or update of memory inside; updates of running values in loops alone."""
     if isinstance(part, Loop):
-        plain = all(isinstance(x, (Note, Load, Compute, Choose, Accumulate, Store)) for x in part.body)
+        plain = all(isinstance(x, (Comment, Load, Compute, Select, Accumulate, Store)) for x in part.body)
         return plain and part.parallel == "serial"
-    return all(isinstance(x, (Note, Declare, Load, Compute, Choose, Store)) for x in part)
+    return all(isinstance(x, (Comment, InitAccumulator, Load, Compute, Select, Store)) for x in part)
 
 
 def _is_apart(nest: _Nest, body: Body) -> bool:
     """Whether rows may be taken in any order, and column by column: each has its own running values, which no column
     reads, and none reads what another one has written."""
-    declared = [x.name for p in nest.parts if not isinstance(p, Loop) for x in p if isinstance(x, Declare)]
+    declared = [x.name for p in nest.parts if not isinstance(p, Loop) for x in p if isinstance(x, InitAccumulator)]
     updates = [x for p in nest.loops for x in p.body if isinstance(x, Accumulate)]
     if not updates or any(x.buffer is not None or x.running is not None for x in updates):
         return False
@@ -212,7 +212,7 @@ def _fused(inner: Loop) -> tuple[Loop, int]:
     count = int(lane.extent)
     row = symbol(inner.var, 0, inner.extent * count - 1)
     place = {symbol(inner.var, 0, inner.extent - 1): row // count, symbol(lane.var, 0, count - 1): row % count}
-    body = everywhere(lane.body, lambda s: rewritten(s, index=lambda e: simplify(e.substitute(place))))
+    body = map_body(lane.body, lambda s: map_statement(s, index=lambda e: simplify(e.substitute(place))))
     return replace(inner, extent=simplify(inner.extent * count), body=body), count
 
 
@@ -228,7 +228,7 @@ def _unguarded(body: Body, outer: Loop, inner: Loop, lanes: int) -> tuple[Body, 
             made += x.body
         else:
             made.append(x)
-            if not isinstance(x, (Note, Declare)):
+            if not isinstance(x, (Comment, InitAccumulator)):
                 limits.add(int(outer.extent) * int(inner.extent))
     if len(limits) != 1:
         return None
@@ -237,7 +237,7 @@ def _unguarded(body: Body, outer: Loop, inner: Loop, lanes: int) -> tuple[Body, 
 
 
 def _only(body: Body) -> Stmt | None:
-    inside = [x for x in body if not isinstance(x, Note)]
+    inside = [x for x in body if not isinstance(x, Comment)]
     return inside[0] if len(inside) == 1 else None
 
 
@@ -270,7 +270,7 @@ def _rebuilt(nest: _Nest) -> Loop:
     rows = {b.name: replace(b, title=f"{b.title} of {many} rows", size=simplify(b.size * many)) for b in nest.kept}
 
     def moved(s: Stmt) -> Stmt:
-        s = rewritten(s, index=lambda e: simplify(e.substitute(place)))
+        s = map_statement(s, index=lambda e: simplify(e.substitute(place)))
         if isinstance(s, (Load, Store)) and s.buffer.name in rows:
             s = replace(s, buffer=rows[s.buffer.name], address=simplify(s.address * many + lane))
         return s
@@ -285,12 +285,14 @@ def _rebuilt(nest: _Nest) -> Loop:
     for part in nest.parts:
         read = _read(part)
         held = [Load(x, b, lane) for name, (x, b) in arrays.items() if name in read]
-        body = everywhere(_inside(part), moved)
+        body = map_body(_inside(part), moved)
         if isinstance(part, Loop):
             made += _at_once(part, body, lambda body, held=held: beside([*held, *map(kept, body)]))
             continue
-        first = [Store(arrays[s.name][1], lane, Number(s.value)) if isinstance(s, Declare) else s for s in body]
-        handed = [x for s in body for x in made_by(s) if x.name in arrays and not isinstance(s, Declare)]
+        first = [
+            Store(arrays[s.name][1], lane, Constant(s.value)) if isinstance(s, InitAccumulator) else s for s in body
+        ]
+        handed = [x for s in body for x in defs(s) if x.name in arrays and not isinstance(s, InitAccumulator)]
         made.append(beside([*held, *first, *(Store(arrays[x.name][1], lane, x) for x in handed)]))
     allocated = [Alloc(b) for b in (*(b for _, b in arrays.values()), *rows.values())]
     body = (*allocated, *made)
@@ -303,10 +305,10 @@ def _arrays(nest: _Nest, many: int) -> dict[str, tuple[Local, Buffer]]:
     found: dict[str, Local] = {}
     for part in nest.parts:
         for s in part if not isinstance(part, Loop) else ():
-            if isinstance(s, Declare):
+            if isinstance(s, InitAccumulator):
                 found[s.name] = Local(s.name, s.dtype)
             else:
-                found |= {x.name: x for x in made_by(s) if x.name in outside}
+                found |= {x.name: x for x in defs(s) if x.name in outside}
     size = as_expr(many)
     return {n: (x, Buffer(f"{n}_all", f"{n} of {many} rows", x.dtype, size, "private")) for n, x in found.items()}
 
@@ -334,7 +336,7 @@ def _many(nest: _Nest) -> int:
     number = symbol("interchange_row", 0, nest.count - 1)
     place = _place(nest, number)
     read = [simplify(s.address.substitute(place)) for s in nest.accesses]
-    whole = {n for e in read for n in periods(e, number)}
+    whole = {n for e in read for n in division_periods(e, number)}
     if not whole:
         return most
     least = math.gcd(*whole)
@@ -355,7 +357,7 @@ def _at_once(columns: Loop, body: Sequence[Stmt], beside: Callable[[Sequence[Stm
 
     def some(first: Expr, steps: int) -> list[Stmt]:
         lanes = [Lane((n,), {old: first + n}) for n in range(steps)]
-        return [beside(Pairs(Values(frozenset()), terms).expand(body, lanes, {}))]
+        return [beside(Pairs(ValueNumbering(frozenset()), terms).expand(body, lanes, {}))]
 
     made: list[Stmt] = [replace(columns, extent=as_expr(count), body=tuple(some(block * STEPS, STEPS)))]
     return [*made, *some(as_expr(count * STEPS), left)] if left else made

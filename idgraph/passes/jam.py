@@ -12,41 +12,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import as_expr, symbol
-from idgraph.kernel.defuse import all_reads, all_sets, read_before_set, reads, sets, unwritten
+from idgraph.kernel.defuse import all_reads, all_sets, read_before_set, read_only_buffers, reads, sets
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
-    Checked,
-    Choose,
-    Combine,
+    BlockReduce,
+    BoundsCheck,
+    Comment,
     Compute,
     If,
     Kernel,
-    Lanes,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Single,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     walk,
 )
-from idgraph.kernel.ssa import single
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.rows.chunks import gathered
 from idgraph.passes.rows.sums import widened
 from idgraph.passes.rows.sweep import Plain
-from idgraph.passes.unroll import MAX_LANES, Body, Expansion, Lane, can_unroll, is_lanes
+from idgraph.passes.unroll import MAX_LANES, Body, Lane, LaneExpansion, can_unroll, is_lanes
 from idgraph.schedule.row_rule import IN_FLIGHT
 
 COLUMNS = 8  # whose loaded indices a thread has in flight
-_STRAIGHT = (Note, Let, Load, Compute, Choose, Accumulate, Store, If, Checked)
+_STRAIGHT = (Comment, Let, Load, Compute, Select, Accumulate, Store, If, BoundsCheck)
 
 
-def jammed(kernel: Kernel) -> Kernel:
+def unroll_and_jam(kernel: Kernel) -> Kernel:
     """jam: lanes around loops over columns, inside of them.
 
     >>> import idgraph as ig
@@ -82,7 +82,7 @@ def jammed(kernel: Kernel) -> Kernel:
           y[i*2] = r_0
           y[i*2 + 1] = r_1
     """
-    body = single(_jammed(kernel.body, unwritten(kernel.buffers, kernel.body)))
+    body = to_ssa(_jammed(kernel.body, read_only_buffers(kernel.buffers, kernel.body)))
     return replace(kernel, body=body) if body != kernel.body else kernel
 
 
@@ -92,10 +92,10 @@ def _jammed(body: Body, read_only: frozenset[str]) -> Body:
         if isinstance(s, Loop) and _can_jam(s):
             var = symbol(s.var, 0, s.extent - 1)
             lanes = [Lane((n,), {var: n}) for n in range(int(s.extent))]
-            made += _Jam(lanes, read_only).level(s.body, Values(read_only), {}, frozenset())
+            made += _Jam(lanes, read_only).level(s.body, ValueNumbering(read_only), {}, frozenset())
         elif isinstance(s, Loop) and _gathers(s):
-            made += _Jam([Lane((), {})], read_only).level((s,), Values(read_only), {}, frozenset())
-        elif isinstance(s, (Loop, If, Single, Checked)):
+            made += _Jam([Lane((), {})], read_only).level((s,), ValueNumbering(read_only), {}, frozenset())
+        elif isinstance(s, (Loop, If, SingleThread, BoundsCheck)):
             made.append(replace(s, body=_jammed(s.body, read_only)))
         else:
             made.append(s)
@@ -110,7 +110,7 @@ def _can_jam(s: Loop) -> bool:
     inner = tuple(walk(s.body))
     loops = [x for x in inner if isinstance(x, Loop)]
     own = frozenset((s.var, *(x.name for x in inner if isinstance(x, Let))))  # another value in each lane
-    if not any(isinstance(x, (Loop, Lanes)) for x in inner) or any(
+    if not any(isinstance(x, (Loop, StraightLineBlock)) for x in inner) or any(
         is_lanes(x) or own & (x.extent.names | x.first.names) for x in loops
     ):
         return False
@@ -123,11 +123,11 @@ def _keeps_apart(s: Stmt, lane: str, own: frozenset[str]) -> bool:
             return False
         case Accumulate(buffer=buffer, running=running):
             return buffer is None and running is None
-        case Combine(before=before):
+        case BlockReduce(before=before):
             return before is None
         case If(condition):
             return not (own & condition.names and _is_nested(s))
-        case Checked(condition, always=always):
+        case BoundsCheck(condition, always=always):
             return not always and not (_is_nested(s) and lane in condition.names)
         case _:
             return True
@@ -160,9 +160,9 @@ class _Jam:
         self.lanes = lanes
         self.read_only = read_only
 
-    def level(self, body: Body, values: Values, depths: dict[str, int], after: frozenset[str]) -> list[Stmt]:
+    def level(self, body: Body, values: ValueNumbering, depths: dict[str, int], after: frozenset[str]) -> list[Stmt]:
         """The statements of one level; ``after``: variables that are read behind it."""
-        body = sunk(body, self.read_only, after)
+        body = sink_into_loop(body, self.read_only, after)
         made: list[Stmt] = []
         straight: list[Stmt] = []
         for n, s in enumerate(body):
@@ -174,14 +174,14 @@ class _Jam:
             if isinstance(s, Loop) and (steps := self.steps(s)) > 1:
                 made += self.columns(s, steps, values, depths)
                 values.forget(all_sets((s,)))
-            elif isinstance(s, (Loop, If, Single, Lanes, Checked)):
+            elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
                 behind = _needed(body[n + 1 :], after)
                 if isinstance(s, Loop):  # what its next step reads
                     behind |= _needed(s.body, frozenset())
                 made.append(self.entered(s, self.level(s.body, values.branch(), depths, behind)))
                 values.forget(all_sets((made[-1],)))
             else:
-                made += Expansion(values).expand((s,), self.lanes, depths)
+                made += LaneExpansion(values).expand((s,), self.lanes, depths)
         return [*made, *self.straight(straight, values, depths, after)]
 
     def steps(self, s: Loop) -> int:
@@ -192,7 +192,7 @@ class _Jam:
         best = max(n for n in range(1, most + 1) if int(s.extent) % n == 0)
         return best if best * 2 > most else most
 
-    def columns(self, s: Loop, steps: int, values: Values, depths: dict[str, int]) -> list[Stmt]:
+    def columns(self, s: Loop, steps: int, values: ValueNumbering, depths: dict[str, int]) -> list[Stmt]:
         """A loop whose steps take ``steps`` columns, and what is left of them."""
         var, count = symbol(s.var, 0, s.extent - 1), int(s.extent) // steps
         step = symbol(s.var, 0, count - 1) if count > 1 else as_expr(0)
@@ -205,17 +205,17 @@ class _Jam:
             ]
             body = _Columns(values.branch(), many).expand(s.body, lanes, dict(depths)) if many else []
             if body and first.is_const:
-                made.append(Lanes(tuple(body)))
+                made.append(StraightLineBlock(tuple(body)))
             elif body:
-                made.append(replace(s, extent=as_expr(count), body=(Lanes(tuple(body)),)))
+                made.append(replace(s, extent=as_expr(count), body=(StraightLineBlock(tuple(body)),)))
         return made
 
-    def entered(self, s: Loop | If | Single | Lanes | Checked, body: Sequence[Stmt]) -> Stmt:
+    def entered(self, s: Loop | If | SingleThread | StraightLineBlock | BoundsCheck, body: Sequence[Stmt]) -> Stmt:
         """A statement around others, with conditions and extents that are the same in every lane; checks once for each
         loaded value."""
-        if isinstance(s, Lanes):
-            body = [y for x in body for y in (x.body if isinstance(x, Lanes) else (x,))]
-        if not isinstance(s, Checked):
+        if isinstance(s, StraightLineBlock):
+            body = [y for x in body for y in (x.body if isinstance(x, StraightLineBlock) else (x,))]
+        if not isinstance(s, BoundsCheck):
             return replace(s, body=tuple(body))
         tests = {(lane.index(s.condition), lane.lets.get(s.value, s.value)): lane for lane in reversed(self.lanes)}
         for (condition, value), lane in tests.items():  # a checked run stops at the first that is out of range
@@ -223,16 +223,20 @@ class _Jam:
         return body[0]
 
     def straight(
-        self, body: Sequence[Stmt], values: Values, depths: dict[str, int], after: frozenset[str]
+        self, body: Sequence[Stmt], values: ValueNumbering, depths: dict[str, int], after: frozenset[str]
     ) -> list[Stmt]:
         """Straight code of all lanes; as lanes, which passes join, where nothing behind it reads its variables."""
-        made = Expansion(values).expand(body, self.lanes, depths)
+        made = LaneExpansion(values).expand(body, self.lanes, depths)
         private = frozenset(n for x in walk(tuple(body)) if not isinstance(x, Accumulate) for n in sets(x))
-        return [Lanes(tuple(made))] if any(not isinstance(x, Note) for x in made) and not private & after else made
+        return (
+            [StraightLineBlock(tuple(made))]
+            if any(not isinstance(x, Comment) for x in made) and not private & after
+            else made
+        )
 
 
 @dataclass(slots=True)
-class _Columns(Expansion):
+class _Columns(LaneExpansion):
     """Lanes of ``many`` columns of each row: what they add to one sum is combined first, as in the chunks of a row."""
 
     many: int = 1
@@ -240,7 +244,7 @@ class _Columns(Expansion):
 
     def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         self.wide = {**self.wide, **widened([x for x in body if isinstance(x, Plain)])}
-        return Expansion.expand(self, body, lanes, depths)
+        return LaneExpansion.expand(self, body, lanes, depths)
 
     def accumulate(self, s: Accumulate, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
         made: list[Stmt] = []
@@ -258,14 +262,14 @@ def _needed(body: Body, after: frozenset[str]) -> frozenset[str]:
     return frozenset(read_before_set(body, reads, scoped=False)) | (after - all_sets(body))
 
 
-def sunk(body: Body, read_only: frozenset[str], after: frozenset[str]) -> Body:
+def sink_into_loop(body: Body, read_only: frozenset[str], after: frozenset[str]) -> Body:
     """Computations that nothing but a statement of one thread reads, moved into it; ``after``: read behind ``body``."""
     made = list(body)
     at = len(made)
     while at > 0:
         at -= 1
         single = made[at]
-        if not isinstance(single, Single):
+        if not isinstance(single, SingleThread):
             continue
         taken: list[Stmt] = []
         changed = all_sets((single,))
@@ -273,7 +277,7 @@ def sunk(body: Body, read_only: frozenset[str], after: frozenset[str]) -> Body:
             s = made[n]
             others = (*made[n + 1 : at], *made[at + 1 :])
             mine, needs = all_sets((s,)), all_reads((s,))
-            pure = isinstance(s, (Compute, Choose)) or (isinstance(s, Load) and s.buffer.name in read_only)
+            pure = isinstance(s, (Compute, Select)) or (isinstance(s, Load) and s.buffer.name in read_only)
             wanted = mine & (all_reads(single.body) | all_reads(tuple(taken)))
             if pure and wanted and not mine & (all_reads(others) | changed | after) and not needs & changed:
                 taken.insert(0, s)

@@ -13,13 +13,13 @@ from itertools import pairwise
 
 from idgraph.arith import Expr
 from idgraph.kernel.defuse import Effects, in_lanes
-from idgraph.kernel.ir import Checked, Choose, Compute, Declare, If, Kernel, Let, Load, Note, Stmt, walk
+from idgraph.kernel.ir import BoundsCheck, Comment, Compute, If, InitAccumulator, Kernel, Let, Load, Select, Stmt, walk
 
 Body = tuple[Stmt, ...]
 MOST = 8  # checks inside of each other
 
 
-def with_joined_checks(kernel: Kernel) -> Kernel:
+def merge_bounds_checks(kernel: Kernel) -> Kernel:
     """join_checks: the checks of several loaded indices together, with what they address.
 
     >>> import idgraph as ig
@@ -65,7 +65,7 @@ def with_joined_checks(kernel: Kernel) -> Kernel:
           t5: float32 = add(t2, t4)
           y[r] = t5
     """
-    if sum(isinstance(s, Checked) for s in walk(kernel.body)) < 2:
+    if sum(isinstance(s, BoundsCheck) for s in walk(kernel.body)) < 2:
         return kernel
     return replace(kernel, body=in_lanes(kernel.body, _joined))
 
@@ -77,7 +77,7 @@ def _joined(body: Sequence[Stmt]) -> Body:
 
 def _level(body: Body) -> Body:
     """The same of one level."""
-    at = [n for n, s in enumerate(body) if isinstance(s, Checked) and not s.always]
+    at = [n for n, s in enumerate(body) if isinstance(s, BoundsCheck) and not s.always]
     for first, second in pairwise(at):
         made = _together(body, first, second)
         if made is not None:
@@ -89,13 +89,13 @@ def _together(body: Body, first: int, second: int) -> Body | None:
     """Two checks as one; None where what stands between them, or the second one, may not move."""
     outer = body[first]
     inner, between = body[second], body[first + 1 : second]
-    if not isinstance(outer, Checked) or not isinstance(inner, Checked) or _depth(outer) + _depth(inner) > MOST:
+    if not isinstance(outer, BoundsCheck) or not isinstance(inner, BoundsCheck) or _depth(outer) + _depth(inner) > MOST:
         return None
     early: list[Stmt] = []
     late: list[Stmt] = []
     after = Effects.of((outer,))
     for s in between:
-        if not isinstance(s, (Note, Compute, Choose, Load, Let, Declare)):
+        if not isinstance(s, (Comment, Compute, Select, Load, Let, InitAccumulator)):
             return None
         effects = Effects.of((s,))
         if effects.waits_for(after):
@@ -103,7 +103,7 @@ def _together(body: Body, first: int, second: int) -> Body | None:
             after |= effects
         else:
             early.append(s)
-    if any(_is_read(x.condition, after) for x in walk((inner,)) if isinstance(x, Checked)):
+    if any(_is_read(x.condition, after) for x in walk((inner,)) if isinstance(x, BoundsCheck)):
         return None
 
     def body_of(own: Body) -> Body:
@@ -112,16 +112,16 @@ def _together(body: Body, first: int, second: int) -> Body | None:
     return (*body[:first], *early, _inside(outer, body_of), *body[second + 1 :])
 
 
-def _depth(s: Checked) -> int:
-    return sum(isinstance(x, Checked) for x in walk((s,)))
+def _depth(s: BoundsCheck) -> int:
+    return sum(isinstance(x, BoundsCheck) for x in walk((s,)))
 
 
 def _is_read(e: Expr, after: Effects) -> bool:
     return bool(e.names & after.sets)
 
 
-def _inside(s: Checked, made: Callable[[Body], Body]) -> Checked:
+def _inside(s: BoundsCheck, made: Callable[[Body], Body]) -> BoundsCheck:
     """``s`` with other statements in the innermost of its checks, where these stand alone in each other."""
-    if len(s.body) == 1 and isinstance(s.body[0], Checked) and not s.body[0].always:
+    if len(s.body) == 1 and isinstance(s.body[0], BoundsCheck) and not s.body[0].always:
         return replace(s, body=(_inside(s.body[0], made),))
     return replace(s, body=made(s.body))

@@ -2,20 +2,20 @@
 
 LLVM writes loops of few known steps out before it looks for vectors: a sum over 48 or 64 channels then becomes scalar
 code, 5 to 10 times slower, and blocks of one row are read side by side, as 16 streams of memory instead of one. A loop
-that is ``rolled`` runs like a serial one; its extent is known to every pass and to `verify`, and not to LLVM.
+that is ``mark_nounroll`` runs like a serial one; its extent is known to every pass and to `verify`, and not to LLVM.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from idgraph.kernel.defuse import everywhere
+from idgraph.kernel.defuse import map_body
 from idgraph.kernel.ir import Accumulate, Kernel, Loop, Stmt, walk
 
-LEAST = 9  # steps; fewer are best written out
+LEAST_ROLLED = 9  # steps; fewer are best written out
 
 
-def rolled(kernel: Kernel) -> Kernel:
+def mark_nounroll(kernel: Kernel) -> Kernel:
     """keep_rolled: reductions of known extent, not to be written out.
 
     >>> import idgraph as ig
@@ -41,11 +41,11 @@ def rolled(kernel: Kernel) -> Kernel:
           s <- sum v
         y[i] = s
     """
-    return replace(kernel, body=everywhere(kernel.body, _rolled))
+    return replace(kernel, body=map_body(kernel.body, _rolled))
 
 
 def _rolled(s: Stmt) -> Stmt:
-    if not (isinstance(s, Loop) and s.parallel == "serial" and s.extent.is_const and int(s.extent) >= LEAST):
+    if not (isinstance(s, Loop) and s.parallel == "serial" and s.extent.is_const and int(s.extent) >= LEAST_ROLLED):
         return s
     sums = any(isinstance(x, Accumulate) and x.buffer is None and x.running is None for x in walk(s.body))
     return replace(s, parallel="rolled") if sums else s

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from idgraph.arith import Expr, as_expr, ceildiv, simplify, symbol
-from idgraph.kernel.defuse import rewritten, updated_by
+from idgraph.kernel.defuse import map_statement, updates
 from idgraph.kernel.ir import (
     Alloc,
     Barrier,
-    Checked,
-    Combine,
-    Declare,
+    BlockReduce,
+    BoundsCheck,
+    Comment,
     If,
+    InitAccumulator,
     Kernel,
     Loop,
-    Note,
-    Single,
+    SingleThread,
     Stmt,
     bodies,
     walk,
@@ -61,7 +61,7 @@ def nested(k: Kernel) -> Nested | None:
         return None
     if not all(k.launch[d][0].is_const for d in dims):
         return None
-    loops = [s for s in k.body if not isinstance(s, Note)]
+    loops = [s for s in k.body if not isinstance(s, Comment)]
     if len(loops) != 1 or not isinstance(loops[0], Loop) or loops[0].parallel != "blockIdx.x":
         return None
     x, y, z = (int(k.launch[d][0]) if d in dims else 1 for d in DIMS)
@@ -93,9 +93,11 @@ def threads_meet(body: Sequence[Stmt], outside: frozenset[str] = frozenset(), th
     (True, False)
     """
     for s in body:
-        if isinstance(s, (Barrier, Combine, Single)) or (threads and any(x.name in outside for x in updated_by(s))):
+        if isinstance(s, (Barrier, BlockReduce, SingleThread)) or (
+            threads and any(x.name in outside for x in updates(s))
+        ):
             return True
-        if isinstance(s, Declare) and not threads:
+        if isinstance(s, InitAccumulator) and not threads:
             outside |= {s.name}
         if threads_meet(bodies(s), outside, threads or (isinstance(s, Loop) and s.parallel in DIMS)):
             return True
@@ -130,11 +132,11 @@ def fits(k: Nested, block: Block) -> bool:
     return k.block == block or (k.free and (mine <= threads or (threads >= LEAST and mine % threads == 0)))
 
 
-def on_block(k: Nested, block: Block) -> Kernel:
+def reblock(k: Nested, block: Block) -> Kernel:
     """The nest on blocks of ``block``'s shape, which it `fits`."""
     if k.block == block:
         return k.kernel
-    (nest,) = (s for s in k.kernel.body if not isinstance(s, Note))
+    (nest,) = (s for s in k.kernel.body if not isinstance(s, Comment))
     if not isinstance(nest, Loop):
         raise AssertionError("a nest is a loop on blocks")
     threads, mine, taken = prod(block), k.block[0], _variables(k.kernel.body)
@@ -155,7 +157,7 @@ def on_block(k: Nested, block: Block) -> Kernel:
     for d, v, n in reversed(list(zip(DIMS, names[1:], block, strict=True))):
         if n > 1:
             inner = (Loop(v, as_expr(n), d, inner),)
-    notes = tuple(s for s in k.kernel.body if isinstance(s, Note))
+    notes = tuple(s for s in k.kernel.body if isinstance(s, Comment))
     launch = {"blockIdx.x": (blocks,), **{d: (as_expr(n),) for d, n in zip(DIMS, block, strict=True) if n > 1}}
     return replace(k.kernel, body=(*notes, Loop(names[0], blocks, "blockIdx.x", inner, nest.note)), launch=launch)
 
@@ -168,7 +170,7 @@ def _moved(body: Sequence[Stmt], at: Mapping[str, Expr], thread: Expr) -> tuple[
             made += _moved(s.body, {**at, s.var: thread}, thread)
             continue
         s = _counted(s, at)
-        if isinstance(s, (Loop, If, Checked)):
+        if isinstance(s, (Loop, If, BoundsCheck)):
             s = replace(s, body=_moved(s.body, at, thread))
         made.append(s)
     return tuple(made)
@@ -188,9 +190,9 @@ def _counted(s: Stmt, at: Mapping[str, Expr]) -> Stmt:
         low_, high_ = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
         return x if low_ is low and high_ is high else symbol(x.name, low_, high_, step, rest)
 
-    if isinstance(s, Checked) and not s.point and any(v in at for v in s.site.loops):
+    if isinstance(s, BoundsCheck) and not s.point and any(v in at for v in s.site.loops):
         s = replace(s, point=tuple(symbol(v) for v in s.site.loops))
-    return rewritten(s, index=moved)
+    return map_statement(s, index=moved)
 
 
 def _variables(body: Sequence[Stmt]) -> set[str]:

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
-from idgraph.kernel.defuse import all_reads, all_sets, everywhere, loaded_in, rewritten
-from idgraph.kernel.ir import Accumulate, Checked, Kernel, Loop, Note, Stmt, Store, walk
-from idgraph.passes.collapse import periods, told
+from idgraph.kernel.defuse import all_reads, all_sets, loaded_in, map_body, map_statement
+from idgraph.kernel.ir import Accumulate, BoundsCheck, Comment, Kernel, Loop, Stmt, Store, walk
+from idgraph.passes.collapse import division_periods, remap_check_point
 from idgraph.passes.peel import conjuncts
 
 FEWEST = 2  # blocks: cores to share them
 
 
-def with_own_rows(kernel: Kernel) -> Kernel:
+def privatize_scatter_rows(kernel: Kernel) -> Kernel:
     """own_rows: blocks of one row of a scatter as one block.
 
     >>> import idgraph as ig
@@ -63,7 +63,7 @@ def with_own_rows(kernel: Kernel) -> Kernel:
         inner += "_"
     number, count = symbol(loop.var, 0, loop.extent - 1), int(loop.extent)
     address = update.address if update.address is not None else as_expr(0)
-    for k in sorted(periods(address, number)):
+    for k in sorted(division_periods(address, number)):
         if k < 2 or count % k or count // k < FEWEST:
             continue
         row, part = symbol(loop.var, 0, count // k - 1), symbol(inner, 0, k - 1)
@@ -76,7 +76,7 @@ def with_own_rows(kernel: Kernel) -> Kernel:
 def _alone(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | None:
     """The loop over blocks and the update in it that is the only access to its buffer; the loaded indices of its
     address, each within the extent that its check names."""
-    loops = [s for s in kernel.body if not isinstance(s, Note)]
+    loops = [s for s in kernel.body if not isinstance(s, Comment)]
     shared = [s for s in walk(kernel.body) if isinstance(s, Accumulate) and s.shared]
     if len(loops) != 1 or len(shared) != 1:
         return None
@@ -86,11 +86,11 @@ def _alone(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | Non
     written = [s.buffer for s in walk(kernel.body) if isinstance(s, (Store, Accumulate))]
     if update.buffer is None or update.buffer.name in loaded_in(kernel.body) or written.count(update.buffer) > 1:
         return None
-    checks = [s for s in walk(loop.body) if isinstance(s, Checked) and any(x is update for x in walk(s.body))]
+    checks = [s for s in walk(loop.body) if isinstance(s, BoundsCheck) and any(x is update for x in walk(s.body))]
     return loop, update, {x: at for c in checks for x, at in _limits(update.address, c)}
 
 
-def _limits(address: Expr | None, check: Checked) -> list[tuple[Expr, Expr]]:
+def _limits(address: Expr | None, check: BoundsCheck) -> list[tuple[Expr, Expr]]:
     """The index that ``check`` tests, where ``address`` has it, and the same within the extent of the check."""
     found: list[tuple[Expr, Expr]] = []
     for x in () if address is None else address.symbols:
@@ -114,10 +114,10 @@ def _joined(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], parts: Loop)
     values: dict[Expr, Expr] = {**{x: x for x in within}, **place}
 
     def moved(s: Stmt) -> Stmt:
-        s = rewritten(told(s, values), index=lambda e: simplify(e.substitute(place)))
+        s = map_statement(remap_check_point(s, values), index=lambda e: simplify(e.substitute(place)))
         return replace(s, shared=False) if isinstance(s, Accumulate) else s
 
     rows = simplify(loop.extent // parts.extent)
-    inner = replace(parts, body=everywhere(loop.body, moved))
+    inner = replace(parts, body=map_body(loop.body, moved))
     body = tuple(replace(s, extent=rows, body=(inner,)) if s is loop else s for s in kernel.body)
     return replace(kernel, body=body, launch={**kernel.launch, loop.parallel: (rows,)})

@@ -16,49 +16,49 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, is_true, not_, simplify, symbol
 from idgraph.kernel.defuse import (
-    Renaming,
+    Renamer,
     all_reads,
     all_sets,
-    everywhere,
+    defs,
     loaded_in,
-    made_by,
+    map_body,
+    map_statement,
     read_before_set,
+    read_only_buffers,
     reads,
-    rewritten,
     stored_in,
-    unwritten,
 )
 from idgraph.kernel.ir import (
     Accumulate,
-    Checked,
-    Choose,
-    Combine,
+    BlockReduce,
+    BoundsCheck,
+    Comment,
     Compute,
-    Declare,
     If,
     Index,
+    InitAccumulator,
     Kernel,
-    Lanes,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Single,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     bodies,
     walk,
 )
 from idgraph.kernel.verify import conjuncts
 from idgraph.passes.hoist_loads import LoadedIndex, for_all, outside, under
-from idgraph.passes.purpose import where
+from idgraph.passes.purpose import guard_provenance
 
 Body = tuple[Stmt, ...]
-_STEPS = (Note, Compute, Choose, Load, Declare, Single, Store, If, Loop, Combine)
+_STEPS = (Comment, Compute, Select, Load, InitAccumulator, SingleThread, Store, If, Loop, BlockReduce)
 
 
-def owned(kernel: Kernel) -> Kernel:
+def owner_computes(kernel: Kernel) -> Kernel:
     """owner: the element that an index names, stored by the thread that has it, without a reduction.
 
     >>> import idgraph as ig
@@ -102,7 +102,7 @@ def owned(kernel: Kernel) -> Kernel:
         return kernel
     times = Counter(n for s in walk(kernel.body) for n in reads(s))
     taken = set(all_reads(kernel.body) | all_sets(kernel.body))
-    made = _Owner(unwritten(kernel.buffers, kernel.body), times, taken)
+    made = _Owner(read_only_buffers(kernel.buffers, kernel.body), times, taken)
     body = made.level(kernel.body, {}, {})
     return replace(kernel, body=body) if made.done else kernel
 
@@ -150,12 +150,12 @@ class _Owner:
             s = out[n]
             if isinstance(s, Let) and isinstance(s.value, Local):
                 lets = {**lets, s.value.name: s.name}
-            if isinstance(s, Declare):
+            if isinstance(s, InitAccumulator):
                 found = self.owner(out, n, lets, checks)
                 out = found if found is not None else out
-            elif isinstance(s, (Loop, If, Single, Lanes)):
+            elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock)):
                 out[n] = replace(s, body=self.level(s.body, lets, checks))
-            elif isinstance(s, Checked):
+            elif isinstance(s, BoundsCheck):
                 out[n] = replace(s, body=self.level(s.body, lets, {**checks, s.value: s.condition}))
             n += 1
         return tuple(out)
@@ -163,9 +163,9 @@ class _Owner:
     def owner(self, body: list[Stmt], n: int, lets: Mapping[str, str], checks: Mapping[str, Expr]) -> list[Stmt] | None:
         """The level where the reduction that ``body[n]`` starts is left to the owner; None where it stays."""
         start = body[n]
-        at = next((k for k in range(n + 1, len(body)) if not isinstance(body[k], Note)), n)
+        at = next((k for k in range(n + 1, len(body)) if not isinstance(body[k], Comment)), n)
         loop = body[at]
-        if not isinstance(start, Declare) or not isinstance(loop, Loop):
+        if not isinstance(start, InitAccumulator) or not isinstance(loop, Loop):
             return None
         hit = self.hit(loop, start, lets, checks)
         if hit is None or self.times[_name(hit.step.value)] != 1:
@@ -180,7 +180,9 @@ class _Owner:
         outside = at_end if hit.index.held == TRUE else (If(hit.index.held, at_end),)
         return [*body[:at], *hit.index.first, self.stored(loop, hit, alone), *outside, *rest]
 
-    def hit(self, loop: Loop, start: Declare, lets: Mapping[str, str], checks: Mapping[str, Expr]) -> _Hit | None:
+    def hit(
+        self, loop: Loop, start: InitAccumulator, lets: Mapping[str, str], checks: Mapping[str, Expr]
+    ) -> _Hit | None:
         """The column that a reduction looks for, where it is at most one."""
         steps = [
             s for s in walk((loop,)) if isinstance(s, Accumulate) and s.acc.name == start.name and s.buffer is None
@@ -190,8 +192,8 @@ class _Owner:
         (step,) = steps
         made: dict[str, list[Stmt]] = {}
         for s in walk((loop,)):
-            for x in made_by(s):
-                if not isinstance(s, Declare):
+            for x in defs(s):
+                if not isinstance(s, InitAccumulator):
                     made.setdefault(x.name, []).append(s)
         whole = _only(made, _name(step.value))
         if whole is None:
@@ -218,14 +220,14 @@ class _Owner:
             return _Index(name, checks[name])
         moving = all_sets((loop,))
         here = [s for s in walk((loop,)) if isinstance(s, Let) and s.value == index]
-        tests = [s for s in walk((loop,)) if isinstance(s, Checked) and here and s.value == here[0].name]
+        tests = [s for s in walk((loop,)) if isinstance(s, BoundsCheck) and here and s.value == here[0].name]
         loads = [s for s in walk((loop,)) if isinstance(s, Load) and s.local == index]
         if len(here) != 1 or len(tests) != 1 or len(loads) > 1:
             return None
         old = [x for x in tests[0].condition.symbols if x.name == here[0].name]
         if (tests[0].condition.names - {here[0].name}) & moving or not old:
             return None
-        own = Renaming(self.taken)
+        own = Renamer(self.taken)
         local = replace(index, name=own.fresh(f"{index.name}_own{n}" for n in count()))
         name = own.fresh(f"{here[0].name}_own{n}" for n in count())
         inside = tests[0].condition.substitute(dict.fromkeys(old, symbol(name)))
@@ -233,7 +235,7 @@ class _Owner:
         held = and_(*(c for c in under_all if not c.names & moving))
         around = _around((loop,), here[0])[::-1]
         if not loads:  # it was made before, where it is needed
-            purpose = where(here[0].serves, and_(*under_all))
+            purpose = guard_provenance(here[0].serves, and_(*under_all))
             for v in around:
                 purpose = for_all(purpose, v)
             late = (Let(name, index, purpose),)
@@ -278,20 +280,20 @@ class _Owner:
                 return buffer.name in self.read_only
             case Store(buffer=buffer):
                 return buffer.place in ("output", "global")
-            case Combine(acc=x, before=before):
+            case BlockReduce(acc=x, before=before):
                 return x.name == acc and before is None
             case _:
                 return isinstance(s, _STEPS)
 
     def stored(self, loop: Loop, hit: _Hit, steps: Body) -> Loop:
         """The loop, in which the owner does ``steps`` where the reduction took its value."""
-        renaming = Renaming(self.taken)
+        renaming = Renamer(self.taken)
         acc = renaming.apart(hit.step.acc)
         for s in walk(steps):
-            for x in made_by(s):
+            for x in defs(s):
                 if x.name not in renaming.to:
                     renaming.apart(x)
-        here = everywhere(steps, renaming.statement)
+        here = map_body(steps, renaming.statement)
         threads = frozenset(v.parallel for v in hit.loops if v.parallel.startswith("threadIdx"))
         own = (Compute(acc, "cast", (hit.value,), acc.dtype), *_by(here, threads))
         chosen = If(symbol(hit.index.name).eq(hit.column), own)
@@ -301,7 +303,7 @@ class _Owner:
                 return chosen
             return Compute(hit.whole.local, "cast", (hit.value,), hit.whole.local.dtype) if s is hit.whole else s
 
-        (made,) = everywhere(_without((loop,), hit.index.gone), each)
+        (made,) = map_body(_without((loop,), hit.index.gone), each)
         live = _live((made,), set())
         return live[0]  # type: ignore[return-value]
 
@@ -326,14 +328,14 @@ def _without_exchange(steps: Body) -> Body:
     """The steps without the exchange, and without loops of one step."""
     made: list[Stmt] = []
     for s in steps:
-        if isinstance(s, Combine):
+        if isinstance(s, BlockReduce):
             continue
         if isinstance(s, Loop):
             zero = {x: as_expr(0) for x in (symbol(s.var), symbol(s.var, 0, 0))}
-            made += everywhere(
-                _without_exchange(s.body), lambda x, zero=zero: rewritten(x, index=lambda e: e.substitute(zero))
+            made += map_body(
+                _without_exchange(s.body), lambda x, zero=zero: map_statement(x, index=lambda e: e.substitute(zero))
             )
-        elif isinstance(s, (If, Single)):
+        elif isinstance(s, (If, SingleThread)):
             made.append(replace(s, body=_without_exchange(s.body)))
         else:
             made.append(s)
@@ -344,7 +346,7 @@ def _by(steps: Body, threads: frozenset[str]) -> Body:
     """The steps by this one of the ``threads``, no matter which."""
     made: list[Stmt] = []
     for s in steps:
-        if isinstance(s, Single):
+        if isinstance(s, SingleThread):
             dims = tuple(d for d in s.dims if d not in threads)
             inner = _by(s.body, threads)
             made += (replace(s, dims=dims, body=inner),) if dims else inner
@@ -363,7 +365,9 @@ def _without(body: Sequence[Stmt], gone: Sequence[Stmt]) -> Body:
         if any(s is x for x in gone):
             made += inner
         else:
-            made.append(replace(s, body=inner) if isinstance(s, (Loop, If, Single, Lanes, Checked)) else s)
+            made.append(
+                replace(s, body=inner) if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)) else s
+            )
     return tuple(made)
 
 
@@ -371,14 +375,14 @@ def _live(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:
     """The statements without computations that nobody reads; loads stay, whose purposes are checked."""
     kept: list[Stmt] = []
     for s in reversed(body):
-        if isinstance(s, (Loop, If, Single, Lanes, Checked)):
+        if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
             inner = _live(s.body, needed)
             needed |= reads(s)
             kept.append(replace(s, body=tuple(inner)))
             continue
-        if isinstance(s, (Compute, Choose)) and s.local.name not in needed:
+        if isinstance(s, (Compute, Select)) and s.local.name not in needed:
             continue
-        if isinstance(s, Declare) and s.name not in needed:
+        if isinstance(s, InitAccumulator) and s.name not in needed:
             continue
         needed |= reads(s)
         kept.append(s)
@@ -408,7 +412,7 @@ def _only(made: Mapping[str, list[Stmt]], name: str) -> Compute | None:
     return found[0] if len(found) == 1 and isinstance(found[0], Compute) else None
 
 
-def _selected(whole: Compute, step: Accumulate, start: Declare) -> tuple[object, Local | None]:
+def _selected(whole: Compute, step: Accumulate, start: InitAccumulator) -> tuple[object, Local | None]:
     """(where it holds, the value there) of a selection that is the reduction's first value elsewhere."""
     if whole.op == "where" and step.op == "amax":
         hit, value, other = whole.operands

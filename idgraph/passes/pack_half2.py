@@ -6,7 +6,8 @@ of two such floats, rounded to 24 bits first and to 11 or 8 then, are what one r
 Figueroa, When is double rounding innocuous?, 1995); only a bfloat16 product below 2**-126 may differ, in its last bit.
 
 An operation that has no form for pairs computes in float32; its two results are rounded into one word, and whoever
-needs them reads its halves. Those are the values that nothing but the words of one store is computed from (`_mates`).
+needs them reads its halves. Those are the values that nothing but the words of one store is computed from
+(`pack_partners`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import defined_once, in_lanes, locals_read
 from idgraph.kernel.ir import (
-    Checked,
+    BoundsCheck,
     Compute,
-    Half,
+    ExtractHalf,
+    Half2Op,
     If,
     Kernel,
     Local,
-    PairCompute,
     Stmt,
     VectorLoad,
     VectorStore,
@@ -34,7 +35,7 @@ from idgraph.kernel.ir import (
 )
 
 
-def with_pairs(kernel: Kernel) -> Kernel:
+def pack_half2(kernel: Kernel) -> Kernel:
     """pack_half2: in lanes, 16-bit floats loaded, computed and stored in pairs where that is the same.
 
     >>> import idgraph as ig
@@ -75,9 +76,11 @@ def _is_short(dtype: DType) -> bool:
 
 
 def _level(given: Sequence[Stmt]) -> list[Stmt]:
-    body: list[Stmt] = [replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, Checked)) else s for s in given]
+    body: list[Stmt] = [
+        replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, BoundsCheck)) else s for s in given
+    ]
     defined = defined_once(body)
-    pairs = _Pairs(defined, _mates(body, defined))
+    pairs = _Pairs(defined, pack_partners(body, defined))
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, VectorStore) and _is_short(s.buffer.dtype) and all(isinstance(v, Local) for v in s.values):
@@ -112,7 +115,7 @@ class _Pairs:
         if word is None:
             word = Local(f"{a.name}_{b.name}_p", dtype)
             of = self.unrounded(a, b, dtype)
-            self.made.append(PairCompute(word, "pack", of))
+            self.made.append(Half2Op(word, "pack", of))
             self.known[a.name, b.name] = word
         return word
 
@@ -140,7 +143,7 @@ class _Pairs:
                 return None
             words.append(word)
         made = Local(f"{a.name}_{b.name}_p", dtype)
-        self.made.append(PairCompute(made, x.op, tuple(words)))
+        self.made.append(Half2Op(made, x.op, tuple(words)))
         return made
 
     def picked(self, x: VectorLoad, i: int, y: VectorLoad, k: int, dtype: DType) -> Local:
@@ -150,7 +153,7 @@ class _Pairs:
         if a == b and (i % 2, k % 2) == (0, 1):
             return a
         made = Local(f"{x.locals[i].name}_{y.locals[k].name}_p", dtype)
-        self.made.append(PairCompute(made, f"pick_{'lh'[i % 2]}{'lh'[k % 2]}", (a, b)))
+        self.made.append(Half2Op(made, f"pick_{'lh'[i % 2]}{'lh'[k % 2]}", (a, b)))
         return made
 
     def unrounded(self, a: Local, b: Local, dtype: DType) -> tuple[Local, Local]:
@@ -169,7 +172,7 @@ class _Pairs:
         word = self.stored(p, q, dtype)
         for x, high in ((p, False), (q, True)):
             self.halves[x.name] = Local(f"{x.name}_h", dtype)
-            self.made.append(Half(self.halves[x.name], word, high))
+            self.made.append(ExtractHalf(self.halves[x.name], word, high))
 
     def float_of(self, a: Local, dtype: DType) -> Local:
         """The float32 value that ``a`` is rounded from; itself where that is not known."""
@@ -191,7 +194,7 @@ class _Pairs:
         if not isinstance(s, VectorLoad) or s.pairs or s.locals[0].name not in self.wanted:
             return [s]
         words = tuple(_word_of(s, n) for n in range(0, len(s.locals), 2))
-        halves = [Half(x, _word_of(s, n), bool(n % 2)) for n, x in enumerate(s.locals)]
+        halves = [ExtractHalf(x, _word_of(s, n), bool(n % 2)) for n, x in enumerate(s.locals)]
         return [replace(s, locals=words, pairs=True), *halves]
 
 
@@ -200,7 +203,7 @@ def _word_of(s: VectorLoad, n: int) -> Local:
     return Local(f"{first.name}_p", first.dtype)
 
 
-def _mates(body: Sequence[Stmt], defined: Mapping[str, Stmt]) -> dict[str, str]:
+def pack_partners(body: Sequence[Stmt], defined: Mapping[str, Stmt]) -> dict[str, str]:
     """16-bit floats that are computed side by side: of each low one the high one, by name.
 
     Two values are mates where whatever reads the one is a store beside the other, or computes a value whose mate reads

@@ -23,30 +23,30 @@ from dataclasses import dataclass, replace
 
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, multiple_of, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.kernel.defuse import map_body, map_statement
 from idgraph.kernel.ir import (
-    Choose,
+    Comment,
     Compute,
-    Declare,
     If,
     Index,
+    InitAccumulator,
     Kernel,
     Let,
     Load,
     Loop,
-    Note,
+    Select,
     Stmt,
     Store,
     walk,
 )
-from idgraph.kernel.ssa import single
+from idgraph.kernel.ssa import to_ssa
 from idgraph.passes.vectorize import VECTOR_TYPES
 
 SHIFT, BASE = "peel_shift", "peel_base"
 Body = tuple[Stmt, ...]
 
 
-def peeled(kernel: Kernel) -> Kernel:
+def peel_loops(kernel: Kernel) -> Kernel:
     """peel: loops over lanes as a vector body and scalar ends, where a condition cuts them.
 
     >>> import idgraph as ig
@@ -82,7 +82,7 @@ def peeled(kernel: Kernel) -> Kernel:
     """
     if not any(isinstance(s, Loop) and s.parallel in ("vectorize", "unroll") for s in walk(kernel.body)):
         return kernel
-    return replace(kernel, body=single(_inside(kernel.body, (), _Numbers())))
+    return replace(kernel, body=to_ssa(_inside(kernel.body, (), _Numbers())))
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
     return tuple(made)
 
 
-def chunk_of(s: Loop, around: Sequence[Loop]) -> Chunk | None:
+def chunk_of(s: Loop, around: Sequence[Loop]) -> VectorTail | None:
     """The lanes of ``s`` as a chunk of a row; None where their condition does not say so, or they hold other loops."""
     if not s.extent.is_const or int(s.extent) < 2 or not around or not is_plain(s.body):
         return None
@@ -130,11 +130,11 @@ def chunk_of(s: Loop, around: Sequence[Loop]) -> Chunk | None:
     if s.var in start.names or end.names & moving or not multiple_of(start, int(s.extent)):
         return None
     rows = _rows(start, around, int(s.extent))
-    return None if rows is None else Chunk(s, tuple(around), lane, cut, start, end, rows)
+    return None if rows is None else VectorTail(s, tuple(around), lane, cut, start, end, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowBlocks:
     """The loops on blocks and threads as one number, ``count`` chunks of which are a row (None: all of them)."""
 
     block: Expr
@@ -148,7 +148,7 @@ class Rows:
         return self.block * self.threads + self.thread
 
 
-def _rows(start: Expr, around: Sequence[Loop], width: int) -> Rows | None:
+def _rows(start: Expr, around: Sequence[Loop], width: int) -> RowBlocks | None:
     """How chunks are numbered, proved of the column ``start`` at which a thread's begins."""
     block = next((v for v in around if v.parallel == "blockIdx.x"), None)
     thread = next((v for v in around if v.parallel == "threadIdx.x"), None)
@@ -157,7 +157,7 @@ def _rows(start: Expr, around: Sequence[Loop], width: int) -> Rows | None:
     if any(v.parallel not in ("blockIdx.x", "threadIdx.x") and v.extent != 1 for v in around):
         return None
     threads = int(thread.extent)
-    at = Rows(symbol(block.var, 0, block.extent - 1), symbol(thread.var, 0, threads - 1), threads, None)
+    at = RowBlocks(symbol(block.var, 0, block.extent - 1), symbol(thread.var, 0, threads - 1), threads, None)
     if simplify(start - at.number * width) == 0:
         return at
     for count in sorted(_counts(start, width)):
@@ -180,7 +180,7 @@ def _counts(start: Expr, width: int) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class VectorTail:
     """Lanes ``start`` to ``start + width`` of a row that ends at ``end``: ``cut`` is the condition that says so."""
 
     loop: Loop
@@ -189,7 +189,7 @@ class Chunk:
     cut: Expr
     start: Expr
     end: Expr
-    rows: Rows
+    rows: RowBlocks
 
     @property
     def width(self) -> int:
@@ -197,7 +197,7 @@ class Chunk:
 
     def peeled(self, numbers: _Numbers) -> list[Stmt]:
         """The vector body and the scalar ends."""
-        anchor = self.anchor()
+        anchor = self.alignment_anchor()
         if anchor is None:
             return self.ends(self.start, self.loop.body, self.loop.body, self.cut)
         shift, base = symbol(numbers.name(SHIFT), 0, self.width - 1), symbol(numbers.name(BASE), 0)
@@ -255,7 +255,7 @@ class Chunk:
         row = as_expr(0) if self.rows.count is None else simplify(self.rows.number // self.rows.count)
         return simplify(e.substitute({r: row, c: column}))
 
-    def anchor(self) -> Expr | None:
+    def alignment_anchor(self) -> Expr | None:
         """The address of column 0, in the row, whose alignment is kept; None where chunks stay where they are."""
         if self.rows.count is None or not is_true(as_expr(self.rows.count * self.width) >= self.end + self.width - 1):
             return None
@@ -293,9 +293,9 @@ class Chunk:
             if isinstance(s, If):  # the cut itself is replaced as a whole
                 kept = [c if c == self.cut else at(c) for c in conjuncts(s.condition)]
                 return replace(s, condition=and_(*kept))
-            return rewritten(s, index=at)
+            return map_statement(s, index=at)
 
-        return everywhere(self.loop.body, moved)
+        return map_body(self.loop.body, moved)
 
 
 # steps ----------------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def is_plain(body: Body) -> bool:
             case Load(buffer=b) | Store(buffer=b):
                 if b.place in ("private", "shared"):
                     return False
-            case Note() | Compute() | Choose() | Declare() | If():
+            case Comment() | Compute() | Select() | InitAccumulator() | If():
                 pass
             case _:
                 return False
@@ -351,7 +351,7 @@ def is_plain(body: Body) -> bool:
 def all_guarded(body: Body, cut: Expr) -> bool:
     """Whether all memory accesses stand where ``cut`` holds."""
     return all(
-        isinstance(s, (Note, Compute, Choose, Declare))
+        isinstance(s, (Comment, Compute, Select, InitAccumulator))
         or (isinstance(s, If) and (cut in conjuncts(s.condition) or all_guarded(s.body, cut)))
         for s in body
     )
@@ -381,4 +381,4 @@ def _instead(body: Body, cut: Expr, by: Expr) -> Body:
             return s
         return replace(s, condition=and_(*(by if c == cut else c for c in conjuncts(s.condition))))
 
-    return everywhere(body, changed)
+    return map_body(body, changed)

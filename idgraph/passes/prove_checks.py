@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import TRUE, Expr, simplify, symbol
-from idgraph.kernel.defuse import all_sets, rewritten, sets
-from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Let, Loop, Single, Stmt, walk
-from idgraph.passes.value_ranges import Range, Ranges
+from idgraph.kernel.defuse import all_sets, map_statement, sets
+from idgraph.kernel.ir import BoundsCheck, If, Kernel, Let, Loop, SingleThread, Stmt, StraightLineBlock, walk
+from idgraph.passes.value_ranges import Ranges, ValueInterval
 
 LIMIT = 1 << 62  # of an index: sums of several stay numbers of 64 bits
 Body = tuple[Stmt, ...]
-Found = dict[str, Range | None]
+Found = dict[str, ValueInterval | None]
 
 
-def with_proved_checks(kernel: Kernel) -> Kernel:
+def eliminate_bounds_checks(kernel: Kernel) -> Kernel:
     """prove_checks: checks of indices whose ranges are known are dropped.
 
     >>> import idgraph as ig
@@ -54,7 +54,7 @@ def with_proved_checks(kernel: Kernel) -> Kernel:
         t3: float32 = x[a]
         y[r] = t3
     """
-    checks = {s.condition for s in walk(kernel.body) if isinstance(s, Checked)}
+    checks = {s.condition for s in walk(kernel.body) if isinstance(s, BoundsCheck)}
     if not checks:
         return kernel
     found: Found = {}
@@ -78,13 +78,13 @@ def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset
         match s:
             case Loop() if s.extent == 1:
                 _collect(s.body, ranges, found, once)
-            case Loop() | If() | Single() | Lanes() | Checked():
+            case Loop() | If() | SingleThread() | StraightLineBlock() | BoundsCheck():
                 changed = all_sets((s,))
                 for name in changed:
                     ranges.known.pop(name, None)
                 inner = ranges.without(changed)
                 _collect(s.body, inner, found, once)
-                if isinstance(s, If | Checked):
+                if isinstance(s, If | BoundsCheck):
                     ranges.known |= {n: r for n in changed & once if (r := inner.known.get(n)) is not None}
             case Let(name, value):
                 r = ranges.of(value, "int64")
@@ -106,10 +106,10 @@ def _without(body: Sequence[Stmt], proved: set[Expr], known: dict[str, Expr]) ->
 
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, Checked) and s.condition in proved:
+        if isinstance(s, BoundsCheck) and s.condition in proved:
             made += _without(s.body, proved, known)
             continue
-        if isinstance(s, Loop | If | Single | Lanes | Checked):
+        if isinstance(s, Loop | If | SingleThread | StraightLineBlock | BoundsCheck):
             s = replace(s, body=_without(s.body, proved, known))
-        made.append(rewritten(s, index=narrowed))
+        made.append(map_statement(s, index=narrowed))
     return tuple(made)

@@ -6,27 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import TRUE, Expr, and_, simplify, symbol
-from idgraph.kernel.ir import PRIME, Purpose, Serves
+from idgraph.kernel.ir import PRIME, Provenance, ProvenanceList
 from idgraph.passes.affine import along
 
 EVERY = f"every{PRIME}"  # the column, in purposes of statements outside of the loop over columns
 
 
-def where(purpose: Purpose, condition: Expr) -> Purpose:
+def guard_provenance(purpose: ProvenanceList, condition: Expr) -> ProvenanceList:
     """The same, where ``condition`` holds."""
     if condition is TRUE:
         return purpose
     return tuple(replace(x, when=and_(x.when, condition)) for x in purpose)
 
 
-def for_each(purpose: Purpose, var: Expr, extent: Expr) -> Purpose:
+def quantify_provenance(purpose: ProvenanceList, var: Expr, extent: Expr) -> ProvenanceList:
     """The same for all values of ``var`` below ``extent``: the statement was hoisted out of the loop over it."""
     every = symbol(EVERY, *var.symbol_bounds)
 
     def moved(e: Expr) -> Expr:
         return e.substitute({var: every})
 
-    def each(x: Serves) -> Serves:
+    def each(x: Provenance) -> Provenance:
         if not any(var.name in e.names for e in (*x.point, x.when)):
             return x
         return replace(x, point=tuple(map(moved, x.point)), over=(*x.over, (EVERY, extent)), when=moved(x.when))
@@ -34,7 +34,7 @@ def for_each(purpose: Purpose, var: Expr, extent: Expr) -> Purpose:
     return tuple(map(each, purpose))
 
 
-def merged(purposes: Sequence[Purpose], var: Expr) -> Purpose:
+def merge_provenance(purposes: Sequence[ProvenanceList], var: Expr) -> ProvenanceList:
     """The purpose of a statement over ``var``, whose purpose at ``var`` = n is ``purposes[n]``.
 
     >>> i, v = symbol("i"), symbol("v", 0, 1)
@@ -49,7 +49,7 @@ def merged(purposes: Sequence[Purpose], var: Expr) -> Purpose:
         known = tuple(x for x in made if x is not None)
         if len(known) == len(made):
             return known
-    return tuple(x for n, p in enumerate(purposes) for x in where(p, var.eq(n)))
+    return tuple(x for n, p in enumerate(purposes) for x in guard_provenance(p, var.eq(n)))
 
 
 def _along(es: Sequence[Expr], var: Expr) -> Expr | None:
@@ -57,7 +57,7 @@ def _along(es: Sequence[Expr], var: Expr) -> Expr | None:
     return found if found is not None else along(list(map(simplify, es)), var)
 
 
-def _one(column: Sequence[Serves], var: Expr) -> Serves | None:
+def _one(column: Sequence[Provenance], var: Expr) -> Provenance | None:
     first = column[0]
     if any((x.tensor, x.operand, x.over, len(x.point)) != (first.tensor, first.operand, first.over, len(first.point))
            for x in column):  # fmt: skip

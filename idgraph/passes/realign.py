@@ -17,7 +17,7 @@ from idgraph.arith import TRUE, Expr, simplify
 from idgraph.ir import item_size
 from idgraph.ir.targets import GPU
 from idgraph.kernel.defuse import in_lanes
-from idgraph.kernel.ir import Checked, If, Kernel, Load, Note, Stmt, VectorLoad
+from idgraph.kernel.ir import BoundsCheck, Comment, If, Kernel, Load, Stmt, VectorLoad
 from idgraph.passes.vectorize import VECTOR_TYPES, Places, vector_load
 from idgraph.schedule.follow import LEAST_REALIGNED
 
@@ -48,12 +48,12 @@ def _level(body: Sequence[Stmt]) -> list[Stmt]:
     made: list[Stmt] = []
     side: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Load, VectorLoad, Note)):
+        if isinstance(s, (Load, VectorLoad, Comment)):
             side.append(s)
             continue
         made += _joined(side)
         side = []
-        made.append(replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, Checked)) else s)
+        made.append(replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, BoundsCheck)) else s)
     return [*made, *_joined(side)]
 
 

@@ -16,7 +16,20 @@ from functools import cache
 from struct import pack, unpack
 
 from idgraph.kernel.defuse import definitions, names
-from idgraph.kernel.ir import Checked, Compute, If, Kernel, Lanes, Local, Loop, Number, Operand, Single, Stmt, walk
+from idgraph.kernel.ir import (
+    BoundsCheck,
+    Compute,
+    Constant,
+    If,
+    Kernel,
+    Local,
+    Loop,
+    Operand,
+    SingleThread,
+    Stmt,
+    StraightLineBlock,
+    walk,
+)
 
 FEWEST = 4  # divisions that are worth a reciprocal, which costs about one, and a test
 SMALL = 256  # integers of 8 bits
@@ -63,12 +76,12 @@ def _level(body: Sequence[Stmt], taken: set[str]) -> tuple[Stmt, ...]:
     inverses: dict[Operand, Operand] = {}
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Loop, If, Single, Lanes, Checked)):
+        if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
             made.append(replace(s, body=_level(s.body, taken)))
             continue
         if isinstance(s, Compute) and _is_division(s):
             a, by = s.operands
-            if isinstance(by, Number) and counts[by] >= FEWEST and (inverse := inverse_of(by)) is not None:
+            if isinstance(by, Constant) and counts[by] >= FEWEST and (inverse := inverse_of(by)) is not None:
                 small = _is_small(a, known) and all_right(float(by.value))
                 s = replace(s, op="small_quotient" if small else "div_by", operands=(a, by, inverse))
             elif isinstance(by, Local) and counts[by] >= FEWEST:
@@ -86,17 +99,17 @@ def _is_division(s: Stmt) -> bool:
     if not isinstance(s, Compute) or (s.op, s.compute, s.local.dtype) != ("div", "float32", "float32"):
         return False
     by = s.operands[1]
-    return isinstance(by, Number) or (isinstance(by, Local) and by.dtype == "float32" and by.at is None)
+    return isinstance(by, Constant) or (isinstance(by, Local) and by.dtype == "float32" and by.at is None)
 
 
-def inverse_of(by: Number) -> Number | None:
+def inverse_of(by: Constant) -> Constant | None:
     """The reciprocal of a number, as float32; None of zeros, of powers of two, whose products are quotients, and of
     what is not usual."""
     value = single(float(by.value))
     if value is None or not 2.0**-40 <= abs(value) < 2.0**40 or abs(math.frexp(value)[0]) == 0.5:
         return None
     found = nearest(1 / Fraction(value))
-    return None if found is None else Number(float(found))
+    return None if found is None else Constant(float(found))
 
 
 def _is_small(a: Operand, known: Mapping[str, Stmt]) -> bool:

@@ -26,16 +26,16 @@ from itertools import count
 
 from idgraph.arith import Expr, as_expr, symbol
 from idgraph.kernel.defuse import (
-    Renaming,
+    Renamer,
     all_reads,
     all_sets,
-    everywhere,
+    defs,
     index_exprs,
     loaded_in,
-    made_by,
+    map_body,
+    map_statement,
     read_before_set,
     reads,
-    rewritten,
     same_index,
     sets,
     stored_in,
@@ -44,23 +44,23 @@ from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
-    Checked,
-    Combine,
+    BlockReduce,
+    BoundsCheck,
+    Comment,
     Compute,
+    Constant,
+    Half2Op,
     If,
     Index,
     Kernel,
-    Lanes,
     Let,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    PairCompute,
-    Registers,
-    Single,
+    RegisterArray,
+    SingleThread,
     Stmt,
+    StraightLineBlock,
     VectorLoad,
     VectorStore,
     walk,
@@ -68,8 +68,8 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.ssa import all_leaving
 from idgraph.kernel.statements import Access
 from idgraph.passes.affine import along, shape
-from idgraph.passes.purpose import merged
-from idgraph.passes.room import Room
+from idgraph.passes.purpose import merge_provenance
+from idgraph.passes.room import RegisterArrayPool
 
 _BASE = re.compile(r"[a-z]+[0-9]*")
 LANE = ("q", "r")  # variables of the loops over lanes, inner ones first
@@ -77,7 +77,7 @@ Part = Local | Operand | Expr
 Body = tuple[Stmt, ...]
 
 
-def rolled(kernel: Kernel) -> Kernel:
+def reroll_lanes(kernel: Kernel) -> Kernel:
     """roll: straight-line code of lanes as loops over arrays of registers.
 
     >>> import idgraph as ig
@@ -101,21 +101,25 @@ def rolled(kernel: Kernel) -> Kernel:
         for q < 2, unroll: u[q]: float32 = neg(t[q])
         y[i*4; 2] = u[0; 2]
     """
-    kernel = replace(kernel, body=dissolved(kernel.body))
+    kernel = replace(kernel, body=expand_short_arrays(kernel.body))
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
-    roller = _Roller(_single(kernel.body), Renaming(taken), leaving=all_leaving(kernel.body))
+    roller = SlpReroller(_single(kernel.body), Renamer(taken), leaving=all_leaving(kernel.body))
     body = tuple(roller.level(kernel.body))
     return replace(kernel, body=(*roller.arrays.values(), *body))
 
 
-def dissolved(body: Body) -> Body:
+def expand_short_arrays(body: Body) -> Body:
     """``body`` with the statements of its lanes moved to the level around them."""
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, Lanes):
-            made += dissolved(s.body)
+        if isinstance(s, StraightLineBlock):
+            made += expand_short_arrays(s.body)
         else:
-            made.append(replace(s, body=dissolved(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s)
+            made.append(
+                replace(s, body=expand_short_arrays(s.body))
+                if isinstance(s, (Loop, If, SingleThread, BoundsCheck))
+                else s
+            )
     return tuple(made)
 
 
@@ -124,10 +128,10 @@ def _single(body: Body) -> frozenset[str]:
     or part of an index expression."""
     found = set(read_before_set(body, reads, scoped=False))
     for s in walk(body):
-        found.update(*(e.names for e in index_exprs(s)), sets(s) - {x.name for x in made_by(s)})
+        found.update(*(e.names for e in index_exprs(s)), sets(s) - {x.name for x in defs(s)})
         if isinstance(s, Let):
             found.add(s.name)
-        if isinstance(s, Checked):
+        if isinstance(s, BoundsCheck):
             found.add(s.value)
     return frozenset(found)
 
@@ -150,7 +154,7 @@ def _parts(s: Stmt) -> list[Part]:
         found.append(e)
         return e
 
-    everywhere((s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index, point=same_index))
+    map_body((s,), lambda x: map_statement(x, made=local, updated=local, read=operand, index=index, point=same_index))
     return found
 
 
@@ -175,8 +179,8 @@ def _with(s: Stmt, parts: Iterable[Part]) -> Stmt:
             raise AssertionError("an index stands for an index")
         return found
 
-    (made,) = everywhere(
-        (s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index, point=same_index)
+    (made,) = map_body(
+        (s,), lambda x: map_statement(x, made=local, updated=local, read=operand, index=index, point=same_index)
     )
     return made
 
@@ -184,9 +188,9 @@ def _with(s: Stmt, parts: Iterable[Part]) -> Stmt:
 def _serving(s: Stmt, steps: Sequence[Stmt], var: Expr) -> Stmt:
     """``s``, which is step n at ``var`` = n, with the purposes of its accesses there."""
     columns = zip(*([x for x in walk((one,)) if isinstance(x, Access)] for one in steps), strict=True)
-    found = [merged([x.serves for x in column], var) for column in columns]
+    found = [merge_provenance([x.serves for x in column], var) for column in columns]
     order = {id(x): p for x, p in zip([x for x in walk((s,)) if isinstance(x, Access)], found, strict=True)}
-    return everywhere((s,), lambda x: replace(x, serves=order[id(x)]) if isinstance(x, Access) else x)[0]
+    return map_body((s,), lambda x: replace(x, serves=order[id(x)]) if isinstance(x, Access) else x)[0]
 
 
 def _blank(p: Part) -> Part:
@@ -195,7 +199,7 @@ def _blank(p: Part) -> Part:
             return Local("", dtype)
         case Index():
             return Index(as_expr(0))
-        case Number():
+        case Constant():
             return p
         case _:
             return as_expr(0)
@@ -286,17 +290,19 @@ class _Order:
 
 
 @dataclass(slots=True)
-class _Roller:
+class SlpReroller:
     """``names`` maps each lane's variable to its array element; ``arrays`` holds the sizes of the arrays."""
 
     fixed: frozenset[str]
-    names: Renaming
-    arrays: dict[str, Registers] = field(default_factory=dict[str, Registers])
-    bases: dict[str, Registers] = field(default_factory=dict[str, Registers])  # what two arrays that are alike share
+    names: Renamer
+    arrays: dict[str, RegisterArray] = field(default_factory=dict[str, RegisterArray])
+    bases: dict[str, RegisterArray] = field(
+        default_factory=dict[str, RegisterArray]
+    )  # what two arrays that are alike share
     gathered: dict[object, str] = field(default_factory=dict[object, str])
     leaving: frozenset[str] = frozenset()  # variables that are read outside of the statement that they are set in
     held: dict[str, int] = field(default_factory=dict[str, int])  # elements of each array that the level has in use
-    room: Room = field(default_factory=Room)
+    room: RegisterArrayPool = field(default_factory=RegisterArrayPool)
 
     def level(self, body: Sequence[Stmt]) -> list[Stmt]:
         """``body`` with its straight parts rolled."""
@@ -313,7 +319,7 @@ class _Roller:
     def whole(self, s: Stmt) -> Stmt:
         """A whole statement, its body included."""
         s = self.names.statement(s)
-        if isinstance(s, (Loop, Single, If, Checked)):
+        if isinstance(s, (Loop, SingleThread, If, BoundsCheck)):
             return replace(s, body=tuple(self.inside(s.body)))
         return s
 
@@ -331,11 +337,11 @@ class _Roller:
     def part(self, body: Sequence[Stmt]) -> list[Stmt]:
         """Straight-line code: independent statements of one kind are packed, then packs become loops."""
         order = _Order()
-        kinds = {id(s): _loose(s) for s in body if isinstance(s, (If, Checked))}
+        kinds = {id(s): _loose(s) for s in body if isinstance(s, (If, BoundsCheck))}
         alike = Counter(kinds[id(s)] for s in body if id(s) in kinds)
         for s in body:
             unlike = id(s) in kinds and (alike[kinds[id(s)]] < 2 or _has_vectors(s))
-            if unlike or isinstance(s, (Let, Note)) or (isinstance(s, Accumulate) and s.buffer is None):
+            if unlike or isinstance(s, (Let, Comment)) or (isinstance(s, Accumulate) and s.buffer is None):
                 order.alone(s, self.whole(s))
             elif isinstance(s, VectorStore):
                 self.lane(self.side_by_side(s, order), order)
@@ -350,7 +356,7 @@ class _Roller:
 
     def lane(self, s: Stmt, order: _Order) -> None:
         """One statement of a lane, into the first pack that it fits."""
-        groups = [made_by(y) for y in walk((s,))]
+        groups = [defs(y) for y in walk((s,))]
         fresh = {x.name for group in groups for x in group if x.name not in self.names.to}
         if fresh & self.fixed:
             order.alone(s, self.whole(s))
@@ -378,7 +384,7 @@ class _Roller:
         if isinstance(s, Compute) and s.op == "cast":
             places = [self.names.to.get(o.name) for o in s.operands if isinstance(o, Local)]
             return any(p is not None and self.arrays[p.name].words for p in places)
-        return isinstance(s, PairCompute) or (isinstance(s, VectorLoad) and s.pairs)
+        return isinstance(s, Half2Op) or (isinstance(s, VectorLoad) and s.pairs)
 
     def may_load(self, s: VectorLoad) -> bool:
         """True where what a vector access sets is new, or lies in neighbouring elements already."""
@@ -405,7 +411,7 @@ class _Roller:
         """A new array, named after its first value."""
         found = _BASE.match(group[0].name)
         base = found.group() if found else "x"
-        alike = Registers(base, group[0].dtype, 0, words)
+        alike = RegisterArray(base, group[0].dtype, 0, words)
         name = next((x for x in self.room.free if self.bases[x] == alike), None)
         if name is None:
             name = self.names.fresh(f"{base}_{k}" if k else base for k in count())
@@ -444,7 +450,8 @@ class _Roller:
 
 def _is_straight(s: Stmt) -> bool:
     return not any(
-        isinstance(x, (Loop, Single, Alloc, Barrier, Combine)) or (x is not s and isinstance(x, (Let, Accumulate)))
+        isinstance(x, (Loop, SingleThread, Alloc, Barrier, BlockReduce))
+        or (x is not s and isinstance(x, (Let, Accumulate)))
         for x in walk((s,))
     )
 
@@ -454,7 +461,7 @@ def _has_vectors(s: Stmt) -> bool:
 
 
 def _everywhere(s: Stmt, local: Callable[[Local], Local], operand: Callable[[Operand], Operand]) -> Stmt:
-    return everywhere((s,), lambda y: rewritten(y, made=local, updated=local, read=operand))[0]
+    return map_body((s,), lambda y: map_statement(y, made=local, updated=local, read=operand))[0]
 
 
 def _loose(s: Stmt) -> object:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from idgraph.ir import is_float
-from idgraph.kernel.defuse import everywhere, locals_read, made_by, rewritten, updated_by
+from idgraph.kernel.defuse import defs, locals_read, map_body, map_statement, updates
 from idgraph.kernel.ir import Compute, Kernel, Local, Operand, Stmt, Store, walk
 
 SHORT = ("bfloat16", "float16")
 
 
-def rounded_once(kernel: Kernel) -> Kernel:
+def elide_double_rounding(kernel: Kernel) -> Kernel:
     """round_once: one rounding of each value that is only stored.
 
     >>> import idgraph as ig
@@ -39,9 +39,9 @@ def rounded_once(kernel: Kernel) -> Kernel:
         if isinstance(s, Store) and isinstance(s.value, Local) and s.value.dtype == s.buffer.dtype in SHORT:
             stored.add(s.value.name)
         else:
-            others |= locals_read(s) | {x.name for x in updated_by(s)}
+            others |= locals_read(s) | {x.name for x in updates(s)}
         if not _is_rounding(s):
-            others |= {x.name for x in made_by(s)}
+            others |= {x.name for x in defs(s)}
     once = stored - others
     if not once:
         return kernel
@@ -53,9 +53,9 @@ def rounded_once(kernel: Kernel) -> Kernel:
         return wide(o) if isinstance(o, Local) else o
 
     def changed(s: Stmt) -> Stmt:
-        return rewritten(s, made=wide, read=read)
+        return map_statement(s, made=wide, read=read)
 
-    return replace(kernel, body=everywhere(kernel.body, changed))
+    return replace(kernel, body=map_body(kernel.body, changed))
 
 
 def _is_rounding(s: Stmt) -> bool:

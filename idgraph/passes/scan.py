@@ -8,29 +8,29 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import Expr, as_expr, symbol
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
-from idgraph.kernel.defuse import all_reads, loaded_in, made_by, sets, updated_by
+from idgraph.kernel.defuse import all_reads, defs, loaded_in, sets, updates
 from idgraph.kernel.ir import (
     Accumulate,
     AccumulateOp,
     Alloc,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Combine,
+    Comment,
     Compute,
-    Declare,
+    Constant,
     If,
+    InitAccumulator,
     Kernel,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Stmt,
     Store,
     bodies,
     walk,
 )
-from idgraph.kernel.ssa import single
+from idgraph.kernel.ssa import to_ssa
 from idgraph.lower.compute import Accumulator, identity
 from idgraph.lower.storage import memory_dtype
 
@@ -38,7 +38,7 @@ _BOTH: dict[AccumulateOp, str] = {
     "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "logsum": "logaddexp",
     "near_logsum": "near_logaddexp",
 }  # fmt: skip
-_WRAPPERS = (If, Checked)
+_WRAPPERS = (If, BoundsCheck)
 
 
 def on_threads(kernel: Kernel) -> Kernel:
@@ -86,7 +86,7 @@ def on_threads(kernel: Kernel) -> Kernel:
     """
     made = _Scans(kernel.name)
     body = made.level(kernel.body)
-    return replace(kernel, body=single(body)) if made.count else kernel
+    return replace(kernel, body=to_ssa(body)) if made.count else kernel
 
 
 def _of(s: Stmt, var: str) -> bool:
@@ -147,7 +147,7 @@ class _Scans:
         own, before, base = (Local(f"{step.acc.name}_{n}", dtype) for n in ("own", "before", "base"))
         extent = int(lanes.extent) if lanes is not None else 1
         lane: Expr = symbol(lanes.var, 0, extent - 1) if lanes is not None else as_expr(0)
-        start = Number(identity(Accumulator(op, dtype)))
+        start = Constant(identity(Accumulator(op, dtype)))
 
         def array(name: str, of: Local) -> Buffer:
             return Buffer(f"{name}{number}", name, memory_dtype(of.dtype), as_expr(extent), "private")
@@ -170,7 +170,7 @@ class _Scans:
         if guarded:  # a thread without an element holds the identity
             out += [Store(run, as_expr(n), start) for n in range(extent)]
         out += _lanes(lanes, one)
-        out.append(Declare(own.name, dtype, identity(Accumulator(op, dtype))))
+        out.append(InitAccumulator(own.name, dtype, identity(Accumulator(op, dtype))))
         for n in range(extent):
             here, now = Local(f"{step.acc.name}_at{n}", dtype), Local(f"{step.acc.name}_run{n}", dtype)
             out += [
@@ -178,7 +178,7 @@ class _Scans:
                 Accumulate(own, op, here, running=now),
                 Store(run, as_expr(n), now),
             ]
-        out.append(Combine(own, op, (thread.parallel,), before))
+        out.append(BlockReduce(own, op, (thread.parallel,), before))
         out.append(Compute(base, _BOTH[op], (step.acc, before), dtype))
         out.append(Accumulate(step.acc, op, own))
         here = Local(f"{step.acc.name}_here", dtype)
@@ -235,7 +235,7 @@ def _apart(first: Sequence[Stmt], second: Sequence[Stmt], lanes: Loop | None) ->
     loops = tuple(x for x in walk(tuple(first)) if isinstance(x, Loop))
     if not loops:
         return True
-    added = {x.name for s in walk(loops) for x in updated_by(s)}
+    added = {x.name for s in walk(loops) for x in updates(s)}
     own = {s.buffer.name for s in walk(tuple(first)) if isinstance(s, Alloc)}
     return added.isdisjoint(all_reads(second)) and (lanes is None or own.isdisjoint(loaded_in(second)))
 
@@ -251,12 +251,12 @@ def _ended(first: Sequence[Stmt], tests: int, into: Sequence[Stmt]) -> list[Stmt
 def _crossing(first: Sequence[Stmt], second: Sequence[Stmt]) -> tuple[list[Local], list[Stmt]]:
     """(variables that ``first`` computes and ``second`` reads, declarations that ``second`` needs again)."""
     wanted = all_reads(second)
-    declared = [s for s in walk(tuple(first)) if isinstance(s, Declare) and {s.name} & (wanted | _set(second))]
+    declared = [s for s in walk(tuple(first)) if isinstance(s, InitAccumulator) and {s.name} & (wanted | _set(second))]
     found: dict[str, Local] = {}
     for s in walk(tuple(first)):
-        if isinstance(s, (Declare, Note, Loop)):
+        if isinstance(s, (InitAccumulator, Comment, Loop)):
             continue
-        for x in made_by(s):
+        for x in defs(s):
             if x.name in wanted and x.at is None:
                 found[x.name] = x
     return [*found.values()], [*declared]

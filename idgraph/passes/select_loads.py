@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, Proof, and_, as_expr, enumerate_points, not_, simplify, symbol
 from idgraph.arith import where as chosen
-from idgraph.kernel.defuse import rewritten, sets, unwritten
+from idgraph.kernel.defuse import map_statement, read_only_buffers, sets
 from idgraph.kernel.ir import (
-    Checked,
-    Choose,
+    BoundsCheck,
     Compute,
     If,
     Kernel,
@@ -24,13 +23,14 @@ from idgraph.kernel.ir import (
     Local,
     Loop,
     Operand,
-    Purpose,
-    Single,
+    ProvenanceList,
+    Select,
+    SingleThread,
     Stmt,
 )
 from idgraph.passes.dead_code import without_dead
-from idgraph.passes.purpose import where
-from idgraph.passes.rows.sweep import tidied
+from idgraph.passes.purpose import guard_provenance
+from idgraph.passes.rows.sweep import drop_unit_loops
 from idgraph.passes.unroll import is_lanes
 
 LEAST = 3  # pieces
@@ -38,7 +38,7 @@ POINTS = 1 << 14  # at which it is enumerated that one of the pieces holds
 Body = tuple[Stmt, ...]
 
 
-def with_selected_loads(kernel: Kernel) -> Kernel:
+def select_address_then_load(kernel: Kernel) -> Kernel:
     """select_loads: choices between loads of one buffer as one load.
 
     >>> import idgraph as ig
@@ -64,18 +64,18 @@ def with_selected_loads(kernel: Kernel) -> Kernel:
         t: float32 = x[i + where(i < 8, -64, where(i < 16, -32, 0)) + 64]
         y[i] = t
     """
-    return replace(kernel, body=_Selection(unwritten(kernel.buffers, kernel.body)).level(kernel.body, (), {}))
+    return replace(kernel, body=_Selection(read_only_buffers(kernel.buffers, kernel.body)).level(kernel.body, (), {}))
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _SelectedAddress:
     """A load whose value a variable has, where ``conditions`` hold."""
 
     load: Load
     conditions: tuple[Expr, ...]
 
 
-Known = dict[str, _Held]
+Known = dict[str, _SelectedAddress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Selection:
         made: list[Stmt] = []
         for s in body:
             match s:
-                case Choose() if (load := self.selected(s, facts, known)) is not None:
+                case Select() if (load := self.selected(s, facts, known)) is not None:
                     made.append(load)
                 case Loop() if s.extent == 1:
                     zero = {symbol(s.var, 0, 0): as_expr(0)}
@@ -99,11 +99,13 @@ class _Selection:
                 case Loop() if is_lanes(s):  # what lanes set is read in them alone
                     inner = self.level(s.body, facts, {})
                     made.append(
-                        replace(s, body=s.body if inner == s.body else tuple(without_dead(tidied(inner), set())))
+                        replace(
+                            s, body=s.body if inner == s.body else tuple(without_dead(drop_unit_loops(inner), set()))
+                        )
                     )
                     known.clear()
                     continue
-                case Loop() | Checked() | Single():
+                case Loop() | BoundsCheck() | SingleThread():
                     made.append(replace(s, body=self.level(s.body, facts, {})))
                     known.clear()
                     continue
@@ -114,14 +116,14 @@ class _Selection:
 
     def define(self, s: Stmt, facts: tuple[Expr, ...], known: Known) -> None:
         """Bring ``known`` up to date behind a statement."""
-        held: _Held | None = None
+        held: _SelectedAddress | None = None
         match s:
             case Load(local, buffer, _, guard) if guard is TRUE and buffer.name in self.read_only:
-                held = _Held(s, facts) if local.dtype == buffer.dtype else None
+                held = _SelectedAddress(s, facts) if local.dtype == buffer.dtype else None
             case Compute(Local(dtype=dtype), "cast", (Local(name, given, None),)) if dtype == given and name in known:
-                held = _Held(known[name].load, (*known[name].conditions, *facts))
-            case Choose(Local(dtype=to), ((condition, Local(name, given, None)),)) if to == given and name in known:
-                held = _Held(known[name].load, (*known[name].conditions, *facts, condition))
+                held = _SelectedAddress(known[name].load, (*known[name].conditions, *facts))
+            case Select(Local(dtype=to), ((condition, Local(name, given, None)),)) if to == given and name in known:
+                held = _SelectedAddress(known[name].load, (*known[name].conditions, *facts, condition))
             case _:
                 pass
         for name in sets(s):
@@ -131,7 +133,7 @@ class _Selection:
             if held is not None:
                 known[name] = held
 
-    def selected(self, s: Choose, facts: tuple[Expr, ...], known: Known) -> Load | None:
+    def selected(self, s: Select, facts: tuple[Expr, ...], known: Known) -> Load | None:
         """The choice as a load, where each operand provably holds an element of one buffer."""
         operands = [o for _, o in s.cases] + [s.default]
         found = [_element(o, known) for o in operands]
@@ -141,14 +143,14 @@ class _Selection:
         buffer = pieces[0].load.buffer
         if any(x.load.buffer != buffer for x in pieces) or s.local.dtype != buffer.dtype:
             return None
-        before, serves, ways = list(facts), list[Purpose](), list[Expr]()
+        before, serves, ways = list(facts), list[ProvenanceList](), list[Expr]()
         for condition, piece in zip([*(c for c, _ in s.cases), TRUE], pieces, strict=True):
             here = (*before, condition) if condition is not TRUE else tuple(before)
             if not all(_follows(c, here) for c in dict.fromkeys(piece.conditions)):
                 return None
             way = and_(*here[len(facts) :])
             ways.append(condition)
-            serves.append(where(piece.load.serves, way))
+            serves.append(guard_provenance(piece.load.serves, way))
             before.append(simplify(not_(condition)))
         last = pieces[-1].load.address
         apart = as_expr(0)
@@ -164,7 +166,7 @@ def _follows(condition: Expr, facts: tuple[Expr, ...]) -> bool:
     return isinstance(enumerate_points(condition, POINTS, [f for f in facts if f.names <= condition.names]), Proof)
 
 
-def _element(o: Operand, known: Known) -> _Held | None:
+def _element(o: Operand, known: Known) -> _SelectedAddress | None:
     return known.get(o.name) if isinstance(o, Local) and o.at is None else None
 
 
@@ -172,8 +174,8 @@ def _placed(body: Sequence[Stmt], place: dict[Expr, Expr]) -> Body:
     """Straight statements with a loop's variable as a number."""
     made: list[Stmt] = []
     for s in body:
-        moved = rewritten(s, index=lambda e: e.substitute(place) if e.names & {x.name for x in place} else e)
+        moved = map_statement(s, index=lambda e: e.substitute(place) if e.names & {x.name for x in place} else e)
         made.append(
-            replace(moved, body=_placed(moved.body, place)) if isinstance(moved, (If, Loop, Checked)) else moved
+            replace(moved, body=_placed(moved.body, place)) if isinstance(moved, (If, Loop, BoundsCheck)) else moved
         )
     return tuple(made)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import all_sets, everywhere, locals_read, operands_of
-from idgraph.kernel.ir import Compute, Kernel, Local, Number, Operand, Stmt, bodies, walk
+from idgraph.kernel.defuse import all_sets, locals_read, map_body, operands_of
+from idgraph.kernel.ir import Compute, Constant, Kernel, Local, Operand, Stmt, bodies, walk
 from idgraph.kernel.tolerance import SINGLE, tolerances
 from idgraph.passes.reciprocals import inverse_of
 
@@ -32,7 +32,7 @@ LOGISTIC: Final = EXP + 2.0**-23 + 2.0**-24  # the reciprocal, the sum
 QUOTIENT: Final = 2.0**-22
 EXPM1: Final = EXP + 2.0**-23
 TANH: Final = 2.0**-18  # at 1/16, where e ** -2x is off by 2 ** -22 and 1 less it is an eighth
-FORMS: Final[Mapping[str, tuple[str, float]]] = {
+APPROXIMATIONS: Final[Mapping[str, tuple[str, float]]] = {
     "exp": ("short_exp", EXP), "sigmoid": ("short_sigmoid", LOGISTIC), "div": ("short_div", QUOTIENT),
     "reciprocal": ("short_reciprocal", QUOTIENT), "rsqrt": ("short_rsqrt", QUOTIENT),
     "sqrt": ("short_sqrt", QUOTIENT), "expm1": ("short_expm1", EXPM1), "tanh": ("short_tanh", TANH),
@@ -45,10 +45,11 @@ COMPOSED: Final[Mapping[tuple[str, str], tuple[str, float]]] = {
     ("add", "erf"): ("short_one_plus_erf", ERFC), ("sub", "erf"): ("short_one_minus_erf", ERFC),
     ("tanh", "log1p"): ("short_tanh_log1p", 2 * QUOTIENT),
 }  # fmt: skip
-"""An operation and the one inside: 1 and a function, 1 less it, a function of it. Their form, as in `FORMS`."""
+"""An operation and the one inside: 1 and a function, 1 less it, a function of it. Their form, as in
+`APPROXIMATIONS`."""
 
 
-def shortened(kernel: Kernel) -> Kernel:
+def approximate_math(kernel: Kernel) -> Kernel:
     """short_functions: functions and quotients in few instructions where the result is rounded to 16 bits.
 
     >>> import idgraph as ig
@@ -76,7 +77,9 @@ def shortened(kernel: Kernel) -> Kernel:
         t: bfloat16 = cast(p)
         y[i] = t
     """
-    if not any(isinstance(s, Compute) and (s.op in FORMS or s.op in _INNER) for s in walk(kernel.body)):
+    if not any(
+        isinstance(s, Compute) and (s.op in APPROXIMATIONS or s.op in _INNER_FUNCTIONS) for s in walk(kernel.body)
+    ):
         return kernel
     known = _Forms()
     known.find(kernel.body)
@@ -88,18 +91,18 @@ def shortened(kernel: Kernel) -> Kernel:
         error = known.error(s)
         return known.form(s) if 0.0 < error <= found.result(s) else s
 
-    return replace(kernel, body=everywhere(kernel.body, short))
+    return replace(kernel, body=map_body(kernel.body, short))
 
 
-_INNER: Final = frozenset(inner for _, inner in COMPOSED)
+_INNER_FUNCTIONS: Final = frozenset(inner for _, inner in COMPOSED)
 
 
-def _inside(s: Stmt) -> Local | None:
+def _approximable_operand(s: Stmt) -> Local | None:
     """The operand of ``s`` whose function it may have a form with: the other one of a sum with 1, or of 1 less it."""
     match s:
-        case Compute(op="add" | "sub", operands=(Number(1), Local(dtype="float32") as x)):
+        case Compute(op="add" | "sub", operands=(Constant(1), Local(dtype="float32") as x)):
             pass
-        case Compute(op="add", operands=(Local(dtype="float32") as x, Number(1))):
+        case Compute(op="add", operands=(Local(dtype="float32") as x, Constant(1))):
             pass
         case Compute(op="tanh", operands=(Local(dtype="float32") as x,)):
             pass
@@ -117,7 +120,7 @@ class _Forms:
     def find(self, body: Sequence[Stmt]) -> None:
         """Find ``composed``."""
         reads = Counter(o.name for s in walk(tuple(body)) for o in operands_of(s) if isinstance(o, Local))
-        found = {id(s): (x, form) for s, x, form in _composed(body, {})}
+        found = {id(s): (x, form) for s, x, form in _composition_candidates(body, {})}
         alone = Counter(x.name for x, _ in found.values())
         self.composed = {at: form for at, (x, form) in found.items() if reads[x.name] == alone[x.name]}
 
@@ -125,9 +128,9 @@ class _Forms:
         """The short form of ``s``."""
         if id(s) in self.composed:
             return self.composed[id(s)][0]
-        if s.op == "div" and isinstance(s.operands[1], Number) and (by := inverse_of(s.operands[1])) is not None:
+        if s.op == "div" and isinstance(s.operands[1], Constant) and (by := inverse_of(s.operands[1])) is not None:
             return replace(s, op="mul", operands=(s.operands[0], by))  # the compiler has this for a power of two
-        return replace(s, op=FORMS[s.op][0])
+        return replace(s, op=APPROXIMATIONS[s.op][0])
 
     def error(self, s: Compute) -> float:
         """The relative error of the short form, zero where ``s`` has none."""
@@ -135,33 +138,35 @@ class _Forms:
             return 0.0
         if id(s) in self.composed:
             return self.composed[id(s)][1]
-        if s.op not in FORMS or (s.op == "div" and isinstance(s.operands[1], Number) and not inverse_of(s.operands[1])):
+        if s.op not in APPROXIMATIONS or (
+            s.op == "div" and isinstance(s.operands[1], Constant) and not inverse_of(s.operands[1])
+        ):
             return 0.0
-        return FORMS[s.op][1]
+        return APPROXIMATIONS[s.op][1]
 
 
 Found = tuple[Compute, Local, tuple[Compute, float]]
 
 
-def _composed(body: Sequence[Stmt], known: Mapping[str, Compute]) -> Iterator[Found]:
+def _composition_candidates(body: Sequence[Stmt], known: Mapping[str, Compute]) -> Iterator[Found]:
     """Functions of functions: the outer one, the variable between them, and what they are together with its error.
 
     ``known`` are the definitions that hold before ``body``.
     """
     made, read = dict(known), {n for f in known.values() for n in locals_read(f)}
     for s in body:
-        x = _inside(s)
+        x = _approximable_operand(s)
         f = None if x is None else made.get(x.name)
         if isinstance(s, Compute) and x is not None and f is not None and (s.op, f.op) in COMPOSED:
             op, error = COMPOSED[s.op, f.op]
             if f.op != "log1p" or _is_above_zero(f.operands[0], made):
                 yield s, x, (replace(s, op=op, operands=f.operands), error)
-        yield from _composed(bodies(s), made)
+        yield from _composition_candidates(bodies(s), made)
         lost = all_sets((s,))
         if not lost.isdisjoint(made) or not lost.isdisjoint(read):
             made = {n: f for n, f in made.items() if n not in lost and lost.isdisjoint(locals_read(f))}
         if isinstance(s, Compute) and s.compute in SINGLE and s.local.at is None and s.local.dtype == "float32":
-            of_use = s.op in _INNER or OPERATIONS[s.op].above_zero is True
+            of_use = s.op in _INNER_FUNCTIONS or OPERATIONS[s.op].above_zero is True
             made |= {s.local.name: s} if of_use and s.local.name not in locals_read(s) else {}
             read |= locals_read(s)
 

@@ -13,14 +13,26 @@ from dataclasses import replace
 
 from idgraph.ir.dtypes import is_float, is_integer
 from idgraph.kernel.defuse import all_sets, sets
-from idgraph.kernel.ir import Checked, Compute, If, Kernel, Lanes, Let, Local, Loop, Operand, Single, Stmt
-from idgraph.passes.value_ranges import Range, Ranges
+from idgraph.kernel.ir import (
+    BoundsCheck,
+    Compute,
+    If,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Operand,
+    SingleThread,
+    Stmt,
+    StraightLineBlock,
+)
+from idgraph.passes.value_ranges import Ranges, ValueInterval
 
 LIMIT = 1 << 31
 COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
-def with_short_ints(kernel: Kernel) -> Kernel:
+def narrow_int64(kernel: Kernel) -> Kernel:
     """short_ints: small 64-bit integers in 32 bits, where they become floats or are compared.
 
     >>> import idgraph as ig
@@ -73,7 +85,7 @@ def _level(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) -> lis
     """``short``: the variable of 32 bits that has the value of one of 64."""
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Loop, If, Single, Lanes, Checked)):
+        if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
             inside = all_sets((s,))
             ranges = ranges.without(inside)
             short = {n: x for n, x in short.items() if n not in inside}
@@ -121,7 +133,7 @@ def _in_short(s: Compute, ranges: Ranges, short: Mapping[str, Local]) -> tuple[C
     return replace(s, operands=(near.local,)), [near]
 
 
-def _beside(s: Compute, known: Range | None, short: Mapping[str, Local]) -> Compute | None:
+def _beside(s: Compute, known: ValueInterval | None, short: Mapping[str, Local]) -> Compute | None:
     """The same value in 32 bits, of operands that have as many."""
     if not s.local.dtype == s.compute == "int64" or s.local.at is not None or known is None or not _fits(known):
         return None
@@ -144,5 +156,5 @@ def _in_32(s: Compute, short: Mapping[str, Local]) -> tuple[Operand, ...] | None
     return tuple(found)
 
 
-def _fits(known: Range) -> bool:
+def _fits(known: ValueInterval) -> bool:
     return known.lo >= -LIMIT and known.hi < LIMIT

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from idgraph.ir.targets import TARGETS, TargetName
-from idgraph.kernel.ir import Kernel, Plan
+from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes import (
     carry_digits,
     collapse,
@@ -53,13 +53,13 @@ class Pass:
 
     name: str
     about: str
-    run: Callable[[Plan], Plan]
+    run: Callable[[KernelModule], KernelModule]
 
 
-def _each(f: Callable[[Kernel], Kernel]) -> Callable[[Plan], Plan]:
+def _each(f: Callable[[Kernel], Kernel]) -> Callable[[KernelModule], KernelModule]:
     """A pass over single kernels."""
 
-    def run(plan: Plan) -> Plan:
+    def run(plan: KernelModule) -> KernelModule:
         return replace(plan, kernels=tuple(map(f, plan.kernels)))
 
     return run
@@ -69,12 +69,20 @@ PASSES: Mapping[str, Pass] = {
     p.name: p
     for p in (
         Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
-        Pass("fuse_launches", "independent kernels in one launch", fuse_launches.together),
-        Pass("prove_checks", "checks of indices that cannot leave their axis", _each(prove_checks.with_proved_checks)),
-        Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
-        Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.with_own_rows)),
-        Pass("columns", "reduced rows of several axes without divisions", _each(columns.by_columns)),
-        Pass("rename_columns", "symbols called like the columns of a row get a prime", rename_columns.apart),
+        Pass("fuse_launches", "independent kernels in one launch", fuse_launches.fuse_kernels),
+        Pass(
+            "prove_checks",
+            "checks of indices that cannot leave their axis",
+            _each(prove_checks.eliminate_bounds_checks),
+        ),
+        Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.flatten_loops)),
+        Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.privatize_scatter_rows)),
+        Pass("columns", "reduced rows of several axes without divisions", _each(columns.flatten_reduction_loops)),
+        Pass(
+            "rename_columns",
+            "symbols called like the columns of a row get a prime",
+            rename_columns.rename_conflicting_symbols,
+        ),
         Pass(
             "rows_of_core",
             "loops over columns joined, expensive values kept for the next",
@@ -85,50 +93,52 @@ PASSES: Mapping[str, Pass] = {
             "rows read once: persistent in registers, in chunks, with an online softmax",
             partial(rows.with_rows, threads=True),
         ),
-        Pass("jam", "lanes around loops over columns, inside of them", _each(jam.jammed)),
-        Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
+        Pass("jam", "lanes around loops over columns, inside of them", _each(jam.unroll_and_jam)),
+        Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchange_loops)),
         Pass("unswitch", "one loop for each outcome of a test that no step changes", _each(unswitch.unswitched)),
-        Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.rounded_once)),
-        Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.rolled)),
-        Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.hoisted_loads)),
-        Pass("owner", "one element of a row by the thread that has it", _each(owner.owned)),
+        Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.elide_double_rounding)),
+        Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.mark_nounroll)),
+        Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.licm_loads)),
+        Pass("owner", "one element of a row by the thread that has it", _each(owner.owner_computes)),
         Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
         Pass(
-            "select_loads", "choices between loads of one buffer as one load", _each(select_loads.with_selected_loads)
+            "select_loads",
+            "choices between loads of one buffer as one load",
+            _each(select_loads.select_address_then_load),
         ),
-        Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
+        Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peel_loops)),
         Pass(
             "carry_digits",
             "rows and columns of lanes from those of the first",
-            _each(carry_digits.with_carried_digits),
+            _each(carry_digits.strength_reduce_divmod),
         ),
-        Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.with_lanes)),
-        Pass("composed", "functions of functions as one", _each(compose.composed)),
-        Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.with_joined_checks)),
-        Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.with_short_ints)),
+        Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.unroll_lanes)),
+        Pass("composed", "functions of functions as one", _each(compose.fuse_math_functions)),
+        Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.merge_bounds_checks)),
+        Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.narrow_int64)),
         Pass(
             "short_functions",
             "exp and sigmoid that are rounded to 16 bits at once",
-            _each(short_functions.shortened),
+            _each(short_functions.approximate_math),
         ),
-        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_tests.with_joined_tests)),
+        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_tests.merge_adjacent_branches)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
         Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realign.realigned)),
-        Pass("cse", "equal values computed once", _each(cse.with_values_once)),
+        Pass("cse", "equal values computed once", _each(cse.eliminate_common_subexpressions)),
         Pass("reciprocals", "divisions by one number through its reciprocal", _each(reciprocals.with_reciprocals)),
         Pass("vectorize_stores", "stores to neighbouring elements as one", _each(vectorize.with_vector_stores)),
-        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.with_pairs)),
-        Pass("dead_code", "values that nobody reads left out", _each(dead_code.live)),
-        Pass("roll", "straight code of lanes as loops over registers", _each(roll.rolled)),
-        Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fused_lanes)),
-        Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalars)),
+        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.pack_half2)),
+        Pass("dead_code", "values that nobody reads left out", _each(dead_code.eliminate_dead_code)),
+        Pass("roll", "straight code of lanes as loops over registers", _each(roll.reroll_lanes)),
+        Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fuse_lane_loops)),
+        Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalar_replacement)),
     )
 }
 TABLE: Mapping[TargetName, tuple[Pass, ...]] = {name: tuple(PASSES[p] for p in t.passes) for name, t in TARGETS.items()}
 """The passes of each target, in the order that its record names them in."""
 
 
-def chosen(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...]:
+def select_passes(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...]:
     """Passes of one target by name, in the order of its table.
 
     >>> [p.name for p in chosen(("roll", "unroll"))]
@@ -148,7 +158,7 @@ def up_to(name: str, target: TargetName) -> tuple[Pass, ...]:
     return TABLE[target][: names.index(name) + 1] if name in names else ()
 
 
-def trace(plan: Plan, passes: Iterable[Pass]) -> Iterator[tuple[Pass, Plan]]:
+def trace(plan: KernelModule, passes: Iterable[Pass]) -> Iterator[tuple[Pass, KernelModule]]:
     """Each pass with the kernels after it; a kernel's ``passes`` name those that changed it."""
     for p in passes:
         before = {k.name: k for k in plan.kernels}
@@ -158,7 +168,7 @@ def trace(plan: Plan, passes: Iterable[Pass]) -> Iterator[tuple[Pass, Plan]]:
         yield p, plan
 
 
-def run(plan: Plan, passes: Iterable[Pass]) -> Plan:
+def run(plan: KernelModule, passes: Iterable[Pass]) -> KernelModule:
     """The kernels after all of ``passes``."""
     made = plan
     for _, made in trace(plan, passes):  # noqa: B007 - the last one counts

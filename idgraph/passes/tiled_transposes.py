@@ -14,7 +14,7 @@ from typing import Final
 from idgraph.arith import Expr, as_expr, minimum, simplify, symbol
 from idgraph.ir import item_size
 from idgraph.ir.device import devices
-from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.kernel.defuse import map_body, map_statement
 from idgraph.kernel.ir import Load, Loop, Stmt, Store, walk
 
 LINE: Final = 64  # bytes of a cache line
@@ -25,7 +25,9 @@ AT: Final = "at_once"
 Body = tuple[Stmt, ...]
 
 
-def blocked(chain: Sequence[Loop], at: Callable[[Expr], Body], rows: int, length: int, run: int) -> Loop | None:
+def cache_block_transpose(
+    chain: Sequence[Loop], at: Callable[[Expr], Body], rows: int, length: int, run: int
+) -> Loop | None:
     """Loops over blocks of ``rows`` rows of ``length`` elements, of which ``at`` gives the statements by number.
 
     ``run`` rows follow each other without a division. None where no array is read along a column.
@@ -51,7 +53,7 @@ def blocked(chain: Sequence[Loop], at: Callable[[Expr], Body], rows: int, length
     def placed(start: Expr, count: int) -> Loop:
         lane = symbol(last, 0, count - 1)
         to = {part: simplify(outer // blocks), row: begin + inside, column: start + lane}
-        moved = everywhere(body, lambda s: rewritten(s, index=lambda e: simplify(e.substitute(to))))
+        moved = map_body(body, lambda s: map_statement(s, index=lambda e: simplify(e.substitute(to))))
         columns = Loop(last, as_expr(count), "serial", moved, chain[-1].note)
         return Loop(f"{first}_{AT}", lanes, "serial", (columns,), chain[0].note)
 
@@ -66,7 +68,7 @@ def run_of(lengths: Sequence[int], rows: int) -> int:
     return math.gcd(rows, *lengths)
 
 
-def is_turned(chain: Sequence[Loop]) -> bool:
+def is_transposed(chain: Sequence[Loop]) -> bool:
     """Whether the lanes of the innermost loop read an array far apart, or not evenly."""
     lane = symbol(chain[-1].var, 0, simplify(chain[-1].extent - 1))
     steps = [_step(s.address, lane) for s in walk(chain[-1].body) if isinstance(s, Load)]

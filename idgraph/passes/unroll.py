@@ -11,32 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, postorder, simplify, symbol
-from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten, unchanged, unwritten
+from idgraph.kernel.defuse import all_reads, all_sets, defs, map_statement, read_only_buffers, unchanged
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
-    Checked,
-    Choose,
-    Combine,
+    BlockReduce,
+    BoundsCheck,
+    Comment,
+    Constant,
     If,
     Index,
     Kernel,
-    Lanes,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    Single,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     walk,
 )
-from idgraph.kernel.ssa import single
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.merge_tests import joined_tests
 
 MAX_LANES = 64
@@ -77,7 +77,7 @@ class Lane:
         loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
         return e.substitute({**self.values, **loaded})
 
-    def point(self, s: Checked) -> tuple[Expr, ...]:
+    def point(self, s: BoundsCheck) -> tuple[Expr, ...]:
         """The values of the loops that a check names, in this lane."""
         numbers = {x.name: as_expr(n) for x, n in self.values.items()}
         known = s.point or tuple(symbol(v) for v in s.site.loops)
@@ -88,7 +88,7 @@ class Lane:
         return local + "".join(f"_{n}" for n in self.numbers[:depth])
 
 
-def with_lanes(kernel: Kernel) -> Kernel:
+def unroll_lanes(kernel: Kernel) -> Kernel:
     """unroll: unrolled and vectorised loops as straight-line code for their lanes.
 
     >>> import idgraph as ig
@@ -116,7 +116,7 @@ def with_lanes(kernel: Kernel) -> Kernel:
           y[i*4 + 2] = t_2
           y[i*4 + 3] = t_3
     """
-    return replace(kernel, body=single(_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body))))
+    return replace(kernel, body=to_ssa(_unrolled(kernel.body, read_only_buffers(kernel.buffers, kernel.body))))
 
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
@@ -126,7 +126,7 @@ def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = fro
         match s:
             case Loop() if can_unroll(s) and not (_is_single(s) and all_sets(s.body) & after):
                 made.append(_sides(s, read_only | unchanged((s,)), ()))
-            case Loop() | If() | Single() | Checked():
+            case Loop() | If() | SingleThread() | BoundsCheck():
                 made.append((replace(s, body=_unrolled(s.body, read_only, after)),))
             case _:
                 made.append((s,))
@@ -143,16 +143,16 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...], lanes: B
     lanes = _in_lanes(s, read_only, facts) if lanes is None else lanes
     found = _undecided(lanes) if len(facts) < MAX_SIDES else ()
     if not found:
-        return [Lanes(lanes)]
+        return [StraightLineBlock(lanes)]
     both = (found[0], simplify(not_(found[0])))
     sides = [(c, _in_lanes(s, read_only, (*facts, c))) for c in both]
     if 2 * min(len(_undecided(side)) for _, side in sides) > len(found):
-        return [Lanes(lanes)]
+        return [StraightLineBlock(lanes)]
     return [If(c, tuple(_sides(s, read_only, (*facts, c), side))) for c, side in sides]
 
 
 def _in_lanes(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> Body:
-    return tuple(Expansion(Values(read_only)).expand((s,), [Lane((), {}, facts=facts)], {}))
+    return tuple(LaneExpansion(ValueNumbering(read_only)).expand((s,), [Lane((), {}, facts=facts)], {}))
 
 
 def _undecided(body: Body) -> tuple[Expr, ...]:
@@ -171,7 +171,7 @@ def conditions_of(body: Sequence[Stmt]) -> tuple[Expr, ...]:
                 found.append(condition)
             case Load(guard=guard):
                 found.append(guard)
-            case Choose(cases=cases):
+            case Select(cases=cases):
                 found += [c for c, _ in cases]
             case _:
                 pass
@@ -198,12 +198,12 @@ def can_unroll(s: Loop) -> bool:
             if not is_lanes(inner) and not _is_single(inner):
                 return False
             lanes *= max(1, int(inner.extent))
-        elif isinstance(inner, (Single, Lanes, Alloc, Barrier, Combine)):
+        elif isinstance(inner, (SingleThread, StraightLineBlock, Alloc, Barrier, BlockReduce)):
             return False
         elif isinstance(inner, Accumulate):
             if not _is_apart(inner):
                 return False
-        elif isinstance(inner, Checked) and inner.always and any(isinstance(x, Store) for x in walk(inner.body)):
+        elif isinstance(inner, BoundsCheck) and inner.always and any(isinstance(x, Store) for x in walk(inner.body)):
             return False  # each write has a test of its own, and the last one wins
     return lanes <= MAX_LANES
 
@@ -214,18 +214,18 @@ def _is_apart(s: Accumulate) -> bool:
 
 
 @dataclass(slots=True)
-class Expansion:
+class LaneExpansion:
     """Statements once for each lane. Lanes have variables of their own, so an equality in ``values`` holds wherever
     both variables are defined."""
 
-    values: Values
+    values: ValueNumbering
     absent: set[tuple[str, tuple[int, ...]]] = field(init=False, default_factory=set["tuple[str, tuple[int, ...]]"])
     """Variables that some lanes, by their numbers, do not set: they stand under a condition that never holds there."""
 
     def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
         made: list[Stmt] = []
-        flat, once = spliced(body)
+        flat, once = inline_unit_loops(body)
         if once:
             lanes = [Lane(lane.numbers, {**lane.values, **once}, lane.lets, lane.facts) for lane in lanes]
         for s in flat:
@@ -240,24 +240,24 @@ class Expansion:
                     made += self.expand(s.body, inner, dict(depths))
                 case If(condition, inner_body):
                     made += self.conditional(condition, inner_body, lanes, depths)
-                case Checked():
+                case BoundsCheck():
                     made += self.checked(s, lanes, depths)
                 case Let():
                     made += self.let(s, lanes, depths)
-                case Note():
+                case Comment():
                     made.append(s)
                 case Accumulate(buffer=None):
                     made += self.accumulate(s, lanes, depths)
                 case _:
                     before = dict(depths)
                     if lanes:
-                        depths.update((x.name, len(lanes[0].numbers)) for x in made_by(s))
+                        depths.update((x.name, len(lanes[0].numbers)) for x in defs(s))
                     for lane in lanes:
-                        made.append(_in_lane(self.reachable(s, lane) if isinstance(s, Choose) else s, lane, before))
+                        made.append(_in_lane(self.reachable(s, lane) if isinstance(s, Select) else s, lane, before))
                         self.values.define(made[-1])
         return made
 
-    def reachable(self, s: Choose, lane: Lane) -> Choose:
+    def reachable(self, s: Select, lane: Lane) -> Select:
         """A choice without the operands that a lane does not set, which it never takes."""
 
         def is_absent(o: Operand) -> bool:
@@ -267,7 +267,7 @@ class Expansion:
         cases = [(c, o) for c, o in s.cases if not is_absent(o)]
         if not is_absent(s.default):
             return replace(s, cases=tuple(cases))
-        return replace(s, cases=tuple(cases[:-1]), default=cases[-1][1] if cases else Number(0))
+        return replace(s, cases=tuple(cases[:-1]), default=cases[-1][1] if cases else Constant(0))
 
     def accumulate(self, s: Accumulate, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
         """Each lane's value combined with the running value, in order."""
@@ -285,12 +285,12 @@ class Expansion:
             same = self.values.number(mine)
             if same not in known:
                 known[same] = lane.name(name, len(lane.numbers))
-                made.append(Let(known[same], mine, rewritten(s, point=lane.served).serves))
+                made.append(Let(known[same], mine, map_statement(s, point=lane.served).serves))
                 self.values.define(made[-1])
             lane.lets[name] = known[same]
         return made
 
-    def checked(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+    def checked(self, s: BoundsCheck, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """All lanes run where the loaded values of all are in range: a checked run stops at the first that is not.
         A write that is always tested runs in each lane whose own value is in range."""
         first: dict[tuple[Expr, str], Lane] = {}
@@ -300,10 +300,10 @@ class Expansion:
             return self.tested(s, lanes, depths)
         made: list[Stmt] = self.expand(s.body, lanes, depths)
         for (condition, value), lane in reversed(first.items()):
-            made = [Checked(condition, value, s.site, tuple(made), lane.point(s))]
+            made = [BoundsCheck(condition, value, s.site, tuple(made), lane.point(s))]
         return made
 
-    def tested(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+    def tested(self, s: BoundsCheck, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """Lanes with one loaded value share one test."""
         alike: dict[tuple[Expr, str], list[Lane]] = {}
         for lane in lanes:
@@ -311,7 +311,7 @@ class Expansion:
         made: list[Stmt] = []
         for (condition, value), some in alike.items():
             body = self.expand(s.body, some, dict(depths))
-            made.append(Checked(condition, value, s.site, tuple(body), some[0].point(s), always=True))
+            made.append(BoundsCheck(condition, value, s.site, tuple(body), some[0].point(s), always=True))
         return made
 
     def conditional(self, condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
@@ -323,7 +323,7 @@ class Expansion:
         after = dict(depths)
         for decided, some in by_condition.items():
             if decided == FALSE:
-                self.absent |= {(x.name, y.numbers) for s in walk(body) for x in made_by(s) for y in some}
+                self.absent |= {(x.name, y.numbers) for s in walk(body) for x in defs(s) for y in some}
                 continue
             now = dict(depths)
             inner = self.expand(body, some, now)
@@ -333,7 +333,7 @@ class Expansion:
         return made
 
 
-def spliced(body: Sequence[Stmt]) -> tuple[list[Stmt], dict[Expr, int]]:
+def inline_unit_loops(body: Sequence[Stmt]) -> tuple[list[Stmt], dict[Expr, int]]:
     """``body`` with the statements of loops of one step in the place of those loops, and the values of their variables;
     neighbouring tests of one condition are one then, so that code behind one of them knows what is computed in front.
 
@@ -356,7 +356,7 @@ def spliced(body: Sequence[Stmt]) -> tuple[list[Stmt], dict[Expr, int]]:
     values: dict[Expr, int] = {}
     for s in body:
         if isinstance(s, Loop) and _is_single(s):
-            inner, more = spliced(s.body)
+            inner, more = inline_unit_loops(s.body)
             flat += inner
             values |= {symbol(s.var, 0, 0): 0, **more}
         else:
@@ -372,7 +372,7 @@ def _operand_in_lane(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Opera
 
 def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
     """A straight statement in a lane, its conditions as the lane decides them."""
-    found = rewritten(
+    found = map_statement(
         s,
         made=lambda x: Local(lane.name(x.name, len(lane.numbers)), x.dtype),
         updated=lambda x: Local(lane.name(x.name, depths.get(x.name, 0)), x.dtype),
@@ -380,10 +380,10 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
         index=lambda e: lane.decide(e) if e.is_condition else lane.index(e),
         point=lane.served,
     )
-    return _chosen(found.local, found.cases, found.default) if isinstance(found, Choose) else found
+    return _chosen(found.local, found.cases, found.default) if isinstance(found, Select) else found
 
 
-def _chosen(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
+def _chosen(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Select:
     """A choice without the cases that this lane rules out."""
     kept: list[tuple[Expr, Operand]] = []
     for condition, value in cases:
@@ -393,4 +393,4 @@ def _chosen(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) 
             default = value
             break
         kept.append((condition, value))
-    return Choose(to, tuple(kept), default)
+    return Select(to, tuple(kept), default)

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import Expr, not_, simplify
-from idgraph.kernel.defuse import all_sets, unwritten
-from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Loop, Single, Stmt, bodies
-from idgraph.kernel.ssa import single
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.defuse import all_sets, read_only_buffers
+from idgraph.kernel.ir import BoundsCheck, If, Kernel, Loop, SingleThread, Stmt, StraightLineBlock, bodies
+from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.dead_code import without_dead, without_empty
-from idgraph.passes.unroll import Expansion, Lane, conditions_of
+from idgraph.passes.unroll import Lane, LaneExpansion, conditions_of
 
 MAX_SIDES = 2  # nested conditions by which a loop is written again
-LEAST = 16  # steps that are worth a second loop
+LEAST_UNSWITCHED = 16  # steps that are worth a second loop
 Body = tuple[Stmt, ...]
 
 
@@ -51,7 +51,9 @@ def unswitched(kernel: Kernel) -> Kernel:
             v_s2: float32 = choose(0.0)
             y[c + r*64] = v_s2
     """
-    return replace(kernel, body=single(without_empty(_level(kernel.body, unwritten(kernel.buffers, kernel.body)))))
+    return replace(
+        kernel, body=to_ssa(without_empty(_level(kernel.body, read_only_buffers(kernel.buffers, kernel.body))))
+    )
 
 
 def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
@@ -59,7 +61,7 @@ def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
     for s in body:
         if isinstance(s, Loop) and _is_straight(s):
             made += _sides(s, read_only, ())
-        elif isinstance(s, (Loop, If, Single, Lanes, Checked)):
+        elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
             made.append(replace(s, body=_level(s.body, read_only)))
         else:
             made.append(s)
@@ -68,10 +70,10 @@ def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
 
 def _is_straight(s: Loop) -> bool:
     """An innermost loop on one core, of more than a few steps."""
-    stack, plain = list(s.body), s.parallel == "serial" and (not s.extent.is_const or int(s.extent) >= LEAST)
+    stack, plain = list(s.body), s.parallel == "serial" and (not s.extent.is_const or int(s.extent) >= LEAST_UNSWITCHED)
     while stack and plain:
         x = stack.pop()
-        plain = not isinstance(x, (Loop, Single, Lanes))
+        plain = not isinstance(x, (Loop, SingleThread, StraightLineBlock))
         stack += bodies(x)
     return plain
 
@@ -85,6 +87,8 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
     made: list[Stmt] = []
     for c in (fixed[0], simplify(not_(fixed[0]))):
         known = (*facts, c)
-        body = without_dead(Expansion(Values(read_only)).expand(s.body, [Lane((), {}, facts=known)], {}), set())
+        body = without_dead(
+            LaneExpansion(ValueNumbering(read_only)).expand(s.body, [Lane((), {}, facts=known)], {}), set()
+        )
         made.append(If(c, tuple(_sides(replace(s, body=tuple(body)), read_only, known))))
     return made

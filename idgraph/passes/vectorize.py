@@ -11,23 +11,23 @@ from idgraph.ir import item_size
 from idgraph.ir.targets import GPU
 from idgraph.kernel.defuse import (
     all_sets,
-    everywhere,
     in_lanes,
-    rewritten,
+    map_body,
+    map_statement,
+    read_only_buffers,
     unchanged,
-    unwritten,
-    updated_by,
+    updates,
 )
 from idgraph.kernel.ir import (
     Accumulate,
+    BoundsCheck,
     Buffer,
-    Checked,
     If,
     Kernel,
     Let,
     Load,
     Local,
-    Purpose,
+    ProvenanceList,
     Stmt,
     Store,
     VectorAdd,
@@ -36,9 +36,9 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.statements import LANE
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.affine import split_constant
-from idgraph.passes.purpose import merged, where
+from idgraph.passes.purpose import guard_provenance, merge_provenance
 from idgraph.schedule.blocks import ADDED_TOGETHER
 
 # Types whose bits travel as integer words; truth values are bytes.
@@ -72,11 +72,11 @@ def with_vector_loads(kernel: Kernel) -> Kernel:
           y[i*2] = a_v0
           y[i*2 + 1] = b_v1
     """
-    read_only = unwritten(kernel.buffers, kernel.body)
+    read_only = read_only_buffers(kernel.buffers, kernel.body)
 
     def joined(body: Sequence[Stmt]) -> Sequence[Stmt]:
         loads = _Loads(read_only | unchanged(body))
-        return everywhere(loads.joined(body, Values(), {}), loads.serving)
+        return map_body(loads.joined(body, ValueNumbering(), {}), loads.serving)
 
     return replace(kernel, body=in_lanes(kernel.body, joined))
 
@@ -165,9 +165,9 @@ class _Loads:
         self.numbers = count()
         self.facts: tuple[Expr, ...] = ()  # the conditions around the present statement
         self.depths: dict[str, int] = {}  # how many conditions there were around the load of a variable
-        self.more: dict[str, Purpose] = {}  # what the load of a variable serves beside its own
+        self.more: dict[str, ProvenanceList] = {}  # what the load of a variable serves beside its own
 
-    def joined(self, body: Sequence[Stmt], now: Values, known: Known) -> list[Stmt]:
+    def joined(self, body: Sequence[Stmt], now: ValueNumbering, known: Known) -> list[Stmt]:
         """``now`` says which load's value a local holds at the present statement: a name is loaded into many times.
 
         ``known`` are the elements that are loaded already.
@@ -183,20 +183,20 @@ class _Loads:
                     del known[key]
         return made + self.segment(segment, now, known)
 
-    def segment(self, body: Sequence[Stmt], now: Values, known: Known) -> list[Stmt]:
+    def segment(self, body: Sequence[Stmt], now: ValueNumbering, known: Known) -> list[Stmt]:
         wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
         rest: list[Stmt] = []
         for s in body:
             if isinstance(s, Load) and self.joins(s):
                 now.same(s.local, now.number(self.load(s, wanted, known)))
-            elif isinstance(s, (If, Checked)):
+            elif isinstance(s, (If, BoundsCheck)):
                 inner = {k: dict(v) for k, v in known.items()}
                 facts, self.facts = self.facts, (*self.facts, s.condition)
                 rest.append(replace(s, body=tuple(self.joined(s.body, now.branch(), inner))))
                 self.facts = facts
                 now.forget(all_sets(s.body))
             else:
-                rest.append(rewritten(s, read=now.operand))
+                rest.append(map_statement(s, read=now.operand))
                 now.forget(all_sets((s,)))
         return [*_vector_loads(wanted), *rest]
 
@@ -211,7 +211,7 @@ class _Loads:
                 return replace(s, serves=(*s.serves, *self.more[local.name]))
             case VectorLoad(made) if any(x.name in self.more for x in made):
                 more = [self.more.get(x.name, ()) for x in made]
-                return replace(s, serves=(*s.serves, *merged(more, symbol(LANE, 0, len(made) - 1))))
+                return replace(s, serves=(*s.serves, *merge_provenance(more, symbol(LANE, 0, len(made) - 1))))
             case _:
                 return s
 
@@ -224,7 +224,7 @@ class _Loads:
             self.depths[have[constant].name] = len(self.facts)
         else:
             name = have[constant].name
-            also = where(s.serves, and_(*self.facts[self.depths[name] :]))
+            also = guard_provenance(s.serves, and_(*self.facts[self.depths[name] :]))
             self.more[name] = (*self.more.get(name, ()), *also)
         return have[constant]
 
@@ -243,26 +243,26 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
 
 def vector_load(loads: Sequence[Load], address: Expr, realigned: bool = False) -> VectorLoad:
     """Loads of neighbouring elements, from ``address`` on, as one."""
-    purpose = merged([s.serves for s in loads], symbol(LANE, 0, len(loads) - 1))
+    purpose = merge_provenance([s.serves for s in loads], symbol(LANE, 0, len(loads) - 1))
     made = tuple(s.local for s in loads)
     return VectorLoad(made, loads[0].buffer, address, serves=purpose, realigned=realigned)
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     """Stores and atomic additions joined up to the next condition that writes: none moves past one."""
-    body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
+    body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, BoundsCheck)) else s for s in body]
     flat = list(walk(tuple(body)))
     # A write stays where its address has a variable set here, or its buffer is also touched otherwise here.
     lets = frozenset(s.name for s in body if isinstance(s, Let))
     loaded = {s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad))}
     stored = {s.buffer.name for s in flat if isinstance(s, (Store, VectorStore))}
     added = {s.buffer.name for s in flat if isinstance(s, (Accumulate, VectorAdd)) and s.buffer is not None}
-    moving = _Moving(frozenset(loaded | stored & added), lets, frozenset(x.name for s in flat for x in updated_by(s)))
+    moving = _Moving(frozenset(loaded | stored & added), lets, frozenset(x.name for s in flat for x in updates(s)))
     made: list[Stmt] = []
     part: list[Stmt] = []
     for s in body:
         part.append(s)
-        if isinstance(s, (If, Checked)) and any(
+        if isinstance(s, (If, BoundsCheck)) and any(
             isinstance(x, (Store, VectorStore, Accumulate, VectorAdd)) for x in walk(s.body)
         ):
             made += [*moving.joined(part[:-1]), s]
@@ -321,6 +321,6 @@ def _vector_writes(base: Expr, writes: Mapping[int, Store | Accumulate]) -> list
         inside.update(range(first, first + width))
         values = tuple(writes[n].value for n in range(first, first + width))
         kind = VectorStore if isinstance(some, Store) else VectorAdd
-        purpose = merged([writes[n].serves for n in range(first, first + width)], symbol(LANE, 0, width - 1))
+        purpose = merge_provenance([writes[n].serves for n in range(first, first + width)], symbol(LANE, 0, width - 1))
         made.append(kind(some.buffer, simplify(base + first), values, serves=purpose))
     return [*made, *(s for n, s in writes.items() if n not in inside)]

@@ -11,7 +11,7 @@ from idgraph.errors import IdGraphError
 from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.domain_graph import SelfMapping
-from idgraph.index import Access, IdModel, Loop
+from idgraph.index import Access, IdModel, LoopVariable
 from idgraph.index.vector_width import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.reports.emitted import AsEmitted, Emission, as_emitted
@@ -135,7 +135,7 @@ def operation_facts(m: IdModel, e: TensorExpr) -> OperationFacts:
     return OperationFacts(e.output.name, e.op, repr(e), e.source_line, loops, e.output.inline_position, accesses)
 
 
-def lane_loop(loops: tuple[Loop, ...]) -> Loop | None:
+def lane_loop(loops: tuple[LoopVariable, ...]) -> LoopVariable | None:
     """The loop whose steps are lanes: the vectorised one, else the innermost with more than one step."""
     wide = [x for x in loops if x.extent != 1]
     return next((x for x in wide if x.parallel == "vectorize"), wide[-1] if wide else None)
@@ -165,7 +165,7 @@ def access_facts(a: Access) -> AccessFacts:
     )  # fmt: skip
 
 
-def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
+def _pattern(a: Access, loop: LoopVariable | None) -> tuple[str | None, Pattern]:
     """The stride along the loop in elements, and the name of its pattern."""
     if loop is None:
         return "0", "one element"
@@ -181,7 +181,7 @@ def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
     return str(found.step), "strided"
 
 
-def _why(reason: str, pattern: Pattern, loop: Loop, step: str | None) -> str:
+def _why(reason: str, pattern: Pattern, loop: LoopVariable, step: str | None) -> str:
     if pattern == "same element":
         return f"every step of {loop.name} touches the same element: one load serves them all"
     if pattern == "strided":

@@ -13,7 +13,7 @@ from idgraph.cost.kernel_costs import Cost, KernelCost
 from idgraph.errors import IdGraphError
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, item_size
-from idgraph.kernel.ir import Buffer, Kernel, Note, walk
+from idgraph.kernel.ir import Buffer, Comment, Kernel, walk
 from idgraph.reports.facts import Boundary, KernelFacts, Traffic
 from idgraph.reports.measured import kernel_times
 from idgraph.runtime import Target, emit
@@ -44,7 +44,7 @@ def kernel_operations(kernel: Kernel) -> tuple[str, ...]:
     found: dict[str, None] = {}
     decoder = json.JSONDecoder()
     for s in walk(kernel.body):
-        if isinstance(s, Note) and s.text.startswith('"'):
+        if isinstance(s, Comment) and s.text.startswith('"'):
             name, end = decoder.raw_decode(s.text)
             if s.text[end:].startswith((" = ", " starts as ")):
                 found[str(name)] = None

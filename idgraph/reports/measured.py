@@ -10,9 +10,9 @@ from typing import Any, Literal
 from idgraph.errors import IdGraphError
 from idgraph.fuse import Obstacle
 from idgraph.ir import Fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.runtime import emit
-from idgraph.runtime.held import prepared
+from idgraph.runtime.held import prepare_launch
 from idgraph.runtime.program import Program
 from idgraph.runtime.tuning.trials import shortest
 from idgraph.runtime.tuning.tuner import Tuner
@@ -28,7 +28,7 @@ MOST = 8  # kernels of a program that are timed one by one: each needs a program
 
 def program_time(program: Program, symbols: Mapping[str, int]) -> float:
     """Microseconds of a run of all kernels, the least of several; the inputs are random."""
-    ready = prepared(program, random_inputs(program.fusion, symbols=symbols), symbols)
+    ready = prepare_launch(program, random_inputs(program.fusion, symbols=symbols), symbols)
     ready.launch()
     return shortest(ready.launch, "cuda" if program.target == "cuda" else "cpu")
 
@@ -54,7 +54,7 @@ def kernel_times(program: Program, symbols: Mapping[str, int]) -> dict[str, floa
 
 def _time(f: Fusion, where: Where, symbols: Mapping[str, int]) -> float:
     program = emit(f, where)
-    ready = prepared(program, random_inputs(f, symbols=symbols), symbols)
+    ready = prepare_launch(program, random_inputs(f, symbols=symbols), symbols)
     ready.launch()
     return shortest(ready.launch, where)
 
@@ -67,7 +67,7 @@ def slow_pairs(
     for o in pairs:
         if o.alignment is None:
             continue
-        fused = rebuild(f)
+        fused = clone_fusion(f)
         try:
             o.alignment.apply(fused)
             together = _time(fused, where, symbols)
@@ -84,7 +84,7 @@ def persistent_times(f: Fusion, where: Where, symbols: Mapping[str, int]) -> Ite
     notes: list[str] = []
     kernels = 0
     for kept in (True, False):
-        copy, config = rebuild(f), KernelConfig(persistent=kept)
+        copy, config = clone_fusion(f), KernelConfig(persistent=kept)
         try:
             auto(copy, config=config)
             program = emit(copy, where)
@@ -94,7 +94,7 @@ def persistent_times(f: Fusion, where: Where, symbols: Mapping[str, int]) -> Ite
     if len(texts) == 2 and texts[True] == texts[False]:
         return
     for kept in texts:
-        copy, config = rebuild(f), KernelConfig(persistent=kept)
+        copy, config = clone_fusion(f), KernelConfig(persistent=kept)
         auto(copy, config=config)
         times[kept] = _time(copy, where, symbols)
     if times:
@@ -107,7 +107,7 @@ def persistent_times(f: Fusion, where: Where, symbols: Mapping[str, int]) -> Ite
 
 def autotuned(f: Fusion, where: Where, timer: Callable[..., float] | None = None) -> Iterator[dict[str, Any]]:
     """Every config that the tuner tried."""
-    found = (Tuner() if timer is None else Tuner(timer=timer)).tune(rebuild(f), where)
+    found = (Tuner() if timer is None else Tuner(timer=timer)).tune(clone_fusion(f), where)
     for m in found.measured:
         yield {
             "config": str(m.config), "us": None if math.isnan(m.us) else m.us, "chosen": m.config == found.config,

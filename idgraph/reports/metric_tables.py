@@ -18,7 +18,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.ir.device import device_of
 from idgraph.reports.emitted import same_kernel
 from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
@@ -151,7 +151,7 @@ def metric_parts(
 
 def _graph(found: dict[str, list[dict[str, Value]]], how: _How, number: int, given: Fusion, calls: int) -> None:
     """All rows of one graph."""
-    f = rebuild(given)
+    f = clone_fusion(given)
     tag: dict[str, Value] = {"model": how.model, "graph": number}
     stats: dict[str, Value] = {
         **tag, "fusion": f.name, "operations": len(f.exprs), "inputs": len(f.inputs), "outputs": len(f.outputs),

@@ -11,7 +11,7 @@ from idgraph.display import Printed, Sheet, render, write_whole
 from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.loading import LOADING
 from idgraph.reports.collect import Advance, segment_facts
 from idgraph.reports.emitted import Emission
@@ -176,7 +176,7 @@ def report_parts(
 
 
 def _scheduled(f: Fusion) -> Fusion:
-    copy = rebuild(f)
+    copy = clone_fusion(f)
     schedule_automatically(copy)
     return copy
 

@@ -15,7 +15,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.exprs import Attr
 from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.ir.registry import apply
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 MOST: Final = 12  # operations on an index that are computed again for each vector that it picks
 SHIFTED: Final = frozenset({"unsqueeze", "squeeze", "slice", "flip", "roll"})  # with ``dims``, and no other axes
@@ -42,14 +42,14 @@ def align_indices(fusion: Fusion) -> None:
         x, indices, dims = found
         before, after = dims[0], x.ndim - 1 - dims[-1]
         if before + after and all(i.ndim for i in indices) and any(_is_few(i) for i in indices):
-            rewrite(e, partial(_aligned, e, x, indices, dims))
+            replace_operation(e, partial(_aligned, e, x, indices, dims))
 
 
 def narrow_indices(fusion: Fusion) -> None:
     """The reverse: index tensors without the axes that are not indexed, as a user writes them."""
     for e in fusion.exprs:
         if e.attrs.get("aligned") is True:
-            rewrite(e, partial(_narrow, e))
+            replace_operation(e, partial(_narrow, e))
 
 
 def _indexed(e: TensorExpr) -> tuple[Tensor, Sequence[Tensor], tuple[int, ...]] | None:

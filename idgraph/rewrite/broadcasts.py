@@ -13,7 +13,7 @@ from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
 from idgraph.ir.optable import POINTWISE
 from idgraph.ir.pointwise import aligned_reads
 from idgraph.ir.registry import apply
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 SCALARS: Final = 8  # operations on one element that each reader may do again
 
@@ -39,7 +39,7 @@ def broadcasts_first(fusion: Fusion) -> None:
                 wide_views(t)
         for e in fusion.exprs:
             if e.op == "unsqueeze" and e.output.definition is e and _is_cheap(e.inputs[0]):
-                rewrite(e, partial(_exchanged, e))
+                replace_operation(e, partial(_exchanged, e))
                 changed = True
 
 
@@ -65,7 +65,7 @@ def numbers_into_readers(fusion: Fusion) -> None:
             view = work.pop()
             e = view.definition
             if e is not None and e.op == "unsqueeze" and e.inputs[0].definition is not None:
-                rewrite(e, partial(_exchanged, e))
+                replace_operation(e, partial(_exchanged, e))
                 work += view.definition.inputs if view.definition is not None else ()
 
 

@@ -24,7 +24,7 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.optable import POINTWISE
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 VIEWS = frozenset(("copy", "expand", "unsqueeze", "squeeze", "permute", "reshape", "slice", "select", "flip", "roll"))
 BITS: Mapping[DType, tuple[int, bool]] = {
@@ -105,7 +105,7 @@ def _with_numbers(e: TensorExpr, known: Mapping[Tensor, Scalar]) -> None:
     if e.op == "where" and not isinstance(args[0], Tensor):
         picked = args[1] if args[0] else args[2]
         if isinstance(picked, Tensor):
-            rewrite(e, lambda: picked if picked.ndim == t.ndim else movement.expand(picked, list(t.shape)))
+            replace_operation(e, lambda: picked if picked.ndim == t.ndim else movement.expand(picked, list(t.shape)))
         return
     changed = [a for a, new in zip(e.args, args, strict=True) if isinstance(a, Tensor) and not isinstance(new, Tensor)]
     if not any(isinstance(a, Tensor) for a in args) or any(a.ndim and not _fits(known[a], "float32") for a in changed):
@@ -119,7 +119,7 @@ def _with_numbers(e: TensorExpr, known: Mapping[Tensor, Scalar]) -> None:
         same = False
     fusion.undo(mark)
     if same:
-        rewrite(e, build)
+        replace_operation(e, build)
 
 
 def _full(t: Tensor, value: Scalar) -> Tensor:
@@ -135,7 +135,7 @@ def _sweep(fusion: Fusion, known: Mapping[Tensor, Scalar]) -> None:
         if not t.uses and not fusion.is_output(t):
             fusion.remove([e])
         elif e.op != "full":
-            rewrite(e, partial(_full, t, known[t]))
+            replace_operation(e, partial(_full, t, known[t]))
 
 
 # values ---------------------------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from functools import lru_cache
 from idgraph.arith import Expr
 from idgraph.errors import EmitError, ScheduleError
 from idgraph.ir import Tensor, TensorExpr, parse_fusion
-from idgraph.ir.changed_copy import part
+from idgraph.ir.changed_copy import extract_subgraph
 from idgraph.ir.device import Device
 from idgraph.ir.estimates import Estimate, estimated
-from idgraph.rewrite.read_at import GATHERS, Stuck
-from idgraph.rewrite.take_gather import Strategy, Taken, computed_gathers, source_of
+from idgraph.rewrite.read_at import GATHERS, CannotRematerialize
+from idgraph.rewrite.take_gather import GatherReplacement, Strategy, computed_gathers, source_of
 
 MOST = 16  # operations near a gather that its estimate is of
 DEEP = 2  # other gathers between the gather and the farthest of them: a chain of gathers costs each of them the same
@@ -28,7 +28,9 @@ PREFERRED: Sequence[Strategy] = ("recompute", "global", "predicate", "one-hot")
 _SAMPLE = 1024  # the size that a symbol without a smaller maximum is taken for
 
 
-def ways_of(e: TensorExpr, possible: Sequence[Strategy], ways: Taken, device: Device) -> dict[Strategy, Estimate | str]:
+def ways_of(
+    e: TensorExpr, possible: Sequence[Strategy], ways: GatherReplacement, device: Device
+) -> dict[Strategy, Estimate | str]:
     """The cost of the operations near a gather by each way of ``possible``, or why one cannot be scheduled or emitted.
 
     The gathers before it go their ``ways``. Of those after it, one from the same source goes the same way, since alone
@@ -52,7 +54,7 @@ def ways_of(e: TensorExpr, possible: Sequence[Strategy], ways: Taken, device: De
             outside = [u for u in outside if not (u.op in GATHERS and source_of(u) is t)]
         return t.fusion.is_output(t) or not t.uses or bool(outside)
 
-    made, of = part(exprs, [t for x in exprs for t in x.outputs if leaves(t)])
+    made, of = extract_subgraph(exprs, [t for x in exprs for t in x.outputs if leaves(t)])
     before: dict[str, Strategy] = {}
     after: list[str] = []
     same: set[str] = set()
@@ -125,13 +127,13 @@ def _estimate(
     fusion = parse_fusion(text)
     symbols = {name: sample_size(s) for name, s in fusion.symbols.items()}
     ways: dict[str, Strategy] = {**dict(others), asked: way}
-    taken = Taken()
+    taken = GatherReplacement()
     failed: dict[str, str] = {}
     try:
         for e in computed_gathers(fusion.exprs):
             try:
                 taken.take(e, ways.get(e.output.name, "global"))
-            except Stuck as error:
+            except CannotRematerialize as error:
                 failed[e.output.name] = str(error)
         failed |= taken.finish()
         if asked in failed:

@@ -18,7 +18,7 @@ from idgraph.ir import (
     SCANS,
     SCATTERS,
     Fusion,
-    Loaded,
+    LoadedCoordinate,
     Tensor,
     TensorExpr,
     check_fusion,
@@ -29,9 +29,16 @@ from idgraph.ir.estimates import Estimate
 from idgraph.ir.reshape import product
 from idgraph.ir.state import rewriting, whole_state
 from idgraph.rewrite.gather_times import cheapest, sample_points, ways_of
-from idgraph.rewrite.read_at import GATHERS, Reader, Stuck
-from idgraph.rewrite.replacing import whole
-from idgraph.rewrite.take_gather import Strategy, Taken, computed_gathers, recomputed, source_of, source_operand
+from idgraph.rewrite.read_at import GATHERS, CannotRematerialize, Rematerializer
+from idgraph.rewrite.replacing import materialize_shape
+from idgraph.rewrite.take_gather import (
+    GatherReplacement,
+    Strategy,
+    computed_gathers,
+    recomputed,
+    source_of,
+    source_operand,
+)
 
 Force: TypeAlias = "Strategy | Mapping[str, Strategy] | None"
 
@@ -57,15 +64,15 @@ def gather_plan(fusion: Fusion, force: Force = None, device: Device | str = "H20
     check_fusion(fusion, "gather_plan", ScheduleError)
     put_back = whole_state(fusion)
     try:
-        return take_gathers(fusion, force, device_of(device))
+        return choose_gather_strategies(fusion, force, device_of(device))
     finally:
         put_back()
 
 
-def take_gathers(fusion: Fusion, force: Force, device: Device) -> tuple[Decision, ...]:
+def choose_gather_strategies(fusion: Fusion, force: Force, device: Device) -> tuple[Decision, ...]:
     """Decide about each gather as `gather_plan` says, those before it on their ways, then rewrite them."""
     wanted = _forced(fusion, force)
-    made, ways = list[Decision](), Taken()
+    made, ways = list[Decision](), GatherReplacement()
     for t in [e.output for e in fusion.exprs if e.op in GATHERS]:
         e = t.definition
         if e is None or source_of(e).definition is None:
@@ -95,7 +102,7 @@ def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
     >>> [e.op for e in f.exprs]
     ['take_along_dim', 'mul']
     """
-    named, ways = {e.output.name: e for e in fusion.exprs if e.op in GATHERS}, Taken()
+    named, ways = {e.output.name: e for e in fusion.exprs if e.op in GATHERS}, GatherReplacement()
     failed: dict[str, str] = {}
     for decision in plan:
         e = named.get(decision.tensor)
@@ -103,7 +110,7 @@ def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
             continue
         try:
             ways.take(e, cast("Strategy", decision.chosen))
-        except Stuck as error:
+        except CannotRematerialize as error:
             failed[e.output.name] = str(error)
     failed |= ways.finish()
     for name, why in failed.items():
@@ -137,7 +144,7 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
 def _decide(
     e: TensorExpr,
     forced: Strategy | None,
-    found: Sequence[_Way],
+    found: Sequence[_StrategyCandidate],
     estimates: Mapping[Strategy, Estimate | str],
     device: Device,
 ) -> Decision:
@@ -185,7 +192,7 @@ def _option(name: str, found: Estimate | str, why: str, device: Device) -> Optio
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _StrategyCandidate:
     """A way, what it does, or why it is ``impossible``."""
 
     name: Strategy
@@ -193,39 +200,39 @@ class _Way:
     impossible: bool = False
 
 
-def _possible(e: TensorExpr, kept: Collection[Tensor]) -> list[_Way]:
+def _possible(e: TensorExpr, kept: Collection[Tensor]) -> list[_StrategyCandidate]:
     x, k = source_of(e), source_operand(e)
-    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
+    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, LoadedCoordinate)]
     found = [_recomputable(e, kept)]
     for way in ("predicate", "one-hot"):
         if len(loaded) != 1:
-            found.append(_Way(way, f"{len(loaded)} axes are indexed together", True))
+            found.append(_StrategyCandidate(way, f"{len(loaded)} axes are indexed together", True))
             continue
         count = _number(x.axes[loaded[0]].extent)
         what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
-        found.append(_Way(way, f"it looks at all {count} elements of the axis for each; {what}"))
+        found.append(_StrategyCandidate(way, f"it looks at all {count} elements of the axis for each; {what}"))
     stored, size = _stored_anyway(x), _number(simplify(product([d.extent for d in x.axes])))
     told = f"{x.name} is in memory anyway: {stored}" if stored else f"it stores {x.name}, {size} elements"
-    return [*found, _Way("global", told)]
+    return [*found, _StrategyCandidate("global", told)]
 
 
-def _recomputable(e: TensorExpr, kept: Collection[Tensor]) -> _Way:
+def _recomputable(e: TensorExpr, kept: Collection[Tensor]) -> _StrategyCandidate:
     fusion, x = e.output.fusion, source_of(e)
-    mark, made = fusion.mark, list[Reader]()
+    mark, made = fusion.mark, list[Rematerializer]()
 
     def build() -> Tensor:
         value, reader = recomputed(e, kept)
         made.append(reader)
-        return whole(value, e.output)
+        return materialize_shape(value, e.output)
 
     try:
         fusion.trying(build, e.source_line)
-    except (Stuck, OperationError) as error:
-        return _Way("recompute", str(error), True)
+    except (CannotRematerialize, OperationError) as error:
+        return _StrategyCandidate("recompute", str(error), True)
     finally:
         fusion.undo(mark)
     reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
-    return _Way("recompute", f"it reads {reads} at the index; {x.name} is not stored")
+    return _StrategyCandidate("recompute", f"it reads {reads} at the index; {x.name} is not stored")
 
 
 def _number(n: Expr) -> str:

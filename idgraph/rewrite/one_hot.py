@@ -14,8 +14,20 @@ from math import prod
 
 from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.errors import ScheduleError, arguments
-from idgraph.graphs.own_axes import OwnAxes
-from idgraph.ir import DType, Fixed, Fusion, Loaded, Mapped, Tensor, TensorExpr, check_fusion, item_size, movement, ops
+from idgraph.graphs.own_axes import CoordinateSolver
+from idgraph.ir import (
+    DType,
+    Fixed,
+    Fusion,
+    LoadedCoordinate,
+    Mapped,
+    Tensor,
+    TensorExpr,
+    check_fusion,
+    item_size,
+    movement,
+    ops,
+)
 from idgraph.ir import composite as rows
 from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.dtypes import int_limits, is_float
@@ -24,7 +36,7 @@ from idgraph.ir.pointwise import same_extent
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.rewrite.gathers import place_of
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 VIEWS = frozenset({"reshape", "unsqueeze", "squeeze", "expand", "permute", "copy"})
 Row = tuple[Expr, ...]
@@ -44,10 +56,10 @@ def fold_one_hots(fusion: Fusion) -> tuple[Decision, ...]:
     >>> "sum" in [e.op for e in f.exprs], "gather" in [e.op for e in f.exprs]
     (False, True)
     """
-    return gathered(check_fusion(fusion, "fold_one_hots", ScheduleError))
+    return fold_one_hot_sums(check_fusion(fusion, "fold_one_hots", ScheduleError))
 
 
-def gathered(fusion: Fusion) -> tuple[Decision, ...]:
+def fold_one_hot_sums(fusion: Fusion) -> tuple[Decision, ...]:
     """`fold_one_hots` for a scheduler, whose own call guards the fusion."""
     made: list[Decision] = []
     for e in [e for e in fusion.exprs if e.op == "sum" and e.is_reduction]:
@@ -57,7 +69,7 @@ def gathered(fusion: Fusion) -> tuple[Decision, ...]:
         name, source = e.output.name, found.x.name
         saved = _saved(found)
         line = place_of(e)
-        rewrite(e, partial(_gathered, e, found))
+        replace_operation(e, partial(_gathered, e, found))
         made.append(
             Decision(
                 "one-hot sum", name, source, "one", line, "gather", "of each row one element is not 0, at the index",
@@ -177,10 +189,10 @@ def _is_same_along(index: Tensor, at: Row | None, along: Expr) -> bool:
 
 def _through(e: TensorExpr, k: int, at: Sequence[Expr]) -> Row | None:
     """The element of operand ``k`` that element ``at`` of the result of ``e`` is made of."""
-    own = OwnAxes(tuple(zip(e.output.axes, at, strict=True)), e.output.domain.exprs)
+    own = CoordinateSolver(tuple(zip(e.output.axes, at, strict=True)), e.output.domain.exprs)
     made: list[Expr] = []
     for axis, r in zip(e.inputs[k].axes, e.reads[k], strict=True):
-        x = None if isinstance(r, Loaded) else r.index if isinstance(r, Fixed) else own.value.get(r.domain)
+        x = None if isinstance(r, LoadedCoordinate) else r.index if isinstance(r, Fixed) else own.value.get(r.domain)
         if axis.is_broadcast:
             x = as_expr(0)
         if x is None:

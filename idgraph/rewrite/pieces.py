@@ -19,14 +19,14 @@ from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS, int_tuple
 from idgraph.ir.registry import apply
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 from idgraph.rewrite.two_stage import finished, stage
 
 NEAR: Final = 64  # operations looked at behind a cat, and before what reads one piece
 MOST: Final = 8  # pieces of a cat: each single one is a term of its own
 
 
-def take_pieces(fusion: Fusion) -> None:
+def split_reduction_over_cat(fusion: Fusion) -> None:
     """Reductions along an axis that is joined of one long piece and single elements, and slices of one piece.
 
     Rows that are read as a whole, too, are left as they are.
@@ -46,7 +46,7 @@ def take_pieces(fusion: Fusion) -> None:
             readers = _readers(joined) if joined is not None else []
             if joined is not None and any(r.op in REDUCTIONS for r in readers):
                 for r in readers:
-                    rewrite(r, partial(_whole if r.op in REDUCTIONS else _part, joined, r))
+                    replace_operation(r, partial(_whole if r.op in REDUCTIONS else _reduced_piece, joined, r))
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ def _piece_of(e: TensorExpr, joined: _Joined) -> int | None:
     return None
 
 
-def _part(joined: _Joined, e: TensorExpr) -> Tensor:
+def _reduced_piece(joined: _Joined, e: TensorExpr) -> Tensor:
     piece = _piece_of(e, joined)
     if piece is None:
         raise AssertionError("found before")

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
-from idgraph.ir import Fusion, Loaded, Mapped, Scalar, Tensor, TensorExpr, movement, ops
+from idgraph.ir import Fusion, LoadedCoordinate, Mapped, Scalar, Tensor, TensorExpr, movement, ops
 from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
 from idgraph.ir.optable import POINTWISE
@@ -31,7 +31,7 @@ MAX_READS = 256  # reads of one gather's operand after which it is not worth whi
 AGAIN = 16  # reads of one element after which computing it again is code without end: gathers of gathers double it
 
 
-class Stuck(Exception):
+class CannotRematerialize(Exception):
     """A producer cannot be read at other coordinates; says why."""
 
 
@@ -57,7 +57,7 @@ Coordinate: TypeAlias = Along | Expr | Picked
 
 
 @dataclass(slots=True)
-class Reader:
+class Rematerializer:
     """Builds what a tensor of ``shape`` would be, read at coordinates; results have the rank of ``shape``.
 
     Gathers that are ``kept`` are not read through: their source is stored, and is read at their index and the other."""
@@ -78,12 +78,12 @@ class Reader:
         return len(self.shape)
 
     def read(self, t: Tensor, at: Sequence[Coordinate]) -> Tensor:
-        """``t`` at the coordinates ``at``, one for each axis of its shape; raises `Stuck`."""
+        """``t`` at the coordinates ``at``, one for each axis of its shape; raises `CannotRematerialize`."""
         key = (t, tuple(at))
         found = self.known.get(key)
         if found is None:
             if len(self.known) > MAX_READS:
-                raise Stuck(f"more than {MAX_READS} reads would take its place")
+                raise CannotRematerialize(f"more than {MAX_READS} reads would take its place")
             found = self.known[key] = self._read(t, key[1])
         return found
 
@@ -159,7 +159,7 @@ class Reader:
         dims = [p for p, r in enumerate(e.reads[0]) if isinstance(r, Mapped) and r.domain.kind == "reduction"]
         if _fewer(self.shape, [d.extent for d in e.output.axes]):
             extents = tuple(x.axes[p].extent for p in dims)
-            inner = Reader(self.fusion, (*self.shape, *extents), self.kept)
+            inner = Rematerializer(self.fusion, (*self.shape, *extents), self.kept)
             place = {r.domain: k for k, r in enumerate(e.reads[0]) if isinstance(r, Mapped)}
             kept: dict[int, Coordinate] = {}
             for d, c in zip(e.output.axes, at, strict=True):
@@ -194,7 +194,7 @@ class Reader:
         own = dict(zip(e.output.axes, at, strict=True))
         for x in e.output.domain.exprs:  # a smaller index reads the front part
             own |= dict.fromkeys(x.inputs, own[x.outputs[0]])
-        source = next(k for k, row in enumerate(e.reads) if any(isinstance(r, Loaded) for r in row))
+        source = next(k for k, row in enumerate(e.reads) if any(isinstance(r, LoadedCoordinate) for r in row))
         loaded: dict[int, Picked] = {}
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             if k != source:
@@ -203,7 +203,7 @@ class Reader:
         coordinates: list[Coordinate] = []
         for d, r in zip(e.inputs[source].axes, e.reads[source], strict=True):
             match r:
-                case Loaded(operand):
+                case LoadedCoordinate(operand):
                     coordinates.append(replace(loaded[operand], extent=d.extent))
                 case Mapped(domain):
                     coordinates.append(as_expr(0) if d.is_broadcast else own[domain])
@@ -246,7 +246,7 @@ class Reader:
             case "iota":
                 return self.iota(e, at)
             case _:
-                raise Stuck(f"{e.op} of {e.output.name} is not computed element by element")
+                raise CannotRematerialize(f"{e.op} of {e.output.name} is not computed element by element")
 
     def wrapped(self, c: Coordinate, n: Expr, shift: Expr) -> Coordinate:
         """``(c - shift) mod n``."""
@@ -286,7 +286,7 @@ class Reader:
     def clamped(self, c: Picked, n: Expr) -> Picked:
         """The nearest coordinate of an axis of ``n`` elements; what was out of range for the user stays so."""
         if n == as_expr(0):
-            raise Stuck("it reads an axis without elements")
+            raise CannotRematerialize("it reads an axis without elements")
         return replace(c, tensor=ops.minimum(ops.maximum(c.tensor, 0), attr(n - 1)), valid=self.tested(c), extent=n)
 
     def cat(self, e: TensorExpr, at: tuple[Coordinate, ...]) -> Tensor:
@@ -301,12 +301,12 @@ class Reader:
                 continue
             moved = self.change(self.picked(c, e.output.axes[p].extent), n, as_expr(1), simplify(-total))
             if not isinstance(moved, Picked):
-                raise Stuck("a part of a cat lies at no coordinate")
+                raise CannotRematerialize("a part of a cat lies at no coordinate")
             part = self.read(t, [*at[:p], self.clamped(moved, n), *at[p + 1 :]])
             total = simplify(total + n)
             found.append((total, part if part.dtype == e.output.dtype else ops.cast(part, e.output.dtype)))
         if not found:
-            raise Stuck(f"{e.output.name} has no element")
+            raise CannotRematerialize(f"{e.output.name} has no element")
         place = self.picked(c, total).tensor
         made = found[-1][1]
         for end, part in reversed(found[:-1]):
@@ -342,7 +342,7 @@ class Reader:
         """start + step * coordinate."""
         start, step = e.attrs["start"], e.attrs["step"]
         if not isinstance(start, int) or not isinstance(step, int):
-            raise Stuck(f"{e.output.name} counts in fractions")
+            raise CannotRematerialize(f"{e.output.name} counts in fractions")
         place = self.picked(at[0], e.output.axes[0].extent).tensor
         value = ops.add(ops.mul(ops.cast(place, "int64"), step), start)
         return value if e.output.dtype == "int64" else ops.cast(value, e.output.dtype)
@@ -403,7 +403,7 @@ class Reader:
 
     def _few(self) -> None:
         if len(self.reads) > AGAIN:
-            raise Stuck(f"it reads more than {AGAIN} places for each element")
+            raise CannotRematerialize(f"it reads more than {AGAIN} places for each element")
 
     def index(self, c: Picked) -> Tensor:
         """The tensor to index with: -1 where a moved index was out of range before."""

@@ -8,10 +8,10 @@ from idgraph.ir import Tensor, TensorExpr, movement, ops
 from idgraph.ir.pointwise import same_extent
 
 
-def rewrite(e: TensorExpr, build: Callable[[], Tensor]) -> None:
+def replace_operation(e: TensorExpr, build: Callable[[], Tensor]) -> None:
     """Let the output of ``e`` be computed as ``build`` says; operations that served ``e`` alone are removed."""
     fusion, t = e.output.fusion, e.output
-    made, exprs = fusion.trying(lambda: whole(build(), t), e.source_line)
+    made, exprs = fusion.trying(lambda: materialize_shape(build(), t), e.source_line)
     kept = _needed(made, exprs)
     before = e.inputs
     spare = [x for x in reversed(exprs) if x not in kept]
@@ -49,7 +49,7 @@ def _needed(made: Tensor, exprs: Sequence[TensorExpr]) -> set[TensorExpr]:
     return kept
 
 
-def whole(made: Tensor, t: Tensor) -> Tensor:
+def materialize_shape(made: Tensor, t: Tensor) -> Tensor:
     """``made`` in the shape and type of ``t``, as a tensor that nobody reads yet."""
     if made.dtype != t.dtype:
         made = ops.cast(made, t.dtype)

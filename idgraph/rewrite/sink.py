@@ -19,12 +19,12 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.reduce import REDUCTIONS, int_tuple
 from idgraph.ir.registry import apply
 from idgraph.rewrite.read_at import POINTWISE
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 NEAR: Final = 64  # tensors looked at above a reshape
 
 
-def sink_reshapes(fusion: Fusion) -> None:
+def sink_reshapes_below_pointwise(fusion: Fusion) -> None:
     """Exchange reshapes of tensors computed from reductions with the pointwise operations behind them.
 
     >>> import idgraph as ig
@@ -38,7 +38,7 @@ def sink_reshapes(fusion: Fusion) -> None:
     """
     for e in fusion.exprs:
         if e.output.definition is e and _sinkable(e) is not None:
-            rewrite(e, partial(_sunk, e))
+            replace_operation(e, partial(_sunk, e))
 
 
 def drop_single_axes(fusion: Fusion) -> None:
@@ -58,7 +58,7 @@ def drop_single_axes(fusion: Fusion) -> None:
         dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
         single = [d for d in dims if x.axes[d].extent == 1]
         if single and len(single) < len(dims):
-            rewrite(e, partial(_over, e, tuple(d for d in dims if d not in single), tuple(single)))
+            replace_operation(e, partial(_over, e, tuple(d for d in dims if d not in single), tuple(single)))
 
 
 def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tensor:

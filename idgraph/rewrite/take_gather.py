@@ -14,13 +14,13 @@ from typing import Literal
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError
-from idgraph.ir import Fusion, Loaded, Mapped, Tensor, TensorExpr, ops
+from idgraph.ir import Fusion, LoadedCoordinate, Mapped, Tensor, TensorExpr, ops
 from idgraph.ir import composite as rows
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.indexing import attr
 from idgraph.ir.registry import apply
-from idgraph.rewrite.read_at import GATHERS, Along, Coordinate, Reader, Stuck
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.read_at import GATHERS, Along, CannotRematerialize, Coordinate, Rematerializer
+from idgraph.rewrite.replacing import replace_operation
 
 Strategy = Literal["recompute", "predicate", "one-hot", "global"]
 _LOWEST: Mapping[str, int] = {
@@ -35,7 +35,7 @@ def source_of(e: TensorExpr) -> Tensor:
 
 def source_operand(e: TensorExpr) -> int:
     """The operand that is read at loaded coordinates."""
-    return next(k for k, row in enumerate(e.reads) if any(isinstance(r, Loaded) for r in row))
+    return next(k for k, row in enumerate(e.reads) if any(isinstance(r, LoadedCoordinate) for r in row))
 
 
 def computed_gathers(exprs: Iterable[TensorExpr]) -> list[TensorExpr]:
@@ -44,7 +44,7 @@ def computed_gathers(exprs: Iterable[TensorExpr]) -> list[TensorExpr]:
 
 
 @dataclass(slots=True)
-class Taken:
+class GatherReplacement:
     """The ways of the gathers of a fusion: given in the order of the operations (`take`), then carried out (`finish`).
 
     Until then a gather that is ``again`` computed is read through as it stands, which does not grow.
@@ -73,7 +73,7 @@ class Taken:
                 self.again.append(e.output)
             case _:
                 with unchanged(e.output.fusion):
-                    rewrite(e, lambda: selected(e, way))
+                    replace_operation(e, lambda: selected(e, way))
 
     def finish(self) -> dict[str, str]:
         """Compute again what is to be, and tell what cannot be, which stays a gather, and why, by name.
@@ -86,8 +86,8 @@ class Taken:
                 continue
             try:
                 with unchanged(t.fusion):
-                    rewrite(e, lambda e=e: recomputed(e, self.kept)[0])
-            except Stuck as error:
+                    replace_operation(e, lambda e=e: recomputed(e, self.kept)[0])
+            except CannotRematerialize as error:
                 failed[t.name] = str(error)
         self.again = []
         return failed
@@ -99,42 +99,45 @@ def unchanged(fusion: Fusion) -> Generator[None]:
     mark = fusion.mark
     try:
         yield
-    except (Stuck, OperationError) as error:
+    except (CannotRematerialize, OperationError) as error:
         fusion.undo(mark)
-        raise Stuck(str(error)) from error
+        raise CannotRematerialize(str(error)) from error
 
 
-def recomputed(e: TensorExpr, kept: Collection[Tensor]) -> tuple[Tensor, Reader]:
+def recomputed(e: TensorExpr, kept: Collection[Tensor]) -> tuple[Tensor, Rematerializer]:
     """The elements of a gather, computed of what its source is computed of, and what was read for them.
 
     Gathers on the way that are ``kept`` are read from their sources."""
-    reader, x = Reader(e.output.fusion, tuple(d.extent for d in e.output.axes), kept), source_of(e)
+    reader, x = Rematerializer(e.output.fusion, tuple(d.extent for d in e.output.axes), kept), source_of(e)
     made = reader.gather(e, tuple(Along(p) for p in range(e.output.ndim)))
     if x in reader.reads:
-        raise Stuck(f"{x.name} has fewer elements than are gathered: each is reduced once, and read where it lies")
+        raise CannotRematerialize(
+            f"{x.name} has fewer elements than are gathered: each is reduced once, and read where it lies"
+        )
     if not reader.tests_index:
-        raise Stuck(f"{x.name} does not depend on the index, which nothing would test then")
+        raise CannotRematerialize(f"{x.name} does not depend on the index, which nothing would test then")
     return made, reader
 
 
 def selected(e: TensorExpr, way: Strategy) -> Tensor:
     """The element that the index names among all of the axis, by one reduction."""
     t, x, k = e.output, source_of(e), source_operand(e)
-    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
+    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, LoadedCoordinate)]
     if len(loaded) != 1:
-        raise Stuck(f"{len(loaded)} axes are indexed together")
+        raise CannotRematerialize(f"{len(loaded)} axes are indexed together")
     n = x.axes[loaded[0]].extent
     # One index a row: the axis itself is reduced; else an axis of its own, behind the others.
     alone = e.op in ("gather", "take_along_dim") and t.axes[loaded[0]].extent == as_expr(1)
     last = loaded[0] if alone else t.ndim
     extents = [d.extent for d in t.axes]
-    reader = Reader(t.fusion, (*extents[:last], n, *extents[last + 1 :]))
+    reader = Rematerializer(t.fusion, (*extents[:last], n, *extents[last + 1 :]))
     own: dict[object, Coordinate] = {d: Along(p) for p, d in enumerate(t.axes)}
     for expr in t.domain.exprs:
         own |= dict.fromkeys(expr.inputs, own[expr.outputs[0]])
     number = Along(last)
     at = [
-        number if isinstance(r, Loaded) else own[r.domain] if isinstance(r, Mapped) else as_expr(0) for r in e.reads[k]
+        number if isinstance(r, LoadedCoordinate) else own[r.domain] if isinstance(r, Mapped) else as_expr(0)
+        for r in e.reads[k]
     ]
     value = reader.read(x, at)
     (other,) = (j for j in range(len(e.inputs)) if j != k)

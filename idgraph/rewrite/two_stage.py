@@ -18,7 +18,7 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.reduce import REDUCTIONS, ROUNDED_TO, int_tuple
 from idgraph.ir.registry import apply
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 FEW: Final = 32  # results that leave most of a device idle
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch
@@ -43,7 +43,7 @@ def two_stages(fusion: Fusion) -> None:
         if e.op in REDUCTIONS and e.is_reduction:
             way = _way(e)
             if way is not None:
-                rewrite(e, partial(finished, e, way))
+                replace_operation(e, partial(finished, e, way))
 
 
 def _way(e: TensorExpr) -> Callable[[], Tensor] | None:

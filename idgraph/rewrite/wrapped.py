@@ -16,7 +16,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size, move
 from idgraph.ir.composite import index_select
 from idgraph.ir.reduce import int_tuple
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.replacing import replace_operation
 
 WORDS = 8  # bytes: what pieces along the last axis are multiples of, to be read in vectors
 Piece = tuple[int, int | None]  # elements, and the first of them in the other tensor; None: not of that tensor
@@ -38,10 +38,10 @@ def wrap_pieces(fusion: Fusion) -> int:
     >>> [e.op for e in f.exprs]
     ['iota', 'remainder', 'index_select']
     """
-    return wrap(check_fusion(fusion, "wrap_pieces", ScheduleError))
+    return fuse_circular_pad(check_fusion(fusion, "wrap_pieces", ScheduleError))
 
 
-def wrap(fusion: Fusion) -> int:
+def fuse_circular_pad(fusion: Fusion) -> int:
     """`wrap_pieces` for a scheduler, whose own call guards the fusion."""
     before = len(fusion.exprs)
     if not any(e.op == "slice_scatter" for e in fusion.exprs):
@@ -52,7 +52,7 @@ def wrap(fusion: Fusion) -> int:
     alive = set(fusion.exprs)
     for e in reversed(fusion.exprs):
         if e.op == "slice_scatter" and e in alive and forms[e.output].wraps:
-            rewrite(e, partial(_wrapped, forms[e.output]))
+            replace_operation(e, partial(_wrapped, forms[e.output]))
             _drop_unread(fusion)
             alive = set(fusion.exprs)  # without those that served it alone
     return before - len(fusion.exprs)
@@ -123,7 +123,7 @@ def _form(e: TensorExpr, forms: dict[Tensor, _Form]) -> _Form:
             for k, start, stop, step in zip(*ways, strict=True):
                 if step != 1 or not all(_is_known(x, k) for x in (e.inputs[0], found.source)):
                     return own
-                found = found.at(k, _part(found.pieces(k), start, stop))
+                found = found.at(k, _slice_of_pieces(found.pieces(k), start, stop))
             return found if _is_fixed(e) else own
         case "slice_scatter":
             return _scattered(e, *given) or own
@@ -150,10 +150,10 @@ def _scattered(e: TensorExpr, base: _Form, inner: _Form) -> _Form | None:
         outside = base.pieces(k) if together else ((size, None),)
     if made.source is None:
         return made
-    return made.at(k, (*_part(outside, 0, start), *middle, *_part(outside, stop, size)))
+    return made.at(k, (*_slice_of_pieces(outside, 0, start), *middle, *_slice_of_pieces(outside, stop, size)))
 
 
-def _part(pieces: tuple[Piece, ...], start: int, stop: int) -> tuple[Piece, ...]:
+def _slice_of_pieces(pieces: tuple[Piece, ...], start: int, stop: int) -> tuple[Piece, ...]:
     """The pieces between two places."""
     made: list[Piece] = []
     at = 0

@@ -26,7 +26,7 @@ Env = dict[str, int]
 FOREIGN = "in foreign byte order"
 
 
-class Given(NamedTuple):
+class BoundArray(NamedTuple):
     """An array handed in: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
 
     shape: tuple[int, ...]
@@ -50,8 +50,8 @@ def element_strides(shape: Sequence[int], byte_strides: Sequence[int] | None, si
     return tuple(s // size for s in byte_strides)
 
 
-def given_array(name: str, value: object) -> Given:
-    """A NumPy array (or what NumPy reads as one without changing a type) as `Given`."""
+def given_array(name: str, value: object) -> BoundArray:
+    """A NumPy array (or what NumPy reads as one without changing a type) as `BoundArray`."""
     if not isinstance(value, (np.ndarray, np.generic)):
         raise EmitError(
             f"input {name} is a {type(value).__name__}, not an array",
@@ -61,7 +61,7 @@ def given_array(name: str, value: object) -> Given:
         raise masked(name)
     array: Array = np.asarray(cast("Array", value))
     own = element_strides(array.shape, array.strides, array.itemsize)
-    return Given(array.shape, dtype_name(array.dtype), own, array)
+    return BoundArray(array.shape, dtype_name(array.dtype), own, array)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -80,7 +80,7 @@ def masked(name: str) -> EmitError:
 # symbols --------------------------------------------------------------------------------------------------------------
 
 
-def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> Env:
+def bind(fusion: Fusion, given: Mapping[str, BoundArray], symbols: Mapping[str, int] | None) -> Env:
     """Values of all symbols of ``fusion``; raises `EmitError` where arrays, symbols and declarations disagree."""
     names = [t.name for t in fusion.inputs]
     missing, extra = [n for n in names if n not in given], [n for n in given if n not in names]
@@ -141,7 +141,7 @@ def _check_equal(fusion: Fusion, symbols: Mapping[str, Any] | None, env: Env) ->
         _check_symbol(found.name, found.symbol, env)
 
 
-def _solve(fusion: Fusion, given: Mapping[str, Given], env: Env) -> None:
+def _solve(fusion: Fusion, given: Mapping[str, BoundArray], env: Env) -> None:
     """Values of the symbols of larger extents, ``n*4`` or ``n + 1``: where one is open, and one value fits."""
     open_ = [
         (t, p, d.extent, n)
@@ -180,14 +180,14 @@ def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     return env
 
 
-def mistyped(t: Tensor, g: Given) -> EmitError:
+def mistyped(t: Tensor, g: BoundArray) -> EmitError:
     """The array has another type than the input."""
     turned = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round"
     hint = turned if FOREIGN in g.dtype else f"convert the array, or declare dtype={g.dtype!r} for {t.name}"
     return EmitError(f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint)
 
 
-def _misfit(t: Tensor, g: Given, why: str, because: Sequence[str] = ()) -> EmitError:
+def _misfit(t: Tensor, g: BoundArray, why: str, because: Sequence[str] = ()) -> EmitError:
     declared = ", ".join(map(str, t.shape))
     return EmitError(
         f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}",
@@ -248,7 +248,7 @@ def fits(shape: Sequence[int], have: Sequence[int] | None, want: Sequence[int]) 
     return have is not None and all(n <= 1 or a == b for n, a, b in zip(shape, have, want, strict=True))
 
 
-def why_copied(t: Tensor, g: Given, env: Env) -> str:
+def why_copied(t: Tensor, g: BoundArray, env: Env) -> str:
     """Why an array does not lie in memory as ``t`` is declared, or ""; ``env`` has the free strides too."""
     want = logical_strides(t, env)
     if want is None:
@@ -276,7 +276,7 @@ def copies(fusion: Fusion, inputs: Mapping[str, Any], symbols: Mapping[str, int]
     return found
 
 
-def flat_input(t: Tensor, g: Given, env: Env) -> Array:
+def flat_input(t: Tensor, g: BoundArray, env: Env) -> Array:
     """The buffer that the declaration of ``t`` describes, as words kernels see; shared with the array if it can be."""
     array: Array = g.data
     data = array.view(np.uint16) if t.dtype == "bfloat16" else array

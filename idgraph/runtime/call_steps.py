@@ -16,7 +16,7 @@ from idgraph.runtime.kinds import UNMAPPED
 Whole = Callable[[Sequence[Any], Any, bool], list[Any]]  # see `idgraph.runtime.frozen.Frozen.whole`
 
 
-class Steps(NamedTuple):
+class FastCallTemplate(NamedTuple):
     """A call in numbers. ``inputs``: the place of each among the caller's arrays, the number of its buffer,
     the bytes ahead of its first element, and its alignment in bytes. ``made``: the numbers of the buffers that are new.
     ``buffers`` in all; ``order``: which new ones are the outputs.
@@ -77,12 +77,16 @@ def mistaken_address(name: str, alignment: int) -> str:
 
 
 @lru_cache(maxsize=512)
-def _bound(steps: Steps) -> Callable[..., Whole]:
+def _bound(steps: FastCallTemplate) -> Callable[..., Whole]:
     return function_of(steps.text, "bound", {}, "call")
 
 
-def short_call(
-    steps: Steps, pointer: Callable[[Any], int], launch: Any, slow: Whole, makers: Sequence[Callable[[], Any]]
+def compile_fast_call(
+    steps: FastCallTemplate,
+    pointer: Callable[[Any], int],
+    launch: Any,
+    slow: Whole,
+    makers: Sequence[Callable[[], Any]],
 ) -> Whole:
-    """The function of `Steps` over what makes each new array, in the order of ``steps.made``."""
+    """The function of `FastCallTemplate` over what makes each new array, in the order of ``steps.made``."""
     return _bound(steps)(pointer, launch, slow, *makers)

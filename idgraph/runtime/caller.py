@@ -16,19 +16,19 @@ import numpy as np
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.runtime import kinds
-from idgraph.runtime.binding import Given, copies, mistyped
+from idgraph.runtime.binding import BoundArray, copies, mistyped
 from idgraph.runtime.call_steps import Whole
 from idgraph.runtime.cpu_launch import CpuMachine
 from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.device_arrays import is_device
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
-from idgraph.runtime.frozen import Frozen, Held, Launches, Tell
-from idgraph.runtime.kinds import HOST, NUMPY, Kind, check_writable
+from idgraph.runtime.frozen import LaunchPlan, PreparedLaunch, ShapeSpecialization, Tell
+from idgraph.runtime.kinds import HOST, NUMPY, ArrayBackend, check_writable
 from idgraph.runtime.launch import interpreted
-from idgraph.runtime.resized import KEPT, Alike, Resized, Wanted, alike_of
+from idgraph.runtime.resized import KEPT, GuardSpec, ResizedCall, ShapeFamily, compile_shape_guards
 
 if TYPE_CHECKING:
-    from idgraph.runtime.loaded import Loaded
+    from idgraph.runtime.loaded import LoadedKernels
 
 Symbols = Mapping[str, int] | None
 ROUTES = 512  # kept for a program; routes of more shapes are found again
@@ -37,7 +37,7 @@ _ON_HOST = {HOST}
 _KEYS: dict[type, Callable[[Any], Hashable]] = {}
 
 
-class Route(Protocol):
+class CallPath(Protocol):
     """The steps of a call."""
 
     def __call__(
@@ -45,16 +45,16 @@ class Route(Protocol):
     ) -> list[Any]: ...
 
 
-class Caller:
+class Dispatcher:
     """A program's calls. Several threads may call at once."""
 
     __slots__ = ("_alike", "_routes", "_wholes", "checked", "device", "program")
 
-    def __init__(self, program: Loaded, checked: bool, device: str | None = None) -> None:
+    def __init__(self, program: LoadedKernels, checked: bool, device: str | None = None) -> None:
         self.program, self.checked, self.device = program, checked, device
-        self._routes: dict[Hashable, Route] = {}
+        self._routes: dict[Hashable, CallPath] = {}
         self._wholes: dict[Hashable, Whole] = {}  # of frozen calls that give new arrays, without the steps before it
-        self._alike: list[Alike] = []  # calls of other sizes
+        self._alike: list[ShapeFamily] = []  # calls of other sizes
 
     def __call__(
         self,
@@ -89,38 +89,38 @@ class Caller:
         found = route(values, out, poison, tell, wait)
         return found if strange is None else [kinds.given_back(x, strange) for x in found]
 
-    def _found(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> Route:
+    def _found(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
         """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
         for alike in self._alike:
             found = alike(keys)
             if found is not None and (not symbols or symbols.items() <= found.env.items()):
                 return found
         route = self.route(values, symbols)
-        learns = isinstance(route, Direct) and bool(self.program.fusion.symbols)
+        learns = isinstance(route, DirectCall) and bool(self.program.fusion.symbols)
         if learns and all(alike(keys) is None for alike in self._alike):  # numbers may be known to fit since
-            self._learn(cast("Direct", route).frozen, keys)
+            self._learn(cast("DirectCall", route).frozen, keys)
         return route
 
-    def _learn(self, frozen: Frozen, keys: Sequence[Any]) -> None:
+    def _learn(self, frozen: ShapeSpecialization, keys: Sequence[Any]) -> None:
         """Lay out calls of other sizes by what follows from these keys."""
         mold = frozen.program.mold
         shapes = [mold.exprs[i.layout.shape] for i in mold.inputs]
-        wanted = Wanted(shapes, range(len(shapes)), frozen.program.fusion.symbols)
-        made = alike_of(frozen, keys, wanted, self.frozen)
+        wanted = GuardSpec(shapes, range(len(shapes)), frozen.program.fusion.symbols)
+        made = compile_shape_guards(frozen, keys, wanted, self.frozen)
         if made is not None:
             self._alike = [made, *self._alike[: KEPT - 1]]
 
-    def _kept(self, key: Hashable, route: Route) -> Route:
+    def _kept(self, key: Hashable, route: CallPath) -> CallPath:
         if len(self._routes) >= ROUTES:
             self.check()  # the failures that routes have seen go with them
             self._routes.clear()
             self._wholes.clear()
-        if isinstance(route, Direct) and route.frozen.gives_whole:
+        if isinstance(route, DirectCall) and route.frozen.gives_whole:
             self._wholes[key] = route.frozen.whole
         self._routes[key] = route
         return route
 
-    def known(self, values: Sequence[Any], symbols: Symbols = None) -> Route | None:
+    def known(self, values: Sequence[Any], symbols: Symbols = None) -> CallPath | None:
         """The route that a call has found for arrays like these; None where calls look at each array anew."""
         try:
             key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
@@ -143,40 +143,40 @@ class Caller:
             _KEYS[type(value)] = found.key  # others are looked at each time, to give their kind back
         return value
 
-    def frozen(self, values: Sequence[Any], symbols: Symbols = None) -> Frozen:
+    def frozen(self, values: Sequence[Any], symbols: Symbols = None) -> ShapeSpecialization:
         """The frozen program, where these arrays can be its own; raises `EmitError` elsewhere."""
         found = self.route(values, symbols)
-        if isinstance(found, Direct):
+        if isinstance(found, DirectCall):
             return found.frozen
         raise EmitError(f"the {self.program.target} target has no frozen calls for these arrays")
 
     def check(self) -> None:
         """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
         for route in list(self._routes.values()):
-            if isinstance(route, (Direct, Resized)):
+            if isinstance(route, (DirectCall, ResizedCall)):
                 route.launches.check(True)
 
     def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
         """The inputs that a call copies before it reads them, and why."""
         found = self.route(values, symbols)
-        if isinstance(found, Direct):
+        if isinstance(found, DirectCall):
             return found.frozen.reasons(values)
         named = {t.name: v for t, v in zip(self.program.fusion.inputs, values, strict=True)}
         if isinstance(found, _Interpreted) and found.kind is NUMPY:
             return copies(self.program.fusion, named, symbols)
         return dict.fromkeys(named, f"the {self.program.target} target takes other arrays")
 
-    def held(self, values: Sequence[Any], symbols: Symbols, poison: bool, overlap: bool = True) -> Held:
+    def held(self, values: Sequence[Any], symbols: Symbols, poison: bool, overlap: bool = True) -> PreparedLaunch:
         """The program with buffers that stay, for launches that are timed; the host's arrays are taken to a device."""
         found = self.route(values, symbols, overlap)
         if isinstance(found, _OnDevice):
             values = found.moved(values)
             found = self.route(values, symbols, overlap)
-        if not isinstance(found, Direct):
+        if not isinstance(found, DirectCall):
             raise EmitError(f"the {self.program.target} target has no buffers that stay for these arrays")
         return found.frozen.hold(values, poison)
 
-    def route(self, values: Sequence[Any], symbols: Symbols, overlap: bool = True) -> Route:
+    def route(self, values: Sequence[Any], symbols: Symbols, overlap: bool = True) -> CallPath:
         """The steps of a call with arrays like these."""
         program = self.program
         names = program.mold.input_names
@@ -184,11 +184,11 @@ class Caller:
         found = [kind_of(v) or NUMPY for v in values]
         kind = next((k for k in found if k is not NUMPY), NUMPY)
         if any(k is not kind for k in found):
-            return _Alike(self, symbols, kind)
+            return _MixedArrays(self, symbols, kind)
         given = {n: kind.given(n, v) for n, v in zip(names, values, strict=True)}
         devices = {g.device for g in given.values()}
         if len(devices) > 1 and _has_lone_numbers(kind, values):
-            return _Alike(self, symbols, kind)
+            return _MixedArrays(self, symbols, kind)
         if self.device is not None:
             _check_device(given, self.device)
         on_host = devices <= _ON_HOST
@@ -197,15 +197,15 @@ class Caller:
         if program.target == "cpu":
             if not on_host:
                 return _OnHost(self, symbols, kind)
-            return Direct(Frozen(program, kind, _CPU, given, symbols, self.checked))
+            return DirectCall(ShapeSpecialization(program, kind, _CPU, given, symbols, self.checked))
         need_device()
         if on_host:
             return _OnDevice(self, symbols, kind)
         machine = calls.machine_of(kind, next(iter(given.values())).device, overlap)
-        return Direct(Frozen(program, kind, machine, given, symbols, self.checked))
+        return DirectCall(ShapeSpecialization(program, kind, machine, given, symbols, self.checked))
 
 
-def kind_of(value: Any) -> Kind | None:
+def kind_of(value: Any) -> ArrayBackend | None:
     """The kind of an array; None for any other object."""
     if isinstance(value, np.ndarray):
         return NUMPY
@@ -214,7 +214,7 @@ def kind_of(value: Any) -> Kind | None:
     return calls.DEVICE_ARRAYS if is_device(value) else None
 
 
-def _has_lone_numbers(kind: Kind, values: Sequence[Any]) -> bool:
+def _has_lone_numbers(kind: ArrayBackend, values: Sequence[Any]) -> bool:
     """Whether a host tensor without axes is among tensors of a device: torch treats it as a number."""
     if kind is NUMPY or not isinstance(kind, kinds.Torch):
         return False
@@ -222,7 +222,7 @@ def _has_lone_numbers(kind: Kind, values: Sequence[Any]) -> bool:
     return any(on_host) and not all(on_host) and all(v.ndim == 0 for v, h in zip(values, on_host, strict=True) if h)
 
 
-def _check_device(given: Mapping[str, Given], device: str) -> None:
+def _check_device(given: Mapping[str, BoundArray], device: str) -> None:
     for name, g in given.items():
         if g.device not in (device, HOST):
             raise EmitError(
@@ -231,18 +231,18 @@ def _check_device(given: Mapping[str, Given], device: str) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Direct:
+class DirectCall:
     """The frozen program itself, for arrays that its kernels take."""
 
-    frozen: Frozen
+    frozen: ShapeSpecialization
 
     @property
-    def launches(self) -> Launches:
+    def launches(self) -> LaunchPlan:
         """The kernels."""
         return self.frozen.launches
 
     @property
-    def like(self) -> Frozen:
+    def like(self) -> ShapeSpecialization:
         """The frozen program that calls of other sizes are like."""
         return self.frozen
 
@@ -267,12 +267,12 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turned:
+class ConvertedCall:
     """Arrays turned into others, for the route of those; results turned back."""
 
-    caller: Caller
+    caller: Dispatcher
     symbols: Symbols
-    kind: Kind
+    kind: ArrayBackend
 
     def __call__(
         self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
@@ -324,7 +324,7 @@ class _Turned:
         raise NotImplementedError
 
 
-def _check_apart(names: Sequence[str], out: Sequence[Any], kind: Kind | None) -> None:
+def _check_apart(names: Sequence[str], out: Sequence[Any], kind: ArrayBackend | None) -> None:
     """Raise where an array of ``out`` cannot be written, or two of them share memory."""
     if kind is None or any(x is not None and kind_of(x) is not kind for x in out):
         return  # refused by the caller, which names the kind
@@ -351,7 +351,7 @@ def _words(array: Any, dtype: DType) -> Any:
     return array.view(kinds.numpy_type(dtype)) if words else array
 
 
-def _like(result: Any, kind: Kind, values: Sequence[Any]) -> Any:
+def _like(result: Any, kind: ArrayBackend, values: Sequence[Any]) -> Any:
     """NumPy's array as the kind and on the device of these."""
     if isinstance(kind, kinds.Torch):
         made = kind.tensor(result)
@@ -366,7 +366,7 @@ def _device_of(values: Sequence[Any]) -> str:
     return calls.device_of(first.__cuda_array_interface__)
 
 
-class _Alike(_Turned):
+class _MixedArrays(ConvertedCall):
     """Arrays of several kinds: all as the first which is not NumPy's; lone numbers on the device of the rest."""
 
     def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
@@ -392,7 +392,7 @@ class _Alike(_Turned):
         return result
 
 
-class _OnHost(_Turned):
+class _OnHost(ConvertedCall):
     """A device's arrays for kernels of the host."""
 
     def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
@@ -412,7 +412,7 @@ class _Interpreted(_OnHost):
         return [found[t.name] for t in program.fusion.outputs]
 
 
-class _OnDevice(_Turned):
+class _OnDevice(ConvertedCall):
     """The host's arrays for kernels of a device."""
 
     def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
@@ -421,7 +421,9 @@ class _OnDevice(_Turned):
             return caller(values, self.symbols, None, poison, tell)
         device = caller.device or calls.current()
         machine = calls.machine_of(calls.DEVICE_ARRAYS, device)
-        frozen = Frozen(caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked, device)
+        frozen = ShapeSpecialization(
+            caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked, device
+        )
         return frozen((), None, poison)
 
     def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:

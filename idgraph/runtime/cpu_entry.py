@@ -27,11 +27,11 @@ from idgraph.passes.rows.sweep import COLUMN
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cache_keys import cache_of, kernel_key
 from idgraph.runtime.cpu import load_numba
-from idgraph.runtime.cpu_far import inlining
-from idgraph.runtime.cpu_jump import Entry, jump
+from idgraph.runtime.cpu_far import inline_vector_variants
+from idgraph.runtime.cpu_jump import Entry, make_trampoline
 from idgraph.runtime.cpu_passes import IDLE
 from idgraph.runtime.executable import Executable
-from idgraph.runtime.interrupts import told, undisturbed
+from idgraph.runtime.interrupts import run_uninterruptible, signal_safe
 
 ROW = 128  # elements of a row that C's memcpy copies faster than a loop with its ends
 FEW = 4  # instructions on an element that memory is slower than
@@ -39,28 +39,28 @@ SMALL = 1 << 15  # loop points up to which one core is done before others have b
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class CompileKey:
     """A kernel's bytecode, which numbers its variables and has no names, and the types that it is compiled for."""
 
     code: tuple[object, ...]
     types: tuple[DType, ...]  # of its buffers
     integers: int  # the first block and the one behind the last among them, where it has blocks
     rows: bool
-    streams: bool  # it only moves memory: see `streams`
+    streams: bool  # it only moves memory: see `is_memory_bound`
     short: bool  # its rows are short: see `has_short_rows`
     checked: bool
     function: Callable[..., Any] = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CacheSlot:
     """Where machine code is kept, and under which key: that of the first kernel whose body it is."""
 
     cache: KernelCache
     key: str = field(compare=False)
 
 
-class Compiling:
+class LazyKernel:
     """A kernel that is compiled when a call first wants it, and run on all cores, or on one where the work is small."""
 
     __slots__ = ("_always", "_checked", "_entries", "_function", "_kernel", "_program", "_several")
@@ -87,12 +87,12 @@ class Compiling:
                     body.short,
                 )
                 key = "\n".join([processor(), *map(str, parts)])
-                found = entry(body, spread, Kept(replace(kept, suffix=".obj"), key))
+                found = entry(body, spread, CacheSlot(replace(kept, suffix=".obj"), key))
             self._entries[spread] = found
         return found
 
 
-def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> Body:
+def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> CompileKey:
     """The function that is compiled for a kernel; a checked one has a last array for failures."""
     code = function.__code__
     constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
@@ -100,10 +100,10 @@ def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> Body
     types: tuple[DType, ...] = tuple(b.dtype for b in kernel.buffers)
     key = (code.co_code, constants, code.co_names, code.co_argcount)
     scalars = len(kernel.scalars) + 2 * runs_parallel(kernel)
-    return Body(key, types, scalars, rows, streams(kernel), has_short_rows(kernel), checked, function)
+    return CompileKey(key, types, scalars, rows, is_memory_bound(kernel), has_short_rows(kernel), checked, function)
 
 
-def streams(kernel: Kernel) -> bool:
+def is_memory_bound(kernel: Kernel) -> bool:
     """Whether a kernel waits for memory and for nothing else: a few plain operations on each element that it reads.
 
     Its vectors have 256 bits: longer ones moved less (1003 rows of 1003 float32, x + y on one core of an EPYC with
@@ -123,7 +123,7 @@ def has_short_rows(kernel: Kernel) -> bool:
     return any(s.extent.is_const and 1 < int(s.extent) < ROW for s in inside)
 
 
-def entry(body: Body, spread: bool = False, kept: Kept | None = None) -> Entry:
+def entry(body: CompileKey, spread: bool = False, kept: CacheSlot | None = None) -> Entry:
     """The kernel as a function of a block of words: for each buffer its address and its elements, then the integers,
     then the same two of what failed. It returns 0, or another number where there was no memory. ``spread``: its blocks
     on all cores."""
@@ -133,18 +133,18 @@ def entry(body: Body, spread: bool = False, kept: Kept | None = None) -> Entry:
         with import_module("numba.core.compiler_lock").global_compiler_lock:
             return _entry(body, spread, kept)
 
-    return undisturbed(made)
+    return run_uninterruptible(made)
 
 
 @lru_cache(maxsize=1024)
-def _entry(body: Body, spread: bool, kept: Kept | None) -> Entry:
+def _entry(body: CompileKey, spread: bool, kept: CacheSlot | None) -> Entry:
     name, library = _machine_code(body, kept)
     last = 2 * len(body.types) + body.integers - 1
-    return jump(library.get_pointer_to_function(name), _signature(body), library, last if spread else None)
+    return make_trampoline(library.get_pointer_to_function(name), _signature(body), library, last if spread else None)
 
 
 @lru_cache(maxsize=1024)
-def _machine_code(body: Body, kept: Kept | None) -> tuple[str, Any]:
+def _machine_code(body: CompileKey, kept: CacheSlot | None) -> tuple[str, Any]:
     """The function's name and the library that holds it."""
     found = None if kept is None else kept.cache.find(kept.key)
     if found is not None:
@@ -159,7 +159,7 @@ def _machine_code(body: Body, kept: Kept | None) -> tuple[str, Any]:
     return name, library
 
 
-def _signature(body: Body) -> tuple[Any, ...]:
+def _signature(body: CompileKey) -> tuple[Any, ...]:
     known, types = _arrays(), import_module("numba.core.types")
     checks = [known["int64"]] if body.checked else []
     return (*(known[t] for t in body.types), *(types.int64 for _ in range(body.integers)), *checks)
@@ -177,7 +177,7 @@ def _arrays() -> dict[DType, Any]:
     return {d: types.Array(getattr(types, names.get(d, d)), 1, "C") for d in dtypes}
 
 
-def _compiled(body: Body, signature: tuple[Any, ...], title: str) -> tuple[str, Any]:
+def _compiled(body: CompileKey, signature: tuple[Any, ...], title: str) -> tuple[str, Any]:
     function = FunctionType(body.function.__code__, body.function.__globals__, title)
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False
@@ -187,7 +187,7 @@ def _compiled(body: Body, signature: tuple[Any, ...], title: str) -> tuple[str, 
         pipeline_class=compiler(body.streams, body.short),
     )  # fmt: skip
     dispatcher: Any = jit(function)
-    with told():
+    with signal_safe():
         dispatcher.compile(signature)
     made = dispatcher.overloads[signature]
     return str(made.fndesc.llvm_func_name), made.library
@@ -198,9 +198,9 @@ def compiler(streams: bool, short: bool) -> Any:
     """numba's compiler for kernels, no two arrays of which share memory: LLVM need not test that, nor give up.
 
     What is written is memory of its own (`idgraph.runtime.frozen`), or an ``out=`` that shares memory with nothing. Of
-    kernels that `streams` names, vectors of 256 bits are preferred, as by clang's -mprefer-vector-width. Loops that
-    copy are calls of C's memcpy where rows are ``short`` only: it is slower for long ones (cat of 1003 columns: 1.4
-    times as slow). The passes in `IDLE` are left out.
+    kernels that `is_memory_bound` names, vectors of 256 bits are preferred, as by clang's -mprefer-vector-width. Loops
+    that copy are calls of C's memcpy where rows are ``short`` only: it is slower for long ones (cat of 1003 columns:
+    1.4 times as slow). The passes in `IDLE` are left out.
     """
     lowering: Any = import_module("numba.core.lowering")
     passes: Any = import_module("numba.core.typed_passes")
@@ -211,7 +211,7 @@ def compiler(streams: bool, short: bool) -> Any:
     class Lower(lowering.Lower):
         def setup_function(self, fndesc: Any) -> None:
             super().setup_function(fndesc)  # pyright: ignore[reportUnknownMemberType]
-            inlining(self.library)
+            inline_vector_variants(self.library)
             for argument in self.function.args:
                 if isinstance(argument.type, pointer):
                     argument.add_attribute("noalias")

@@ -1,9 +1,9 @@
 """Arguments that a form without a branch does not reach, in loops that stay vectors.
 
-A call in a branch keeps LLVM from making vectors of a loop. `far` is a function with forms for vectors of its own,
-which LLVM's loop vectorizer finds by their names (the attribute "vector-function-abi-variant"). A form compares all
-numbers of a vector and returns the second operand as it is, unless one number is far: then each far number goes to C's
-function. The forms are inlined when the loops are vectors (`inlining`).
+A call in a branch keeps LLVM from making vectors of a loop. `range_guarded_call` is a function with forms for vectors
+of its own, which LLVM's loop vectorizer finds by their names (the attribute "vector-function-abi-variant"). A form
+compares all numbers of a vector and returns the second operand as it is, unless one number is far: then each far
+number goes to C's function. The forms are inlined when the loops are vectors (`inline_vector_variants`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WIDTHS: Final = (2, 4, 8)  # float64 numbers of vectors, to 512 bits
 PREFIX: Final = "idgraph_far_"
 
 
-def far(library: str, limit: float) -> Any:
+def range_guarded_call(library: str, limit: float) -> Any:
     """A function of two float64, x and y, for kernels: C's function ``library`` of x where abs(x) is at least
     ``limit``, y where it is less or NaN."""
     intrinsic: Any = import_module("numba.extending").intrinsic
@@ -30,7 +30,7 @@ def far(library: str, limit: float) -> Any:
     return intrinsic(beyond)
 
 
-def inlining(library: Any) -> None:
+def inline_vector_variants(library: Any) -> None:
     """Let a library of numba's inline forms for vectors when its loops are vectors."""
     optimize: Any = library._optimize_final_module
     llvm: Any = import_module("llvmlite.binding")

@@ -18,7 +18,7 @@ Entry = Callable[[Any], int]
 _NUMBERS = count()
 
 
-def jump(address: int, signature: Sequence[Any], library: Any, last: int | None = None) -> Entry:
+def make_trampoline(address: int, signature: Sequence[Any], library: Any, last: int | None = None) -> Entry:
     """A function of one pointer that calls the kernel at ``address`` with the arguments in the words.
 
     ``last`` is the place among the words of the block behind the last one, the word before it is the first block: then
@@ -39,7 +39,7 @@ def _jump(signature: tuple[Any, ...], last: int | None) -> Callable[[int, Any], 
     title = f"{next(_NUMBERS)}"  # numba finds functions of a process by name
     made: Any = codegen.create_library(f"idgraph_jump_{title}")
     module: Any = made.create_ir_module("jump")
-    writer = _Jumps(title, signature, module, ir)
+    writer = TrampolineBuilder(title, signature, module, ir)
     start = writer.alone() if last is None else writer.spread(last)
     made.add_ir_module(module)
     made.finalize()
@@ -51,7 +51,7 @@ def _jump(signature: tuple[Any, ...], last: int | None) -> Callable[[int, Any], 
 
 
 @dataclass(frozen=True, slots=True)
-class _Jumps:
+class TrampolineBuilder:
     """Writes functions around the kernels of a signature into ``module``."""
 
     title: str

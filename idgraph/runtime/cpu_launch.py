@@ -9,9 +9,9 @@ from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from idgraph.runtime.cpu_entry import Compiling, no_memory
+from idgraph.runtime.cpu_entry import LazyKernel, no_memory
 from idgraph.runtime.failed_checks import raise_fault
-from idgraph.runtime.frozen import Part
+from idgraph.runtime.frozen import LaunchArguments
 from idgraph.runtime.functions import function_of
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from idgraph.kernel.ir import Kernel
     from idgraph.runtime.binding import Env
     from idgraph.runtime.cpu_jump import Entry
-    from idgraph.runtime.loaded import Loaded
-    from idgraph.runtime.mold import KernelMold, Sizes
+    from idgraph.runtime.loaded import LoadedKernels
+    from idgraph.runtime.mold import CallSizes, LaunchSpec
 
 
 class _Jump(NamedTuple):
     """A kernel's jump for certain sizes. The words are those that ``pick`` takes from a list of the addresses, the
     address of the memory of failures, and ``fixed``; ``pack`` writes them as bytes, which each call has of its own."""
 
-    start: _Start
+    start: _CpuLaunch
     entry: Entry
     pack: Callable[..., bytes]
     pick: Callable[[Sequence[int]], Sequence[int]]
@@ -62,10 +62,10 @@ def _bound(kernels: tuple[tuple[int, ...], ...]) -> Callable[..., Callable[[Sequ
 class CpuMachine:
     """The processors of this machine."""
 
-    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> CpuLaunches:
+    def launches(self, program: LoadedKernels, checked: bool, sizes: CallSizes) -> CpuLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
         entries: dict[str, Any] = program.functions(checked)
-        starts = [_Start(k, entries[k.kernel.name], checked) for k in program.mold.kernels]
+        starts = [_CpuLaunch(k, entries[k.kernel.name], checked) for k in program.mold.kernels]
         elements, numbers = {n: s.size for n, s in enumerate(sizes.slots)}, sizes.numbers
         jumps = [s.jump(numbers[s.mold.points], s.words(elements, numbers)) for s in starts]
         return CpuLaunches(starts, sizes.env, jumps)
@@ -76,12 +76,12 @@ class CpuLaunches:
 
     __slots__ = ("_env", "_jumps", "_starts")
 
-    def __init__(self, starts: Sequence[_Start], env: Env, jumps: Sequence[_Jump]) -> None:
+    def __init__(self, starts: Sequence[_CpuLaunch], env: Env, jumps: Sequence[_Jump]) -> None:
         self._starts, self._env, self._jumps = tuple(starts), env, jumps
 
-    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
+    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[LaunchArguments]:
         """See `idgraph.runtime.frozen.Launches`."""
-        return [Part((exprs[s.mold.points],), s.words(elements, exprs)) for s in self._starts]
+        return [LaunchArguments((exprs[s.mold.points],), s.words(elements, exprs)) for s in self._starts]
 
     def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> CpuLaunches:
         """See `idgraph.runtime.frozen.Launches`."""
@@ -108,13 +108,13 @@ class CpuLaunches:
         """Nothing is left to check: each call has raised its own failures."""
 
 
-class _Start:
+class _CpuLaunch:
     """One kernel, for calls of all sizes. A call has words of its own, so that several threads may call. ``fault``
     makes the memory of failures, where accesses are checked; ``places`` of its words are those of `_Jump.pick`."""
 
     __slots__ = ("_checked", "_compiling", "_pack", "_pick", "fault", "mold", "places")
 
-    def __init__(self, mold: KernelMold, compiling: Compiling, checked: bool) -> None:
+    def __init__(self, mold: LaunchSpec, compiling: LazyKernel, checked: bool) -> None:
         self.mold, self._compiling, self._checked = mold, compiling, checked
         count = 2 * len(mold.buffers) + mold.scalars.stop - mold.scalars.start
         count += 2 * (mold.blocks is not None) + 2 * checked

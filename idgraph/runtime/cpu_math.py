@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.runtime import cpu_doubles
-from idgraph.runtime.cpu_far import far
+from idgraph.runtime.cpu_far import range_guarded_call
 from idgraph.runtime.cpu_functions import FORMS, HELPERS, POLYNOMIALS
 from idgraph.runtime.cpu_passes import short_pipeline
 
@@ -310,7 +310,7 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
         "long_double": jit(_long_double), "double_long": jit(_double_long), "multiply_add64": _multiply_add(64),
         "fused64": _multiply_add(64, "llvm.fma"), **{n: _polynomial(c) for n, c in POLYNOMIALS.items()},
         **{n: _polynomial(c) for n, c in cpu_doubles.POLYNOMIALS.items()},
-        **{f"far_{n}": far(n, cpu_doubles.FAR) for n in ("sin", "cos", "tan")},
+        **{f"far_{n}": range_guarded_call(n, cpu_doubles.FAR) for n in ("sin", "cos", "tan")},
     }  # fmt: skip
     for f in (scaled_exp, little_expm1, expm1_64, exp_64, *HELPERS, *cpu_doubles.HELPERS):
         names[f.__name__] = jit(FunctionType(f.__code__, names, f.__name__))

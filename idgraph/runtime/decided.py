@@ -8,7 +8,7 @@ from idgraph.arith import Expr
 from idgraph.display import Printed
 from idgraph.ir import Fusion
 from idgraph.ir.decisions import Decision, Format
-from idgraph.kernel.ir import Plan
+from idgraph.kernel.ir import KernelModule
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ProgramReport(Printed):
         return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
 
 
-def report_of(fusion: Fusion, plan: Plan) -> ProgramReport:
+def report_of(fusion: Fusion, plan: KernelModule) -> ProgramReport:
     """The report of a program."""
     gathers = tuple(d for d in fusion.decisions if d.kind == "gather")
     scatters = tuple(d for d in fusion.decisions if d.kind == "scatter")

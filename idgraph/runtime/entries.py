@@ -48,7 +48,7 @@ def compile_functions(program: Executable, checked: bool) -> Functions:
             names["require"] = _numpy_require(sites)
         function = function_of(program.kernel_source(kernel, checked), kernel.name, names, program.target)
         made[kernel.name] = (
-            cpu_entry.Compiling(program, kernel, function, checked) if program.target == "cpu" else function
+            cpu_entry.LazyKernel(program, kernel, function, checked) if program.target == "cpu" else function
         )
     return made
 

@@ -11,7 +11,7 @@ from idgraph.index.number_range import Fitting, Size, check_sizes, fitting
 from idgraph.ir import Fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target
-from idgraph.kernel.ir import Kernel, Plan
+from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.runtime.cache import KernelCache
 
 
@@ -21,7 +21,12 @@ class Executable(Printed):
     __slots__ = ("_fitting", "_sizes", "cache", "fusion", "fusion_names", "plan", "target", "texts")
 
     def __init__(
-        self, fusion: Fusion, target: Target, plan: Plan, cache: KernelCache | None = None, sizes: tuple[Size, ...] = ()
+        self,
+        fusion: Fusion,
+        target: Target,
+        plan: KernelModule,
+        cache: KernelCache | None = None,
+        sizes: tuple[Size, ...] = (),
     ) -> None:
         self.fusion = fusion
         self.target: Target = target

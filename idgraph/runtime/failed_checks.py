@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from idgraph.arith import Expr
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import IndexingError
-from idgraph.kernel.ir import Kernel, Site
+from idgraph.kernel.ir import CheckSite, Kernel
 
 
 def fault_size(kernel: Kernel) -> int:
@@ -22,7 +22,7 @@ def raise_fault(kernel: Kernel, fault: Any, env: Mapping[str, int]) -> NoReturn:
     raise out_of_range(site, int(fault[1]), [int(v) for v in fault[2:]], env)
 
 
-def out_of_range(site: Site, value: int, point: list[int], env: Mapping[str, int] | None) -> IndexingError:
+def out_of_range(site: CheckSite, value: int, point: list[int], env: Mapping[str, int] | None) -> IndexingError:
     """A loaded index is outside the axis it indexes."""
     at = ", ".join(f"{name}={v}" for name, v in zip(site.loops, point, strict=False))
     extent: Expr | int = site.extent if env is None else int(site.extent.evaluate(env))

@@ -17,22 +17,22 @@ from idgraph.arith import Expr
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
-from idgraph.runtime.binding import Array, Env, Given, element_strides, extents, fits, places
-from idgraph.runtime.call_steps import Steps, Whole, short_call
-from idgraph.runtime.kinds import HOST, UNMAPPED, Kind, check_writable
-from idgraph.runtime.mold import InputMold, Layout, MadeMold, Number, Sizes, Slot
+from idgraph.runtime.binding import Array, BoundArray, Env, element_strides, extents, fits, places
+from idgraph.runtime.call_steps import FastCallTemplate, Whole, compile_fast_call
+from idgraph.runtime.kinds import HOST, UNMAPPED, ArrayBackend, check_writable
+from idgraph.runtime.mold import BufferSlot, CallSizes, InputSpec, Number, OperandLayout, OutputSpec
 
 if TYPE_CHECKING:
-    from idgraph.runtime.loaded import Loaded
+    from idgraph.runtime.loaded import LoadedKernels
 
 Addresses = list[int]
 Tell = Callable[[str, str], None]  # an input's name, and why it was copied
 _EMPTY = "it is empty"
-_NO_SLOT = Slot(0, 0, "bool")
+_NO_SLOT = BufferSlot(0, 0, "bool")
 TARGETS_KEPT = 64  # sorts of arrays given as ``out`` that are remembered
 
 
-class Launches(Protocol):
+class LaunchPlan(Protocol):
     """The kernels of a program, laid out; starts them with these addresses, one for each buffer."""
 
     def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
@@ -47,16 +47,16 @@ class Launches(Protocol):
         """Raise failures of calls that did not wait: those found so far or, with ``wait``, all."""
         ...
 
-    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
+    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[LaunchArguments]:
         """The numbers that follow from sizes, for each kernel; ``elements`` of buffers, ``exprs`` of the mold."""
         ...
 
-    def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Launches:
+    def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> LaunchPlan:
         """The same kernels on the same part of the machine, for other sizes: with the values of `parts` there."""
         ...
 
 
-class Part(NamedTuple):
+class LaunchArguments(NamedTuple):
     """The numbers of a kernel's launch, its words (0 for an address), and what must hold for it to be launched."""
 
     numbers: Sequence[Expr | int]
@@ -64,10 +64,10 @@ class Part(NamedTuple):
     within: Sequence[Expr] = ()
 
 
-class Machine(Protocol):
+class LaunchBackend(Protocol):
     """The part that runs kernels: lays out the launches of a program for these sizes."""
 
-    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> Launches: ...
+    def launches(self, program: LoadedKernels, checked: bool, sizes: CallSizes) -> LaunchPlan: ...
 
 
 class _In(NamedTuple):
@@ -76,13 +76,13 @@ class _In(NamedTuple):
     tensor: Tensor
     position: int
     number: int
-    layout: Layout
+    layout: OperandLayout
     before: int
     alignment: int
     why: str
 
 
-class Made(NamedTuple):
+class OutputBuffer(NamedTuple):
     """Memory that kernels write; an output has a shape, and strides or the places of its elements."""
 
     name: str
@@ -102,7 +102,7 @@ class _Passed(NamedTuple):
     position: int
 
 
-class Frozen:
+class ShapeSpecialization:
     """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
 
     __slots__ = (
@@ -126,10 +126,10 @@ class Frozen:
 
     def __init__(
         self,
-        program: Loaded,
-        kind: Kind,
-        machine: Machine,
-        given: Mapping[str, Given],
+        program: LoadedKernels,
+        kind: ArrayBackend,
+        machine: LaunchBackend,
+        given: Mapping[str, BoundArray],
         symbols: Mapping[str, int] | None,
         checked: bool,
         device: str = HOST,
@@ -150,28 +150,28 @@ class Frozen:
         self.whole: Whole = self._whole
         if self.gives_whole and not any(i.why for i in self.inputs):
             inputs = tuple([(i.position, i.number, i.before, i.alignment) for i in self.inputs])
-            steps = Steps(inputs, tuple([m.number for m in self.made]), self.count, self.order)
-            self.whole = short_call(steps, kind.pointer, self.launches.direct(), self._whole, self._makers)
+            steps = FastCallTemplate(inputs, tuple([m.number for m in self.made]), self.count, self.order)
+            self.whole = compile_fast_call(steps, kind.pointer, self.launches.direct(), self._whole, self._makers)
 
-    def _laid_out(self, numbers: Sequence[Number]) -> Sizes:
+    def _laid_out(self, numbers: Sequence[Number]) -> CallSizes:
         """Find the memory that calls make; return the numbers of the launches."""
         kind, mold = self.kind, self.program.mold
         self._numbers = numbers
         self.made = [self._memory(m, numbers) for m in mold.made]
-        slots: list[Slot] = [_NO_SLOT] * self.count
+        slots: list[BufferSlot] = [_NO_SLOT] * self.count
         for i in self.inputs:
             size = 1 if i.why == _EMPTY else cast("int", numbers[i.layout.size])
-            slots[i.number] = Slot(i.number, size, i.tensor.dtype)
+            slots[i.number] = BufferSlot(i.number, size, i.tensor.dtype)
         for m in self.made:
-            slots[m.number] = Slot(m.number, m.size, m.dtype)
-        self._outputs: tuple[Made | _Passed, ...] = tuple(
+            slots[m.number] = BufferSlot(m.number, m.size, m.dtype)
+        self._outputs: tuple[OutputBuffer | _Passed, ...] = tuple(
             [self.made[n] if n >= 0 else _Passed(-1 - o) for n, o in zip(self.order, mold.outputs, strict=True)]
         )
         self._makers = tuple(
             [
-                partial(kind.making(m.dtype, self.device, False), m.size)
+                partial(kind.allocator(m.dtype, self.device, False), m.size)
                 if m.shape is None
-                else partial(kind.making(m.dtype, self.device, True), m.shape, m.strides or ())
+                else partial(kind.allocator(m.dtype, self.device, True), m.shape, m.strides or ())
                 for m in self.made
                 if m.shape is None or (m.whole and m.strides is not None)
             ]
@@ -180,30 +180,30 @@ class Frozen:
         self.gives_whole = len(self._makers) == len(self.made) and -1 not in self.order
         self._spans: list[tuple[int, int]] | None = None
         self._targets: dict[Hashable, tuple[bool, int, int]] = {}
-        return Sizes(self.env, slots, numbers)
+        return CallSizes(self.env, slots, numbers)
 
-    def _input(self, i: InputMold, number: int, g: Given, numbers: Sequence[Number]) -> _In:
+    def _input(self, i: InputSpec, number: int, g: BoundArray, numbers: Sequence[Number]) -> _In:
         t, layout = i.tensor, i.layout
         offset = cast("int", numbers[layout.offset])
         why = _EMPTY if 0 in g.shape else why_not(g, _strides(layout, numbers))
         return _In(t, i.position, number, layout, offset * i.item, t.alignment, why)
 
-    def _memory(self, m: MadeMold, numbers: Sequence[Number]) -> Made:
+    def _memory(self, m: OutputSpec, numbers: Sequence[Number]) -> OutputBuffer:
         size = max(1, cast("int", numbers[m.size] or 0))
         name, title, layout = m.buffer.name, m.buffer.title, m.layout
         if m.tensor is None or layout is None:
-            return Made(name, m.number, size, m.dtype, title)
+            return OutputBuffer(name, m.number, size, m.dtype, title)
         shape = cast("tuple[int, ...]", tuple(numbers[layout.shape]))
         size = 1 if 0 in shape else size
         if m.buffer.place != "output":
-            return Made(name, m.number, size, m.dtype, title)
+            return OutputBuffer(name, m.number, size, m.dtype, title)
         if 0 in shape:
-            return Made(name, m.number, size, m.dtype, title, shape, element_strides(shape, None, 1))
+            return OutputBuffer(name, m.number, size, m.dtype, title, shape, element_strides(shape, None, 1))
         want = _strides(layout, numbers)
         if want is None:
-            return Made(name, m.number, size, m.dtype, title, shape, at=np.array(places(m.tensor, self.env)))
+            return OutputBuffer(name, m.number, size, m.dtype, title, shape, at=np.array(places(m.tensor, self.env)))
         whole = prod(shape) == size == _reach(shape, want)
-        return Made(name, m.number, size, m.dtype, title, shape, want, None, whole)
+        return OutputBuffer(name, m.number, size, m.dtype, title, shape, want, None, whole)
 
     # one call ---------------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,8 @@ class Frozen:
         return [self.made[self.order[n]].strides for n in places]
 
     def _whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
-        """``whole``, a call whose outputs are all new arrays, where inputs may have to be copied (`short_call`)."""
+        """``whole``, a call whose outputs are all new arrays, where inputs may have to be copied
+        (`compile_fast_call`)."""
         kind, addresses = self.kind, [0] * self.count
         kept = self.take(values, addresses, tell)
         try:
@@ -252,7 +253,7 @@ class Frozen:
         del kept
         return [made[n] for n in self.order]
 
-    def memory(self, m: Made) -> Any:
+    def memory(self, m: OutputBuffer) -> Any:
         """New memory of a buffer."""
         try:
             if m.whole and m.shape is not None and m.strides is not None:
@@ -318,7 +319,7 @@ class Frozen:
                         f"out of {t.name} shares memory with {what}", hint="give memory of its own, and copy"
                     )
             taken.append((address + before, address + behind, f"out of {t.name}, which is written too"))
-            if direct and isinstance(made, Made) and made.name not in flat and address % t.alignment == 0:
+            if direct and isinstance(made, OutputBuffer) and made.name not in flat and address % t.alignment == 0:
                 flat[made.name] = target
                 addresses[made.number] = address
 
@@ -335,12 +336,12 @@ class Frozen:
             return found
         check_writable(kind, t.name, target)
         g = kind.given(f"out of {t.name}", target)
-        wanted = made.shape if isinstance(made, Made) else extents(t, self.env)
+        wanted = made.shape if isinstance(made, OutputBuffer) else extents(t, self.env)
         if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
             raise EmitError(
                 f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, the result {t.dtype}{wanted} on {self.device}"
             )
-        whole = isinstance(made, Made) and made.whole and fits(g.shape, g.strides, made.strides or ())
+        whole = isinstance(made, OutputBuffer) and made.whole and fits(g.shape, g.strides, made.strides or ())
         found = whole, *kind.placing(target).span
         if len(self._targets) >= TARGETS_KEPT:
             self._targets.clear()
@@ -370,9 +371,9 @@ class Frozen:
             found.append(result)
         return found
 
-    def hold(self, values: Sequence[Any], poison: bool = False) -> Held:
+    def hold(self, values: Sequence[Any], poison: bool = False) -> PreparedLaunch:
         """The program with buffers of its own, to be launched any number of times."""
-        return Held(self, values, poison)
+        return PreparedLaunch(self, values, poison)
 
     def reasons(self, values: Sequence[Any]) -> dict[str, str]:
         """The inputs that a call with these copies, and why."""
@@ -381,12 +382,12 @@ class Frozen:
         return found
 
 
-class Held:
+class PreparedLaunch:
     """Buffers that stay: ``launch()`` runs the kernels, ``results()`` are the outputs, which another launch writes."""
 
     __slots__ = ("_addresses", "_flat", "_frozen", "_kept", "_values")
 
-    def __init__(self, frozen: Frozen, values: Sequence[Any], poison: bool) -> None:
+    def __init__(self, frozen: ShapeSpecialization, values: Sequence[Any], poison: bool) -> None:
         kind = frozen.kind
         self._frozen, self._values, self._addresses = frozen, values, [0] * frozen.count
         self._kept = frozen.take(values, self._addresses)
@@ -408,12 +409,12 @@ class Held:
         return {t.name: x for t, x in zip(self._frozen.program.fusion.outputs, found, strict=True)}
 
 
-def _strides(layout: Layout, numbers: Sequence[Number]) -> tuple[int, ...] | None:
+def _strides(layout: OperandLayout, numbers: Sequence[Number]) -> tuple[int, ...] | None:
     """Elements between neighbours along each axis; None where memory is not a strided view of it."""
     return None if layout.strides is None else cast("tuple[int, ...]", tuple(numbers[layout.strides]))
 
 
-def why_not(g: Given, want: tuple[int, ...] | None) -> str:
+def why_not(g: BoundArray, want: tuple[int, ...] | None) -> str:
     """Why an array does not lie in memory as declared, with ``want``, or ""; calls differ in where it begins."""
     if want is not None and g.strides == want:
         return ""
@@ -436,7 +437,7 @@ def storage_dtype_size(dtype: str) -> int:
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
-def _one_device(given: Mapping[str, Given]) -> str:
+def _one_device(given: Mapping[str, BoundArray]) -> str:
     """The device of all arrays."""
     found = {g.device for g in given.values()}
     if len(found) > 1:

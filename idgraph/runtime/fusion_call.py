@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.ir.choices import NAMES
 from idgraph.runtime.devices import device_text
 from idgraph.runtime.program import Program, Target, emit
@@ -175,7 +175,7 @@ def compile(
     if not isinstance(source, Fusion):
         return source.compiled(target, checked=checked, layout=layout, device=where, cache=cache, tuner=tuner)
     if tuner is not None and target in ("cpu", "cuda") and not is_scheduled(source):
-        program = tuner.tune(rebuild(source), "cuda" if target == "cuda" else "cpu", device=where).program
+        program = tuner.tune(clone_fusion(source), "cuda" if target == "cuda" else "cpu", device=where).program
     else:
         program = scheduled(source, target, cache)
     return Compiled(program, checked, layout, where)
@@ -188,7 +188,7 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
     """
     if target not in ("cpu", "cuda") or is_scheduled(fusion):
         return emit(fusion, target, cache=cache)
-    copy = rebuild(fusion)
+    copy = clone_fusion(fusion)
     try:
         auto(copy, device="cpu" if target == "cpu" else "H200")
         return emit(copy, target, cache=cache)

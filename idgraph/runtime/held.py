@@ -7,19 +7,19 @@ from typing import Any
 
 from idgraph.runtime.cuda.numba_cuda import simulated
 from idgraph.runtime.cuda.simulated import Simulated
-from idgraph.runtime.frozen import Held
+from idgraph.runtime.frozen import PreparedLaunch
 from idgraph.runtime.launch import HostPrepared
 from idgraph.runtime.program import Program
 
 
-def prepared(
+def prepare_launch(
     program: Program,
     inputs: Mapping[str, Any],
     symbols: Mapping[str, int] | None = None,
     checked: bool = True,
     poison: bool = False,
     overlap: bool = True,
-) -> Held | HostPrepared | Simulated:
+) -> PreparedLaunch | HostPrepared | Simulated:
     """The program with its buffers laid out: ``launch()`` runs its kernels, any number of times. ``results()`` are its
     outputs, which another launch overwrites. ``overlap``: on CUDA, blocks of a kernel may be placed while the
     last ones of the kernel before it run (they wait for its memory); False starts each alone."""

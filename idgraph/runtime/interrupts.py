@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def told() -> Generator[None]:
+def signal_safe() -> Generator[None]:
     """An error of the system while numba compiles, which asks for the working directory, is one of ours."""
     try:
         yield
@@ -39,7 +39,7 @@ def mend_imports() -> None:
             _imp.release_lock()
 
 
-def undisturbed(make: Callable[[], T]) -> T:
+def run_uninterruptible(make: Callable[[], T]) -> T:
     """Return what ``make`` gives, or raise what it raises; Ctrl-C ends the waiting, and ``make`` goes on to its end.
 
     numba counts what it has registered in generators of the process; an exception inside one ends it, and nothing is

@@ -10,7 +10,7 @@ from idgraph.kernel.ir import Kernel, walk
 _COLUMNS = ("kernel", "launch", "reads", "writes", "statements", "passes")
 
 
-class Kernels(Printed, tuple[Kernel, ...]):
+class KernelTable(Printed, tuple[Kernel, ...]):
     """Kernels in launch order. Printed they are a table, `to_json` gives it as data.
 
     >>> import idgraph as ig

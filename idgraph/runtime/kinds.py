@@ -21,8 +21,8 @@ from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
 from idgraph.runtime.binding import (
+    BoundArray,
     Env,
-    Given,
     element_strides,
     flat_input,
     given_array,
@@ -36,7 +36,7 @@ HOST = "cpu"
 UNMAPPED = 1 << 16  # bytes at the front of every address space that no system maps
 
 
-class Placing(NamedTuple):
+class MemoryExtent(NamedTuple):
     """The shape of an array, its strides in bytes, and the bytes of an element.
 
     >>> Placing((2, 3), (12, -4), 4).span
@@ -81,7 +81,7 @@ class Placing(NamedTuple):
         return bool((np.diff(np.sort(first, axis=None)) < self.item).any())
 
 
-class Kind(Protocol):
+class ArrayBackend(Protocol):
     """See the module. Sizes and strides count elements; a flat array holds words as kernels see them."""
 
     name: str
@@ -94,7 +94,7 @@ class Kind(Protocol):
         """The number that a stride of one element is in keys."""
         ...
 
-    def given(self, name: str, value: Any) -> Given:
+    def given(self, name: str, value: Any) -> BoundArray:
         """The array as declarations are compared with it; raises `EmitError` for one that no kernel can read."""
         ...
 
@@ -107,7 +107,7 @@ class Kind(Protocol):
         """`address` of an array that has memory, in the fewest steps; of others it may raise `RuntimeError`."""
         ...
 
-    def placing(self, value: Any) -> Placing:
+    def placing(self, value: Any) -> MemoryExtent:
         """Where its elements lie, beside the first."""
         ...
 
@@ -123,7 +123,7 @@ class Kind(Protocol):
         """New memory as an array of the caller's kind; its elements are in these places, and no others between."""
         ...
 
-    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+    def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
         """`whole` of a shape and strides, or `flat` of a size, in as few steps as there are."""
         ...
 
@@ -135,7 +135,7 @@ class Kind(Protocol):
         """The elements at these places, as an array of its own."""
         ...
 
-    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+    def laid_out(self, t: Tensor, g: BoundArray, env: Env, size: int) -> Any:
         """A flat copy of the array, laid out as ``t`` is declared."""
         ...
 
@@ -193,14 +193,14 @@ class NumPy:
     def unit(self, dtype: DType) -> int:
         return storage_dtype(dtype).itemsize
 
-    def given(self, name: str, value: Any) -> Given:
+    def given(self, name: str, value: Any) -> BoundArray:
         return given_array(name, value)
 
     def address(self, value: Any) -> int:
         return self.pointer(value)
 
-    def placing(self, value: Any) -> Placing:
-        return Placing(value.shape, value.strides, value.itemsize)
+    def placing(self, value: Any) -> MemoryExtent:
+        return MemoryExtent(value.shape, value.strides, value.itemsize)
 
     def is_read_only(self, value: Any) -> bool:
         return not value.flags.writeable
@@ -213,7 +213,7 @@ class NumPy:
             return np.empty(shape, numpy_type(dtype))
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
-    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+    def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
         return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
@@ -225,7 +225,7 @@ class NumPy:
     def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
         return flat.view(numpy_type(dtype))[at]
 
-    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+    def laid_out(self, t: Tensor, g: BoundArray, env: Env, size: int) -> Any:
         return flat_input(t, g, env)
 
     def fill(self, flat: Any, dtype: DType) -> None:
@@ -269,7 +269,7 @@ class Torch:
     def unit(self, dtype: DType) -> int:
         return 1
 
-    def given(self, name: str, value: Any) -> Given:
+    def given(self, name: str, value: Any) -> BoundArray:
         torch = self.torch
         if not isinstance(value, torch.Tensor):
             raise EmitError(
@@ -296,8 +296,8 @@ class Torch:
                 hint="call kernels outside of torch.func's transforms, with tensors that hold their elements",
             )
         if value.is_neg():  # a view that must be copied
-            return Given(tuple(value.shape), dtype, None, value.resolve_neg(), device)
-        return Given(tuple(value.shape), dtype, value.stride(), value, device)
+            return BoundArray(tuple(value.shape), dtype, None, value.resolve_neg(), device)
+        return BoundArray(tuple(value.shape), dtype, value.stride(), value, device)
 
     def address(self, value: Any) -> int:
         try:
@@ -305,8 +305,8 @@ class Torch:
         except RuntimeError:  # of a transform: it has none
             return 0
 
-    def placing(self, value: Any) -> Placing:
-        return Placing(value.shape, [s * value.itemsize for s in value.stride()], value.itemsize)
+    def placing(self, value: Any) -> MemoryExtent:
+        return MemoryExtent(value.shape, [s * value.itemsize for s in value.stride()], value.itemsize)
 
     def is_read_only(self, value: Any) -> bool:
         return False
@@ -317,7 +317,7 @@ class Torch:
     def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.torch.empty_strided(shape, strides, dtype=self._types[dtype], device=device)
 
-    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+    def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
         make = self.torch.empty_strided if whole else self.torch.empty
         return partial(make, dtype=self._types[dtype], device=self.torch.device(device))
 
@@ -327,7 +327,7 @@ class Torch:
     def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
         return flat[self.torch.from_numpy(np.ascontiguousarray(at)).to(flat.device)]
 
-    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+    def laid_out(self, t: Tensor, g: BoundArray, env: Env, size: int) -> Any:
         torch, data = self.torch, g.data.detach()
         flat = torch.zeros(max(size, 1), dtype=data.dtype, device=data.device)
         if 0 in g.shape:
@@ -385,13 +385,13 @@ def is_tensor(kind: type) -> bool:
 
 
 def shape_place(key: Sequence[Any]) -> int | None:
-    """The place of the shape in a key of an array, `Kind.key` behind any other words; its strides stand behind it, as
-    the array counts them. None where a key has no strides, or is not of an array."""
+    """The place of the shape in a key of an array, `ArrayBackend.key` behind any other words; its strides stand behind
+    it, as the array counts them. None where a key has no strides, or is not of an array."""
     at = next((n for n, x in enumerate(key) if isinstance(x, tuple)), len(key))
     return at if at + 1 < len(key) and isinstance(key[at + 1], tuple) else None
 
 
-def check_writable(kind: Kind, name: str, target: Any) -> None:
+def check_writable(kind: ArrayBackend, name: str, target: Any) -> None:
     """Raise where results cannot be written into an array of ``out=``: it has no memory, or nobody may write it, or
     several of its elements are one."""
     kind.given(f"out of {name}", target)

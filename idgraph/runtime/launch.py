@@ -12,13 +12,13 @@ from idgraph.codegen.ops import memory
 from idgraph.kernel.ir import Kernel
 from idgraph.runtime.binding import Env, bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.runtime.cuda.simulated import Simulated
-from idgraph.runtime.loaded import Loaded
+from idgraph.runtime.loaded import LoadedKernels
 
 Array = npt.NDArray[Any]
 
 
 def interpreted(
-    program: Loaded, inputs: Mapping[str, Array], symbols: Mapping[str, int] | None, checked: bool, poison: bool
+    program: LoadedKernels, inputs: Mapping[str, Array], symbols: Mapping[str, int] | None, checked: bool, poison: bool
 ) -> dict[str, Any]:
     """Outputs of a Python or NumPy program, or of a simulated CUDA one."""
     kind = Simulated if program.target == "cuda" else HostPrepared
@@ -32,7 +32,7 @@ class HostPrepared:
 
     def __init__(
         self,
-        program: Loaded,
+        program: LoadedKernels,
         inputs: Mapping[str, Any],
         symbols: Mapping[str, int] | None = None,
         checked: bool = False,
@@ -70,7 +70,7 @@ class HostPrepared:
         }
 
 
-def call(program: Loaded, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
+def call(program: LoadedKernels, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
     function = program.functions(checked)[kernel.name]
     views = [memory.Memory(flat[b.name], b.dtype, b.title, flat[b.name].size) for b in kernel.buffers]
     values: list[Any] = scalars_of(kernel, env)

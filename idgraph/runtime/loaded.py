@@ -9,26 +9,31 @@ from idgraph.errors import EmitError, arguments
 from idgraph.index.number_range import Size
 from idgraph.ir import Fusion
 from idgraph.ir.targets import TargetName as Target
-from idgraph.kernel.ir import Plan
+from idgraph.kernel.ir import KernelModule
 from idgraph.loading import LOADING
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.executable import Executable
 
 if TYPE_CHECKING:
-    from idgraph.runtime.mold import Mold
+    from idgraph.runtime.mold import CallSignature
 
 
-class Loaded(Executable):
+class LoadedKernels(Executable):
     """Kernels that a launch can start."""
 
     __slots__ = ("_functions", "_mold")
 
     def __init__(
-        self, fusion: Fusion, target: Target, plan: Plan, cache: KernelCache | None = None, sizes: tuple[Size, ...] = ()
+        self,
+        fusion: Fusion,
+        target: Target,
+        plan: KernelModule,
+        cache: KernelCache | None = None,
+        sizes: tuple[Size, ...] = (),
     ) -> None:
         super().__init__(fusion, target, plan, cache, sizes)
         self._functions: dict[tuple[bool, int], dict[str, Callable[..., Any]]] = {}
-        self._mold: Mold | None = None
+        self._mold: CallSignature | None = None
 
     @arguments(EmitError)
     def functions(self, checked: bool = True, device: int = 0) -> dict[str, Callable[..., Any]]:
@@ -43,11 +48,11 @@ class Loaded(Executable):
         return found
 
     @property
-    def mold(self) -> Mold:
+    def mold(self) -> CallSignature:
         """The size-independent parts of its calls."""
         if self._mold is None:
             with LOADING:
-                from idgraph.runtime.mold import Mold  # noqa: PLC0415  # NumPy
+                from idgraph.runtime.mold import CallSignature  # noqa: PLC0415  # NumPy
 
-            self._mold = Mold(self)
+            self._mold = CallSignature(self)
         return self._mold

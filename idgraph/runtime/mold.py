@@ -1,7 +1,7 @@
 """The size-independent parts of a program's calls, and all numbers that depend on sizes as one tape.
 
 A call with new sizes needs extents, strides, memory and launches of all arrays and kernels. The
-expressions of all of them are found here once; `Mold.numbers` gives their values in microseconds.
+expressions of all of them are found here once; `CallSignature.numbers` gives their values in microseconds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from idgraph.arith import Expr, Tape, as_expr, maximum, symbol
+from idgraph.arith import CompiledExprs, Expr, as_expr, maximum, symbol
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.codegen.printers.scalar import runs_parallel, site_numbers
 from idgraph.index import buffer_size, strides
 from idgraph.ir import DType, Fusion, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies
 from idgraph.kernel.shared import shared_layout
-from idgraph.runtime.binding import Env, Given, bind, bind_strides
+from idgraph.runtime.binding import BoundArray, Env, bind, bind_strides
 from idgraph.runtime.failed_checks import fault_size
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Cut = slice  # of the numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class OperandLayout:
     """Where the numbers of a tensor stand: its extents, its strides by axis (None where no strides say where its
     elements lie), its memory, its offset."""
 
@@ -40,30 +40,30 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class InputMold:
+class InputSpec:
     """An input; ``number`` is that of its buffer, None where no kernel reads it."""
 
     tensor: Tensor
     position: int
     number: int | None
-    layout: Layout
+    layout: OperandLayout
     item: int
     symbols: tuple[tuple[int, str], ...]  # axes whose extent is a symbol, which the array gives a value
 
 
 @dataclass(frozen=True, slots=True)
-class MadeMold:
+class OutputSpec:
     """Memory that kernels write; ``tensor`` is None for memory of no tensor."""
 
     buffer: Buffer
     number: int
     tensor: Tensor | None
-    layout: Layout | None
+    layout: OperandLayout | None
     size: int
     dtype: DType
 
 
-class KernelMold(NamedTuple):
+class LaunchSpec(NamedTuple):
     """A kernel: numbers of its buffers, where its integers, its launch and the points of its loops stand."""
 
     kernel: Kernel
@@ -77,7 +77,7 @@ class KernelMold(NamedTuple):
     shared: int  # bytes of dynamic shared memory
 
 
-class Slot(NamedTuple):
+class BufferSlot(NamedTuple):
     """A buffer: its number and its elements."""
 
     number: int
@@ -101,7 +101,7 @@ class _Listed:
         return slice(first, len(self.exprs))
 
 
-class Mold:
+class CallSignature:
     """See the module; made once for a program."""
 
     def __init__(self, program: Executable) -> None:
@@ -110,11 +110,11 @@ class Mold:
         homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
         self.fusion = fusion
         self.names: dict[str, int] = {}  # of buffers
-        inputs: list[InputMold] = []
+        inputs: list[InputSpec] = []
         for position, t in enumerate(fusion.inputs):
             number = None if t.name not in homes else self.names.setdefault(homes[t.name].name, len(self.names))
             symbols = tuple((p, d.extent.name) for p, d in enumerate(t.axes) if d.extent.op == "sym")
-            inputs.append(InputMold(t, position, number, _layout(listed, t), storage_dtype(t.dtype).itemsize, symbols))
+            inputs.append(InputSpec(t, position, number, _layout(listed, t), storage_dtype(t.dtype).itemsize, symbols))
         self.inputs = tuple(inputs)
         self.input_names = tuple(t.name for t in fusion.inputs)
         self.made = tuple(
@@ -133,26 +133,26 @@ class Mold:
         used = [*(i.tensor for i in inputs), *(m.tensor for m in self.made if m.tensor is not None)]
         self.free = tuple(t for t in used if _has_free_strides(t))
         self.exprs = tuple(listed.exprs)
-        self._tape = Tape(self.exprs)
+        self._tape = CompiledExprs(self.exprs)
 
-    def _made(self, listed: _Listed, b: Buffer, fusion: Fusion, names: frozenset[str]) -> MadeMold:
+    def _made(self, listed: _Listed, b: Buffer, fusion: Fusion, names: frozenset[str]) -> OutputSpec:
         number = self.names.setdefault(b.name, len(self.names))
         if b.title in names and b.name[:3] == "buf":
             t = fusion[b.title]
             layout = _layout(listed, t)
-            return MadeMold(b, number, t, layout, layout.size, t.dtype)
-        return MadeMold(b, number, None, None, listed.one(b.size), b.dtype)
+            return OutputSpec(b, number, t, layout, layout.size, t.dtype)
+        return OutputSpec(b, number, None, None, listed.one(b.size), b.dtype)
 
-    def _kernel(self, listed: _Listed, k: Kernel, target: str) -> KernelMold:
+    def _kernel(self, listed: _Listed, k: Kernel, target: str) -> LaunchSpec:
         names = {s: symbol(s.removesuffix(PRIME)) for s in k.scalars}
         known = listed.many(names.values())
         renamed = {s: e for s, e in names.items() if s != e.name}
         several = target == "cpu" and runs_parallel(k)  # then the work decides whether all cores share it
-        loops = points(k.body).substitute(renamed) if several else 1
+        loops = iteration_count(k.body).substitute(renamed) if several else 1
         outer = next((s.extent.substitute(renamed) for s in k.body if isinstance(s, Loop) and several), None)
         launch = tuple((dim, listed.many(found)) for dim, found in k.launch.items())
         sites = bool(site_numbers(k))
-        return KernelMold(
+        return LaunchSpec(
             k, tuple(self.names[b.name] for b in k.buffers), known, launch, listed.one(loops),
             None if outer is None else listed.one(outer), sites,
             fault_size(k), shared_layout(k.body).dynamic if target == "cuda" else 0,  # elsewhere of any size
@@ -171,7 +171,7 @@ class Mold:
             found.append((name, low, high))
         return tuple(found)
 
-    def bind(self, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> tuple[Env, list[Number]]:
+    def bind(self, given: Mapping[str, BoundArray], symbols: Mapping[str, int] | None) -> tuple[Env, list[Number]]:
         """The values of all symbols, and all numbers; raises `EmitError` for arrays that do not fit."""
         env = self._quickly(given, symbols)
         if env is not None and not self.free:
@@ -185,7 +185,7 @@ class Mold:
             bind_strides(t, env, shape, None if g is None else g.strides)
         return env, self._tape(env)
 
-    def _quickly(self, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> Env | None:
+    def _quickly(self, given: Mapping[str, BoundArray], symbols: Mapping[str, int] | None) -> Env | None:
         """The symbols of arrays that fit; None for any other case, which `bind` examines and reports."""
         bounds = self._symbols
         if bounds is None or len(given) != len(self.inputs):
@@ -204,18 +204,18 @@ class Mold:
         return env if len(env) == len(bounds) else None
 
 
-class Sizes(NamedTuple):
+class CallSizes(NamedTuple):
     """The numbers of one call for the launches: elements by number of buffer, and the values that a tape gave."""
 
     env: Env
-    slots: Sequence[Slot]
+    slots: Sequence[BufferSlot]
     numbers: Sequence[Number]
 
-    def scalars(self, k: KernelMold) -> list[int]:
+    def scalars(self, k: LaunchSpec) -> list[int]:
         """The kernel's integers."""
         return cast("list[int]", self.numbers[k.scalars])
 
-    def launch(self, k: KernelMold) -> dict[str, int]:
+    def launch(self, k: LaunchSpec) -> dict[str, int]:
         """Blocks and threads by dimension: each as large as the largest loop that runs on it."""
         return {dim: max(1, *cast("list[int]", self.numbers[cut])) for dim, cut in k.launch}
 
@@ -224,15 +224,15 @@ def _has_free_strides(t: Tensor) -> bool:
     return any(s.op == "sym" and s.name.startswith("stride") for s in strides(t))
 
 
-def _layout(listed: _Listed, t: Tensor) -> Layout:
+def _layout(listed: _Listed, t: Tensor) -> OperandLayout:
     axes = t.axes
     found = dict(zip(t.allocation, strides(t), strict=True))
     strange = any(d not in axes for d in found) or any(d not in found and not d.is_broadcast for d in axes)
     steps = None if strange else listed.many(found.get(d, 0) for d in axes)
-    return Layout(listed.many(d.extent for d in axes), steps, listed.one(buffer_size(t)), listed.one(t.offset))
+    return OperandLayout(listed.many(d.extent for d in axes), steps, listed.one(buffer_size(t)), listed.one(t.offset))
 
 
-def points(body: Sequence[Stmt]) -> Expr:
+def iteration_count(body: Sequence[Stmt]) -> Expr:
     """Points of the loops, those of other loops added up; of inner loops at the first point of those around.
 
     >>> points(())
@@ -241,7 +241,7 @@ def points(body: Sequence[Stmt]) -> Expr:
     inner, beside = as_expr(0), as_expr(0)
     for s in body:
         if isinstance(s, Loop):
-            inner = inner + s.extent * points(s.body).substitute({s.var: 0})
+            inner = inner + s.extent * iteration_count(s.body).substitute({s.var: 0})
         elif bodies(s):
-            beside = beside + points(bodies(s))
+            beside = beside + iteration_count(bodies(s))
     return maximum(inner, beside, as_expr(1))

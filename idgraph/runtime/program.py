@@ -14,24 +14,24 @@ from idgraph.index.number_range import Size, open_sizes
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target
-from idgraph.kernel.ir import Kernel, Plan, quote
+from idgraph.kernel.ir import Kernel, KernelModule, quote
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
-from idgraph.lower.build import build_plan
+from idgraph.lower.build import lower_fusion
 from idgraph.lower.refused import check_schedule
 from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cuda.launch import check_limits
 from idgraph.runtime.decided import ProgramReport, report_of
-from idgraph.runtime.kernel_table import Kernels
-from idgraph.runtime.loaded import Loaded
+from idgraph.runtime.kernel_table import KernelTable
+from idgraph.runtime.loaded import LoadedKernels
 from idgraph.runtime.vector_widths import with_widths
 
 if TYPE_CHECKING:
-    from idgraph.runtime.caller import Caller
+    from idgraph.runtime.caller import Dispatcher
 
 
-class Program(Loaded):
+class Program(LoadedKernels):
     """Kernels for one target. ``print(program.plan)`` shows what they do, ``program.source`` how.
 
     >>> import idgraph as ig
@@ -60,7 +60,7 @@ class Program(Loaded):
         self,
         fusion: Fusion,
         target: Target,
-        plan: Plan,
+        plan: KernelModule,
         cache: KernelCache | None = None,
         sizes: tuple[Size, ...] = (),
         outputs: tuple[Tensor, ...] | None = None,
@@ -69,12 +69,12 @@ class Program(Loaded):
         super().__init__(fusion, target, plan, cache, sizes)
         self.outputs = fusion.outputs if outputs is None else outputs
         self.views = {} if views is None else dict(views)
-        self._callers: dict[tuple[bool, str | None], Caller] = {}
+        self._callers: dict[tuple[bool, str | None], Dispatcher] = {}
 
     @property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> KernelTable:
         """One nest of loops each, in launch order: name, parameters, statements, launches; prints as a table."""
-        return Kernels(self.plan.kernels)
+        return KernelTable(self.plan.kernels)
 
     @property
     def report(self) -> ProgramReport:
@@ -112,14 +112,14 @@ class Program(Loaded):
         return self.caller().copies(self.ordered(inputs), symbols)
 
     @arguments(EmitError)
-    def caller(self, checked: bool = True, device: str | None = None) -> Caller:
+    def caller(self, checked: bool = True, device: str | None = None) -> Dispatcher:
         """Its calls, which remember the route found for arrays of each shape, type and device."""
         found = self._callers.get((checked, device))
         if found is None:
             with LOADING:
                 from idgraph.runtime import caller  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
 
-            found = self._callers[checked, device] = caller.Caller(self, checked, device)
+            found = self._callers[checked, device] = caller.Dispatcher(self, checked, device)
         return found
 
     @arguments(EmitError)
@@ -241,7 +241,7 @@ def emit(
         fusion = without(fusion, found) if found else fusion
     kept = KernelCache(Path(cache)) if cache is not None else None
     if not fusion.outputs and found:
-        return Program(fusion, target, Plan((), (), {}, {}), kept, (), outputs, found)
+        return Program(fusion, target, KernelModule((), (), {}, {}), kept, (), outputs, found)
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
     plan = table.run(plan, table.TABLE[target])
@@ -253,7 +253,7 @@ def emit(
     return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 
-def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, Plan]:
+def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, KernelModule]:
     """The index maps, and the kernels before any pass."""
     if target not in get_args(Target):
         raise EmitError(
@@ -266,7 +266,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads, rule=target)
+    return maps, lower_fusion(fusion, maps, threads=TARGETS[target].threads, rule=target)
 
 
 def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
@@ -284,7 +284,7 @@ def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
     return table.run(plan, table.up_to("fuse_launches", target)).kernels
 
 
-def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, Plan]]:
+def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, KernelModule]]:
     """The kernels as they were lowered, and after each pass that changed one: (name, kernels).
 
     >>> import idgraph as ig

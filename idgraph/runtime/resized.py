@@ -13,26 +13,28 @@ from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from idgraph.arith import Expr, as_expr, maximum
-from idgraph.arith.tape import SPACE, Lines
+from idgraph.arith.tape import SPACE, SourceLines
 from idgraph.runtime.binding import fits
 from idgraph.runtime.kinds import UNMAPPED, shape_place
 
 if TYPE_CHECKING:
-    from idgraph.runtime.frozen import Frozen, Tell
+    from idgraph.runtime.frozen import ShapeSpecialization, Tell
 
 Size = Expr | int
 Place = tuple[Sequence[Size], Sequence[Size], Size]  # shape, strides, start
-Whole = Callable[[Sequence[Any], Mapping[str, int]], "Frozen"]  # the program frozen for these arrays and symbols
+Whole = Callable[
+    [Sequence[Any], Mapping[str, int]], "ShapeSpecialization"
+]  # the program frozen for these arrays and symbols
 KEPT = 16  # sorts of arrays whose sizes are laid out by a function of their own
 
 
 # What a key gives: values of the program's symbols, shapes and strides of its outputs or elements of its other memory,
-# for each kernel the numbers of its launch and its words, and the numbers of `Wanted.more`.
+# for each kernel the numbers of its launch and its words, and the numbers of `GuardSpec.more`.
 Parts = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 Laid = tuple[dict[str, int], tuple[Any, ...], Parts, tuple[Any, ...]]
 
 
-class Wanted(NamedTuple):
+class GuardSpec(NamedTuple):
     """The facts that calls are compared with: the sizes of each argument (one for an integer, None for any other
     value), the argument that each input is, the symbols with their ranges, and more that must hold."""
 
@@ -45,35 +47,37 @@ class Wanted(NamedTuple):
     more: Sequence[Size | Place] = ()  # what the caller asks for
 
 
-class Alike:
+class ShapeFamily:
     """Calls of arrays that differ from those of ``frozen`` in sizes alone."""
 
     __slots__ = ("_lay", "_whole", "count", "frozen", "inputs", "makers", "order", "places")
 
-    def __init__(self, frozen: Frozen, lay: Callable[[Any], Laid | None], places: Sequence[int], whole: Whole) -> None:
+    def __init__(
+        self, frozen: ShapeSpecialization, lay: Callable[[Any], Laid | None], places: Sequence[int], whole: Whole
+    ) -> None:
         kind = frozen.kind
         self.frozen, self._lay, self._whole = frozen, lay, whole
         self.count, self.order, self.places = frozen.count, frozen.order, tuple(places)
         self.inputs = tuple((i.position, i.number, i.before, i.alignment) for i in frozen.inputs)
         device = frozen.device
-        self.makers = tuple((kind.making(m.dtype, device, m.shape is not None), m.number) for m in frozen.made)
+        self.makers = tuple((kind.allocator(m.dtype, device, m.shape is not None), m.number) for m in frozen.made)
 
-    def __call__(self, key: Any) -> Resized | None:
+    def __call__(self, key: Any) -> ResizedCall | None:
         """The call for arrays with this key; None where they are not like the others, or do not fit."""
         found = self._lay(key)
-        return None if found is None else Resized(self, found)
+        return None if found is None else ResizedCall(self, found)
 
-    def whole(self, values: Sequence[Any], env: Mapping[str, int]) -> Frozen:
+    def whole(self, values: Sequence[Any], env: Mapping[str, int]) -> ShapeSpecialization:
         """The program frozen for these arrays, by all the work that it takes."""
         return self._whole(values, env)
 
 
-class Resized:
+class ResizedCall:
     """A call for arrays of certain sizes; what it rarely needs is found when it does."""
 
     __slots__ = ("_alike", "_frozen", "env", "launches", "memory", "more")
 
-    def __init__(self, alike: Alike, laid: Laid) -> None:
+    def __init__(self, alike: ShapeFamily, laid: Laid) -> None:
         self._alike, self._frozen = alike, None
         self.env, self.memory, launches, self.more = laid
         self.launches = alike.frozen.launches.resized(self.env, launches)
@@ -106,7 +110,7 @@ class Resized:
         return [made[n] for n in alike.order]
 
     @property
-    def like(self) -> Frozen:
+    def like(self) -> ShapeSpecialization:
         """The frozen program that this one was laid out by."""
         return self._alike.frozen
 
@@ -115,14 +119,16 @@ class Resized:
         """The shapes of the memory that calls make for outputs."""
         return [lie[0] for lie in self.memory if len(lie) > 1]
 
-    def frozen(self, values: Sequence[Any]) -> Frozen:
+    def frozen(self, values: Sequence[Any]) -> ShapeSpecialization:
         """The frozen program for these arrays."""
         if self._frozen is None:
             self._frozen = self._alike.whole(values, self.env)
         return self._frozen
 
 
-def alike_of(frozen: Frozen, keys: Sequence[Any], wanted: Wanted, whole: Whole) -> Alike | None:
+def compile_shape_guards(
+    frozen: ShapeSpecialization, keys: Sequence[Any], wanted: GuardSpec, whole: Whole
+) -> ShapeFamily | None:
     """Calls like that of ``frozen`` for arguments with these keys. None where a call does more than to launch kernels,
     or where a size follows from no argument."""
     mold = frozen.program.mold
@@ -148,10 +154,10 @@ def alike_of(frozen: Frozen, keys: Sequence[Any], wanted: Wanted, whole: Whole) 
         lay = writer.function(frozen.program.fusion.symbols, memory, launches, writer.more(wanted.more))
     except KeyError:  # a size of neither arguments nor symbols
         return None
-    return Alike(frozen, lay, wanted.places, whole)
+    return ShapeFamily(frozen, lay, wanted.places, whole)
 
 
-def symbols_of(keys: Sequence[Any], wanted: Wanted) -> Callable[[Any], dict[str, int] | None] | None:
+def compile_symbol_guards(keys: Sequence[Any], wanted: GuardSpec) -> Callable[[Any], dict[str, int] | None] | None:
     """A function of the keys of arguments that are like these in all but sizes: the values of the symbols; None where
     anything that is ``wanted`` does not hold. None instead of it where the arguments do not give all symbols.
 
@@ -171,7 +177,7 @@ def symbols_of(keys: Sequence[Any], wanted: Wanted) -> Callable[[Any], dict[str,
     return writer.environment(wanted.symbols)
 
 
-def _compare(writer: _Writer, frozen: Frozen, wanted: Wanted) -> None:
+def _compare(writer: _Writer, frozen: ShapeSpecialization, wanted: GuardSpec) -> None:
     """Conditions of arguments, results and memory."""
     mold = frozen.program.mold
     for n, sizes in enumerate(wanted.arguments):
@@ -201,7 +207,7 @@ def _compare(writer: _Writer, frozen: Frozen, wanted: Wanted) -> None:
         writer.hold(n.ne(1) for n in mold.exprs[layout.shape])  # its stride is the captured one, which a copy sees to
 
 
-def _laid(writer: _Writer, frozen: Frozen) -> tuple[list[str], list[str]]:
+def _laid(writer: _Writer, frozen: ShapeSpecialization) -> tuple[list[str], list[str]]:
     """Texts of the memory, and of the launches."""
     mold = frozen.program.mold
     sizes: dict[int, Expr] = {i.number: mold.exprs[i.layout.size] for i in frozen.inputs}
@@ -224,7 +230,7 @@ class _Writer:
     """Writes the function of a key."""
 
     def __init__(self, keys: Sequence[Any], fitting: Callable[[Mapping[str, int]], bool] | None) -> None:
-        self.lines = Lines({})
+        self.lines = SourceLines({})
         self._space: dict[str, Any] = {**SPACE, "fits": fits, "fitting": fitting}
         self._tests: list[str] = []
         heads: list[str] = []
@@ -242,7 +248,7 @@ class _Writer:
             heads.append(f"({', '.join(names)}), ")
         self._head = f"{''.join(heads)} = key"
 
-    def solve(self, wanted: Wanted) -> None:
+    def solve(self, wanted: GuardSpec) -> None:
         """Let sizes of arguments give values to symbols: each the first that has one unknown, and is affine in it."""
         for _ in range(2):  # a sum of two symbols needs one of them first
             for n, sizes in enumerate(wanted.arguments):

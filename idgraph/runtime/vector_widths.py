@@ -11,9 +11,9 @@ from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import (
     Accumulate,
     Kernel,
+    KernelModule,
     LaneWidth,
     Load,
-    Plan,
     Store,
     VectorAdd,
     VectorLoad,
@@ -24,7 +24,7 @@ from idgraph.kernel.ir import (
 Site = tuple[str, int | None]  # an operation by its output, and its operand; None: the result
 
 
-def with_widths(fusion: Fusion, maps: IndexMaps, plan: Plan) -> Plan:
+def with_widths(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> KernelModule:
     """The plan with `Kernel.widths`."""
     asked = _asked(fusion, maps)
     if not asked:
@@ -50,7 +50,7 @@ def _asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, i
     return found
 
 
-def _of(kernel: Kernel, plan: Plan, asked: dict[Site, tuple[str, str, int, int]]) -> tuple[LaneWidth, ...]:
+def _of(kernel: Kernel, plan: KernelModule, asked: dict[Site, tuple[str, str, int, int]]) -> tuple[LaneWidth, ...]:
     widest: dict[Site, int] = {}
     for s in walk(kernel.body):
         if not isinstance(s, Load | Store | VectorLoad | VectorStore | VectorAdd | Accumulate):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from idgraph.errors import EmitError
 from idgraph.index.layout import strides
 from idgraph.ir import Fusion, Tensor
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.layout.aliasing import Alias, alias
 from idgraph.layout.inference import demanded
 
@@ -50,7 +50,7 @@ def _as_demanded(t: Tensor, v: Alias) -> bool:
 
 def without(fusion: Fusion, names: Mapping[str, object]) -> Fusion:
     """A copy of the fusion whose outputs are the others."""
-    return rebuild(fusion, outputs=[t.name for t in fusion.outputs if t.name not in names])
+    return clone_fusion(fusion, outputs=[t.name for t in fusion.outputs if t.name not in names])
 
 
 def view(t: Tensor, v: Alias, given: Any) -> Any:

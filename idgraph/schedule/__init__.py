@@ -6,7 +6,7 @@ from idgraph.rewrite.gathers import apply_gather_plan, gather_plan
 from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.schedule.advice import ways_out
 from idgraph.schedule.automatic import auto
-from idgraph.schedule.cause import with_cause
+from idgraph.schedule.cause import bisect_illegal_step
 from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like
@@ -18,4 +18,4 @@ __all__ = [
     "gather_plan", "inline_most", "like", "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip
 
-advise_with(lambda fusion, error: with_cause(fusion, error, ways_out(fusion, error)))
+advise_with(lambda fusion, error: bisect_illegal_step(fusion, error, ways_out(fusion, error)))

@@ -8,16 +8,16 @@ from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import IdGraphError, ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.index import IdModel
-from idgraph.index.live import needed
+from idgraph.index.live import live_exprs
 from idgraph.index.races import race_conflicts
 from idgraph.index.storage import is_thread
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.parsing import copy_fusion
 from idgraph.schedule.inline import recompute
-from idgraph.schedule.legal import nest_conflict
+from idgraph.schedule.legal import nest_error
 from idgraph.schedule.replay import like
 
-_MOST = 2000  # operations of a fusion that is worth copying for a hint
+_TRIAL_LIMIT = 2000  # operations of a fusion that is worth copying for a hint
 _OFFERED = 3  # ways out that are told
 
 Change = Callable[[Fusion], object]  # on a copy of the fusion
@@ -25,11 +25,11 @@ Change = Callable[[Fusion], object]  # on a copy of the fusion
 
 def ways_out(fusion: Fusion, error: ScheduleError) -> str:
     """The changes of which each makes the inlining legal, as a hint; empty where none was found."""
-    if len(fusion.exprs) > _MOST:
+    if len(fusion.exprs) > _TRIAL_LIMIT:
         return ""
     found: list[str] = []
     told: set[str] = set()
-    races = 0 if nest_conflict(fusion) is not None else len(race_conflicts(IdModel(fusion), needed(fusion)))
+    races = 0 if nest_error(fusion) is not None else len(race_conflicts(IdModel(fusion), live_exprs(fusion)))
     for kind, text, change in (
         *(_on_threads(fusion, error.subject) if races else ()),
         *_changes(fusion, error.subject),
@@ -48,7 +48,7 @@ def _helps(fusion: Fusion, change: Change, races: int) -> bool:
         made = copy_fusion(fusion)
         change(made)
         build_index_graph(made)
-        if races and len(race_conflicts(IdModel(made), needed(made))) >= races:
+        if races and len(race_conflicts(IdModel(made), live_exprs(made))) >= races:
             return False
     except IdGraphError:
         return False

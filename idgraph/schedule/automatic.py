@@ -18,7 +18,7 @@ from idgraph.ir import (
     SCATTERS,
     Fusion,
     IterDomain,
-    Loaded,
+    LoadedCoordinate,
     Tensor,
     TensorExpr,
     check_fusion,
@@ -35,23 +35,23 @@ from idgraph.layout.padding import PaddedStrides
 from idgraph.rewrite import constants, one_hot
 from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
 from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers, wide_views
-from idgraph.rewrite.gathers import Force, take_gathers
-from idgraph.rewrite.pieces import take_pieces
-from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
+from idgraph.rewrite.gathers import Force, choose_gather_strategies
+from idgraph.rewrite.pieces import split_reduction_over_cat
+from idgraph.rewrite.sink import drop_single_axes, sink_reshapes_below_pointwise
 from idgraph.rewrite.two_stage import two_stages
-from idgraph.rewrite.wrapped import wrap
+from idgraph.rewrite.wrapped import fuse_circular_pad
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
 from idgraph.schedule.readers import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
-from idgraph.schedule.recipes import Recipe
-from idgraph.schedule.references import reference_loops, sources_of
+from idgraph.schedule.recipes import ReplayRecipe
+from idgraph.schedule.references import schedule_reference, sources_of
 from idgraph.schedule.replay import like_consumer
-from idgraph.schedule.row_gaps import pad, paying
-from idgraph.schedule.row_rule import decide
+from idgraph.schedule.row_gaps import pad, profitable_row_padding
+from idgraph.schedule.row_rule import choose_persistence
 from idgraph.schedule.row_spaces import reduces
 from idgraph.schedule.rows import Scheduled, schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
-from idgraph.schedule.transpose import Nest, tile_transposes
+from idgraph.schedule.transpose import TransposeNest, tile_transposes
 
 AGAIN = 4 * CHEAP  # operations on an element that its private copies compute in all; differences of differences double
 BUILT = 1000, 400  # operations that rewrites may build: some, and some for each of the fusion; captured ones take 1
@@ -101,19 +101,19 @@ def auto(
     check_fusion(fusion, "auto", ScheduleError)
     with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)):
         machine = device_of(device)
-        take_ways(fusion, gathers, machine)
-        rows = give_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
+        apply_gather_strategies(fusion, gathers, machine)
+        rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))
 
 
-def give_loops(
+def schedule_loops(
     fusion: Fusion, block: int | None = None, config: KernelConfig = RULE, layout: bool = True, *, shared: bool = True
 ) -> Scheduled:
     """The second half of `auto`: formats and loops for operations whose ways are taken. ``shared``: threads of a block
     have memory of their own, through which transposes go; the CPU's pass `tiles` has blocks of loops for them."""
     chosen = config.but(block=block) if block else config
     rows = _schedule(fusion, config, chosen, layout, shared)
-    padded = paying(fusion) if layout else ()
+    padded = profitable_row_padding(fusion) if layout else ()
     return _schedule(fusion, config, chosen, layout, shared, padded) if padded else rows
 
 
@@ -130,9 +130,9 @@ def _schedule(
     _join_reshapes(fusion)
     numbers_into_readers(fusion)
     if any(e.is_reduction for e in fusion.exprs):
-        take_pieces(fusion)
+        split_reduction_over_cat(fusion)
         drop_single_axes(fusion)
-        sink_reshapes(fusion)
+        sink_reshapes_below_pointwise(fusion)
         _join_reshapes(fusion)
         broadcasts_first(fusion)
         two_stages(fusion)
@@ -154,11 +154,13 @@ def _schedule(
             break
     version = fusion.version
     if shared:
-        tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
+        tile_transposes(
+            [TransposeNest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS]
+        )
     rows.loops = proved if fusion.version == version else None
     rows.inline(agreed=rows.loops is not None)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
-    rows.rules = [told for group in rows.groups for told in decide(group)]
+    rows.rules = [told for group in rows.groups for told in choose_persistence(group)]
     return rows
 
 
@@ -211,17 +213,17 @@ def _has_threads(loops: Sequence[IterDomain]) -> bool:
     return any(d.parallel.startswith("threadIdx") for d in loops)
 
 
-def take_ways(fusion: Fusion, gathers: Force, device: Device) -> None:
+def apply_gather_strategies(fusion: Fusion, gathers: Force, device: Device) -> None:
     """The first half of `auto`: take gathers and scatters their cheapest way, and remember why; what an earlier call
     decided stays noted."""
     narrow_indices(fusion)
     constants.folded(fusion)
-    wrap(fusion)
-    folded = one_hot.gathered(fusion)
+    fuse_circular_pad(fusion)
+    folded = one_hot.fold_one_hot_sums(fusion)
     scatters = scatter_plan(fusion)
     if scatters:
         apply_scatter_plan(fusion, scatters)
-    plan = take_gathers(fusion, gathers, device)
+    plan = choose_gather_strategies(fusion, gathers, device)
     new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}
     fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
@@ -274,7 +276,7 @@ class _Nests:
     whole: set[Tensor] = field(default_factory=set[Tensor])
     of: dict[Tensor, dict[Tensor, Read]] = field(default_factory=dict[Tensor, "dict[Tensor, Read]"])
     leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
-    recipes: dict[Hashable, Recipe] = field(default_factory=dict[Hashable, Recipe])
+    recipes: dict[Hashable, ReplayRecipe] = field(default_factory=dict[Hashable, ReplayRecipe])
 
     def place(self, t: Tensor) -> None:
         """Loops for ``t``, whose readers have theirs."""
@@ -296,7 +298,7 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            reference_loops(t, sources_of(t, self.stored), self.stored, self.config)
+            schedule_reference(t, sources_of(t, self.stored), self.stored, self.config)
             self.of[t], self.leads[t] = {}, t
             return
         self.follow(t, leader)
@@ -381,7 +383,7 @@ def _is_cheap(t: Tensor, stored: Collection[Tensor], times: int) -> bool:
             made.is_reduction
             or made.op in SCATTERS
             or made.op in SCANS
-            or any(isinstance(r, Loaded) for row in made.reads for r in row)
+            or any(isinstance(r, LoadedCoordinate) for row in made.reads for r in row)
         ):
             return False
         work += made.op not in MOVES

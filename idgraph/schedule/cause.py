@@ -6,13 +6,13 @@ from idgraph.errors import IdGraphError, ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.parsing import parse_fusion
-from idgraph.ir.step import Step
+from idgraph.ir.step import ScheduleStep
 
-_MOST = 300  # operations of a fusion that is worth copying a dozen times
-Taken = tuple[Tensor, Step]
+_BISECTION_LIMIT = 300  # operations of a fusion that is worth copying a dozen times
+Taken = tuple[Tensor, ScheduleStep]
 
 
-def with_cause(fusion: Fusion, error: ScheduleError, hint: str) -> ScheduleError:
+def bisect_illegal_step(fusion: Fusion, error: ScheduleError, hint: str) -> ScheduleError:
     """``error`` at the line of the step that causes it, with ``hint``; where none is found, at its operation's line."""
     found = _causing(fusion, error)
     where, because = error.where, list(error.because)
@@ -26,7 +26,7 @@ def with_cause(fusion: Fusion, error: ScheduleError, hint: str) -> ScheduleError
 
 def _causing(fusion: Fusion, error: ScheduleError) -> Taken | None:
     taken = sorted(((t, step) for t in fusion.tensors for step in t.log), key=lambda pair: pair[1].at)
-    if len(fusion.exprs) > _MOST:
+    if len(fusion.exprs) > _BISECTION_LIMIT:
         own = [pair for pair in taken if pair[0].name in error.subject and pair[1].name == "inline"]
         return own[-1] if own else None
     lines = str(fusion).splitlines()

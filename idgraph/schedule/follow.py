@@ -1,8 +1,8 @@
 """Loops follow memory: the order, the flattening and the cuts of a reference's loops by what it reads and writes.
 
-`traced` follows each operand back to the memory that it is read from: by how many elements a step along an axis of the
-reference moves it. The axis whose neighbours most bytes have side by side is the innermost loop; axes that lie in all
-memory alike as one long axis become one loop, so that a vector may cross from one row into the next.
+`source_strides` follows each operand back to the memory that it is read from: by how many elements a step along an
+axis of the reference moves it. The axis whose neighbours most bytes have side by side is the innermost loop; axes that
+lie in all memory alike as one long axis become one loop, so that a vector may cross from one row into the next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Orders(dict[Tensor, tuple[Order, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class SourceAccess:
     """A source (an input, or what an earlier nest has stored) as a reference reads it.
 
     ``steps``: elements that one step along an axis of the reference moves; 0 where the source has no such axis, None
@@ -137,7 +137,7 @@ def _orders(t: Tensor, stored: Collection[Tensor], known: Orders | None = None) 
 # what a reference reads, and by which steps ---------------------------------------------------------------------------
 
 
-def traced(t: Tensor, stored: Collection[Tensor], splits: bool = False) -> list[Touch] | None:
+def source_strides(t: Tensor, stored: Collection[Tensor], splits: bool = False) -> list[SourceAccess] | None:
     """The sources of ``t``, once for each way that they are read; None where there are too many ways. With ``splits``
     also along the parts of an axis that a reshape cuts.
 
@@ -148,7 +148,7 @@ def traced(t: Tensor, stored: Collection[Tensor], splits: bool = False) -> list[
     >>> [(u.source.name, [str(u.steps[d]) for d in t.logical]) for u in traced(t, [])]
     [('x', ['1', '6']), ('b', ['1', '0'])]
     """
-    found: list[Touch] = []
+    found: list[SourceAccess] = []
     stack: list[tuple[Tensor, Known]] = [(t, {d: d for d in t.logical})]
     ways = 0
     while stack:
@@ -202,7 +202,7 @@ def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
     return found
 
 
-def _touch(t: Tensor, source: Tensor, of: Known) -> Touch:
+def _touch(t: Tensor, source: Tensor, of: Known) -> SourceAccess:
     steps: dict[IterDomain, Expr | None] = {d: as_expr(0) for d in t.logical}
     hidden = False
     inside = set(source.allocation) <= set(source.axes)
@@ -218,22 +218,22 @@ def _touch(t: Tensor, source: Tensor, of: Known) -> Touch:
             steps[axis] = None if before is None else simplify(before + stride * count)
     if hidden:  # an axis that no other step explains may hide there
         steps = {d: None if s is None or s == 0 else s for d, s in steps.items()}
-    return Touch(source, steps)
+    return SourceAccess(source, steps)
 
 
-def own_touch(t: Tensor) -> Touch | None:
+def output_access(t: Tensor) -> SourceAccess | None:
     """A reference's own memory by its axes; None where it is laid out by split or merged ones."""
     if not set(t.allocation) <= set(t.logical):
         return None
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
-    return Touch(t, {d: by_axis.get(d, as_expr(0)) for d in t.logical})
+    return SourceAccess(t, {d: by_axis.get(d, as_expr(0)) for d in t.logical})
 
 
 # cuts -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class FlatTiling:
     """The innermost ``axes`` loops as one, in vectors of ``width`` elements.
 
     ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it. With
@@ -257,7 +257,7 @@ def flat_cut(
     width: int,
     realigned: bool = True,
     whole_steps: bool = False,
-) -> Cut | None:
+) -> FlatTiling | None:
     """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
     not a multiple of it; None where nothing is gained.
 
@@ -267,7 +267,7 @@ def flat_cut(
     ``realigned``, or where vectors have fewer elements than that needs, neighbouring threads take single elements.
     ``whole_steps`` along a short innermost axis are one thread's, also where its vectors need not be.
     """
-    own, touches = own_touch(t), traced(t, stored)
+    own, touches = output_access(t), source_strides(t, stored)
     if own is None or touches is None or own.steps[kept[-1]] != 1:
         return None
     heavy = [own, *(u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t))]
@@ -288,26 +288,28 @@ def flat_cut(
     n = _elements(inner)
     aligned = all(_aligned(u, outer, width) for u in whole)
     if aligned and multiple_of(n, width):
-        return Cut(count, width, None)
+        return FlatTiling(count, width, None)
     if not n.is_const:
-        return Cut(count, width, None) if not outer else None
+        return FlatTiling(count, width, None) if not outer else None
     if int(n) < LEAST_VECTORS * width:
         return None
     if not outer:
-        return Cut(count, width, None)
+        return FlatTiling(count, width, None)
     if aligned:
-        return Cut(count, width, -(-int(n) // width))
+        return FlatTiling(count, width, -(-int(n) // width))
     unlike = [u for u in whole if not _alike(own, u, outer, width)]
     if unlike and not (realigned and width >= LEAST_REALIGNED and all(_has_columns(kept, u) for u in unlike)):
         if _crosses(kept, own, touches, width):
-            return Cut(len(kept), width, None)
-        return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
-    return Cut(count, width, -(-(int(n) + width - 1) // width))
+            return FlatTiling(len(kept), width, None)
+        return FlatTiling(
+            0, 1, None, width
+        )  # one is aligned where another is not: neighbouring threads, single elements
+    return FlatTiling(count, width, -(-(int(n) + width - 1) // width))
 
 
 def _short(
-    kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int, whole_steps: bool, tables: bool
-) -> Cut | None:
+    kept: Sequence[IterDomain], heavy: Sequence[SourceAccess], width: int, whole_steps: bool, tables: bool
+) -> FlatTiling | None:
     """Vectors across a short innermost axis (the channels of a picture).
 
     Where everything large has that axis innermost, vectors of neighbouring threads lie side by side; with ``tables``,
@@ -326,17 +328,17 @@ def _short(
     if count < 2 or not beside or not aligned:
         return None
     if not whole_steps and all(u.steps[kept[-1]] == 1 for u in heavy) and multiple_of(_elements(inner), width):
-        return Cut(count, width, None, period=lanes // width if tables else 1)
+        return FlatTiling(count, width, None, period=lanes // width if tables else 1)
     if lanes > LANES or not multiple_of(_elements(inner), lanes):
         return None
-    return Cut(count, lanes, None, several=True)
+    return FlatTiling(count, lanes, None, several=True)
 
 
 def _elements(axes: Sequence[IterDomain]) -> Expr:
     return simplify(prod((d.extent for d in axes), start=as_expr(1)))
 
 
-def _still(kept: Sequence[IterDomain], u: Touch) -> int:
+def _still(kept: Sequence[IterDomain], u: SourceAccess) -> int:
     """The number of innermost axes along which ``u`` does not move."""
     count = 0
     for d in reversed(kept):
@@ -346,7 +348,7 @@ def _still(kept: Sequence[IterDomain], u: Touch) -> int:
     return count
 
 
-def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> bool:
+def _alike(own: SourceAccess, u: SourceAccess, outer: Sequence[IterDomain], width: int) -> bool:
     """Whether vectors of both begin as far from a multiple of ``width``, wherever the loops outside are."""
     offset = as_expr(u.source.offset if u.source.definition is None else 0)
     pairs = [(own.steps[d], u.steps[d]) for d in outer]
@@ -355,19 +357,19 @@ def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> boo
     )
 
 
-def _has_columns(kept: Sequence[IterDomain], u: Touch) -> bool:
+def _has_columns(kept: Sequence[IterDomain], u: SourceAccess) -> bool:
     """Whether a source has all columns: a part of a cat has some of them, and its ends lie inside of vectors."""
     return is_true(_elements(u.source.axes) >= _elements([d for d in kept if u.steps[d] != 0]))
 
 
-def _crosses(kept: Sequence[IterDomain], own: Touch, touches: Sequence[Touch], width: int) -> bool:
+def _crosses(kept: Sequence[IterDomain], own: SourceAccess, touches: Sequence[SourceAccess], width: int) -> bool:
     """Whether vectors are counted over all rows of one padded source: its elements are read one by one, but written
     as vectors. Short elements that are written one by one take longer than what they move."""
     whole = _joint(kept, own) == len(kept) and multiple_of(_elements(kept), width)
     return whole and width >= LEAST_REALIGNED and len(touches) == 1 and all(d.extent.is_const for d in kept)
 
 
-def _joint(kept: Sequence[IterDomain], u: Touch) -> int:
+def _joint(kept: Sequence[IterDomain], u: SourceAccess) -> int:
     """The number of innermost axes that ``u`` has as one long axis."""
     count, step = 1, u.steps[kept[-1]]
     for inner, outer in pairwise(reversed(kept)):
@@ -378,7 +380,7 @@ def _joint(kept: Sequence[IterDomain], u: Touch) -> int:
     return count
 
 
-def _aligned(u: Touch, outer: Sequence[IterDomain], width: int) -> bool:
+def _aligned(u: SourceAccess, outer: Sequence[IterDomain], width: int) -> bool:
     """Whether vectors begin at multiples of ``width`` wherever the loops outside are."""
     offset = u.source.offset if u.source.definition is None else 0
     steps = [u.steps[d] for d in outer]

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from idgraph.errors import ScheduleError, arguments, user_line
-from idgraph.graphs import Joined, canonical_operand, common_loops
-from idgraph.graphs.alike import described
+from idgraph.graphs import NestMembers, canonical_operand, common_loops
+from idgraph.graphs.alike import structural_key
 from idgraph.graphs.forwarding import lacking_axes
 from idgraph.graphs.index_graph import Legal, legal_nests
-from idgraph.graphs.loops import Nests
+from idgraph.graphs.loops import LoopNests
 from idgraph.graphs.promotion import Promotion
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr, check_fusion, loop_steps
 from idgraph.ir.domains import is_one
 from idgraph.ir.state import rewriting
-from idgraph.schedule.inlining_conflicts import settle, sharing
-from idgraph.schedule.legal import uninline
+from idgraph.schedule.inlining_conflicts import sharing, undo_conflicting_inlines
+from idgraph.schedule.legal import drop_inlining
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -41,7 +41,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     """
     check_fusion(fusion, "inline_most", ScheduleError)
     chosen, _ = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors), {})
-    settle(fusion, chosen)
+    undo_conflicting_inlines(fusion, chosen)
     _record(chosen)
 
 
@@ -70,11 +70,11 @@ def _positioned(
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
     rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
     for t in rest:
-        uninline(t)
+        drop_inlining(t)
     common = common_loops(fusion, rest)
     limits = {t: min(_limit(t), common[t]) for t in rest}
-    alike = _Alike(fusion, rest, limits)
-    joined = Joined(fusion)
+    alike = _InlineLimits(fusion, rest, limits)
+    joined = NestMembers(fusion)
     done, step, settled = 0, len(rest), 0
     named: list[int] = []  # places of tensors that the last refusal names, in order
     refused: int | None = None  # no inlining of all up to here is legal
@@ -111,7 +111,7 @@ def _positioned(
 
 
 @dataclass(slots=True)
-class _Alike:
+class _InlineLimits:
     """How far a tensor that was refused could be inlined if no other were, which limits all that are like it.
 
     Where its readers run over axes of their own alone, whatever else is inlined, what is not legal alone is not legal
@@ -148,12 +148,12 @@ class _Alike:
 
     def _describe(self) -> None:
         """The kinds of all that can be asked about, by what makes and reads them."""
-        nests = Nests(self.fusion)
+        nests = LoopNests(self.fusion)
         promotion = Promotion(nests)
         for t in self.rest:
             near = [e for e in (t.definition, *t.uses) if e is not None]
             if _is_fixed(t) and not any(p.inline_position for e in near for p in e.inputs):
-                self._kinds[t] = described(near, nests, promotion)
+                self._kinds[t] = structural_key(near, nests, promotion)
 
 
 def _is_fixed(t: Tensor) -> bool:

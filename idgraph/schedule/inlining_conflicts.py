@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 
 from idgraph.errors import ScheduleError
 from idgraph.index import IdModel
-from idgraph.index.live import needed
+from idgraph.index.live import live_exprs
 from idgraph.index.races import race_conflicts
 from idgraph.index.storage import is_thread
 from idgraph.ir import SCANS, SCATTERS, Fusion, Tensor, TensorExpr
-from idgraph.schedule.legal import nest_conflict
+from idgraph.schedule.legal import nest_error
 
 Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
 
 
-def settle(fusion: Fusion, inlined: Sequence[Tensor]) -> None:
+def undo_conflicting_inlines(fusion: Fusion, inlined: Sequence[Tensor]) -> None:
     """Take back positions of these tensors until no conflict is left that they have a part in.
 
     The position that goes back least is taken, of the tensors nearest to the conflict first. Conflicts of the
@@ -60,7 +60,7 @@ def _doubtful(fusion: Fusion, inlined: Sequence[Tensor]) -> tuple[TensorExpr, ..
             threads = any(is_thread(d.parallel) for e in nest for d in e.output.loop)
             if len(depths) > 1 or threads or any(e.op in SCANS or e.op in SCATTERS for e in nest):
                 found.update(nest)
-    return tuple(e for e in needed(fusion) if e in found)
+    return tuple(e for e in live_exprs(fusion) if e in found)
 
 
 def _conflicts(fusion: Fusion, among: Sequence[TensorExpr]) -> Conflicts:
@@ -92,7 +92,7 @@ def _at(fusion: Fusion, positions: dict[Tensor, int], among: Sequence[TensorExpr
     """Conflicts with these positions; None where the index graph does not allow them."""
     for t, p in positions.items():
         t.inline_position = p
-    return None if nest_conflict(fusion, among) is not None else _conflicts(fusion, among)
+    return None if nest_error(fusion, among) is not None else _conflicts(fusion, among)
 
 
 def _near(tensors: Sequence[Tensor], inlined: Sequence[Tensor]) -> Iterator[Tensor]:

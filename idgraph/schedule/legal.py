@@ -14,7 +14,7 @@ from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
 _LANES = ("vectorize", "unroll")
 
 
-def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:
+def nest_error(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:
     """Why the present inlining (of ``exprs``, by default of all) is not legal, or None."""
     try:
         build_index_graph(fusion, exprs)
@@ -41,7 +41,7 @@ def runs_inside(t: Tensor, p: int) -> IterDomain | None:
     return next((d for d in t.loop[p + 1 :] if d.parallel not in _LANES and d.extent != 1), None)
 
 
-def uninline(t: Tensor) -> None:
+def drop_inlining(t: Tensor) -> None:
     """Take back the compute-at position of ``t``; its loops stay."""
     t.inline_position = 0
     t.forget("inline")

@@ -12,7 +12,7 @@ from idgraph.ir import (
     Fixed,
     Fusion,
     IterDomain,
-    Loaded,
+    LoadedCoordinate,
     Mapped,
     Resize,
     Stride,
@@ -123,7 +123,7 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
         if e.is_reduction or e.op in SCATTERS or (e.op in SCANS and e.output not in scans):
             kept.add(e.output)
         for t, row in zip(e.inputs, e.reads, strict=True):
-            if Loaded in map(type, row) and t.definition is not None:
+            if LoadedCoordinate in map(type, row) and t.definition is not None:
                 kept.add(t)
     # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
     kept.update([e.output for e in exprs if not e.output.uses])
@@ -139,14 +139,14 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
 def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
     """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
     side."""
-    return any(e.op in PICKS and any(row and isinstance(row[-1], Loaded) for row in e.reads) for e in exprs)
+    return any(e.op in PICKS and any(row and isinstance(row[-1], LoadedCoordinate) for row in e.reads) for e in exprs)
 
 
 def takes_rows(e: TensorExpr) -> bool:
     """Whether ``e`` reads whole rows at loaded coordinates: its indices are the same along the last axis."""
     last = e.output.root[-1] if e.output.ndim else None
     for row in e.reads:
-        indices = [e.reads[r.operand] for r in row if isinstance(r, Loaded)]
-        if indices and not isinstance(row[-1], Loaded):
+        indices = [e.reads[r.operand] for r in row if isinstance(r, LoadedCoordinate)]
+        if indices and not isinstance(row[-1], LoadedCoordinate):
             return not any(isinstance(r, Mapped) and r.domain is last for index in indices for r in index)
     return False

@@ -14,13 +14,13 @@ from idgraph.errors import user_line
 from idgraph.graphs.loops import replayed_expr
 from idgraph.ir import DomainExpr, IterDomain, Tensor
 from idgraph.ir.domains import Kind, Parallel
-from idgraph.ir.step import Step
+from idgraph.ir.step import ScheduleStep
 
 Made = tuple[DomainExpr, tuple[int, ...], tuple[tuple[Expr, Kind], ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recipe:
+class ReplayRecipe:
     """Steps from a tensor's own axes to its loops. Axes are numbers: its own, then what each step makes, in order.
 
     It is the pattern of the loops that it gave (`TensorDomain`).
@@ -28,7 +28,7 @@ class Recipe:
 
     made: tuple[Made, ...]  # an expression like it, its inputs, the extents and kinds of its outputs
     loop: tuple[tuple[int, Parallel], ...]
-    log: tuple[Step, ...]
+    log: tuple[ScheduleStep, ...]
 
     def give(self, t: Tensor) -> None:
         """Do the same to ``t``, whose loops are its own axes."""
@@ -49,7 +49,7 @@ class Recipe:
         t.note_steps(self.log, user_line())
 
 
-def recipe_of(t: Tensor, own: Sequence[IterDomain], steps: int) -> Recipe | None:
+def recipe_of(t: Tensor, own: Sequence[IterDomain], steps: int) -> ReplayRecipe | None:
     """How ``t`` got its loops from the axes ``own``, by its log after the first ``steps``, and their pattern from now
     on; None of loops that were made of anything else, or whose steps were logged before the replay began."""
     number = {d: n for n, d in enumerate(own)}
@@ -60,7 +60,7 @@ def recipe_of(t: Tensor, own: Sequence[IterDomain], steps: int) -> Recipe | None
         made.append((e, tuple(number[d] for d in e.inputs), tuple((d.extent, d.kind) for d in e.outputs)))
         for d in e.outputs:
             number[d] = len(number)
-    found = Recipe(tuple(made), tuple((number[d], d.parallel) for d in t.loop), t.log[steps:])
+    found = ReplayRecipe(tuple(made), tuple((number[d], d.parallel) for d in t.loop), t.log[steps:])
     t.domain.pattern, t.domain.patterned = found, t.loop
     return found
 

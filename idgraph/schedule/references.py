@@ -21,24 +21,30 @@ from idgraph.ir import (
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import KernelConfig
-from idgraph.schedule.follow import HEAVY, LANES, Cut, flat_cut, loop_order, traced
+from idgraph.schedule.follow import HEAVY, LANES, FlatTiling, flat_cut, loop_order, source_strides
 from idgraph.schedule.inline import scan_loops
 from idgraph.schedule.readers import picks_elements, takes_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import schedule_scatter
-from idgraph.schedule.several_points import calls_functions, outlasts, picks_anywhere, shared_axis, shared_work
+from idgraph.schedule.several_points import (
+    calls_functions,
+    coarsening_axis,
+    coarsening_by_work,
+    has_random_gather,
+    outlasts,
+)
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
 FEW = 4  # operations for which 1024 threads have registers enough
-STEPS = 2
-LARGE = 1 << 22  # bytes that keep all threads busy with several vectors each
+VECTORS_PER_THREAD = 2
+BUSY_BYTES = 1 << 22  # bytes that keep all threads busy with several vectors each
 MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
 GATHERS = frozenset({"gather", "take_along_dim"})
 MAX_PARTS = 4
 
 
-def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
+def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     rows = [e for e in sources.exprs if takes_rows(e)]
     single = picks_elements(sources.exprs)
@@ -47,9 +53,9 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
         schedule_scatter(t.definition, block, config.vectors or 1)
         return
     if _interleaves(t):
-        _interleaved(t, block)
+        _schedule_interleaved(t, block)
         return
-    dealt = _dealt(t, stored)
+    dealt = _pixel_shuffle_axis(t, stored)
     if dealt is not None:
         _deal(t, dealt, block)
         return
@@ -76,7 +82,15 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
         or bool(rows)
         or (alone and cut is None and width == most and outlasts(t, sources.exprs, stored))
     )
-    usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(t, sources, most)
+    usual = (
+        most
+        if single
+        else VECTORS_PER_THREAD
+        if waits
+        else 1
+        if cut is not None and cut.several
+        else _deep(t, sources, most)
+    )
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
     if cut is not None and cut.period > 1 and not config.block:
         block = lcm(WARP, cut.period) * max(1, BLOCK // lcm(WARP, cut.period))
@@ -84,9 +98,11 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     apart = parts > 1 and (many if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
-    shared = shared_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
+    shared = (
+        coarsening_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
+    )
     if single and alone and not config.vectors:
-        shared = shared_work(t, t.loop[:kept], sources.exprs)
+        shared = coarsening_by_work(t, t.loop[:kept], sources.exprs)
         steps = steps if shared is None else max(1, steps // shared[1])
     if shared is not None:
         at, to = t.loop.index(shared[0]), kept + (parts > 1)
@@ -102,7 +118,7 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
 def _block(sources: Sources, rows: Sequence[TensorExpr], single: bool) -> int:
     """Threads of a block: many where they pick elements (``single``: of any axis) that neighbours find in the cache."""
     elements = any(e.op in GATHERS and e not in rows for e in sources.exprs)
-    if not elements and not (single and picks_anywhere(sources.exprs)):
+    if not elements and not (single and has_random_gather(sources.exprs)):
         return BLOCK
     small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
     return GATHER_BLOCK if small else GATHER_BLOCK // 2
@@ -124,12 +140,12 @@ def _in_order(t: Tensor, stored: Collection[Tensor], scanned: IterDomain | None)
     return len(kept)
 
 
-def _flat_cut(t: Tensor, kept: int, stored: Collection[Tensor], width: int, config: KernelConfig) -> Cut | None:
+def _flat_cut(t: Tensor, kept: int, stored: Collection[Tensor], width: int, config: KernelConfig) -> FlatTiling | None:
     """`flat_cut` of the kept loops, as the config has it."""
     return flat_cut(t, t.loop[:kept], stored, width, config.realigned is not False, config.whole_steps is True)
 
 
-def _flattened(t: Tensor, kept: int, cut: Cut) -> int:
+def _flattened(t: Tensor, kept: int, cut: FlatTiling) -> int:
     """The innermost kept loops as one, cut into vectors; returns the number of kept loops outside of the vectors."""
     for _ in range(cut.axes - 1):
         kept -= 1
@@ -177,7 +193,7 @@ def _interleaves(t: Tensor) -> bool:
     )
 
 
-def _interleaved(t: Tensor, block: int) -> None:
+def _schedule_interleaved(t: Tensor, block: int) -> None:
     """Loops over the axes before flattening, so that what the parts share is computed once for all of them."""
     own = [d for d in t.root if not d.is_broadcast]
     t.set_loop(own)
@@ -191,7 +207,7 @@ def _interleaved(t: Tensor, block: int) -> None:
     t.parallelize(1, "threadIdx.x")
 
 
-def _dealt(t: Tensor, stored: Collection[Tensor]) -> IterDomain | None:
+def _pixel_shuffle_axis(t: Tensor, stored: Collection[Tensor]) -> IterDomain | None:
     """The short axis along which what is read lies side by side, where it is a part of an outer axis of ``t``: elements
     are dealt to as many vectors (pixels of a picture to channels)."""
     e = t.definition
@@ -205,7 +221,7 @@ def _dealt(t: Tensor, stored: Collection[Tensor]) -> IterDomain | None:
     width = VECTOR_BYTES // item_size(t.dtype)
     if not multiple_of(last.extent, width) or set(own) - at.keys():
         return None
-    for u in traced(e.inputs[0], stored, splits=True) or ():
+    for u in source_strides(e.inputs[0], stored, splits=True) or ():
         near = [d for d in own[:-1] if u.steps[at[d]] == 1]
         if bytes_of(u.source) * HEAVY >= bytes_of(t) and len(near) == 1 and u.steps[at[last]] == near[0].extent:
             n = near[0].extent
@@ -235,15 +251,15 @@ def _vector(t: Tensor, sources: Sources) -> int:
 def _deep(t: Tensor, sources: Sources, width: int) -> int:
     """Vectors of a thread where those of the largest input are narrow: together they are 16 bytes of it."""
     largest = max(sources.inputs, key=bytes_of, default=None)
-    if largest is None or bytes_of(largest) < LARGE:
-        return STEPS if _only_writes(t, sources) else 1
+    if largest is None or bytes_of(largest) < BUSY_BYTES:
+        return VECTORS_PER_THREAD if _only_writes(t, sources) else 1
     return max(1, min(MAX_VECTORS, VECTOR_BYTES // (width * item_size(largest.dtype))))
 
 
 def _only_writes(t: Tensor, sources: Sources) -> bool:
     """Whether a thread does little but write: what it computes an address and a few numbers for is then two vectors."""
     small = all(bytes_of(x) * HEAVY < bytes_of(t) for x in sources.inputs)
-    return small and bytes_of(t) >= LARGE and not calls_functions(sources.exprs)
+    return small and bytes_of(t) >= BUSY_BYTES and not calls_functions(sources.exprs)
 
 
 def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import assert_never
 from idgraph.arith import Expr, is_true, simplify
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.index import IdModel
-from idgraph.index.cover import is_cut
+from idgraph.index.cover import is_partial
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -17,7 +17,7 @@ from idgraph.ir import (
     Fixed,
     Fusion,
     IterDomain,
-    Loaded,
+    LoadedCoordinate,
     Mapped,
     Merge,
     Resize,
@@ -32,8 +32,8 @@ from idgraph.ir import (
 )  # fmt: skip
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
-from idgraph.schedule.legal import loop_conflict, nest_conflict, runs_inside, uninline
-from idgraph.schedule.recipes import Recipe, described_replay, patterned_replay, recipe_of
+from idgraph.schedule.legal import drop_inlining, loop_conflict, nest_error, runs_inside
+from idgraph.schedule.recipes import ReplayRecipe, described_replay, patterned_replay, recipe_of
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
@@ -138,7 +138,7 @@ class _Replay:
             case Split() | Merge():
                 return False
             case Resize() | Stride() | Roll() | Swizzle():
-                if not wide and not is_cut(e):
+                if not wide and not is_partial(e):
                     return False
         self._whole.update(e.outputs)
         self.image.update({out: self.image[d] for d, out in zip(e.inputs, e.outputs, strict=True) if d in self.image})
@@ -155,7 +155,7 @@ class _Replay:
                 loop_steps.merge(t, at[0], at[1])
             case Resize():
                 source = t.loop[at[0]].extent
-                if is_cut(e) and e.source in self._narrow:  # other elements are cut off than those of the part
+                if is_partial(e) and e.source in self._narrow:  # other elements are cut off than those of the part
                     self.image[e.out] = t.loop[at[0]]
                     return
                 if not all(is_true(x >= 0) for x in (source + e.left, source + e.right, source + e.left + e.right)):
@@ -189,7 +189,7 @@ def replay_loops(
     reference: Tensor,
     cut: bool,
     selected: Mapping[IterDomain, Expr] | None = None,
-    recipes: dict[Hashable, Recipe] | None = None,
+    recipes: dict[Hashable, ReplayRecipe] | None = None,
 ) -> None:
     """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay, up to
     all that the reference's schedule added.
@@ -248,7 +248,7 @@ def _replay(
 
 
 def like_consumer(
-    producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True, recipes: dict[Hashable, Recipe] | None = None
+    producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True, recipes: dict[Hashable, ReplayRecipe] | None = None
 ) -> None:
     """Loops of a producer as its consumer ``e.output`` has them: e's own resizes and reshapes replayed first.
 
@@ -288,7 +288,7 @@ def _is_cut_on_the_way(e: TensorExpr, k: int) -> bool:
     needed = set(e.output.loop)
     for x in reversed(_path(e, k)):
         if any(d in needed for d in x.outputs):
-            if is_cut(x):
+            if is_partial(x):
                 return True
             needed.update(x.inputs)
     return False
@@ -309,7 +309,7 @@ def _may_be_cut(p: Tensor) -> bool:
     """Whether every reader of ``p`` takes the same part of it: loops over that part compute all that is needed."""
     if p.fusion.is_output(p) or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
         return False
-    if len(p.uses) > 1 and any(is_cut(x) for e in p.uses for x in e.output.domain.loop_exprs):
+    if len(p.uses) > 1 and any(is_partial(x) for e in p.uses for x in e.output.domain.loop_exprs):
         return False
     return len({_part(e, k) for e in p.uses for k in e.operands_of(p)}) == 1
 
@@ -394,7 +394,7 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
         e = t.definition
         if e is not None:
             for k, p in enumerate(e.inputs):
-                if p in done or p.definition is None or any(isinstance(r, Loaded) for r in e.reads[k]):
+                if p in done or p.definition is None or any(isinstance(r, LoadedCoordinate) for r in e.reads[k]):
                     continue
                 if _selected(e, k) or _is_cut_on_the_way(e, k):
                     later.append((e, k))
@@ -409,15 +409,15 @@ def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follow
     a scan or a scatter asks for, stay whole where they were cut. Where that is not enough, they stay as the operation
     made them.
     """
-    if reference.inline_position and nest_conflict(fusion) is not None:
-        uninline(reference)
+    if reference.inline_position and nest_error(fusion) is not None:
+        drop_inlining(reference)
     doubtful = [t for t in followers if _is_doubtful(t)]
-    if not doubtful or nest_conflict(fusion) is not None:  # not by these loops, which are shared with none
+    if not doubtful or nest_error(fusion) is not None:  # not by these loops, which are shared with none
         return
     while wrong := [t for t in doubtful if loop_conflict(IdModel(fusion), t) is not None]:
         for t in wrong:
             e, k = followers[t]
-            if k is not None and any(is_cut(x) for x in t.domain.loop_exprs):
+            if k is not None and any(is_partial(x) for x in t.domain.loop_exprs):
                 like_consumer(t, e, k, cut=False)
             else:
                 loop_steps.reset(t)
@@ -427,4 +427,4 @@ def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follow
 def _is_doubtful(t: Tensor) -> bool:
     """Whether loops of ``t`` may be illegal though no other tensor shares them."""
     ordered = t.definition is not None and t.definition.op in (*SCATTERS, *SCANS)
-    return ordered or any(is_cut(x) for x in t.domain.loop_exprs)
+    return ordered or any(is_partial(x) for x in t.domain.loop_exprs)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from idgraph.index.live import COUNTED
-from idgraph.ir import SCANS, SCATTERS, DType, IterDomain, Loaded, Mapped, Tensor, TensorExpr, is_float
+from idgraph.ir import SCANS, SCATTERS, DType, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, is_float
 from idgraph.ir.optable import OPERATIONS, POINTWISE
-from idgraph.schedule.row_spaces import Space, product_of, reduces
+from idgraph.schedule.row_spaces import ReductionDomain, product_of, reduces
 
 _SAME = frozenset({"copy", "unsqueeze", "squeeze", "expand", "permute"})
 _MOVED = frozenset({"reshape", "slice", "select", "flip", "roll"})
@@ -31,7 +31,7 @@ class UnclearError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ColumnValue:
     """A value of one column: ``kind`` is "load", "compute", "row" (one number a row) or "made" (of coordinates).
 
     Equal values have the same ``number``. ``rows`` are the numbers of the row that it is made of.
@@ -42,19 +42,19 @@ class Value:
     dtype: DType
     varies: bool
     op: str = ""
-    operands: tuple[Value, ...] = ()
+    operands: tuple[ColumnValue, ...] = ()
     rows: frozenset[Tensor] = _NONE
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ReductionPass:
     """The columns of ``owner``, a reduction or what is written over them: ``value`` is the term or the written value.
 
     ``waits`` are the reductions that the row's numbers which it reads are made of.
     """
 
     owner: Tensor
-    value: Value
+    value: ColumnValue
     waits: frozenset[Tensor]
 
 
@@ -62,10 +62,10 @@ class Pass:
 class Dataflow:
     """Reads the tensors of one space; ``stored`` is what its kernels write."""
 
-    space: Space
+    space: ReductionDomain
     stored: Collection[Tensor]
     _numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
-    _values: dict[Hashable, Value] = field(default_factory=dict[Hashable, Value])
+    _values: dict[Hashable, ColumnValue] = field(default_factory=dict[Hashable, ColumnValue])
     _reshaped: set[int] = field(default_factory=set[int])
     _waits: dict[Tensor, frozenset[Tensor]] = field(default_factory=dict[Tensor, "frozenset[Tensor]"])
 
@@ -74,7 +74,7 @@ class Dataflow:
         """Rows times columns."""
         return product_of(self.space.extents)
 
-    def sweep(self, owner: Tensor) -> Pass:
+    def sweep(self, owner: Tensor) -> ReductionPass:
         """The sweep of a reduction, or of a tensor written over the columns. Raises `UnclearError`."""
         e = owner.definition
         if e is None:
@@ -92,7 +92,7 @@ class Dataflow:
             value = self.operand(e, 0, columns, 0)
         else:
             value = self.computed(owner, columns, 0)
-        return Pass(owner, value, frozenset(r for t in value.rows for r in self.waits(t)))
+        return ReductionPass(owner, value, frozenset(r for t in value.rows for r in self.waits(t)))
 
     def waits(self, t: Tensor) -> frozenset[Tensor]:
         """The reductions of this space that a number of the row is made of, one behind the other."""
@@ -112,7 +112,7 @@ class Dataflow:
         """The number of a key: equal keys have the same."""
         return self._numbers.setdefault(key, len(self._numbers) + 1)
 
-    def operand(self, e: TensorExpr, k: int, columns: Collection[IterDomain], path: int) -> Value:
+    def operand(self, e: TensorExpr, k: int, columns: Collection[IterDomain], path: int) -> ColumnValue:
         """Operand ``k`` of an operation; ``columns`` are the axes of its result that go along the columns."""
         along, steps = columns, e.output.domain.exprs
         if steps:
@@ -125,14 +125,14 @@ class Dataflow:
             if isinstance(read, Mapped):
                 if read.domain in along and axis.kind != "broadcast":
                     found.append(axis)
-            elif isinstance(read, Loaded):
+            elif isinstance(read, LoadedCoordinate):
                 index = self.operand(e, read.operand, columns, path)
                 path = self.number(("at", path, n, index.number))
                 if index.varies:
                     found.append(axis)
         return self.value(t, frozenset(found) if found else _NO_AXES, path)
 
-    def value(self, t: Tensor, columns: frozenset[IterDomain], path: int) -> Value:
+    def value(self, t: Tensor, columns: frozenset[IterDomain], path: int) -> ColumnValue:
         """A tensor read at one column; ``path`` numbers the views on the way to it."""
         e = t.definition
         if t.inline_position and self.space.is_row(t):
@@ -141,7 +141,7 @@ class Dataflow:
         if e is None or not (t.inline_position or counted):
             if t in self.stored or (columns and path in self._reshaped and _size(t) != self.points):
                 raise UnclearError  # written by the same kernel; columns that are digits of an axis
-            return Value(self.number(("load", id(t), path)), "load", t.dtype, varies=bool(columns))
+            return ColumnValue(self.number(("load", id(t), path)), "load", t.dtype, varies=bool(columns))
         known = (t, columns, path)
         if known not in self._values:
             if len(self._values) > MOST_VALUES:
@@ -149,15 +149,15 @@ class Dataflow:
             self._values[known] = self.computed(t, columns, path)
         return self._values[known]
 
-    def row(self, t: Tensor) -> Value:
+    def row(self, t: Tensor) -> ColumnValue:
         """A number of the row: equal to others by its operations, a reduction to itself only."""
         number = self.number(("row", id(t)))
         if not reduces(t):
             with suppress(UnclearError):
                 number = self.computed(t, _NO_AXES, 0).number
-        return Value(number, "row", t.dtype, varies=False, rows=frozenset({t}))
+        return ColumnValue(number, "row", t.dtype, varies=False, rows=frozenset({t}))
 
-    def computed(self, t: Tensor, columns: Collection[IterDomain], path: int) -> Value:
+    def computed(self, t: Tensor, columns: Collection[IterDomain], path: int) -> ColumnValue:
         """The value that an operation makes of its operands at one column."""
         e = t.definition
         if e is None or e.op in SCATTERS or e.op in SCANS or e.is_reduction or len(e.outputs) > 1:
@@ -171,8 +171,8 @@ class Dataflow:
             return self.cast(self.operand(e, source, columns, along), t.dtype)
         if e.op in COUNTED:
             number = self.number((e.op, attrs, path, bool(columns)))
-            return Value(number, "made", t.dtype, varies=e.op == "iota" and bool(columns), op=e.op)
-        made: list[Value] = []
+            return ColumnValue(number, "made", t.dtype, varies=e.op == "iota" and bool(columns), op=e.op)
+        made: list[ColumnValue] = []
         if e.op in _CHOSEN:
             for k in range(len(e.inputs)):
                 made.append(self.operand(e, k, columns, self.number(("part", path, e.op, attrs, k))))
@@ -183,7 +183,7 @@ class Dataflow:
                     made.append(self.operand(e, k, columns, path))
                     k += 1
                 else:
-                    made.append(Value(self.number((type(a), repr(a))), "made", t.dtype, varies=False))
+                    made.append(ColumnValue(self.number((type(a), repr(a))), "made", t.dtype, varies=False))
         else:
             raise UnclearError
         if e.op == "cast":
@@ -194,13 +194,13 @@ class Dataflow:
         for v in made:
             if v.rows is not rows:
                 rows = rows | v.rows
-        return Value(self.number(key), "compute", t.dtype, varies, e.op, tuple(made), rows)
+        return ColumnValue(self.number(key), "compute", t.dtype, varies, e.op, tuple(made), rows)
 
-    def cast(self, v: Value, dtype: DType) -> Value:
+    def cast(self, v: ColumnValue, dtype: DType) -> ColumnValue:
         """The value in another type."""
         if v.dtype == dtype:
             return v
-        return Value(self.number(("cast", dtype, v.number)), "compute", dtype, v.varies, "cast", (v,), v.rows)
+        return ColumnValue(self.number(("cast", dtype, v.number)), "compute", dtype, v.varies, "cast", (v,), v.rows)
 
 
 def _size(t: Tensor) -> int | None:
@@ -218,10 +218,10 @@ def _itself(t: Tensor) -> Tensor:
 
 
 @dataclass(slots=True)
-class Joined:
+class FusedPasses:
     """Sweeps that go over the columns together; ``online``: sums of the later ones follow a running maximum."""
 
-    passes: list[Pass]
+    passes: list[ReductionPass]
     online: bool = False
 
     @property
@@ -230,12 +230,12 @@ class Joined:
         return {p.owner for p in self.passes}
 
 
-def joined(passes: Sequence[Pass], online: bool) -> list[Joined]:
+def joined(passes: Sequence[ReductionPass], online: bool) -> list[FusedPasses]:
     """The sweeps, in order, each together with the last one before unless it waits for that one's result.
 
     With ``online`` sums of ``u * exp(x - c)`` need not wait for the maximum of the same x.
     """
-    made: list[Joined] = []
+    made: list[FusedPasses] = []
     for p in passes:
         if made and not p.waits & made[-1].owners:
             made[-1].passes.append(p)
@@ -243,11 +243,11 @@ def joined(passes: Sequence[Pass], online: bool) -> list[Joined]:
             made[-1].passes.append(p)
             made[-1].online = True
         else:
-            made.append(Joined([p]))
+            made.append(FusedPasses([p]))
     return made
 
 
-def _follows_maximum(p: Pass, before: Joined) -> bool:
+def _follows_maximum(p: ReductionPass, before: FusedPasses) -> bool:
     """True of a sum whose terms use the maximum that ``before`` finds only as ``u * exp(x - maximum)``."""
     tops = [q for q in before.passes if reduces(q.owner) and q.owner.definition and q.owner.definition.op == "amax"]
     e = p.owner.definition
@@ -273,9 +273,9 @@ def _made_of(t: Tensor, reductions: Collection[Tensor]) -> bool:
     return False
 
 
-def values(v: Value) -> list[Value]:
+def values(v: ColumnValue) -> list[ColumnValue]:
     """A value and all that it is made of, each once."""
-    found, work = dict[int, Value](), [v]
+    found, work = dict[int, ColumnValue](), [v]
     while work:
         m = work.pop()
         if m.number not in found:
@@ -287,14 +287,14 @@ def values(v: Value) -> list[Value]:
 Factor = Literal["none", "one", "other"]
 
 
-def _factor(v: Value, top: int, c: Tensor, known: Collection[int], seen: dict[int, Factor]) -> Factor:
+def _factor(v: ColumnValue, top: int, c: Tensor, known: Collection[int], seen: dict[int, Factor]) -> Factor:
     """ "one" where ``v`` is exp(x - c) times what does not depend on c, "none" where it does not depend on c."""
     if v.number not in seen:
         seen[v.number] = "none" if c not in v.rows or v.number in known else _linear(v, top, c, known, seen)
     return seen[v.number]
 
 
-def _linear(v: Value, top: int, c: Tensor, known: Collection[int], seen: dict[int, Factor]) -> Factor:
+def _linear(v: ColumnValue, top: int, c: Tensor, known: Collection[int], seen: dict[int, Factor]) -> Factor:
     """`_factor` of a value that depends on c."""
     if v.dtype not in _WIDE or not v.operands:
         return "other"
@@ -311,7 +311,7 @@ def _linear(v: Value, top: int, c: Tensor, known: Collection[int], seen: dict[in
 # which values a later pass takes from an earlier one ----------------------------------------------------------------
 
 
-def taken(parts: Sequence[Joined], loads: bool) -> list[Value]:
+def taken(parts: Sequence[FusedPasses], loads: bool) -> list[ColumnValue]:
     """Values of columns that later passes need and an earlier one has: what costs more to compute than to keep and,
     with ``loads``, what is loaded. Values nearer to their use are taken where those are no more."""
     first: dict[int, int] = {}
@@ -327,8 +327,8 @@ def taken(parts: Sequence[Joined], loads: bool) -> list[Value]:
     return found
 
 
-def _wanted(parts: Sequence[Joined], first: Mapping[int, int], loads: bool, any_value: bool) -> list[Value]:
-    found: dict[int, Value] = {}
+def _wanted(parts: Sequence[FusedPasses], first: Mapping[int, int], loads: bool, any_value: bool) -> list[ColumnValue]:
+    found: dict[int, ColumnValue] = {}
     for n in range(len(parts) - 1, -1, -1):
         seen = set[int]()
         work = [p.value for p in parts[n].passes] + [v for k, v in found.items() if first[k] == n]
@@ -344,7 +344,7 @@ def _wanted(parts: Sequence[Joined], first: Mapping[int, int], loads: bool, any_
     return list(found.values())
 
 
-def _is_kept(v: Value, loads: bool, any_value: bool) -> bool:
+def _is_kept(v: ColumnValue, loads: bool, any_value: bool) -> bool:
     """True of a value that is worth keeping between two passes."""
     if v.dtype == "bool" or not v.varies:
         return False

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from math import prod
 
-from idgraph.ir import Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+from idgraph.ir import Fusion, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 from idgraph.ir.decisions import Format
 from idgraph.ir.device import SECTOR
 from idgraph.layout.orders import memory_order
 from idgraph.layout.padding import PaddedStrides, pad_strides
 
 
-def paying(fusion: Fusion) -> tuple[PaddedStrides, ...]:
+def profitable_row_padding(fusion: Fusion) -> tuple[PaddedStrides, ...]:
     """The rows of `pad_strides` that pay for tensors that the kernels of a scheduled fusion hand to each other."""
     return tuple(row for row in pad_strides(fusion).rows if not row.advice and saved_bytes(row) > row.extra_bytes)
 
@@ -46,7 +46,7 @@ def _visits(t: Tensor, inner: IterDomain, use: TensorExpr, operand: int) -> int 
     """The number of rows that a reader selects; None for a reader of the whole tensor."""
     reads = dict(zip(t.axes, use.reads[operand], strict=True))
     at = reads[inner]
-    if not any(isinstance(r, Loaded) for r in reads.values()) or not isinstance(at, Mapped):
+    if not any(isinstance(r, LoadedCoordinate) for r in reads.values()) or not isinstance(at, Mapped):
         return None
     others = [d for d in use.output.root if d is not at.domain and not d.is_broadcast]
     return prod(int(d.extent) for d in others) if all(d.extent.is_const for d in others) else None

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from idgraph.arith import as_expr, is_true, simplify
 from idgraph.ir import Tensor, item_size
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import KernelHints
 from idgraph.ir.decisions import Ruled
-from idgraph.schedule.row_dataflow import Dataflow, Joined, Pass, UnclearError, joined, taken
-from idgraph.schedule.row_shapes import Shape
-from idgraph.schedule.row_spaces import Space, product_of, reduces
+from idgraph.schedule.row_dataflow import Dataflow, FusedPasses, ReductionPass, UnclearError, joined, taken
+from idgraph.schedule.row_shapes import ReductionTiling
+from idgraph.schedule.row_spaces import ReductionDomain, product_of, reduces
 
 HELD = 64  # values of a row, and of all that is kept of it, in one thread of a GPU
 REGISTERS = 1 << 16  # of a multiprocessor, and of a block at most
@@ -34,41 +34,41 @@ DIGITS = "a loop over its columns has a condition, or an index modulo its steps"
 CHEAP = "nothing to hold that costs more than its loads"
 UNTOLD = "nothing says that it is held"
 AGAIN = "as a row that is read again"
-ON_CORE = Choices(items_per_thread=BLOCK, why=AGAIN)
-UNCLEAR = Choices(online=False, why="its tensors alone do not tell what a column reads")
+ON_CORE = KernelHints(items_per_thread=BLOCK, why=AGAIN)
+UNCLEAR = KernelHints(online=False, why="its tensors alone do not tell what a column reads")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ReductionGroup:
     """A space with its loops; ``owners``: its reductions and what is written over its columns, in order."""
 
-    space: Space
-    how: Shape
+    space: ReductionDomain
+    how: ReductionTiling
     owners: Sequence[Tensor]
 
 
-def decide(group: Group) -> Iterator[Ruled]:
+def choose_persistence(group: ReductionGroup) -> Iterator[Ruled]:
     """Write what the rules decide on the reductions of a space, nest by nest.
 
     What the tensors alone do not tell is not one pass with others, and decides nothing for them.
     """
     flow = Dataflow(group.space, frozenset(t for t in group.space.labels if not t.inline_position))
-    passes: list[Pass] = []
+    passes: list[ReductionPass] = []
     for t in group.owners:
         with suppress(UnclearError):
             passes.append(flow.sweep(t))
     for part in _kernels(passes):
         sums = [p.owner for p in part if reduces(p.owner)]
-        again = Choices(online=_is_online(part), items_per_thread=_in_flight(part, group.how.side), why=AGAIN)
+        again = KernelHints(online=_is_online(part), items_per_thread=_in_flight(part, group.how.side), why=AGAIN)
         yield from _written(sums, "cuda", on_gpu(part, group), again, "online")
-        yield from _written(sums, "cpu", on_core(part, group), ON_CORE)
+        yield from _written(sums, "cpu", cpu_persistence(part, group), ON_CORE)
     told = {p.owner for p in passes}
     left = [t for t in group.owners if reduces(t) and t not in told]
     yield from _written(left, "cuda", UNCLEAR, UNCLEAR, "online")
     yield from _written(left, "cpu", UNCLEAR, ON_CORE)
 
 
-def _written(sums: Sequence[Tensor], target: str, rule: Choices, again: Choices, *read: str) -> Iterator[Ruled]:
+def _written(sums: Sequence[Tensor], target: str, rule: KernelHints, again: KernelHints, *read: str) -> Iterator[Ruled]:
     """The decision written on reductions, as far as the user made none: where one was made on whether the row is held,
     or that says so too (``read``), the rest is that of a row that is read ``again``."""
     made = {n for t in sums for n in t.choices.made()}
@@ -84,9 +84,9 @@ def _written(sums: Sequence[Tensor], target: str, rule: Choices, again: Choices,
             yield Ruled(target, tuple(t.name for t in sums), given, given.why)
 
 
-def _kernels(passes: Sequence[Pass]) -> list[list[Pass]]:
+def _kernels(passes: Sequence[ReductionPass]) -> list[list[ReductionPass]]:
     """The passes of each loop nest: those that read one number of a row share it."""
-    home: dict[Tensor, list[Pass]] = {p.owner: [p] for p in passes}
+    home: dict[Tensor, list[ReductionPass]] = {p.owner: [p] for p in passes}
     for p in passes:
         for t in p.waits:
             if t in home and home[t] is not home[p.owner]:
@@ -96,17 +96,17 @@ def _kernels(passes: Sequence[Pass]) -> list[list[Pass]]:
     return [[p for p in passes if home[p.owner] is part] for part in found.values()]
 
 
-def on_gpu(passes: Sequence[Pass], group: Group) -> Choices:
+def on_gpu(passes: Sequence[ReductionPass], group: ReductionGroup) -> KernelHints:
     """In registers of the threads, where a row is passed over twice and fits."""
     if group.how.side > 1:
         side = group.how.side
-        return Choices(False, _is_online(passes), _in_flight(passes, side), why=f"a thread has {side} rows")
+        return KernelHints(False, _is_online(passes), _in_flight(passes, side), why=f"a thread has {side} rows")
     online = joined(passes, online=True)
     held, why = (False, ONE_PASS) if len(online) < 2 else _in_registers(joined(passes, online=False), group)
-    return Choices(held, not held and _is_online(passes), None if held else _in_flight(passes, 1), why=why)
+    return KernelHints(held, not held and _is_online(passes), None if held else _in_flight(passes, 1), why=why)
 
 
-def _in_flight(passes: Sequence[Pass], side: int) -> int:
+def _in_flight(passes: Sequence[ReductionPass], side: int) -> int:
     """Elements whose loads a thread of a GPU has in flight, of each of its ``side`` rows that are read again."""
     if side > 1:
         return max(1, IN_FLIGHT // side)
@@ -115,11 +115,11 @@ def _in_flight(passes: Sequence[Pass], side: int) -> int:
     return max((UNROLLED_STORES if w else beside for w in writes), default=UNROLLED)
 
 
-def _is_online(passes: Sequence[Pass]) -> bool:
+def _is_online(passes: Sequence[ReductionPass]) -> bool:
     return any(part.online for part in joined(passes, online=True))
 
 
-def _in_registers(parts: Sequence[Joined], group: Group) -> tuple[bool, str]:
+def _in_registers(parts: Sequence[FusedPasses], group: ReductionGroup) -> tuple[bool, str]:
     """Whether the threads hold a row between the passes over it, and why."""
     columns = product_of(group.space.extents[group.space.rows :])
     if len(parts) < 2:
@@ -140,15 +140,15 @@ def _in_registers(parts: Sequence[Joined], group: Group) -> tuple[bool, str]:
     return False, f"each of the {threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
 
 
-def on_core(passes: Sequence[Pass], group: Group) -> Choices:
+def cpu_persistence(passes: Sequence[ReductionPass], group: ReductionGroup) -> KernelHints:
     """In an array, where a value is expensive to compute and the array stays in a core's cache."""
     found = taken(joined(passes, online=False), loads=False)
     if not found:
-        return Choices(False, False, BLOCK, why=CHEAP)
+        return KernelHints(False, False, BLOCK, why=CHEAP)
     size = as_expr(sum(item_size(v.dtype) for v in found))
     for n in group.space.extents[group.space.rows :]:
         size = size * n
     size = simplify(size)
     held = is_true(size <= CACHED)
     why = f"{'held in arrays' if held else 'computed again'}: {size} bytes a row, {CACHED} at most"
-    return Choices(held, False, BLOCK, why=why)
+    return KernelHints(held, False, BLOCK, why=why)

@@ -12,7 +12,7 @@ from idgraph.schedule.blocks import VECTOR_BYTES
 from idgraph.schedule.config import MAX_THREADS, RULE, KernelConfig
 from idgraph.schedule.follow import read_order
 from idgraph.schedule.references import cuts
-from idgraph.schedule.row_spaces import FEW_ROWS, NEAR, Space, product_of, reduces
+from idgraph.schedule.row_spaces import FEW_ROWS, NEAR, ReductionDomain, product_of, reduces
 
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
 WRITING_THREADS = 512  # the same where it also writes a row
@@ -39,7 +39,7 @@ MORE_HELD = 40  # elements of a row that a thread of half as many takes instead,
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReductionTiling:
     """The loops of one space: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
 
     ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous); the ``threads``
@@ -60,13 +60,16 @@ class Shape:
         return (2 if self.across or self.rows > 1 or self.side > 1 else 1) + (self.side > 1)
 
 
-def goes_across(space: Space) -> bool:
+def is_outer_reduction(space: ReductionDomain) -> bool:
     """Whether the rows of a space, not its columns, lie side by side in memory."""
     return any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
 
 
-def shape_of(space: Space, writes: bool, across: bool, again: bool, config: KernelConfig = RULE) -> Shape:
-    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory (see `goes_across`).
+def choose_reduction_tiling(
+    space: ReductionDomain, writes: bool, across: bool, again: bool, config: KernelConfig = RULE
+) -> ReductionTiling:
+    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory (see
+    `is_outer_reduction`).
 
     A kernel that ``writes`` over the columns after it has passed over them (``again``) may hold them.
 
@@ -81,12 +84,12 @@ def shape_of(space: Space, writes: bool, across: bool, again: bool, config: Kern
     beside = 1 if writes or config.threads or config.rows else _beside(space, rows, count)
     if beside > 1:
         why = "rows of a few columns: several a thread, which lie side by side"
-        return Shape(1, 1, BLOCK, across=True, why=why, side=beside)
+        return ReductionTiling(1, 1, BLOCK, across=True, why=why, side=beside)
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t.fusion.is_output(t)]
     lanes = VECTOR_BYTES // min([*sizes, 4])
     usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:
-        return Shape(lanes, config.threads or usual, 1, across=False, why="columns of open number")
+        return ReductionTiling(lanes, config.threads or usual, 1, across=False, why="columns of open number")
     few = rows is not None and rows < FEW_ROWS
     alone = few or count <= WARP * lanes or config.threads
     wanted = -(-count // (lanes if alone else max(lanes, min(lanes * CHUNKS, HELD))))
@@ -119,7 +122,7 @@ def shape_of(space: Space, writes: bool, across: bool, again: bool, config: Kern
         threads = min(threads, LINE_THREADS)
     if side > 1:
         block = max(1, BLOCK // threads)
-        return Shape(
+        return ReductionTiling(
             lanes, threads, block, across=False, why="short rows: several a thread, in flight together", side=side
         )
     why = (
@@ -128,7 +131,7 @@ def shape_of(space: Space, writes: bool, across: bool, again: bool, config: Kern
         else "short rows share a block" if block > 1
         else "rows enough for all processors"
     )  # fmt: skip
-    return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+    return ReductionTiling(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
 
 
 def _fuller(count: int, lanes: int, threads: int) -> bool:
@@ -156,7 +159,7 @@ def _whole_warps(count: int, lanes: int, once: bool) -> int:
     return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
 
 
-def _uncut(space: Space, count: int, lanes: int, threads: int) -> int:
+def _uncut(space: ReductionDomain, count: int, lanes: int, threads: int) -> int:
     """Threads of a row whose parts are read at other columns: as many as one part has vectors, so that all threads are
     in one part at a time and take the same branch, and each has both columns of a pair."""
     places = {c for t in space.labels if any(p in space.beside for p in _operands(t)) for c in cuts(t, count)}
@@ -170,7 +173,7 @@ def _operands(t: Tensor) -> Iterable[Tensor]:
     return t.definition.inputs if t.definition is not None else ()
 
 
-def _is_short(space: Space, columns: Iterable[Tensor]) -> bool:
+def _is_short(space: ReductionDomain, columns: Iterable[Tensor]) -> bool:
     """Whether all inputs that ``columns`` are made of have 16 bits or fewer; one number a row may have more.
 
     A row of wider ones is not always held in registers; what each pass reads again must then stay in the cache, which
@@ -179,7 +182,7 @@ def _is_short(space: Space, columns: Iterable[Tensor]) -> bool:
     return all(item_size(t.dtype) <= SHORT_BYTES for t in _stored(space, columns))
 
 
-def _from_cache(space: Space, columns: Iterable[Tensor], rows: int | None, count: int) -> bool:
+def _from_cache(space: ReductionDomain, columns: Iterable[Tensor], rows: int | None, count: int) -> bool:
     """Whether the rows read each element of their inputs again and again (distances between all pairs of rows): then
     their loads wait for a cache only, and fewer threads, of more columns each, exchange fewer partial sums."""
     elements = [product_of(tuple(d.extent for d in t.axes)) for t in _stored(space, columns)]
@@ -187,7 +190,7 @@ def _from_cache(space: Space, columns: Iterable[Tensor], rows: int | None, count
     return rows is not None and 0 < len(known) == len(elements) and sum(known) * AGAIN <= rows * count
 
 
-def _stored(space: Space, columns: Iterable[Tensor]) -> set[Tensor]:
+def _stored(space: ReductionDomain, columns: Iterable[Tensor]) -> set[Tensor]:
     """The inputs that ``columns`` are made of, but for those that have one number a row."""
     seen: set[Tensor] = set()
     stack = list(columns)
@@ -200,7 +203,7 @@ def _stored(space: Space, columns: Iterable[Tensor]) -> set[Tensor]:
     return {t for t in seen if t.definition is None}
 
 
-def _held_across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:
+def _held_across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:
     """Neighbouring threads on neighbouring rows, one each, and for each row as many more as hold its columns between
     the passes over it; where no block has so many, as for rows that are read again."""
     apart = [t for t in space.labels if not space.is_row(t) or reduces(t)]
@@ -221,10 +224,10 @@ def _held_across(space: Space, rows: int | None, count: int | None, config: Kern
     while not config.threads and threads < most and rows * threads < BUSY and threads * 2 * LEAST_COLUMNS <= count:
         threads *= 2
     why = "rows side by side in memory: neighbours on neighbouring threads, enough of them to hold each"
-    return Shape(1, threads, min(together, MAX_THREADS // threads), across=True, why=why)
+    return ReductionTiling(1, threads, min(together, MAX_THREADS // threads), across=True, why=why)
 
 
-def _across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:
+def _across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:
     """Neighbouring threads on neighbouring rows, several rows each as far as one access holds; where those are too few
     for a device, more threads for each row."""
     side = _side(space)
@@ -240,10 +243,10 @@ def _across(space: Space, rows: int | None, count: int | None, config: KernelCon
         while together > HALF_LINE and rows // side < PROCESSORS * together and threads * 2 * LEAST_COLUMNS <= count:
             together, threads = together // 2, threads * 2
     why = "rows side by side in memory: neighbours on neighbouring threads"
-    return Shape(1, threads, together, across=True, why=why, side=side)
+    return ReductionTiling(1, threads, together, across=True, why=why, side=side)
 
 
-def _side(space: Space) -> int:
+def _side(space: ReductionDomain) -> int:
     """Neighbouring rows whose elements one access holds, of everything that is read or written by row and column."""
     wide = [t for t in space.labels if reduces(t)]
     if any(_innermost(space, t) != space.rows - 1 for t in wide):
@@ -251,7 +254,7 @@ def _side(space: Space) -> int:
     return _neighbours(space, VECTOR_BYTES // max(_largest_read(space, t) for t in wide))
 
 
-def _beside(space: Space, rows: int | None, count: int | None) -> int:
+def _beside(space: ReductionDomain, rows: int | None, count: int | None) -> int:
     """Rows of a few columns that one thread takes, so that it reads one run of memory and writes one access."""
     if rows is None or count is None or count > SHORT:
         return 1
@@ -259,12 +262,12 @@ def _beside(space: Space, rows: int | None, count: int | None) -> int:
     return _neighbours(space, VECTOR_BYTES // widest, rows)
 
 
-def _several(space: Space, rows: int | None, threads: int) -> int:
+def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
     """Short rows that the same threads take, so that the loads of all are in flight together."""
     return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
 
 
-def _neighbours(space: Space, most: int, threads: int | None = None) -> int:
+def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -> int:
     """``most`` rows or a half, a quarter, ... of them, as divides the last row axis and leaves threads enough."""
     last = space.extents[space.rows - 1] if space.rows else None
     if last is None or not last.is_const:
@@ -274,7 +277,7 @@ def _neighbours(space: Space, most: int, threads: int | None = None) -> int:
     return most
 
 
-def _largest_read(space: Space, t: Tensor) -> int:
+def _largest_read(space: ReductionDomain, t: Tensor) -> int:
     """Bytes of the widest element that is loaded along the last row for a reduction, here or behind what it reads."""
     found, seen = 1, set[IterDomain]()
     work = [(t, d) for d, n in space.labels[t].items() if n == space.rows - 1]
@@ -291,7 +294,7 @@ def _largest_read(space: Space, t: Tensor) -> int:
     return found
 
 
-def _innermost(space: Space, t: Tensor) -> int:
+def _innermost(space: ReductionDomain, t: Tensor) -> int:
     """The label of the axis along which most of what ``t`` is computed from lies side by side in memory."""
     own = [
         d for d in (read_order(t.definition, space.orders) if t.definition is not None else ()) if d in space.labels[t]

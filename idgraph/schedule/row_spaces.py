@@ -6,7 +6,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.ir import SCANS, SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Merge, Split, Tensor, TensorExpr
+from idgraph.ir import (
+    SCANS,
+    SCATTERS,
+    Fixed,
+    Fusion,
+    IterDomain,
+    LoadedCoordinate,
+    Mapped,
+    Merge,
+    Split,
+    Tensor,
+    TensorExpr,
+)
 from idgraph.ir.optable import POINTWISE
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
@@ -21,7 +33,7 @@ MOST_PASSES = 8  # over the columns of a row in one kernel
 
 
 @dataclass(slots=True)
-class Space:
+class ReductionDomain:
     """Tensors over one set of rows and columns: ``labels`` says which row or column each axis of a member is.
 
     Rows are numbered from 0, columns after them; ``extents`` in that order. ``fixed`` holds members that depend on a
@@ -59,14 +71,14 @@ def reduces(t: Tensor) -> bool:
     return e is not None and e.op in REDUCTIONS and e.is_reduction
 
 
-def spaces(fusion: Fusion) -> list[Space]:
+def reduction_domains(fusion: Fusion) -> list[ReductionDomain]:
     """The spaces of a fusion, those of the largest reductions first; a tensor is in one of them at most.
 
     Of equal ones those come first whose result goes back to all columns, as in a softmax: what is computed there waits
     the rows, and would be a kernel of its own in another space. Reductions that are `MOST_PASSES` or more behind the
     first are in another space too: each computes again what it reads, which many norms in a row would make quadratic.
     """
-    made: list[Space] = []
+    made: list[ReductionDomain] = []
     taken: set[Tensor] = set()
     exprs, places, depth, orders = fusion.exprs, dict[Tensor, int](), dict[Tensor, int](), Orders()
     for n, e in enumerate(exprs):
@@ -104,11 +116,11 @@ def _size(t: Tensor) -> int:
     return total
 
 
-def _grown(seed: Tensor, taken: set[Tensor], depth: Mapping[Tensor, int], orders: Orders) -> Space:
+def _grown(seed: Tensor, taken: set[Tensor], depth: Mapping[Tensor, int], orders: Orders) -> ReductionDomain:
     """The space of a reduction; ``depth``: reductions that each tensor waits for, one after the other."""
     own = read_order(seed.definition, orders) if seed.definition is not None else ()
     order = sorted(own, key=lambda d: d.kind == "reduction")
-    space = Space(sum(d.kind != "reduction" for d in own), tuple(d.extent for d in order), orders=orders)
+    space = ReductionDomain(sum(d.kind != "reduction" for d in own), tuple(d.extent for d in order), orders=orders)
     space.labels[seed] = {d: n for n, d in enumerate(order)}
     open_ = [seed]
     while open_:
@@ -123,7 +135,7 @@ def _grown(seed: Tensor, taken: set[Tensor], depth: Mapping[Tensor, int], orders
     return space
 
 
-def _whole_again(space: Space, late: Collection[Tensor], taken: Collection[Tensor]) -> list[Tensor]:
+def _whole_again(space: ReductionDomain, late: Collection[Tensor], taken: Collection[Tensor]) -> list[Tensor]:
     """New members that are put together of parts of rows: computed over all columns again, from ``late`` members."""
     beside: dict[Tensor, Labels] = {}
     work, made = list(late), list[Tensor]()
@@ -146,7 +158,7 @@ def _whole_again(space: Space, late: Collection[Tensor], taken: Collection[Tenso
     return made
 
 
-def _producers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
+def _producers(space: ReductionDomain, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
     """Computed operands of ``t`` that could join, with the labels that ``t`` gives their axes."""
     e, known = t.definition, space.labels[t]
     if e is None:
@@ -161,12 +173,12 @@ def _producers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
                 case Fixed(why="broadcast" | "squeeze"):
                     pass
                 case _:
-                    fits = fits and axis.is_broadcast and not isinstance(read, Loaded)
+                    fits = fits and axis.is_broadcast and not isinstance(read, LoadedCoordinate)
         if fits and _label_reduced(space, p, labels):
             yield p, labels
 
 
-def _label_reduced(space: Space, p: Tensor, labels: Labels) -> bool:
+def _label_reduced(space: ReductionDomain, p: Tensor, labels: Labels) -> bool:
     """Label the reduced axes of ``p``: they must be the columns."""
     reduced = [d for d in p.logical if d.kind == "reduction"]
     columns = space.extents[space.rows :]
@@ -178,7 +190,7 @@ def _label_reduced(space: Space, p: Tensor, labels: Labels) -> bool:
     return True
 
 
-def _is_narrow(space: Space) -> bool:
+def _is_narrow(space: ReductionDomain) -> bool:
     """True where the rows are too few for the processors, and long."""
     rows, columns = product_of(space.extents[: space.rows]), product_of(space.extents[space.rows :])
     return space.rows == 0 or (rows is not None and rows < FEW_ROWS // 16 and (columns is None or columns > LONG))
@@ -188,7 +200,7 @@ def _same(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:
     return len(axes) == len(extents) and all(same_extent(d.extent, n) for d, n in zip(axes, extents, strict=True))
 
 
-def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
+def _consumers(space: ReductionDomain, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
     """Readers of ``t`` that could join, with labels for the axes they are computed over."""
     for use in space.uses(t):
         o, labels, clash = use.output, Labels(), False
@@ -220,7 +232,7 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
             yield o, labels
 
 
-def _cut(exprs: Sequence[TensorExpr], space: Space) -> None:
+def _cut(exprs: Sequence[TensorExpr], space: ReductionDomain) -> None:
     """Drop members computed from tensors outside that depend on the space's reductions: they go to a later kernel.
 
     Those outside that stand *beside* the space (`_beside`) are computed where members read them.
@@ -238,11 +250,11 @@ def _cut(exprs: Sequence[TensorExpr], space: Space) -> None:
         space.labels.update(whole)
 
 
-def _stays(space: Space, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:
+def _stays(space: ReductionDomain, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:
     return use.output in space.labels or use.output in beside
 
 
-def _fixed(exprs: Sequence[TensorExpr], space: Space, away: Collection[Tensor]) -> dict[Tensor, Labels]:
+def _fixed(exprs: Sequence[TensorExpr], space: ReductionDomain, away: Collection[Tensor]) -> dict[Tensor, Labels]:
     """Find the members that depend on the space's reductions, and drop those that do so through a tensor outside.
 
     Returns the tensors beside the space, with the labels of their rows; those ``away`` are not."""
@@ -268,7 +280,9 @@ def _fixed(exprs: Sequence[TensorExpr], space: Space, away: Collection[Tensor]) 
     return beside
 
 
-def _beside(space: Space, e: TensorExpr, beside: Mapping[Tensor, Labels], late: Collection[Tensor]) -> Labels | None:
+def _beside(
+    space: ReductionDomain, e: TensorExpr, beside: Mapping[Tensor, Labels], late: Collection[Tensor]
+) -> Labels | None:
     """The rows of a tensor that is read, or computed, at other columns of the same rows: part of a row, or a row turned
     round. Computed where it is read, it needs numbers of that row only. None where it needs other rows, or much work.
     ``late`` members depend on the space's reductions."""
@@ -290,7 +304,7 @@ def _beside(space: Space, e: TensorExpr, beside: Mapping[Tensor, Labels], late: 
     return found if whole or member else None
 
 
-def _work(space: Space, t: Tensor) -> int:
+def _work(space: ReductionDomain, t: Tensor) -> int:
     """Operations that compute a member from inputs and numbers of its row; many where it is made of a reduction."""
     count, stack, seen = 0, [t], set[Tensor]()
     while stack and count <= CHEAP:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr, loop_steps
-from idgraph.ir.decisions import Rows, Ruled
+from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr, loop_steps
+from idgraph.ir.decisions import ReductionDecision, Ruled
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import private_copy
 from idgraph.schedule.inlining_conflicts import sharing
-from idgraph.schedule.legal import nest_conflict
-from idgraph.schedule.row_rule import Group
-from idgraph.schedule.row_shapes import Shape, goes_across, shape_of
-from idgraph.schedule.row_spaces import Space, reduces, spaces
+from idgraph.schedule.legal import nest_error
+from idgraph.schedule.row_rule import ReductionGroup
+from idgraph.schedule.row_shapes import ReductionTiling, choose_reduction_tiling, is_outer_reduction
+from idgraph.schedule.row_spaces import ReductionDomain, reduces, reduction_domains
 
 # private copies -------------------------------------------------------------------------------------------------------
 
@@ -39,7 +39,9 @@ ROWS = "rows"
 ENDS = "ends"
 
 
-def separate(space: Space, home: Mapping[Tensor, Space], outputs: Collection[Tensor], order: Order) -> set[Tensor]:
+def separate(
+    space: ReductionDomain, home: Mapping[Tensor, ReductionDomain], outputs: Collection[Tensor], order: Order
+) -> set[Tensor]:
     """Give each reduction and each output a copy of its own of what it computes over the columns.
 
     ``home`` has the members of all spaces: those of others are copied for readers here when theirs is separated.
@@ -91,7 +93,7 @@ def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:
     return [t for _, t in sorted(made, key=lambda pair: order[pair[0]])]
 
 
-def _around(space: Space, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
+def _around(space: ReductionDomain, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
     """The members, and what is computed for them or from them up to what stays alone; readers first."""
     found = {t.definition for t in space.labels}
     up, down = list(found), list[TensorExpr]()
@@ -119,12 +121,14 @@ def _stays_alone(t: Tensor) -> bool:
         return True
     for u in t.uses:
         for p, row in zip(u.inputs, u.reads, strict=True):
-            if p is t and Loaded in map(type, row):
+            if p is t and LoadedCoordinate in map(type, row):
                 return True
     return False
 
 
-def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]) -> dict[Owner, list[TensorExpr]]:
+def _by_owner(
+    space: ReductionDomain, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]
+) -> dict[Owner, list[TensorExpr]]:
     found: dict[Owner, list[TensorExpr]] = {}
     for u in space.uses(t):
         o = u.output
@@ -133,11 +137,11 @@ def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Ten
     return found
 
 
-def _outside(space: Space, groups: dict[Owner, list[TensorExpr]]) -> list[tuple[Owner, list[TensorExpr]]]:
+def _outside(space: ReductionDomain, groups: dict[Owner, list[TensorExpr]]) -> list[tuple[Owner, list[TensorExpr]]]:
     return [(k, [u for u in g if u.output not in space.labels]) for k, g in groups.items()]
 
 
-def _kept(space: Space, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
+def _kept(space: ReductionDomain, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
     """A copy of ``t`` in memory, which other kernels read."""
     fusion = t.fusion
     with fusion.at_line(t.definition.source_line if t.definition is not None else None):
@@ -150,11 +154,11 @@ def _kept(space: Space, t: Tensor, outside: Sequence[TensorExpr], order: Order) 
     return made
 
 
-def _label(space: Space, t: Tensor, d: IterDomain) -> list[int]:
+def _label(space: ReductionDomain, t: Tensor, d: IterDomain) -> list[int]:
     return [space.labels[t][d]] if d in space.labels[t] else []
 
 
-def _copied(space: Space, t: Tensor, uses: Sequence[TensorExpr], order: Order) -> Tensor:
+def _copied(space: ReductionDomain, t: Tensor, uses: Sequence[TensorExpr], order: Order) -> Tensor:
     """A private copy of ``t`` for ``uses``; ``order`` gets its place, in front of the first of them."""
     fusion = t.fusion
     *others, last = sorted(uses, key=order.__getitem__)
@@ -174,7 +178,7 @@ def _in_front(made: Tensor, use: TensorExpr, order: Order) -> None:
         order[made.definition] = (*order[use][:-1], 0, len(order), 1)
 
 
-def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
+def apply_loops(space: ReductionDomain, t: Tensor, how: ReductionTiling) -> None:
     """Loops of a member: rows on blocks, columns on threads and lanes."""
     labels = space.labels[t]
     if not all(d in t.loop for d in labels):
@@ -197,19 +201,23 @@ class Scheduled:
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
     again: set[Tensor] = field(default_factory=set[Tensor])
-    told: list[Rows] = field(default_factory=list[Rows])
-    groups: list[Group] = field(default_factory=list[Group])
+    told: list[ReductionDecision] = field(default_factory=list[ReductionDecision])
+    groups: list[ReductionGroup] = field(default_factory=list[ReductionGroup])
     rules: list[Ruled] = field(default_factory=list[Ruled])
     loops: Legal | None = None
 
-    def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order, count: int) -> None:
+    def note(self, space: ReductionDomain, ends: set[Tensor], how: ReductionTiling, order: Order, count: int) -> None:
         """Record what was decided for a space, whose columns are passed over ``count`` times."""
         sums = in_order(filter(reduces, space.labels), order)
         self.again.update(sums if count > 1 else ())
-        self.groups.append(Group(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order)))
+        self.groups.append(
+            ReductionGroup(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order))
+        )
         rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
         self.told.append(
-            Rows(tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why)
+            ReductionDecision(
+                tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why
+            )
         )
 
     def inline(self, *, agreed: bool = False) -> None:
@@ -217,12 +225,12 @@ class Scheduled:
         for t, position in self.inlined:
             loop_steps.inline(t, position)
         shared = [t for t, _ in self.inlined if t.inline_position]
-        if shared and not agreed and nest_conflict(shared[0].fusion, sharing(*shared)) is not None:
+        if shared and not agreed and nest_error(shared[0].fusion, sharing(*shared)) is not None:
             for t, _ in self.inlined:
                 loop_steps.inline(t, 0)
 
 
-def passes(space: Space, ends: set[Tensor], order: Order) -> int:
+def passes(space: ReductionDomain, ends: set[Tensor], order: Order) -> int:
     """How often a kernel goes over the columns: a value over them that waits for a reduction is one pass behind it."""
     depth: dict[Tensor, int] = {}
     found = 1
@@ -235,7 +243,7 @@ def passes(space: Space, ends: set[Tensor], order: Order) -> int:
     return found
 
 
-def _to_members(space: Space, order: Order) -> list[Tensor]:
+def _to_members(space: ReductionDomain, order: Order) -> list[Tensor]:
     """The members, and what stands between the first of them and those that are computed from it, in order."""
     first = min(order[e] for t in space.labels if (e := t.definition) is not None)
     found, open_ = set(space.labels), list(space.labels)
@@ -277,16 +285,18 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     done = Scheduled()
     if any(reduces(t) for t in fusion.tensors):
         share_equal(fusion)
-    found = spaces(fusion)
+    found = reduction_domains(fusion)
     home = {t: space for space in found for t in space.labels}
     outputs = frozenset(fusion.outputs)
     order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     for space in found:
-        across = goes_across(space)  # asked here: what copies are read along follows from what they are copies of
+        across = is_outer_reduction(
+            space
+        )  # asked here: what copies are read along follows from what they are copies of
         ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
         count = passes(space, ends, order)
-        how = shape_of(space, any(not space.is_row(t) for t in ends), across, count > 1, config)
+        how = choose_reduction_tiling(space, any(not space.is_row(t) for t in ends), across, count > 1, config)
         done.note(space, ends, how, order, count)
         for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):

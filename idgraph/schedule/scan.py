@@ -14,7 +14,7 @@ from typing import Final
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.optable import OPERATIONS, SCANS_OF
-from idgraph.schedule.follow import loop_order, own_touch
+from idgraph.schedule.follow import loop_order, output_access
 from idgraph.schedule.readers import scanned_axis as own_axis
 
 THREADS: Final = 256  # of a block along a contiguous axis, rows and all
@@ -41,7 +41,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     axis, width = scanned_axis(t, exprs), max(width, HEAVY if _is_heavy(exprs) else LEAST)
-    own = own_touch(t)
+    own = output_access(t)
     if axis is None or own is None or t.loop != t.logical:
         return False
     n = int(axis.extent) if axis.extent.is_const else 0

@@ -20,13 +20,13 @@ from idgraph.ir import (
     TensorExpr,
     adds,
     check_fusion,
-    combines,
     entry_axes,
+    has_atomic_update,
     is_integer,
     item_size,
     movement,
     ops,
-    written_at,
+    scatter_axes,
 )
 from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.exprs import Attr
@@ -36,8 +36,8 @@ from idgraph.ir.reshape import product
 from idgraph.ir.state import rewriting
 from idgraph.rewrite.gather_times import sample_points
 from idgraph.rewrite.gathers import place_of
-from idgraph.rewrite.read_at import Along, Coordinate, Picked, Reader
-from idgraph.rewrite.replacing import rewrite
+from idgraph.rewrite.read_at import Along, Coordinate, Picked, Rematerializer
+from idgraph.rewrite.replacing import replace_operation
 from idgraph.rewrite.take_gather import named
 from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
 
@@ -88,7 +88,7 @@ def _lanes(e: TensorExpr) -> int:
     d = t.axes[-1] if t.ndim else None
     if (
         d is None
-        or combines(e) != "sum"
+        or has_atomic_update(e) != "sum"
         or t.dtype not in ADDED_TOGETHER
         or d is not t.root[-1]
         or d is not t.allocation[-1]
@@ -96,7 +96,7 @@ def _lanes(e: TensorExpr) -> int:
         return 1
     if t.domain.strides[-1] is not None or not d.extent.is_const or d.extent == 0:
         return 1
-    for _, k in written_at(e):
+    for _, k in scatter_axes(e):
         read = zip(e.inputs[k].axes, e.reads[k], strict=True)
         if any(isinstance(r, Mapped) and r.domain is d and not _repeats(e.inputs[k], a) for a, r in read):
             return 1
@@ -158,9 +158,9 @@ def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
         if e is None or e.op not in SCATTERS:
             continue
         if decision.chosen == "where":
-            rewrite(e, partial(_selection, e))
+            replace_operation(e, partial(_selection, e))
         elif decision.chosen == "last-writer":
-            rewrite(e, partial(_by_last_writer, e))
+            replace_operation(e, partial(_by_last_writer, e))
 
 
 def _decide(e: TensorExpr) -> Decision:
@@ -188,7 +188,7 @@ def _decide(e: TensorExpr) -> Decision:
         order = f"{count:,} entries are written one after another, so that the last one wins"
         wait = f"{order if last else 'each entry writes an element of its own'}; {store}"
         options.append(Option("ordered", 2 * whole + written + count * STEP, wait))
-        targets = 2 * 2 * _size_of([d for d, _ in written_at(e)] if e.op == "index_put" else t.axes)
+        targets = 2 * 2 * _size_of([d for d, _ in scatter_axes(e)] if e.op == "index_put" else t.axes)
         why = "the number of the last entry is kept for each target, then every element takes its own"
         options.append(Option("last-writer", 2 * whole + targets + written + 2 * LAUNCH, why))
     best = min((o for o in options if o.cost is not None), key=lambda o: o.cost or 0)
@@ -303,7 +303,7 @@ def _by_last_writer(e: TensorExpr) -> Tensor:
     wide = apply(fusion, "unsqueeze", (last,), {"dims": (*range(dims[0]), *behind)}) if own else last
     src = e.args[-1]
     if isinstance(src, Tensor):
-        reader = Reader(fusion, tuple(d.extent for d in x.axes))
+        reader = Rematerializer(fusion, tuple(d.extent for d in x.axes))
         place, at = ops.maximum(wide, 0), list[Coordinate]()
         for n in reversed(middle):
             at.insert(0, Picked(ops.remainder(place, attr(n)), n, given=False))

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from idgraph.ir import IterDomain, Loaded, Mapped, Tensor, TensorExpr, item_size
+from idgraph.ir import IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.optable import OPERATIONS, POINTWISE
 from idgraph.layout.inference import bytes_of
-from idgraph.schedule.follow import HEAVY, Touch, traced
+from idgraph.schedule.follow import HEAVY, SourceAccess, source_strides
 from idgraph.schedule.readers import PICKS
 
-STEPS = 4  # points of a thread that share what it loads
+SHARED_POINTS = 4  # points of a thread that share what it loads
 PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
 WORK = 24  # operations on an element whose results several points share, where they are most of all
 THREADS = 1 << 18  # that a large GPU runs at once
-LARGE = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
+BUSY_RESULT_BYTES = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
 
 
-def shared_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, int] | None:
+def coarsening_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, int] | None:
     """(axis, steps) of the kept loops along which no small source of ``t`` moves, though each moves along the innermost
     one; None where there is none, or few loads to share.
 
@@ -34,7 +34,7 @@ def shared_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor
     >>> str(axis.extent), steps
     ('32', 4)
     """
-    touches = traced(t, stored)
+    touches = source_strides(t, stored)
     if touches is None or len(kept) < 2:
         return None
     small = [u for u in touches if bytes_of(u.source) * HEAVY < bytes_of(t)]
@@ -42,18 +42,20 @@ def shared_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor
         return None
     for d in kept[:-1]:
         n = int(d.extent) if d.extent.is_const else 0
-        steps = next((s for s in (STEPS, 2) if n and n % s == 0), 1)
+        steps = next((s for s in (SHARED_POINTS, 2) if n and n % s == 0), 1)
         if steps > 1 and all(_still(u, d) for u in small):
             return d, steps
     return None
 
 
-def _still(u: Touch, d: IterDomain) -> bool:
+def _still(u: SourceAccess, d: IterDomain) -> bool:
     step = u.steps.get(d)  # a loop that is cut already has none
     return step is not None and step == 0
 
 
-def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorExpr]) -> tuple[IterDomain, int] | None:
+def coarsening_by_work(
+    t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorExpr]
+) -> tuple[IterDomain, int] | None:
     """(axis, steps) of the kept loops along which most operations of gathers, and not the innermost one, compute the
     same; None where there is none, few operations, or fewer points than would keep a device busy.
 
@@ -74,12 +76,12 @@ def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorE
     work = sorted(exprs, key=order.__getitem__)
     varies, where = _varying(work), _axes_along(t, work)
     points = [e for e in work if e.op in POINTWISE]
-    loaded = picks_anywhere(work)
+    loaded = has_random_gather(work)
     best: tuple[IterDomain, int] | None = None
     most = max(WORK, (len(points) + 1) // 2) - 1
     for d in kept[:-1]:
         n = int(d.extent) if d.extent.is_const else 0
-        steps = next((s for s in (2 if loaded else STEPS, 2) if n and n % s == 0), 1)
+        steps = next((s for s in (2 if loaded else SHARED_POINTS, 2) if n and n % s == 0), 1)
         still = sum(not (varies[e.output] & where[e.output].get(d, _NONE)) for e in points)
         if steps > 1 and still >= most and bytes_of(t) >= THREADS * steps * item_size(t.dtype):
             best, most = (d, steps), max(still, most)
@@ -89,7 +91,7 @@ def shared_work(t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorE
 _NONE = frozenset[IterDomain]()
 
 
-def picks_anywhere(exprs: Collection[TensorExpr]) -> bool:
+def has_random_gather(exprs: Collection[TensorExpr]) -> bool:
     """Whether an operation picks single elements at places that lie in memory, which may be any.
 
     >>> import idgraph as ig
@@ -111,8 +113,8 @@ def picks_anywhere(exprs: Collection[TensorExpr]) -> bool:
     return False
 
 
-def _loaded(row: Sequence[object]) -> list[Loaded]:
-    return [r for r in row if isinstance(r, Loaded)]
+def _loaded(row: Sequence[object]) -> list[LoadedCoordinate]:
+    return [r for r in row if isinstance(r, LoadedCoordinate)]
 
 
 def _varying(exprs: Sequence[TensorExpr]) -> dict[Tensor, set[IterDomain]]:
@@ -154,8 +156,8 @@ def outlasts(t: Tensor, exprs: Collection[TensorExpr], stored: Collection[Tensor
     >>> outlasts(t, [t.definition], []), outlasts(u, [u.definition], [])
     (True, False)
     """
-    touches = traced(t, stored)
-    if touches is None or not bytes_of(t) >= LARGE:
+    touches = source_strides(t, stored)
+    if touches is None or not bytes_of(t) >= BUSY_RESULT_BYTES:
         return False
     last = next((d for d in reversed(t.logical) if not d.is_broadcast), None)
     large = [u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t)]

@@ -51,7 +51,7 @@ class Tiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class TransposeNest:
     """A reference with the tensors that follow it, consumers first, each with the use and operand that it follows."""
 
     reference: Tensor
@@ -59,7 +59,7 @@ class Nest:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class SharedTile:
     """A copy of an input in shared memory; its loops follow ``use``, which reads it as operand ``operand``."""
 
     copy: Tensor
@@ -68,7 +68,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TransposePlan:
     """The loops of a reference: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
     and ``rows`` (along which the output runs) cut into tiles of ``wide`` columns by ``tall`` rows.
 
@@ -86,7 +86,7 @@ class Plan:
     beside: int
 
 
-def tile_transposes(nests: Sequence[Nest]) -> None:
+def tile_transposes(nests: Sequence[TransposeNest]) -> None:
     """Reschedule those of ``nests`` that read inputs along another axis than they write."""
     stored = {nest.reference for nest in nests if not nest.reference.inline_position}
     for nest in nests:
@@ -102,7 +102,7 @@ def tile_transposes(nests: Sequence[Nest]) -> None:
                 break
 
 
-def _scans(nest: Nest) -> bool:
+def _scans(nest: TransposeNest) -> bool:
     """Whether running values are made in the nest: their axis stays in order, and a tile would cut it into blocks."""
     made = (t.definition for t in (nest.reference, *nest.members))
     return any(e is not None and e.op in SCANS for e in made)
@@ -155,7 +155,9 @@ def _traced(e: TensorExpr, known: Axes) -> Iterator[Axes]:
         yield {axis: inside[r.domain] for axis, r in pairs if isinstance(r, Mapped) and r.domain in inside}
 
 
-def _tiled(nest: Nest, base: Sequence[IterDomain], fast: IterDomain, stored: Collection[Tensor]) -> list[Tiled]:
+def _tiled(
+    nest: TransposeNest, base: Sequence[IterDomain], fast: IterDomain, stored: Collection[Tensor]
+) -> list[Tiled]:
     """Inputs (or what an earlier kernel has ``stored``) that run along one other axis of the output, and have all of
     its axes; those of the first such axis."""
     known: dict[Tensor, Axes] = {nest.reference: {d: d for d in base}}
@@ -190,7 +192,7 @@ def _runs_along(p: Tensor, axes: Axes) -> IterDomain | None:
 # the schedule ---------------------------------------------------------------------------------------------------------
 
 
-def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequence[Tiled]) -> Plan | None:
+def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequence[Tiled]) -> TransposePlan | None:
     """Chunks as wide as 16 bytes and both axes allow, rows of 128 bytes (or one chunk for each thread of a warp)."""
     axes = tuple(sorted(base, key=lambda d: d.is_broadcast))
     groups = _groups(t, base, found[0])
@@ -211,10 +213,10 @@ def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequen
     wide, tall = next((x for x in sides if waste[x] <= WASTE), min(sides, key=lambda x: waste[x]))
     threads = max(WARP, min(THREADS, wide * tall // (width * min(STEPS, LANES // width))))
     beside = min(tall // width, WARP, BANK_BYTES // chunk)
-    return Plan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside)
+    return TransposePlan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside)
 
 
-def _schedule(nest: Nest, plan: Plan, tiles: Sequence[Tile]) -> None:
+def _schedule(nest: TransposeNest, plan: TransposePlan, tiles: Sequence[SharedTile]) -> None:
     t = nest.reference
     members = {u: lead for u, lead in nest.members.items() if u not in {x.copy for x in tiles}}
     reset(t)
@@ -258,19 +260,19 @@ def _next_to(order: Sequence[tuple[IterDomain, int, int]]) -> Axes:
     return {a: b for (a, s, _), (b, step, n) in pairwise(order) if s == step * n}
 
 
-def _tile(nest: Nest, x: Tiled) -> Tile:
+def _tile(nest: TransposeNest, x: Tiled) -> SharedTile:
     """The copy of an input for one use: the user's own, or a new one."""
     own, lead = x.use.output, nest.members.get(x.use.output)
     if x.use.op == "copy" and lead is not None and own.uses == (lead[0],):
-        return Tile(own.set_memory("shared"), *lead)
+        return SharedTile(own.set_memory("shared"), *lead)
     source, fusion = x.tensor, x.tensor.fusion
     with fusion.at_line(x.use.source_line):
         made = apply(fusion, "copy", (source,))
     fusion.replace_operand(x.use, source, made)
-    return Tile(made.set_memory("shared"), x.use, x.operand)
+    return SharedTile(made.set_memory("shared"), x.use, x.operand)
 
 
-def _cut(t: Tensor, plan: Plan) -> None:
+def _cut(t: Tensor, plan: TransposePlan) -> None:
     """Loops [blocks, column of the tile, row of the tile]."""
     for n, g in enumerate(plan.groups):
         for _ in g[1:]:
@@ -288,14 +290,14 @@ def _cut(t: Tensor, plan: Plan) -> None:
     t.parallelize(0, "blockIdx.x")
 
 
-def _on_threads(t: Tensor, plan: Plan) -> None:
+def _on_threads(t: Tensor, plan: TransposePlan) -> None:
     """Loops [blocks, line, chunk, element] as [blocks, threads, steps, element]: neighbours in a line are neighbouring
     threads."""
     t.merge(1).split(1, plan.threads).reorder({1: 2})
     t.parallelize(1, "threadIdx.x").parallelize(2, "unroll").parallelize(3, "vectorize")
 
 
-def _load_tile(copy: Tensor, plan: Plan) -> None:
+def _load_tile(copy: Tensor, plan: TransposePlan) -> None:
     """From loops [blocks, column, row]: filled row by row, chunks of a row permuted by the row's number."""
     copy.reorder({1: 2})
     blocks, row, _, *rest = copy.loop

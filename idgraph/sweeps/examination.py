@@ -20,12 +20,12 @@ from idgraph.reports.metric_tables import metrics
 from idgraph.reports.plain_data import totals
 from idgraph.reports.program_report import IndexReport, report_fusion
 from idgraph.runtime import Target
-from idgraph.sweeps.result_lines import Row, Settings
+from idgraph.sweeps.result_lines import Settings, SweepRow
 from idgraph.validate import Report, validate
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ExaminationOptions:
     """How every graph is examined: kernels for ``target``, ``auto`` scheduled or as given; inputs from ``seed``.
 
     A graph with more than ``points`` (access, loop point) pairs is reported and not checked. ``metrics`` makes the rows
@@ -46,10 +46,10 @@ class Options:
         }  # fmt: skip
 
 
-def examine(path: Path, graph: str, digest: str, options: Options) -> Row:
+def examine(path: Path, graph: str, digest: str, options: ExaminationOptions) -> SweepRow:
     """The row of one file."""
     began = time.perf_counter()
-    row = Row(graph, digest, "ok")
+    row = SweepRow(graph, digest, "ok")
     try:
         row = _examined(path, row, options)
     except IdGraphError as error:
@@ -75,7 +75,7 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _examined(path: Path, row: Row, options: Options) -> Row:
+def _examined(path: Path, row: SweepRow, options: ExaminationOptions) -> SweepRow:
     found = read_file(str(path))
     fusions = [s.fusion for s in found.segments if s.fusion is not None] if isinstance(found, Import) else [found]
     report = _report(found, options.auto)
@@ -108,7 +108,7 @@ def _report(found: Fusion | Import, auto: bool) -> IndexReport:
     return report_fusion(found, None, auto, 0)
 
 
-def _checked(row: Row, fusions: list[Fusion], options: Options) -> Row:
+def _checked(row: SweepRow, fusions: list[Fusion], options: ExaminationOptions) -> SweepRow:
     checks: Counter[str] = Counter()
     for f in fusions:
         result: Report = validate(f, target=options.target, seed=options.seed)

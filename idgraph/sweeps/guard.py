@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
-from idgraph.sweeps.examination import Options
-from idgraph.sweeps.result_lines import Row, Settings
+from idgraph.sweeps.examination import ExaminationOptions
+from idgraph.sweeps.result_lines import Settings, SweepRow
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 2000  # characters of standard error that are looked at
@@ -41,13 +41,13 @@ class Task:
     digest: str
     data: bytes
     path: str
-    options: Options
+    options: ExaminationOptions
     settings: Settings
     timeout: float
     memory: int
 
 
-def guarded(task: Task, started: Callable[[Process], None] | None = None) -> Row:
+def guarded(task: Task, started: Callable[[Process], None] | None = None) -> SweepRow:
     """The row of a task; ``started`` hears of the process."""
     began = time.perf_counter()
     row = _run(task, started)
@@ -55,8 +55,8 @@ def guarded(task: Task, started: Callable[[Process], None] | None = None) -> Row
     return replace(row, settings=task.settings, seconds=seconds)
 
 
-def _run(task: Task, started: Callable[[Process], None] | None) -> Row:
-    lost = Row(task.graph, task.digest, "crashed")
+def _run(task: Task, started: Callable[[Process], None] | None) -> SweepRow:
+    lost = SweepRow(task.graph, task.digest, "crashed")
     request = {
         "graph": task.graph, "digest": task.digest, "name": _file_name(task.name), "path": task.path,
         "size": len(task.data), "memory": task.memory, "options": asdict(task.options),
@@ -73,7 +73,7 @@ def _run(task: Task, started: Callable[[Process], None] | None) -> Row:
     if not ended:
         return replace(lost, status="timeout", reason=f"still running after {task.timeout:g} s")
     try:
-        row = Row.from_json(out.decode("utf-8"))
+        row = SweepRow.from_json(out.decode("utf-8"))
     except ValueError:
         return _death(lost, process.returncode, errors)
     if (row.graph, row.digest) != (task.graph, task.digest):
@@ -141,7 +141,7 @@ def _ended(process: Process, timeout: float) -> bool:
     return True
 
 
-def _death(lost: Row, code: int, errors: str) -> Row:
+def _death(lost: SweepRow, code: int, errors: str) -> SweepRow:
     """The row of a process that gave no answer, from its exit status and standard error."""
     last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
     if "MemoryError" in errors or "Cannot allocate memory" in errors or "bad_alloc" in errors:

@@ -34,7 +34,7 @@ _BEGIN = b'{"graph": '
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SweepRow:
     """The fate of one graph.
 
     ``graph`` is its name in the sweep, ``digest`` the SHA-256 of its file, ``reason`` what went wrong or why it was not
@@ -73,7 +73,7 @@ class Row:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(line: str) -> Row:
+    def from_json(line: str) -> SweepRow:
         """Read a line; raises ValueError where it is not a row."""
         try:
             found: object = json.loads(line)
@@ -82,7 +82,7 @@ class Row:
         if not isinstance(found, dict):
             raise ValueError("not an object")
         given = cast("dict[str, object]", found)
-        known = {f.name for f in fields(Row)}
+        known = {f.name for f in fields(SweepRow)}
         if not {"graph", "digest", "status"} <= given.keys() <= known:
             raise ValueError("not a row: its keys are others")
         if given["status"] not in get_args(Status) or not isinstance(given["graph"], str):
@@ -90,7 +90,7 @@ class Row:
         mappings = ("totals", "cycles", "opaque", "checks", "settings", "metrics")
         if any(not isinstance(given.get(k, {}), dict) for k in mappings):
             raise ValueError("not a row: totals, cycles, opaque, checks, settings and metrics are objects")
-        return Row(**given)  # pyright: ignore[reportArgumentType] - checked as far as it is read
+        return SweepRow(**given)  # pyright: ignore[reportArgumentType] - checked as far as it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Sweep(Printed):
     (True, {'ok': 1}, 1)
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
     fresh: int = 0
 
     @property
@@ -150,12 +150,12 @@ class Sweep(Printed):
         return "\n".join([*lines, *found.notes])
 
 
-def read_rows(path: Path) -> dict[str, Row]:
+def read_rows(path: Path) -> dict[str, SweepRow]:
     """The rows of a file by graph, the last one of each; a last line that was cut off by a kill is left out.
 
     Raises `IdGraphError` for a file that holds other things.
     """
-    found: dict[str, Row] = {}
+    found: dict[str, SweepRow] = {}
     try:
         with open_plain(path, "rb") as stream:
             for number, line in enumerate(_lines(stream), 1):
@@ -175,14 +175,14 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield from iter(lambda: lines.readline(LONGEST + 1), b"")
 
 
-def _row(line: bytes, where: str) -> Row | None:
+def _row(line: bytes, where: str) -> SweepRow | None:
     """The row of a line; None for one that a kill has cut off."""
     wrong = f"it is longer than {LONGEST} bytes"
     if len(line) <= LONGEST:
         if not line.endswith(b"\n") and (line.startswith(_BEGIN) or _BEGIN.startswith(line)):
             return None
         try:
-            return Row.from_json(line.decode("utf-8"))
+            return SweepRow.from_json(line.decode("utf-8"))
         except ValueError as error:
             wrong = str(error)[:80]
     raise IdGraphError(f"{where} is not a row of a sweep: {wrong}", hint="write to another file, or remove this one")
@@ -195,11 +195,11 @@ class RowFile:
     """
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
-        self.rows: Mapping[str, Row] = {}
+        self.rows: Mapping[str, SweepRow] = {}
         self._path = path
         self._stream = stream
 
-    def keep(self, kept: Iterable[Row]) -> None:
+    def keep(self, kept: Iterable[SweepRow]) -> None:
         """Let the file hold these rows and no others. A kill at any moment leaves the old file or the new one."""
         wanted = b"".join(r.to_json().encode() + b"\n" for r in kept)
         with _told(self._path):
@@ -219,7 +219,7 @@ class RowFile:
             self._stream.close()
             self._stream = stream
 
-    def add(self, row: Row) -> None:
+    def add(self, row: SweepRow) -> None:
         """Append one row."""
         with _told(self._path):
             _write(self._stream, row.to_json().encode() + b"\n")

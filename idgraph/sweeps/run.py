@@ -15,13 +15,13 @@ from pathlib import Path
 
 from idgraph.errors import IdGraphError
 from idgraph.ir.limits import read_within
-from idgraph.sweeps.examination import Options
+from idgraph.sweeps.examination import ExaminationOptions
 from idgraph.sweeps.guard import Process, Task, end, guarded
-from idgraph.sweeps.result_lines import Row, RowFile, Settings, Status, Sweep, row_file
+from idgraph.sweeps.result_lines import RowFile, Settings, Status, Sweep, SweepRow, row_file
 
 MAX_BYTES = 64_000_000
 SUFFIXES = (".json", ".txt")
-Seen = Callable[[int, int, Row | None], None]
+Seen = Callable[[int, int, SweepRow | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class _Children:
 
 
 @contextlib.contextmanager
-def _hands(executor: Executor | None, workers: int) -> Generator[Callable[[Task], Future[Row]]]:
+def _hands(executor: Executor | None, workers: int) -> Generator[Callable[[Task], Future[SweepRow]]]:
     """How a task is handed out: to the executor given, or to threads that each watch over one process."""
     if executor is not None:
         yield functools.partial(executor.submit, guarded)
@@ -120,7 +120,7 @@ def run_sweep(
     workers: int | None,
     timeout: float,
     memory: int,
-    options: Options,
+    options: ExaminationOptions,
     again: Collection[Status],
     progress: Seen | None,
 ) -> Sweep:
@@ -149,12 +149,12 @@ def run_sweep(
     return Sweep(tuple(rows[s.graph] for s in sources), fresh=len(todo))
 
 
-def _note(file: RowFile | None, row: Row) -> None:
+def _note(file: RowFile | None, row: SweepRow) -> None:
     if file is not None:
         file.add(row)
 
 
-def _unseen(_done: int, _total: int, _row: Row | None) -> None:
+def _unseen(_done: int, _total: int, _row: SweepRow | None) -> None:
     return None
 
 
@@ -166,8 +166,8 @@ def _version() -> str:
 
 
 def _kept(
-    sources: Iterable[Source], before: Mapping[str, Row], settings: Settings, again: Collection[Status]
-) -> dict[str, Row]:
+    sources: Iterable[Source], before: Mapping[str, SweepRow], settings: Settings, again: Collection[Status]
+) -> dict[str, SweepRow]:
     """Rows that stand: of other graphs, and of graphs whose file and settings are the same."""
     kept = dict(before)
     for s in sources:
@@ -195,23 +195,27 @@ def _read(source: Source) -> tuple[bytes, str]:
     return (b"", f"longer than {MAX_BYTES} bytes") if len(data) > MAX_BYTES else (data, "")
 
 
-def _task(source: Source, options: Options, settings: Settings, timeout: float, memory: int) -> Task | Row:
+def _task(
+    source: Source, options: ExaminationOptions, settings: Settings, timeout: float, memory: int
+) -> Task | SweepRow:
     """The task to hand out, or at once the row of a file that cannot be read."""
     data, wrong = _read(source)
     if wrong:
-        return Row(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)
+        return SweepRow(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)
     program = str(source.path.resolve()) if source.path.suffix == ".py" else ""
     return Task(
         source.graph, source.path.name, _digest(data), data, program, options, settings, timeout, memory
     )  # fmt: skip
 
 
-def _rows(tasks: Iterator[Task | Row], submit: Callable[[Task], Future[Row]], window: int) -> Generator[Row]:
+def _rows(
+    tasks: Iterator[Task | SweepRow], submit: Callable[[Task], Future[SweepRow]], window: int
+) -> Generator[SweepRow]:
     """Rows as they come; at most ``window`` tasks are out, so that content waits on the disk, not in memory."""
-    out: dict[Future[Row], Task] = {}
+    out: dict[Future[SweepRow], Task] = {}
     try:
         for task in tasks:
-            if isinstance(task, Row):
+            if isinstance(task, SweepRow):
                 yield task
                 continue
             out[_handed(submit, task)] = task
@@ -224,14 +228,14 @@ def _rows(tasks: Iterator[Task | Row], submit: Callable[[Task], Future[Row]], wi
             future.cancel()
 
 
-def _handed(submit: Callable[[Task], Future[Row]], task: Task) -> Future[Row]:
+def _handed(submit: Callable[[Task], Future[SweepRow]], task: Task) -> Future[SweepRow]:
     try:
         return submit(task)
     except (BrokenExecutor, RuntimeError) as error:
         raise _broken(error) from error
 
 
-def _finished(out: dict[Future[Row], Task]) -> Iterator[Row]:
+def _finished(out: dict[Future[SweepRow], Task]) -> Iterator[SweepRow]:
     ready, _ = wait(out, return_when=FIRST_COMPLETED)
     for future in ready:
         task = out.pop(future)
@@ -240,7 +244,7 @@ def _finished(out: dict[Future[Row], Task]) -> Iterator[Row]:
         except BrokenExecutor as error:
             raise _broken(error) from error
         except Exception as error:  # a worker that was lost: the graph keeps its row
-            lost = Row(task.graph, task.digest, "crashed", settings=task.settings)
+            lost = SweepRow(task.graph, task.digest, "crashed", settings=task.settings)
             yield replace(lost, reason=f"the worker was lost: {type(error).__name__}: {str(error)[:200]}")
 
 

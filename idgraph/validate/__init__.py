@@ -98,10 +98,10 @@ def __getattr__(name: str) -> object:
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 
-class _Callable(ModuleType):
+class _ValidateModule(ModuleType):
     """``ig.validate`` is the function; where a tool puts the package in its place, calling that does the same."""
 
     __call__ = staticmethod(validate)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _ValidateModule

@@ -10,7 +10,7 @@ from typing import Final
 
 from idgraph.arith import Expr, to_source
 from idgraph.validate import faults
-from idgraph.validate.concrete_access import Case, Load, Site, Slot
+from idgraph.validate.concrete_access import Case, IndexLoad, ProducerSlot, Site
 from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.oracle.moves import Array
 
@@ -169,7 +169,7 @@ def _read(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: T
     b.indent = 2
 
 
-def _load(b: _Body, load: Load, values: str, place: int) -> None:
+def _load(b: _Body, load: IndexLoad, values: str, place: int) -> None:
     names = [f"{load.name}_{p}" for p in range(len(load.coordinates))]
     for c, x in zip(names, load.coordinates, strict=True):
         b.add(f"{c} = {_text(x)}")
@@ -177,7 +177,7 @@ def _load(b: _Body, load: Load, values: str, place: int) -> None:
     b.add(f"{load.name} = {values}[{_place(names)}]")
 
 
-def _slot(b: _Body, slot: Slot, mine: Sequence[str], place: int) -> None:
+def _slot(b: _Body, slot: ProducerSlot, mine: Sequence[str], place: int) -> None:
     for x, extent in slot.places:
         text = _text(x)
         b.fail(f"{text} < 0 or {text} >= {extent}", faults.SLOT_RANGE, place)

@@ -16,8 +16,8 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.ir.targets import GPU
-from idgraph.kernel.ir import Barrier, Buffer, Combine, Loop, Single, Stmt, walk
-from idgraph.validate.kernel_source import LOOPS, OUT, POINT, CheckSource, loop_chains, source_name
+from idgraph.kernel.ir import Barrier, BlockReduce, Buffer, Loop, SingleThread, Stmt, walk
+from idgraph.validate.kernel_source import LOOPS, OUT, POINT, KernelCheckSource, loop_chains, source_name
 
 BLOCKS: Final = 132 * 8  # at a time, each with private and shared arrays of its own
 SLOT_BYTES: Final = 1 << 31  # of all those arrays, at most
@@ -26,7 +26,7 @@ _THREADS: Final = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 @dataclass(slots=True)
-class DeviceSource(CheckSource):
+class DeviceSource(KernelCheckSource):
     """``check`` as a kernel: launch it on ``blocks`` and ``block`` threads. Marks of writes are counted in 32 bits."""
 
     blocks: int = 1
@@ -38,7 +38,7 @@ class DeviceSource(CheckSource):
         return tuple(self.launched(d) for d in _THREADS)
 
     def build(self) -> str:
-        """See `CheckSource.build`."""
+        """See `KernelCheckSource.build`."""
         self.find_slots()
         own = sum(self.size(b) * (prod(self.block) if b.place == "private" else 1) for b in self.own_slots())
         launched = self.launched("blockIdx.x")
@@ -112,9 +112,9 @@ class DeviceSource(CheckSource):
     ) -> None:
         before = len(self.lines)
         for s in body:
-            waits = bool(self.slots) and any(isinstance(x, (Barrier, Combine)) for x in walk((s,)))
+            waits = bool(self.slots) and any(isinstance(x, (Barrier, BlockReduce)) for x in walk((s,)))
             if id(s) in kept:
-                if isinstance(s, Single):
+                if isinstance(s, SingleThread):
                     self.put(depth, f"if {' and '.join(f'cuda.{d} == 0' for d in s.dims)}:")
                     self.level(s.body, kept, depth + 1, resets)
                 else:
@@ -157,7 +157,7 @@ class DeviceSource(CheckSource):
     def guarded(self, body: Sequence[Stmt], test: str, kept: set[int], depth: int) -> None:
         """The statements where ``test`` holds, barriers among them for every thread."""
         for s in body:
-            if any(isinstance(x, (Barrier, Combine)) for x in walk((s,))):
+            if any(isinstance(x, (Barrier, BlockReduce)) for x in walk((s,))):
                 if isinstance(s, Loop) and id(s) in kept:
                     name = source_name(s.var)
                     self.put(depth, f"for {name} in range({self.text(s.extent)}):")

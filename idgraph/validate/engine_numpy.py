@@ -10,7 +10,7 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.validate import faults
 from idgraph.validate.answers import Scan
-from idgraph.validate.concrete_access import Case, Load, Site, Slot
+from idgraph.validate.concrete_access import Case, IndexLoad, ProducerSlot, Site
 from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.oracle.moves import Array
 
@@ -131,7 +131,7 @@ def _check_read(
         _check_slot(site.slot, site, inner, found, does, at)
 
 
-def _load(load: Load, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
+def _load(load: IndexLoad, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
     size = happens.size
     at = [_at(c, env, size) for c in load.coordinates]
     found.fault(happens & ~_inside(at, load.shape, size), faults.LOAD_RANGE, place)
@@ -139,7 +139,7 @@ def _load(load: Load, env: Env, found: _Codes, happens: Array, place: int, table
     return values[_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
 
 
-def _check_slot(slot: Slot, site: Site, env: Env, found: _Codes, does: Array, at: Sequence[Array]) -> None:
+def _check_slot(slot: ProducerSlot, site: Site, env: Env, found: _Codes, does: Array, at: Sequence[Array]) -> None:
     size, place = does.size, site.number
     for x, extent in slot.places:
         v = _at(x, env, size)

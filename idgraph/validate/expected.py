@@ -10,14 +10,14 @@ import numpy as np
 
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.lower.purpose import START
-from idgraph.validate.layout import Layout, layout_of
+from idgraph.validate.layout import MemoryLayout, layout_of
 from idgraph.validate.oracle import SCATTERED, element_numbers, optional, reads, shape_of
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.oracle.symbol_values import number
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ExpectedRead:
     """``wanted[point]``: the element of ``tensor`` that an operand is read at, -1 for none; ``allowed`` is harmless
     though unused. ``addresses`` gives each element its address, None where they are the same."""
 
@@ -28,7 +28,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class ExpectedWrite:
     """``shape`` of the points that are written; ``wanted`` the element of each, None where it is the point's number."""
 
     tensor: Tensor
@@ -44,8 +44,8 @@ class Expected:
     fusion: Fusion
     symbols: Mapping[str, int]
     values: Mapping[str, Array]  # index tensors by name
-    _reads: dict[tuple[str, int], Read] = field(default_factory=dict[tuple[str, int], Read])
-    _writes: dict[str, Write] = field(default_factory=dict[str, Write])
+    _reads: dict[tuple[str, int], ExpectedRead] = field(default_factory=dict[tuple[str, int], ExpectedRead])
+    _writes: dict[str, ExpectedWrite] = field(default_factory=dict[str, ExpectedWrite])
     _needed: dict[Tensor, Array] = field(default_factory=dict[Tensor, Array])
     _addresses: dict[Tensor, Array | None] = field(default_factory=dict["Tensor", "Array | None"])
 
@@ -56,7 +56,7 @@ class Expected:
         tensors = self.fusion.tensors
         return tensors[number].definition if 0 <= number < len(tensors) else None
 
-    def read(self, name: str, k: int) -> Read:
+    def read(self, name: str, k: int) -> ExpectedRead:
         """Operand ``k`` of an operation."""
         if (name, k) not in self._reads:
             e = self.expr(name)
@@ -67,10 +67,10 @@ class Expected:
                 wanted, allowed = element_numbers(t, self.symbols).reshape(-1), None
             else:
                 wanted, allowed = reads(e, k, self.values, self.symbols), optional(e, k, self.symbols)
-            self._reads[name, k] = Read(t, wanted, allowed, self.addresses(t))
+            self._reads[name, k] = ExpectedRead(t, wanted, allowed, self.addresses(t))
         return self._reads[name, k]
 
-    def write(self, name: str) -> Write:
+    def write(self, name: str) -> ExpectedWrite:
         """The result of an operation."""
         if name not in self._writes:
             e = self.expr(name)
@@ -84,7 +84,7 @@ class Expected:
             elif e.op in SCATTERED:
                 wanted = reads(e, 0, self.values, self.symbols)
                 shape = wanted.shape
-            self._writes[name] = Write(t, shape, wanted, self.addresses(t))
+            self._writes[name] = ExpectedWrite(t, shape, wanted, self.addresses(t))
         return self._writes[name]
 
     def addresses(self, t: Tensor) -> Array | None:
@@ -132,7 +132,7 @@ class Expected:
         self._writes.pop(name, None)
 
 
-def _addresses(layout: Layout, shape: tuple[int, ...]) -> Array | None:
+def _addresses(layout: MemoryLayout, shape: tuple[int, ...]) -> Array | None:
     if layout.strides is None:
         return layout.table
     row_major = tuple(math.prod(shape[p + 1 :]) for p in range(len(shape)))

@@ -11,9 +11,9 @@ import numpy as np
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.ir import DType
 from idgraph.runtime import Program
-from idgraph.runtime.binding import Given, given_array
+from idgraph.runtime.binding import BoundArray, given_array
 from idgraph.runtime.cpu_launch import CpuMachine
-from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.frozen import ShapeSpecialization
 from idgraph.runtime.kinds import NumPy
 from idgraph.validate.oracle.moves import Array
 
@@ -25,7 +25,7 @@ def run_guarded(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(outputs by name, names of the buffers whose surroundings were written) of a "cpu" program; outputs poisoned."""
     guard = _Guard()
-    frozen = Frozen(program, guard, CpuMachine(), _given(program, inputs), symbols, False)
+    frozen = ShapeSpecialization(program, guard, CpuMachine(), _given(program, inputs), symbols, False)
     with np.errstate(all="ignore"):
         results = frozen(program.ordered(inputs), poison=True)
     out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
@@ -37,7 +37,7 @@ def run_guarded(
     return out, touched
 
 
-def _given(program: Program, inputs: Mapping[str, Any]) -> dict[str, Given]:
+def _given(program: Program, inputs: Mapping[str, Any]) -> dict[str, BoundArray]:
     return {t.name: given_array(t.name, a) for t, a in zip(program.fusion.inputs, program.ordered(inputs), strict=True)}
 
 

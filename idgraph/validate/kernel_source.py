@@ -18,19 +18,19 @@ from idgraph.index.storage import is_thread
 from idgraph.ir import SCATTERS, Fusion
 from idgraph.kernel.ir import (
     Accumulate,
+    BoundsCheck,
     Buffer,
-    Checked,
     If,
     Index,
     Kernel,
-    Lanes,
     Let,
     Load,
     Loop,
-    Serves,
-    Single,
+    Provenance,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -69,16 +69,16 @@ class UntracedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckPoint:
     """One access for one purpose, as a fault's number names it: its statement, and the loops around it."""
 
     access: Access
-    purpose: Serves
+    purpose: Provenance
     loops: tuple[str, ...]
 
 
 @dataclass(slots=True)
-class CheckSource:
+class KernelCheckSource:
     """``lines`` of ``def check(out, arrays)``; ``arrays`` by parameter name; ``places`` by number.
 
     ``seen`` names the marks of (operand) that are in ``arrays``: how often each point was served.
@@ -93,7 +93,7 @@ class CheckSource:
     part: tuple[int, int] | None = None  # of the steps of the outermost loop, in 1024ths
     lines: list[str] = field(default_factory=list[str])
     arrays: dict[str, Array] = field(default_factory=dict[str, Array])
-    places: list[Place] = field(default_factory=list[Place])
+    places: list[CheckPoint] = field(default_factory=list[CheckPoint])
     seen: dict[int | None, str] = field(default_factory=dict["int | None", str])
     slots: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
     common: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])  # dimensions around an array
@@ -120,7 +120,7 @@ class CheckSource:
     def mine(self, s: Access) -> bool:
         return any(x.tensor == self.name for x in s.serves)
 
-    def looked_at(self, s: Access) -> list[Serves]:
+    def looked_at(self, s: Access) -> list[Provenance]:
         """The purposes of an access that this check looks at."""
         found = [x for x in s.serves if x.tensor == self.name]
         if not found and s.buffer is not None and s.buffer.name in self.slots:
@@ -136,7 +136,7 @@ class CheckSource:
             around = set(self.around(self.kernel.body, wanted))
             for s in walk(self.kernel.body):
                 if id(s) in around:
-                    names |= {n for e in ((s.condition,) if isinstance(s, (If, Checked)) else ()) for n in e.names}
+                    names |= {n for e in ((s.condition,) if isinstance(s, (If, BoundsCheck)) else ()) for n in e.names}
                     names |= s.extent.names if isinstance(s, Loop) else frozenset()
             more = [s for s in walk(self.kernel.body) if isinstance(s, Let) and s.name in names and id(s) not in wanted]
             if not more:
@@ -256,10 +256,10 @@ class CheckSource:
         match s:
             case Loop():
                 self.loop(s, kept, depth, resets)
-            case If(condition) | Checked(condition):
+            case If(condition) | BoundsCheck(condition):
                 self.put(depth, f"if {self.text(condition)}:")
                 self.level(s.body, kept, depth + 1, resets, -1)
-            case Single() | Lanes():
+            case SingleThread() | StraightLineBlock():
                 self.level(s.body, kept, depth, resets, -1)
             case Let():
                 self.let(s, depth)
@@ -312,7 +312,7 @@ class CheckSource:
                 self.put(depth + 2, "break")
         self.scope = {**scope, s.name: name}
 
-    def each(self, x: Serves, depth: int) -> int:
+    def each(self, x: Provenance, depth: int) -> int:
         """Loops over the points that one access serves, and its test, begun; the depth inside them."""
         for var, extent in x.over:
             name = source_name(var)
@@ -353,8 +353,8 @@ class CheckSource:
             self.purpose(s, x, b, address, depth)
         self.scope = scope
 
-    def number(self, s: Access, x: Serves) -> None:
-        self.places.append(Place(s, x, tuple(self.scope)))
+    def number(self, s: Access, x: Provenance) -> None:
+        self.places.append(CheckPoint(s, x, tuple(self.scope)))
 
     def fail(self, depth: int, when: str, code: int, address: str, want: str, point: Sequence[str]) -> None:
         if when == "False":
@@ -365,7 +365,7 @@ class CheckSource:
         self.put(depth + 1, f"note(out, {code}, {len(self.places) - 1}, {address}, {want}, {told[0]}, {told[1]})")
         self.put(depth + 1, "return")
 
-    def purpose(self, s: Access, x: Serves, b: Buffer, address: Expr, depth: int) -> None:
+    def purpose(self, s: Access, x: Provenance, b: Buffer, address: Expr, depth: int) -> None:
         """One access, for one purpose, compared with what the oracle says."""
         self.number(s, x)
         scope = self.scope
@@ -384,7 +384,7 @@ class CheckSource:
             self.read(x, x.operand, b, point, depth)
         self.scope = scope
 
-    def write(self, s: Access, x: Serves, b: Buffer, point: list[str], depth: int) -> None:
+    def write(self, s: Access, x: Provenance, b: Buffer, point: list[str], depth: int) -> None:
         """A result, or a value that a thread keeps for itself."""
         if self.expected.expr(x.tensor) is None:  # a row that a pass keeps: the number of its column
             self.put(depth, f"w = {point[0]}")
@@ -413,7 +413,7 @@ class CheckSource:
             depth += 1
         self.put(depth, f"{self.slot(b, 'address', others)} = w")
 
-    def read(self, x: Serves, k: int, b: Buffer, point: list[str], depth: int) -> None:
+    def read(self, x: Provenance, k: int, b: Buffer, point: list[str], depth: int) -> None:
         expected = self.expected.read(x.tensor, k)
         shape = expected.wanted.shape
         self.outside(depth, point, shape)

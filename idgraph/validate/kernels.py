@@ -18,7 +18,7 @@ import numpy as np
 from idgraph.index import IdModel
 from idgraph.ir import TensorExpr
 from idgraph.ir.targets import TARGETS
-from idgraph.kernel.ir import Kernel, Loop, Serves, bodies, walk
+from idgraph.kernel.ir import Kernel, Loop, Provenance, bodies, walk
 from idgraph.kernel.statements import Access, elements_of
 from idgraph.kernel.text import statement_text
 from idgraph.loading import LOADING
@@ -29,7 +29,7 @@ from idgraph.validate.addresses import Engine
 from idgraph.validate.concrete_access import Case, build_case
 from idgraph.validate.device_source import DeviceSource, fits_device
 from idgraph.validate.expected import Expected
-from idgraph.validate.kernel_source import LOOPS, OUT, POINT, TEXT, CheckSource, UntracedError
+from idgraph.validate.kernel_source import LOOPS, OUT, POINT, TEXT, KernelCheckSource, UntracedError
 from idgraph.validate.layout import free_strides
 from idgraph.validate.lookup_tables import table_bytes
 from idgraph.validate.oracle.moves import Array
@@ -42,7 +42,7 @@ SAMPLED = 1 << 24
 NEVER, TWICE = "never serves a point", "serves a point more than once"
 
 
-def check_kernels(
+def check_kernel_addresses(
     program: Program,
     symbols: Mapping[str, int],
     values: Mapping[str, Array],
@@ -103,7 +103,7 @@ def _names(program: Program) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _KernelFinding:
     mismatch: AddressMismatch | None
     accesses: int = 0
     points: int = 0
@@ -132,7 +132,7 @@ class _Check:
             mismatch, accesses, points, engine, seconds, served, tuple(self.sampled), tuple(self.untraced)
         )
 
-    def operation(self, name: str, case: Case | None) -> _Found:
+    def operation(self, name: str, case: Case | None) -> _KernelFinding:
         """All accesses that serve one operation, in all kernels."""
         marks: dict[int | None, Array] = {}
         accesses = points = 0
@@ -149,7 +149,7 @@ class _Check:
                 source, text, engine = self.source(kernel, name, part, steps, on_device)
             except UntracedError as problem:
                 self.untraced.append(f"{name} in {kernel.name}: {problem}")
-                return _Found(None)
+                return _KernelFinding(None)
             out = np.zeros(OUT, np.int64)
             self.engines.add(engine)
             _run(source, text, engine, out)
@@ -160,19 +160,19 @@ class _Check:
             accesses += len(mine)
             points += int(out[4])
             if out[0]:
-                return _Found(self.mismatch(source, out), accesses, points)
+                return _KernelFinding(self.mismatch(source, out), accesses, points)
         if not whole or case is None:
-            return _Found(None, accesses, points)
+            return _KernelFinding(None, accesses, points)
         for operand in (k for n, k in self.program.plan.needed if n == name):
             at = self.expected.write(name).shape if operand is None else self.expected.read(name, operand).wanted.shape
             marks.setdefault(operand, np.zeros(at or (1,), np.uint8))  # where nobody serves it any more
         missing = self.coverage(name, case, marks)
         served = max((int(np.count_nonzero(m)) for m in marks.values()), default=0)
-        return _Found(missing, accesses, points, served)
+        return _KernelFinding(missing, accesses, points, served)
 
     def source(
         self, kernel: Kernel, name: str, part: tuple[int, int] | None, steps: int, on_device: bool
-    ) -> tuple[CheckSource, str, str]:
+    ) -> tuple[KernelCheckSource, str, str]:
         """(the check of an operation in a kernel, its text, the engine that runs it)."""
         threads = TARGETS[self.program.target].threads
         if on_device:
@@ -181,7 +181,7 @@ class _Check:
             if fits_device(made):
                 return made, text, "cuda"
         engine = "numba" if steps > PLAIN else "python"
-        source = CheckSource(kernel, name, self.expected, self.symbols, engine, threads, part)
+        source = KernelCheckSource(kernel, name, self.expected, self.symbols, engine, threads, part)
         return source, source.build(), engine
 
     def on_device(self, name: str) -> bool:
@@ -217,7 +217,7 @@ class _Check:
                 return _uncovered(e, operand, TWICE, np.argwhere(mark > 1)[0])
         return None
 
-    def mismatch(self, source: CheckSource, out: Array) -> AddressMismatch:
+    def mismatch(self, source: KernelCheckSource, out: Array) -> AddressMismatch:
         """The counterexample that a check wrote down."""
         code, number, address, want = (int(n) for n in out[:4])
         place = source.places[number]
@@ -232,7 +232,7 @@ class _Check:
             (statement_text(place.access),),
         )  # fmt: skip
 
-    def expected_address(self, purpose: Serves, element: int) -> int:
+    def expected_address(self, purpose: Provenance, element: int) -> int:
         """The address of an element of the tensor that an access is for."""
         if self.expected.expr(purpose.tensor) is None:
             return element
@@ -266,7 +266,7 @@ def _steps(kernel: Kernel, name: str, symbols: Mapping[str, int]) -> int:
     return total
 
 
-def _run(source: CheckSource, text: str, engine: str, out: Array) -> None:
+def _run(source: KernelCheckSource, text: str, engine: str, out: Array) -> None:
     """Run a check; its marks and what it found are in ``source.arrays`` and ``out`` then."""
     with LOADING:
         from idgraph.validate.engine_numba import compiled_check, load_source  # noqa: PLC0415

@@ -17,7 +17,7 @@ from idgraph.validate.oracle.symbol_values import number
 
 
 @dataclass(frozen=True)  # no slots: the table is made when first asked for, and kept
-class Layout:
+class MemoryLayout:
     """Where the elements of a tensor lie, in elements from the start of its buffer.
 
     Either ``strides`` (one for each axis of ``tensor.shape``) and ``offset``; or, where memory is ordered by split or
@@ -69,7 +69,7 @@ def _allocation_strides(t: Tensor, symbols: Mapping[str, int]) -> list[int]:
     return made
 
 
-def layout_of(t: Tensor, symbols: Mapping[str, int]) -> Layout:
+def layout_of(t: Tensor, symbols: Mapping[str, int]) -> MemoryLayout:
     """Strides where memory has the logical axes in some order, else a table of addresses."""
     strides = _allocation_strides(t, symbols)
     offset = number(t.offset, symbols)
@@ -78,7 +78,7 @@ def layout_of(t: Tensor, symbols: Mapping[str, int]) -> Layout:
     if set(t.allocation) <= set(t.axes):
         by_axis = dict(zip(t.allocation, strides, strict=True))
         if all(d in by_axis or d.is_broadcast for d in t.axes):
-            return Layout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
+            return MemoryLayout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
 
     def table() -> Array:
         values = coordinates_of(t, symbols)
@@ -89,7 +89,7 @@ def layout_of(t: Tensor, symbols: Mapping[str, int]) -> Layout:
 
     names, lines = _formula(t, symbols)
     terms = [f"{names[d]} * {s}" for d, s in zip(t.allocation, strides, strict=True)]
-    return Layout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
+    return MemoryLayout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
 
 
 def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, str], list[str]]:
@@ -220,7 +220,7 @@ def _step_back(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[
     return True
 
 
-def laid_out(x: Array, layout: Layout) -> Array:
+def laid_out(x: Array, layout: MemoryLayout) -> Array:
     """``x`` in memory with the layout's strides and offset; a view into a larger buffer where it has gaps."""
     if layout.strides is None or x.ndim == 0:
         return x

@@ -9,7 +9,7 @@ import colorsys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.index import AccessPicture, Touch
+from idgraph.index import AccessPicture, ElementAccess
 from idgraph.index.warps import BANKS, WARP, WORD
 from idgraph.ir import item_size
 from idgraph.viz.labels import cells, clip, wrapped, xml_lines
@@ -80,16 +80,16 @@ def access_svg(picture: AccessPicture) -> str:
     return document(picture.title(), " ".join(picture.facts()), (width, sheet.y + MARGIN), sheet.parts)
 
 
-def _who(p: AccessPicture, t: Touch, *, valued: bool) -> str:
+def _who(p: AccessPicture, t: ElementAccess, *, valued: bool) -> str:
     thread = f"T{t.thread}" if p.threaded else ""
     return f"{thread} V{t.value}".strip() if valued or not thread else thread
 
 
-def _lane(p: AccessPicture, t: Touch) -> int:
+def _lane(p: AccessPicture, t: ElementAccess) -> int:
     return t.thread if p.threaded else t.value
 
 
-def _told(p: AccessPicture, t: Touch) -> str:
+def _told(p: AccessPicture, t: ElementAccess) -> str:
     """The tooltip of a touch."""
     a = p.access
     point = ", ".join(f"{k}={v}" for k, v in t.point.items())
@@ -148,7 +148,7 @@ def _threads(sheet: _Sheet, p: AccessPicture) -> None:
 def _grid(
     sheet: _Sheet,
     p: AccessPicture,
-    mine: Mapping[tuple[int, int], Touch],
+    mine: Mapping[tuple[int, int], ElementAccess],
     base: int,
     name: str,
     heads: Sequence[str],
@@ -196,7 +196,7 @@ def _tile(sheet: _Sheet, p: AccessPicture) -> None:
     down, across = axes[-2:]
     others = {n: min(t.coordinates[n] for t in live) for n in axes[:-2]}
     here = [t for t in live if all(t.coordinates[n] == v for n, v in others.items())]
-    at: dict[tuple[int, int], list[Touch]] = {}
+    at: dict[tuple[int, int], list[ElementAccess]] = {}
     for t in here:
         at.setdefault((t.coordinates[down], t.coordinates[across]), []).append(t)
     top, first = min(r for r, _ in at), min(c for _, c in at)
@@ -224,19 +224,19 @@ def _columns(sheet: _Sheet, first: int, count: int) -> None:
     sheet.y += 17
 
 
-def _element(sheet: _Sheet, p: AccessPicture, who: Sequence[Touch], column: int, *, valued: bool) -> str:
+def _element(sheet: _Sheet, p: AccessPicture, who: Sequence[ElementAccess], column: int, *, valued: bool) -> str:
     at = (MARGIN + LEFT + column * CELL, sheet.y)
     if not who:
         return _cell(at, CELL, "", "not touched", EMPTY)
     return _cell(at, CELL, _names(p, who, valued=valued), _everyone(p, who), lane_colour(_lane(p, who[0])))
 
 
-def _names(p: AccessPicture, who: Sequence[Touch], *, valued: bool) -> str:
+def _names(p: AccessPicture, who: Sequence[ElementAccess], *, valued: bool) -> str:
     more = f"+{len(who) - 1}" if len(who) > 1 else ""
     return _who(p, who[0], valued=valued).replace(" ", "") + more
 
 
-def _everyone(p: AccessPicture, who: Sequence[Touch]) -> str:
+def _everyone(p: AccessPicture, who: Sequence[ElementAccess]) -> str:
     told = [_told(p, t) for t in who[:6]]
     return "\n".join([*told, f"and {len(who) - 6} more"] if len(who) > 6 else told)
 
@@ -249,7 +249,7 @@ def _memory(sheet: _Sheet, p: AccessPicture, what: str) -> None:
     banked = p.access.buffer.place == "shared" and p.threaded
     size = item_size(p.access.tensor.dtype)
     row_bytes = BANKS * WORD if banked else max(32 * size, p.unit)
-    at: dict[int, list[Touch]] = {}
+    at: dict[int, list[ElementAccess]] = {}
     for t in p.drawn():
         if t.happens:
             at.setdefault(t.address, []).append(t)
@@ -284,7 +284,7 @@ def _banks(sheet: _Sheet, hot: Iterable[int]) -> None:
 
 
 def _row(
-    sheet: _Sheet, p: AccessPicture, at: Mapping[int, list[Touch]], row: int, row_bytes: int, *, valued: bool
+    sheet: _Sheet, p: AccessPicture, at: Mapping[int, list[ElementAccess]], row: int, row_bytes: int, *, valued: bool
 ) -> None:
     size = item_size(p.access.tensor.dtype)
     scale = WIDTH / row_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from idgraph.viz.labels import cells
 from idgraph.viz.layers import Placed, Point, Sizes, layered
-from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture
+from idgraph.viz.picture import Cluster, Line, Picture, PictureEdge, PictureNode
 
 CELL = 7.3  # pixels of one cell of the 12-pixel fixed-pitch font
 ROW = 17.0
@@ -41,7 +41,7 @@ def line_width(line: Line) -> float:
     return cells(line.text) * CELL + len(line.chips) * CHIP
 
 
-def node_size(node: Node) -> tuple[float, float]:
+def node_size(node: PictureNode) -> tuple[float, float]:
     """Pixels of a box with its text."""
     pad = PAD + (4 if node.shape == "pill" else 0)
     return max(map(line_width, node.lines), default=10.0) + 2 * pad, len(node.lines) * ROW + PAD + 1
@@ -60,7 +60,7 @@ def arrange(picture: Picture) -> Arranged:
     return Arranged(placed.width, placed.height, _rects(picture.nodes, sizes, placed), {}, placed.routes)
 
 
-def _rects(nodes: Sequence[Node], sizes: Sizes, placed: Placed) -> dict[str, Rect]:
+def _rects(nodes: Sequence[PictureNode], sizes: Sizes, placed: Placed) -> dict[str, Rect]:
     return {n.key: Rect(*c, *s) for n, c, s in zip(nodes, placed.centres, sizes, strict=True)}
 
 
@@ -129,7 +129,7 @@ def _components(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 @dataclass(slots=True)
 class _Inner:
     cluster: Cluster | None
-    nodes: list[Node]
+    nodes: list[PictureNode]
     placed: Placed
     edges: list[int]
     width: float
@@ -201,11 +201,11 @@ def _beside(picture: Picture, nodes: dict[str, Rect], routes: list[list[Point]])
 
 
 def _inside(picture: Picture) -> list[_Inner]:
-    by_cluster: dict[str, list[Node]] = {c.key: [] for c in picture.clusters}
-    alone: list[Node] = []
+    by_cluster: dict[str, list[PictureNode]] = {c.key: [] for c in picture.clusters}
+    alone: list[PictureNode] = []
     for n in picture.nodes:
         by_cluster.get(n.cluster, alone).append(n)
-    heads: list[tuple[Cluster | None, list[Node]]] = [(c, by_cluster[c.key]) for c in picture.clusters]
+    heads: list[tuple[Cluster | None, list[PictureNode]]] = [(c, by_cluster[c.key]) for c in picture.clusters]
     heads += [(None, [n]) for n in alone]
     where = {n.key: c for c, (_, nodes) in enumerate(heads) for n in nodes}
     where |= {c.key: -1 - p for p, c in enumerate(picture.clusters)}  # an edge of whole clusters is inside none
@@ -216,7 +216,7 @@ def _inside(picture: Picture) -> list[_Inner]:
     return [_inner(c, nodes, [picture.edges[n] for n in ns], ns) for (c, nodes), ns in zip(heads, mine, strict=True)]
 
 
-def _inner(cluster: Cluster | None, nodes: list[Node], edges: list[Edge], numbers: list[int]) -> _Inner:
+def _inner(cluster: Cluster | None, nodes: list[PictureNode], edges: list[PictureEdge], numbers: list[int]) -> _Inner:
     local = {n.key: p for p, n in enumerate(nodes)}
     ends = [(local[e.tail], local[e.head]) for e in edges]
     placed = parts([node_size(n) for n in nodes], ends, width=520, gap=(18, 26), between=14)

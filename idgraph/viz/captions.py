@@ -11,7 +11,7 @@ from idgraph.graphs.cycles import e_tensor
 from idgraph.ir import (
     DomainExpr,
     IterDomain,
-    Loaded,
+    LoadedCoordinate,
     Merge,
     Resize,
     Roll,
@@ -120,7 +120,7 @@ def category(t: Tensor) -> str:
     e = t.definition
     if e is None:
         return "input"
-    if any(isinstance(r, Loaded) for row in e.reads for r in row):
+    if any(isinstance(r, LoadedCoordinate) for row in e.reads for r in row):
         return "gather"
     if e.is_reduction:
         return "reduction"

@@ -31,10 +31,10 @@ from idgraph.viz.picture import (
     RED,
     WHITE,
     Cluster,
-    Edge,
     Line,
-    Node,
     Picture,
+    PictureEdge,
+    PictureNode,
     Swatch,
     colours,
 )
@@ -144,22 +144,24 @@ def _by_group(graph: DomainGraph, marks: Marks, title: str, collapse: bool) -> P
         extents = dict.fromkeys(str(axis_of(g.keys[0]).extent) for g in hidden)
         text = f"{len(hidden)} groups that no expression touches"
         lines = (Line(text, "dim"), Line(f"extents {listed(list(extents), 6)}", "dim"))
-        nodes.append(Node("other groups", lines, fill=PLAIN[0], stroke=PLAIN[1], dashed=True))
-    edges: list[Edge] = []
+        nodes.append(PictureNode("other groups", lines, fill=PLAIN[0], stroke=PLAIN[1], dashed=True))
+    edges: list[PictureEdge] = []
     for x in graph.expr_groups:
         nodes.append(step_node(x.exprs, step_key(x), bool(marks.exprs.intersection(x.exprs))))
         edges += [
-            Edge(group_key(g), step_key(x), marked=(g.number, x.number) in marks.steps) for g in dict.fromkeys(x.inputs)
+            PictureEdge(group_key(g), step_key(x), marked=(g.number, x.number) in marks.steps)
+            for g in dict.fromkeys(x.inputs)
         ]
         edges += [
-            Edge(step_key(x), group_key(g), marked=(x.number, g.number) in marks.made) for g in dict.fromkeys(x.outputs)
+            PictureEdge(step_key(x), group_key(g), marked=(x.number, g.number) in marks.made)
+            for g in dict.fromkeys(x.outputs)
         ]
     caption = ("Each coloured box: axes that are the same. Rounded: what makes one axis of another.",)
     made = Picture(title, tuple(nodes), tuple(edges), (), caption, marks.alarm, _legend(nodes, marks))
     return folded(made) if collapse else made
 
 
-def _group_node(g: Group[Any], colour: tuple[str, str], marks: Marks, collapse: bool) -> Node:
+def _group_node(g: Group[Any], colour: tuple[str, str], marks: Marks, collapse: bool) -> PictureNode:
     fill, stroke = colour
     axes = [axis_of(k) for k in g]
     head = f"[{axes[0].extent}]  {len(axes)} axes" if len(axes) > 1 else f"[{axes[0].extent}]"
@@ -173,19 +175,19 @@ def _group_node(g: Group[Any], colour: tuple[str, str], marks: Marks, collapse: 
     if len(rows) > ROWS:
         lines.append(Line(f"... {len(rows) - ROWS} more lines", "dim"))
     tooltip = "\n".join(_axis_title(d) for d in axes[:40]) + ("\n..." if len(axes) > 40 else "")
-    return Node(
+    return PictureNode(
         group_key(g), tuple(lines), "box", fill, stroke, tooltip, "", g.number in marks.groups, name=axes[0].label
     )
 
 
-def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str = "") -> Node:
+def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str = "") -> PictureNode:
     """A rounded box for equal expressions; dashed where only the schedule made them."""
     tensors = [tensor_of(e.outputs[0]) for e in exprs]
     scheduled = all(t is None or not any(e is y for y in t.domain.exprs) for e, t in zip(exprs, tensors, strict=True))
     lines = (Line(clip(step_text(exprs[0]), LIMIT)), Line(step_owner(exprs), "dim"))
     fill = PALE_RED if marked else WHITE
     name = f"{step_text(exprs[0])}, {step_owner(exprs)}"
-    return Node(key, lines, "pill", fill, LINE, step_title(exprs), cluster, marked, dashed=scheduled, name=name)
+    return PictureNode(key, lines, "pill", fill, LINE, step_title(exprs), cluster, marked, dashed=scheduled, name=name)
 
 
 def _axis_title(d: IterDomain) -> str:
@@ -196,7 +198,7 @@ def _axis_title(d: IterDomain) -> str:
     return f"{d.label}[{d.extent}] {d.kind}, {' '.join(roles) or 'in between'}; {where(t)}"
 
 
-def _legend(nodes: Sequence[Node], marks: Marks) -> tuple[Swatch, ...]:
+def _legend(nodes: Sequence[PictureNode], marks: Marks) -> tuple[Swatch, ...]:
     """The legend of the boxes that are in this picture."""
     pills = [n for n in nodes if n.shape == "pill"]
     fills = {n.fill for n in nodes} | {fill for n in nodes for line in n.lines for fill, _ in line.chips}
@@ -221,8 +223,8 @@ def axis_key(d: IterDomain) -> str:
 def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
     palette = palette_of(graph)
     of = {d: graph.group(d).number for t in graph.fusion.tensors for d in own_domains(t)}
-    nodes: list[Node] = []
-    edges: list[Edge] = []
+    nodes: list[PictureNode] = []
+    edges: list[PictureEdge] = []
     clusters: list[Cluster] = []
     groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
     paired = {d for p in marks.pairs for d in p}
@@ -232,20 +234,26 @@ def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
         for d in own_domains(t):
             fill, stroke = palette[of[d]]
             marked = d in marks.axes or d in paired
-            nodes.append(Node(axis_key(d), (Line(repr(d)),), "box", fill, stroke, _axis_title(d), key, marked=marked))
+            nodes.append(
+                PictureNode(axis_key(d), (Line(repr(d)),), "box", fill, stroke, _axis_title(d), key, marked=marked)
+            )
         for n, e in enumerate(own_exprs(t)):
             name = f"step {t.name} {n}"
             marked = e in marks.exprs
             scheduled = not any(e is x for x in t.domain.exprs)
             nodes.append(
-                Node(
+                PictureNode(
                     name, (Line(clip(step_text(e), LIMIT)),), "pill", PALE_RED if marked else WHITE, LINE,
                     f"{e}  {e_tensor(e)}", key, marked=marked, dashed=scheduled,
                 )
             )  # fmt: skip
             number = groups_of[e].number
-            edges += [Edge(axis_key(d), name, marked=(of[d], number) in marks.steps and marked) for d in e.inputs]
-            edges += [Edge(name, axis_key(d), marked=(number, of[d]) in marks.made and marked) for d in e.outputs]
+            edges += [
+                PictureEdge(axis_key(d), name, marked=(of[d], number) in marks.steps and marked) for d in e.inputs
+            ]
+            edges += [
+                PictureEdge(name, axis_key(d), marked=(number, of[d]) in marks.made and marked) for d in e.outputs
+            ]
     edges += _mappings(graph, of, palette, marks)
     caption = ("A frame for each tensor, axes of one colour are the same; dashed lines join them across operations.",)
     return Picture(title, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, _legend(nodes, marks))
@@ -258,9 +266,9 @@ def _tensor_head(t: Tensor) -> str:
 
 def _mappings(
     graph: DomainGraph, of: dict[IterDomain, int], colour: dict[int, tuple[str, str]], marks: Marks
-) -> list[Edge]:
+) -> list[PictureEdge]:
     """A link from each operand's axis to the axis of the output it is one group with; facts of a chain too."""
-    found: dict[frozenset[IterDomain], Edge] = {}
+    found: dict[frozenset[IterDomain], PictureEdge] = {}
     for e in graph.fusion.exprs:
         for t, row in zip(e.inputs, e.reads, strict=True):
             for d, read in zip(t.axes, row, strict=True):
@@ -275,9 +283,9 @@ def _mappings(
     return list(found.values())
 
 
-def _link(a: IterDomain, b: IterDomain, colour: tuple[str, str], marks: Marks, title: str) -> Edge:
+def _link(a: IterDomain, b: IterDomain, colour: tuple[str, str], marks: Marks, title: str) -> PictureEdge:
     marked = frozenset((a, b)) in marks.pairs
-    return Edge(axis_key(a), axis_key(b), title, colour[1], marked, dashed=True, link=True)
+    return PictureEdge(axis_key(a), axis_key(b), title, colour[1], marked, dashed=True, link=True)
 
 
 # one box for each tensor ----------------------------------------------------------------------------------------------
@@ -287,7 +295,7 @@ def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
     palette = palette_of(graph)
     of = {d: graph.group(d).number for t in graph.fusion.tensors for d in own_domains(t)}
     marked = {e.outputs[0].tensor for e in marks.exprs} | {d.tensor for p in marks.pairs for d in p}
-    nodes: list[Node] = []
+    nodes: list[PictureNode] = []
     for t in graph.fusion.tensors:
         chips = tuple(palette[of[d]] for d in t.logical)
         name = clip(t.name if t.definition is None else f"{t.name} = {t.definition.op}", 26)
@@ -295,12 +303,12 @@ def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
         hot = t in marked
         fill = PALE_RED if hot else WHITE
         lines = (Line(" " + name, "plain", chips),)
-        nodes.append(Node(f"tensor {t.name}", lines, "box", fill, LINE, tooltip, marked=hot, name=t.name))
-    edges: dict[tuple[Tensor, Tensor], Edge] = {}
+        nodes.append(PictureNode(f"tensor {t.name}", lines, "box", fill, LINE, tooltip, marked=hot, name=t.name))
+    edges: dict[tuple[Tensor, Tensor], PictureEdge] = {}
     for e in graph.fusion.exprs:
         for t in e.inputs:
             hot = t in marked and e.output in marked
-            edge = Edge(f"tensor {t.name}", f"tensor {e.output.name}", f"{e!r}\n{where(e)}", marked=hot)
+            edge = PictureEdge(f"tensor {t.name}", f"tensor {e.output.name}", f"{e!r}\n{where(e)}", marked=hot)
             edges.setdefault((t, e.output), edge)
     caption = ("A box for each tensor; a square for each axis, of one colour where axes are the same.",)
     legend = _legend(nodes, marks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from idgraph.viz.labels import dot, dot_lines
-from idgraph.viz.picture import FRAME_LINE, INK, RED, Cluster, Edge, Node, Picture
+from idgraph.viz.picture import FRAME_LINE, INK, RED, Cluster, Picture, PictureEdge, PictureNode
 
 LEFT = "\\l"  # DOT's line end that aligns the line to the left
 
@@ -24,9 +24,9 @@ def to_dot(picture: Picture) -> str:
     for c in picture.clusters:
         lines += _cluster(c, [n for n in picture.nodes if n.cluster == c.key])
     known = {c.key for c in picture.clusters}
-    lines += [f"  {_node(n)}" for n in picture.nodes if n.cluster not in known]
+    lines += [f"  {_dot_node(n)}" for n in picture.nodes if n.cluster not in known]
     inside = {n.cluster: n.key for n in reversed(picture.nodes)}
-    lines += [f"  {_edge(e, inside if e.tail in known else {})}" for e in picture.edges]
+    lines += [f"  {_dot_edge(e, inside if e.tail in known else {})}" for e in picture.edges]
     return "\n".join([*lines, "}", ""])
 
 
@@ -34,18 +34,18 @@ def _attributes(pairs: Iterable[tuple[str, str]]) -> str:
     return "[" + ", ".join(f"{k}={v}" for k, v in pairs) + "]"
 
 
-def _cluster(cluster: Cluster, nodes: list[Node]) -> list[str]:
+def _cluster(cluster: Cluster, nodes: list[PictureNode]) -> list[str]:
     label = dot_lines([x.text for x in cluster.lines], end=LEFT)
     return [
         f"  subgraph {dot('cluster ' + cluster.key)} {{",
         f"    label={label}; labeljust=l; style=rounded; color={dot(RED if cluster.marked else FRAME_LINE)}; "
         f"tooltip={dot_lines(cluster.title.splitlines())};",
-        *(f"    {_node(n)}" for n in nodes),
+        *(f"    {_dot_node(n)}" for n in nodes),
         "  }",
     ]
 
 
-def _node(node: Node) -> str:
+def _dot_node(node: PictureNode) -> str:
     style = "rounded,filled" if node.shape == "pill" else "filled"
     pairs = [
         ("label", dot_lines([x.text for x in node.lines if x.text])),
@@ -61,7 +61,7 @@ def _node(node: Node) -> str:
     return f"{dot(node.key)} {_attributes(pairs)};"
 
 
-def _edge(edge: Edge, inside: dict[str, str]) -> str:
+def _dot_edge(edge: PictureEdge, inside: dict[str, str]) -> str:
     """One edge; between clusters it joins their first nodes and ends at the frames."""
     pairs = [("color", dot(RED if edge.marked else edge.colour))]
     if edge.link:

@@ -10,13 +10,13 @@ from idgraph.graphs.numbering import axis_of
 from idgraph.ir import tensor_of
 from idgraph.viz.captions import LIMIT, around, call_text, cycle_head, cycle_lines, step_owner, step_text
 from idgraph.viz.labels import clip, wrapped
-from idgraph.viz.picture import LINE, PALE_RED, RED, WHITE, Edge, Line, Node, Picture, Swatch, colours
+from idgraph.viz.picture import LINE, PALE_RED, RED, WHITE, Line, Picture, PictureEdge, PictureNode, Swatch, colours
 
 
 def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
     """Groups and expressions of a cycle once around; each group shows the coordinate that the steps before it give."""
     texts = around(cycle)
-    nodes: list[Node] = []
+    nodes: list[PictureNode] = []
     for p, (g, e) in enumerate(zip(cycle.groups, cycle.exprs, strict=True)):
         fill, stroke = colours(p)
         head = f"coordinate {texts[p]}"
@@ -27,7 +27,7 @@ def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
         if p == 0 and cycle.changes_index:
             lines.append(Line(clip(f"after one round: {texts[-1]}", LIMIT), "head"))
         tooltip = "\n".join(f"{axis_of(k).label}[{axis_of(k).extent}]" for k in list(g)[:40])
-        nodes.append(Node(f"group {p}", tuple(lines), "box", fill, stroke, tooltip))
+        nodes.append(PictureNode(f"group {p}", tuple(lines), "box", fill, stroke, tooltip))
         t = tensor_of(e.outputs[0])
         line = t.source_line if t is not None and any(x is e for x in t.domain.exprs) else e.line
         code = line.code if line is not None else ""
@@ -35,9 +35,11 @@ def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
         if code:
             says.append(Line(clip(code, LIMIT)))
         tooltip = f"{e}  {e_tensor(e)}"
-        nodes.append(Node(f"step {p}", tuple(says), "pill", PALE_RED if cycle.changes_index else WHITE, LINE, tooltip))
+        nodes.append(
+            PictureNode(f"step {p}", tuple(says), "pill", PALE_RED if cycle.changes_index else WHITE, LINE, tooltip)
+        )
     ring = [n.key for n in nodes]
-    edges = [Edge(a, b, marked=cycle.changes_index) for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
+    edges = [PictureEdge(a, b, marked=cycle.changes_index) for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)]
     caption: list[str] = []
     if cycle.closing is not None:
         made = f"{cycle.closing.output.name} = {call_text(cycle.closing)}"
@@ -52,19 +54,19 @@ def explanation_picture(explanation: Explanation, *, title: str = "") -> Picture
     """The chain of facts from one key to the other, or the place where they part."""
     if not explanation:
         rows = wrapped(explanation.parting, 70)
-        node = Node("parting", tuple(map(Line, rows)), fill=PALE_RED, stroke=RED)
+        node = PictureNode("parting", tuple(map(Line, rows)), fill=PALE_RED, stroke=RED)
         return Picture(title or "Why they are not the same", (node,), ())
-    nodes: list[Node] = []
-    edges: list[Edge] = []
+    nodes: list[PictureNode] = []
+    edges: list[PictureEdge] = []
     fill, stroke = colours(0)
     for p, fact in enumerate(explanation.facts):
         if p == 0:
-            nodes.append(Node("key 0", (Line(clip(key_text(fact.left), 60), "head"),), "box", fill, stroke))
+            nodes.append(PictureNode("key 0", (Line(clip(key_text(fact.left), 60), "head"),), "box", fill, stroke))
         rows = wrapped(str(fact.reason), 70)
-        nodes.append(Node(f"fact {p}", tuple(map(Line, rows)), "pill", WHITE, LINE, str(fact.reason)))
-        nodes.append(Node(f"key {p + 1}", (Line(clip(key_text(fact.right), 60), "head"),), "box", fill, stroke))
-        edges += [Edge(f"key {p}", f"fact {p}", link=True), Edge(f"fact {p}", f"key {p + 1}", link=True)]
+        nodes.append(PictureNode(f"fact {p}", tuple(map(Line, rows)), "pill", WHITE, LINE, str(fact.reason)))
+        nodes.append(PictureNode(f"key {p + 1}", (Line(clip(key_text(fact.right), 60), "head"),), "box", fill, stroke))
+        edges += [PictureEdge(f"key {p}", f"fact {p}", link=True), PictureEdge(f"fact {p}", f"key {p + 1}", link=True)]
     if not nodes:
-        nodes.append(Node("key 0", (Line("the same axis", "head"),), "box", fill, stroke))
+        nodes.append(PictureNode("key 0", (Line("the same axis", "head"),), "box", fill, stroke))
     legend = (Swatch("these are the same", fill, stroke), Swatch("because", WHITE, LINE, "pill"))
     return Picture(title or "Why they are the same", tuple(nodes), tuple(edges), legend=legend)

@@ -7,7 +7,7 @@ from math import ceil
 
 from idgraph.viz.labels import clip
 from idgraph.viz.layers import layers_of
-from idgraph.viz.picture import LINE, WHITE, Edge, Line, Node, Picture, Swatch
+from idgraph.viz.picture import LINE, WHITE, Line, Picture, PictureEdge, PictureNode, Swatch
 
 ROWS = 18  # layers of one column
 SPAN = 6  # an arrow over more layers is told by name too
@@ -26,7 +26,7 @@ def folded(picture: Picture) -> Picture:
     rows = ceil(depth / ceil(depth / ROWS))
     column = [at // rows for at in layer]
     nodes = [replace(n, column=c) for n, c in zip(picture.nodes, column, strict=True)]
-    edges: list[Edge] = []
+    edges: list[PictureEdge] = []
     tags: dict[tuple[str, int], str] = {}
     for e in picture.edges:
         a, b = index[e.tail], index[e.head]
@@ -39,7 +39,7 @@ def folded(picture: Picture) -> Picture:
                 tag_key += "'"
             tags[e.tail, layer[b]] = tag_key
             lines = (Line(clip(picture.nodes[a].name or e.tail, 24), "dim"),)
-            tag = Node(tag_key, lines, "pill", WHITE, LINE, picture.nodes[a].title, dashed=True)
+            tag = PictureNode(tag_key, lines, "pill", WHITE, LINE, picture.nodes[a].title, dashed=True)
             nodes.append(replace(tag, column=column[b]))
         edges.append(replace(e, tail=tags[e.tail, layer[b]]))
     entry = Swatch("name of a box that stands elsewhere", WHITE, LINE, "pill", dashed=True)

@@ -6,7 +6,7 @@ from idgraph.ir import Fusion, Tensor
 from idgraph.viz.captions import LIMIT, attribute, axes_text, call_text, category, counted, listed, where
 from idgraph.viz.fold import folded
 from idgraph.viz.labels import clip
-from idgraph.viz.picture import WHITE, Edge, Line, Node, Picture, Swatch
+from idgraph.viz.picture import WHITE, Line, Picture, PictureEdge, PictureNode, Swatch
 
 # The effect of an operation on coordinates, as fill and border; a box without an effect is white.
 KINDS = {
@@ -36,14 +36,14 @@ def fusion_picture(fusion: Fusion, *, title: str = "", collapse: bool = False) -
     for t in fusion.tensors:
         members.setdefault(blocks[t], []).append(t)
     nodes = tuple(_node(fusion, last, ts, collapse) for last, ts in members.items())
-    edges: dict[tuple[str, str], Edge] = {}
+    edges: dict[tuple[str, str], PictureEdge] = {}
     for e in fusion.exprs:
         for t in dict.fromkeys(e.inputs):
             for made in e.outputs:
                 a, b = blocks[t], blocks[made]
                 if a is not b:
                     title_ = f"{e.op} -> {made.name} reads {t.name}\n{where(e)}"
-                    edges.setdefault((_key(a), _key(b)), Edge(_key(a), _key(b), title_))
+                    edges.setdefault((_key(a), _key(b)), PictureEdge(_key(a), _key(b), title_))
     kinds = [k for k in KINDS if any(_kind(ts) == k for ts in members.values())]
     legend = [Swatch(MEANING[k], *KINDS[k]) for k in kinds]
     legend.append(Swatch("output", WHITE, "#1f2430", thick=True))
@@ -77,7 +77,7 @@ def _blocks(fusion: Fusion) -> dict[Tensor, Tensor]:
     return block
 
 
-def _node(fusion: Fusion, t: Tensor, members: list[Tensor], collapsed: bool) -> Node:
+def _node(fusion: Fusion, t: Tensor, members: list[Tensor], collapsed: bool) -> PictureNode:
     fill, stroke = KINDS[_kind(members)]
     output = any(m in fusion.outputs for m in members)
     title = "\n".join(_title(m) for m in members[:40])
@@ -91,7 +91,7 @@ def _node(fusion: Fusion, t: Tensor, members: list[Tensor], collapsed: bool) -> 
         lines = [Line(clip(name, LIMIT), "head"), Line(clip(axes_text(t.axes), LIMIT), "dim")]
     else:
         lines = _lines(t)
-    return Node(_key(t), tuple(lines), "box", fill, "#1f2430" if output else stroke, title, thick=output)
+    return PictureNode(_key(t), tuple(lines), "box", fill, "#1f2430" if output else stroke, title, thick=output)
 
 
 def _lines(t: Tensor) -> list[Line]:

@@ -14,11 +14,23 @@ from idgraph.viz.captions import LIMIT, call_text, where
 from idgraph.viz.domains import Highlight, Marks, marks_of, step_node
 from idgraph.viz.fold import folded
 from idgraph.viz.labels import clip, wrapped
-from idgraph.viz.picture import LINE, PLAIN, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch, colours
+from idgraph.viz.picture import (
+    LINE,
+    PLAIN,
+    RED,
+    WHITE,
+    Cluster,
+    Line,
+    Picture,
+    PictureEdge,
+    PictureNode,
+    Swatch,
+    colours,
+)
 
 
 @dataclass(slots=True)
-class _Part:
+class _GroupUses:
     """The keys of one group that one operation uses, and what is known of them."""
 
     group: Group[Key]
@@ -50,8 +62,8 @@ def index_picture(
         return _collapsed(graph, parts, spanning, marks, shown)
     if model is not None:
         _coordinates(model, parts)
-    nodes: list[Node] = []
-    edges: list[Edge] = []
+    nodes: list[PictureNode] = []
+    edges: list[PictureEdge] = []
     clusters: list[Cluster] = []
     for e in drawn:
         cluster = f"operation {e.output.name}"
@@ -80,7 +92,7 @@ def index_picture(
     return Picture(shown, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, legend)
 
 
-def _parts(graph: IndexGraph, e: TensorExpr) -> dict[int, _Part]:
+def _parts(graph: IndexGraph, e: TensorExpr) -> dict[int, _GroupUses]:
     """Groups that an operation uses: all axes of its output; of operands the logical ones and loops it shares."""
     own = key_of(e, None)
     keys: list[Key] = [own(d) for d in own_domains(e.output)]
@@ -91,16 +103,16 @@ def _parts(graph: IndexGraph, e: TensorExpr) -> dict[int, _Part]:
         keys += map(key_of(e, k), dict.fromkeys(axes))
     replayed = {d for t in (e.output, *e.inputs) for x in graph.nests.shadows[t].exprs for d in (*x.inputs, *x.outputs)}
     keys += [key for _, ins, outs, _ in graph.local[e] for key in (*ins, *outs) if key[0] in replayed]
-    found: dict[int, _Part] = {}
+    found: dict[int, _GroupUses] = {}
     for key in dict.fromkeys(keys):
         g = graph.graph.lookup(key)
-        found.setdefault(g.number, _Part(g, e)).keys.append(key)
+        found.setdefault(g.number, _GroupUses(g, e)).keys.append(key)
     for j, d in enumerate(graph.nests.shadows[e.output].loop):
         found[graph.graph.lookup(own(d)).number].loop = j
     return found
 
 
-def _spanning(parts: dict[TensorExpr, dict[int, _Part]]) -> dict[int, int]:
+def _spanning(parts: dict[TensorExpr, dict[int, _GroupUses]]) -> dict[int, int]:
     """Groups that several operations use, each with the number of its colour."""
     seen: dict[int, int] = {}
     for mine in parts.values():
@@ -118,7 +130,7 @@ def _same_model(graph: IndexGraph) -> IdModel | None:
         return None
 
 
-def _coordinates(model: IdModel, parts: dict[TensorExpr, dict[int, _Part]]) -> None:
+def _coordinates(model: IdModel, parts: dict[TensorExpr, dict[int, _GroupUses]]) -> None:
     """Write each box's coordinate, where the loops reach it."""
     for e, mine in parts.items():
         solver = model.solver(e)
@@ -128,7 +140,7 @@ def _coordinates(model: IdModel, parts: dict[TensorExpr, dict[int, _Part]]) -> N
                 part.coordinate = str(solver.coordinate(key))
 
 
-def _node(part: _Part, cluster: str, spanning: dict[int, int], marks: Marks) -> Node:
+def _node(part: _GroupUses, cluster: str, spanning: dict[int, int], marks: Marks) -> PictureNode:
     number = part.group.number
     fill, stroke = colours(spanning[number]) if number in spanning else PLAIN
     head = part.coordinate
@@ -140,10 +152,10 @@ def _node(part: _Part, cluster: str, spanning: dict[int, int], marks: Marks) -> 
         lines.append(Line(f"... {len(rows) - 4} more lines", "dim"))
     title = "\n".join(map(key_text, part.group.keys[:30]))
     hot = number in marks.groups or any(k[0] in pair for pair in marks.pairs for k in part.keys)
-    return Node(_key(part), tuple(lines), "box", fill, stroke, title, cluster, marked=hot)
+    return PictureNode(_key(part), tuple(lines), "box", fill, stroke, title, cluster, marked=hot)
 
 
-def _key(part: _Part) -> str:
+def _key(part: _GroupUses) -> str:
     axis, _, *operand = part.keys[0]
     return f"group {axis.label} in {part.expr.output.name}" + (f", operand {operand[0]}" if operand else "")
 
@@ -151,11 +163,11 @@ def _key(part: _Part) -> str:
 def _steps(
     graph: IndexGraph,
     e: TensorExpr,
-    mine: dict[int, _Part],
+    mine: dict[int, _GroupUses],
     cluster: str,
     marks: Marks,
-    nodes: list[Node],
-    edges: list[Edge],
+    nodes: list[PictureNode],
+    edges: list[PictureEdge],
 ) -> None:
     """Axis expressions of one operation between boxes that are drawn, equal ones once."""
     groups_of = {x: g for g in graph.expr_groups for x in g.exprs}
@@ -167,11 +179,13 @@ def _steps(
     for p, ((number, a, b), exprs) in enumerate(equal.items()):
         key = f"step {p} in {e.output.name}"
         nodes.append(step_node(exprs, key, any(x in marks.exprs for x in exprs), cluster))
-        edges += [Edge(_key(mine[n]), key, marked=(n, number) in marks.steps) for n in a]
-        edges += [Edge(key, _key(mine[n]), marked=(number, n) in marks.made) for n in b]
+        edges += [PictureEdge(_key(mine[n]), key, marked=(n, number) in marks.steps) for n in a]
+        edges += [PictureEdge(key, _key(mine[n]), marked=(number, n) in marks.made) for n in b]
 
 
-def _links(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spanning: dict[int, int]) -> Iterator[Edge]:
+def _links(
+    graph: IndexGraph, parts: dict[TensorExpr, dict[int, _GroupUses]], spanning: dict[int, int]
+) -> Iterator[PictureEdge]:
     """From each producer to its consumers: the loops they share, or a pale arrow where they share none."""
     for e in parts:
         for t in dict.fromkeys(e.inputs):
@@ -184,21 +198,21 @@ def _links(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spannin
             for n in loops or shared:
                 a, b = parts[made][n], parts[e][n]
                 why = graph.explain(a.keys[0], b.keys[0])
-                yield Edge(_key(a), _key(b), str(why), colours(spanning[n])[1], dashed=True, link=True)
+                yield PictureEdge(_key(a), _key(b), str(why), colours(spanning[n])[1], dashed=True, link=True)
             if not shared:
                 title = f"{e.output.name} reads {t.name}; they share no loop"
-                yield Edge(f"operation {made.output.name}", f"operation {e.output.name}", title, "#c3cad6")
+                yield PictureEdge(f"operation {made.output.name}", f"operation {e.output.name}", title, "#c3cad6")
 
 
 def _collapsed(
     graph: IndexGraph,
-    parts: dict[TensorExpr, dict[int, _Part]],
+    parts: dict[TensorExpr, dict[int, _GroupUses]],
     spanning: dict[int, int],
     marks: Marks,
     title: str,
 ) -> Picture:
-    nodes: list[Node] = []
-    edges: dict[tuple[str, str], Edge] = {}
+    nodes: list[PictureNode] = []
+    edges: dict[tuple[str, str], PictureEdge] = {}
     for e in graph.fusion.exprs:
         loops = [graph.group(d, e).number for d in graph.nests.shadows[e.output].loop]
         chips = tuple(colours(spanning[n]) if n in spanning else PLAIN for n in loops)
@@ -206,7 +220,7 @@ def _collapsed(
         name = clip(f" {e.output.name} = {e.op}", 28)
         key = f"operation {e.output.name}"
         lines = (Line(name, "plain", chips),)
-        nodes.append(Node(key, lines, title=f"{e!r}\n{where(e)}", marked=hot, name=e.output.name))
+        nodes.append(PictureNode(key, lines, title=f"{e!r}\n{where(e)}", marked=hot, name=e.output.name))
         for t in e.inputs:
             if t.definition is None:
                 continue
@@ -214,7 +228,7 @@ def _collapsed(
             k = graph.nests.shared(t)
             colour = colours(spanning[loops[0]])[1] if k and loops[0] in spanning else LINE
             what = f"{e.output.name} reads {t.name}: {k} shared loop{'' if k == 1 else 's'}"
-            edges.setdefault((tail, key), Edge(tail, key, what, colour))
+            edges.setdefault((tail, key), PictureEdge(tail, key, what, colour))
     caption = ("A box for each operation, a square for each of its loops, of one colour where operations share it.",)
     legend = (Swatch("shared by operations", *colours(0)), Swatch("of one operation only", *PLAIN))
     return folded(Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend))

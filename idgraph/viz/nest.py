@@ -7,7 +7,7 @@ from typing import assert_never
 
 from idgraph.errors import IdGraphError
 from idgraph.index import IdModel
-from idgraph.index.nest import Leaf, Nest, Node, build_tree, folded
+from idgraph.index.nest import Leaf, LoopNest, Node, build_tree, reduction_positions
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
 _WORDS = {"vectorize": "vectorize", "unroll": "unroll"}
@@ -52,7 +52,7 @@ class _Printer:
         match node:
             case Leaf(e):
                 yield pad + self.operation(e)
-            case Nest(depth, var, extent, parallel, exprs, children):
+            case LoopNest(depth, var, extent, parallel, exprs, children):
                 on = "" if parallel in ("serial", *_WORDS) else f" on {parallel}"
                 yield f"{pad}{_WORDS.get(parallel, 'for')} {var} < {extent}{on}:"
                 yield from self.arrays(exprs, depth + 1, pad + "  ")
@@ -63,7 +63,7 @@ class _Printer:
 
     def operation(self, e: TensorExpr) -> str:
         args = ", ".join(a.name if isinstance(a, Tensor) else str(a) for a in e.args)
-        over = [self.model.loops(e)[p].name for p in folded(e, self.model)]
+        over = [self.model.loops(e)[p].name for p in reduction_positions(e, self.model)]
         along = f" over {', '.join(over)}" if over else ""
         when = self.model.write(e).predicate
         return f"{e.output.name} = {e.op}({args}){along}" + ("" if str(when) == "True" else f"  if {when}")

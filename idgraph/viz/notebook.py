@@ -15,7 +15,7 @@ def page(what: object) -> str:
     return to_html(what)
 
 
-def shown(what: object) -> str | None:
+def svg_of(what: object) -> str | None:
     """The SVG of an object, or None where it is shown in another form."""
     if not drawable(what):
         return None

@@ -51,7 +51,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PictureNode:
     """A box. ``key`` is its stable name; ``title`` the tooltip (lines); ``cluster`` the key of the cluster it is in.
 
     Boxes of a lower ``column`` stand further left; ``name`` is what a cut arrow calls the box (default: the key).
@@ -72,7 +72,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class PictureEdge:
     """A line from box to box (or cluster to cluster) by key. A ``link`` says "the same": it has no arrow head."""
 
     tail: str
@@ -114,8 +114,8 @@ class Picture(Shown):
     """
 
     title: str
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[PictureNode, ...]
+    edges: tuple[PictureEdge, ...]
     clusters: tuple[Cluster, ...] = ()
     caption: tuple[str, ...] = ()
     alarm: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ def _lines(text: str) -> str:
     return "<br>".join(xml(line) for line in text.split("\n"))
 
 
-def shown(what: object) -> str | None:
+def table_of(what: object) -> str | None:
     """The table of an object, or None where it is a picture, or text alone."""
     if drawable(what) or not isinstance(what, Printed):
         return None

@@ -14,10 +14,10 @@ from idgraph.viz.picture import (
     PALE_RED,
     RED,
     Cluster,
-    Edge,
     Line,
-    Node,
     Picture,
+    PictureEdge,
+    PictureNode,
     Swatch,
 )
 
@@ -106,9 +106,9 @@ def _legend(entries: tuple[Swatch, ...], width: float) -> tuple[list[str], float
 def _body(picture: Picture, placed: Arranged) -> list[str]:
     frames = [_frame(c, placed.clusters[c.key]) for c in picture.clusters]
     heads = [_frame_head(c, placed.clusters[c.key]) for c in picture.clusters]
-    arrows = [(e, _edge(e, route)) for e, route in zip(picture.edges, placed.routes, strict=True)]
+    arrows = [(e, _svg_edge(e, route)) for e, route in zip(picture.edges, placed.routes, strict=True)]
     arrows.sort(key=lambda pair: pair[0].marked)
-    boxes = [_node(n, placed.nodes[n.key]) for n in picture.nodes]
+    boxes = [_svg_node(n, placed.nodes[n.key]) for n in picture.nodes]
     return [*frames, *(text for _, text in arrows), *heads, *boxes]
 
 
@@ -135,7 +135,7 @@ def _frame_head(cluster: Cluster, rect: Rect) -> str:
     return "".join(parts)
 
 
-def _node(node: Node, rect: Rect) -> str:
+def _svg_node(node: PictureNode, rect: Rect) -> str:
     x, y = rect.x - rect.width / 2, rect.y - rect.height / 2
     radius = min(rect.height / 2, 13) if node.shape == "pill" else 4
     stroke = RED if node.marked else node.stroke
@@ -167,7 +167,7 @@ def _line(line: Line, x: float, y: float) -> str:
     return "".join(parts)
 
 
-def _edge(edge: Edge, route: list[Point]) -> str:
+def _svg_edge(edge: PictureEdge, route: list[Point]) -> str:
     colour = RED if edge.marked else edge.colour
     weight = 2.4 if edge.marked else 1.8 if edge.link else 1.3
     dash = ' stroke-dasharray="5 4"' if edge.dashed else ""

@@ -14,7 +14,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import Keep, OperationError, arguments
-from idgraph.ir.guards import building
+from idgraph.ir.guards import transactional_build
 from idgraph.ir.state import rewriting
 from tests.bad_input.fuzz import TooLong, fuzz, interrupt, limit
 
@@ -75,7 +75,7 @@ HIDDEN: dict[str, Callable[[ig.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("hide", HIDDEN.values(), ids=HIDDEN)
-@pytest.mark.parametrize("keep", [building, rewriting])
+@pytest.mark.parametrize("keep", [transactional_build, rewriting])
 def test_every_fusion_of_the_arguments_is_put_back(keep: Keep, hide: Callable[[ig.Tensor], object]) -> None:
     mine, other = (ig.Fusion(name).input("x", shape=(4, 6)) for name in ("mine", "other"))
     before = str(mine.fusion), str(other.fusion)

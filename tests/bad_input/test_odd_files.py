@@ -20,7 +20,7 @@ from idgraph.frontends.files import read_file
 from idgraph.reports.metric_files import LOCK, add_rows
 from idgraph.runtime.cache import KernelCache
 from idgraph.sweeps import read_rows, sweep
-from idgraph.sweeps.result_lines import Row, row_file
+from idgraph.sweeps.result_lines import SweepRow, row_file
 
 HUGE = 2**40  # a sparse file: it takes no room on the disk, and no memory holds it
 GRAPH = '{"nodes": [{"name": "output", "op": "output", "target": "output", "args": [[]]}]}'
@@ -105,8 +105,8 @@ def test_a_sweep_writes_no_rows_to_what_is_not_a_file_of_rows(odd: Callable[[Pat
 
 
 def test_a_row_that_was_cut_off_anywhere_is_left_out(tmp_path: Path) -> None:
-    out, line = tmp_path / "rows.jsonl", Row("b", "1" * 64, "ok").to_json().encode()
-    whole = Row("a", "0" * 64, "ok").to_json().encode() + b"\n"
+    out, line = tmp_path / "rows.jsonl", SweepRow("b", "1" * 64, "ok").to_json().encode()
+    whole = SweepRow("a", "0" * 64, "ok").to_json().encode() + b"\n"
     for at in range(len(line) + 1):
         out.write_bytes(whole + line[:at])
         assert list(read_rows(out)) == ["a"]

@@ -100,7 +100,7 @@ def test_an_output_that_nothing_writes_is_refuted() -> None:
     for nests in ([], [nest("first", "b", "x")]):
         r = ig.check.program({"program": CHAIN, "nests": nests})
         assert not r.ok and any("no nest writes" in row.because for row in r.refuted)
-    assert not ig.check.Report("f", ()).ok and not ig.check.Report("f", ()).decided
+    assert not ig.check.CheckReport("f", ()).ok and not ig.check.CheckReport("f", ()).decided
 
 
 @pytest.mark.parametrize(

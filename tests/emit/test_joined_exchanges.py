@@ -14,8 +14,8 @@ import pytest
 import idgraph as ig
 from idgraph.errors import EmitError
 from idgraph.ir import DType, is_float
-from idgraph.kernel.defuse import everywhere
-from idgraph.kernel.ir import Accumulate, Load, Loop, Note, Plan, Stmt, walk
+from idgraph.kernel.defuse import map_body
+from idgraph.kernel.ir import Accumulate, Comment, KernelModule, Load, Loop, Stmt, walk
 from idgraph.passes import table
 from idgraph.passes.launch_shapes import threads_meet
 from idgraph.runtime.program import stages
@@ -293,13 +293,13 @@ def test_emit_refuses_what_no_definition_reaches(monkeypatch: pytest.MonkeyPatch
     f.output(ig.exp(f.input("x", (8,))))
     run = table.run
 
-    def broken(plan: Plan, passes: Any) -> Plan:
+    def broken(plan: KernelModule, passes: Any) -> KernelModule:
         """The loads are lost."""
         made = run(plan, passes)
-        return replace(made, kernels=tuple(replace(k, body=everywhere(k.body, lost)) for k in made.kernels))
+        return replace(made, kernels=tuple(replace(k, body=map_body(k.body, lost)) for k in made.kernels))
 
     def lost(s: Stmt) -> Stmt:
-        return Note("lost") if isinstance(s, Load) else s
+        return Comment("lost") if isinstance(s, Load) else s
 
     monkeypatch.setattr(table, "run", broken)
     with pytest.raises(EmitError, match="is read before any statement sets it"):

@@ -11,10 +11,10 @@ import pytest
 import idgraph as ig
 from idgraph.errors import FrontendError
 from idgraph.frontends import from_torch
-from idgraph.frontends.bound import Bound
-from idgraph.frontends.captured import Node, Program, Ref, TensorMeta
+from idgraph.frontends.bound import CallPlan
+from idgraph.frontends.captured import CapturedProgram, Node, Ref, TensorMeta
 from idgraph.frontends.fx import import_program
-from idgraph.frontends.kept import How
+from idgraph.frontends.kept import CompileOptions
 from idgraph.frontends.running import Runner
 
 torch = pytest.importorskip("torch")
@@ -51,8 +51,8 @@ def test_a_second_call_runs_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> N
     def never(*_: Any) -> Any:
         raise AssertionError("a step at a time")
 
-    monkeypatch.setattr(Bound, "__call__", never)
-    monkeypatch.setattr(Bound, "written", never)
+    monkeypatch.setattr(CallPlan, "__call__", never)
+    monkeypatch.setattr(CallPlan, "written", never)
     for _ in range(2):
         y = torch.randn(4, 8)
         torch.testing.assert_close(imported.run(y), model(y))
@@ -83,14 +83,14 @@ def test_layers_that_check_indices_name_their_own() -> None:
 
 def test_the_graph_of_a_backend_is_freed_as_it_goes() -> None:
     """What only the list of arguments holds is freed by a call, and what the caller holds is not touched."""
-    from idgraph.frontends.kept import How
+    from idgraph.frontends.kept import CompileOptions
     from idgraph.frontends.running import Runner
 
     def f(x: Any, w: Any) -> Any:
         return (x * 2) @ w + 1
 
     imported = from_torch(f, (torch.randn(4, 8), torch.eye(8))).calling("aten.mm.default")
-    runner = Runner(imported, How("cpu", home=torch.device("cpu")))
+    runner = Runner(imported, CompileOptions("cpu", home=torch.device("cpu")))
     for _ in range(3):
         kept, lost = torch.randn(4, 8), torch.eye(8)
         gone = weakref.ref(lost)
@@ -146,7 +146,7 @@ def test_what_torch_refuses_later_is_told_with_its_node() -> None:
         imported.run(x)
 
 
-def _two_results() -> tuple[Program, list[int]]:
+def _two_results() -> tuple[CapturedProgram, list[int]]:
     meta = TensorMeta((4,), "float32", (1,))
     nodes = (
         Node("x", "placeholder", "x", meta=meta),
@@ -155,7 +155,7 @@ def _two_results() -> tuple[Program, list[int]]:
         Node("second", "call", "_operator.getitem", (Ref("pair"), 1), meta=meta),
         Node("y", "call", "aten.neg.default", (Ref("first"),), meta=meta),
     )
-    return Program("two", nodes, (Ref("y"),)), []
+    return CapturedProgram("two", nodes, (Ref("y"),)), []
 
 
 def test_a_result_that_nobody_reads_may_not_be_there() -> None:
@@ -183,7 +183,7 @@ def test_strides_that_change_from_call_to_call_are_mended() -> None:
         calls.append(1)
         return (x * 2, x) if len(calls) == 1 else ((x * 2).t().contiguous().t(), x)
 
-    imported = import_program(Program("two", nodes, program.results), operations={"pair": turning})
+    imported = import_program(CapturedProgram("two", nodes, program.results), operations={"pair": turning})
     for _ in range(3):
         x = torch.randn(4, 4)
         results: Any = imported.run(x)
@@ -201,14 +201,14 @@ def test_later_steps_run_two_functions_and_their_gradients_are_eager_ones(monkey
     model, _ = layers(2)
     compiled: Any = torch.compile(model, backend="idgraph")
     calls: list[int] = []
-    whole: Any = Bound.written
+    whole: Any = CallPlan.written
 
-    def counted(self: Bound, given: Any) -> Any:
+    def counted(self: CallPlan, given: Any) -> Any:
         calls.append(1)
         return whole(self, given)
 
-    monkeypatch.setattr(Bound, "written", counted)
-    monkeypatch.delattr(Bound, "__call__")
+    monkeypatch.setattr(CallPlan, "written", counted)
+    monkeypatch.delattr(CallPlan, "__call__")
     for n in range(3):
         assert len(calls) == (2 if n else 0)
         y = torch.randn(4, 8)
@@ -238,9 +238,10 @@ def test_an_argument_is_freed_after_its_last_use_and_not_after_the_call() -> Non
         alive.append(gone[-1]() is not None)
         return x + 1
 
-    program = Program("seen", nodes, (Ref("seen"),))
+    program = CapturedProgram("seen", nodes, (Ref("seen"),))
     runner = Runner(
-        import_program(program, operations={"twice": twice, "seen": seen}), How("cpu", home=torch.device("cpu"))
+        import_program(program, operations={"twice": twice, "seen": seen}),
+        CompileOptions("cpu", home=torch.device("cpu")),
     )
     for _ in range(3):
         args = [torch.ones(4)]

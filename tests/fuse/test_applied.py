@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.fuse.steps import Alignment, Step
+from idgraph.fuse.steps import Alignment, AlignmentStep
 from idgraph.ir.parsing import copy_fusion
 from idgraph.testing import fusions
 from tests.property.budget import examples
@@ -58,7 +58,7 @@ def test_steps_that_emit_refuses_leave_the_fusion_as_it_was() -> None:
     f.output(ig.flip(a, 1))
     f.output(-a)
     before = str(f)
-    told = Alignment((Step("a", "merge", (0, 1)), Step("a", "inline", (1,))), 2, 1, 0)
+    told = Alignment((AlignmentStep("a", "merge", (0, 1)), AlignmentStep("a", "inline", (1,))), 2, 1, 0)
     with pytest.raises(ig.ScheduleError, match="could not be emitted"):
         told.apply(f)
     assert str(f) == before

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.index import Access
-from idgraph.index.live import needed
+from idgraph.index.live import live_exprs
 from idgraph.ir import item_size
 
 
@@ -128,7 +128,7 @@ def test_every_case_by_hand(name: str) -> None:
     """Ways as counted here."""
     f: ig.Fusion = CASES.SHARED[name]()
     m = ig.IdModel(f)
-    shared = [a for e in needed(f) for a in m.index_map(e).accesses if a.buffer.place == "shared"]
+    shared = [a for e in live_exprs(f) for a in m.index_map(e).accesses if a.buffer.place == "shared"]
     for a in shared:
         if any(x.parallel.startswith("thread") for x in a.loops):
             assert a.bank_conflicts().ways == words_by_hand(a), str(a)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import Fusion
-from idgraph.lower.build import build_plan
+from idgraph.lower.build import lower_fusion
 from idgraph.passes import collapse, interchange, jam, table, unswitch
 from idgraph.passes.rows import chunks, core_loops, registers, row_kernels
 from idgraph.runtime import Program
@@ -70,7 +70,7 @@ def equal(f: Fusion, found: dict[str, Any], inputs: dict[str, Any]) -> None:
 def on_a_core(f: Fusion) -> None:
     inputs = random_inputs(f, 0, {})
     try:
-        plan = build_plan(f, ig.IdModel(f), threads=False, rule="cpu")
+        plan = lower_fusion(f, ig.IdModel(f), threads=False, rule="cpu")
     except ig.ScheduleError:
         reject()
     plan = table.run(plan, PASSES)

@@ -13,7 +13,7 @@ from idgraph.errors import InternalError
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.state import at_most
 from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers
-from idgraph.rewrite.sink import sink_reshapes
+from idgraph.rewrite.sink import sink_reshapes_below_pointwise
 from tests.property.budget import examples
 
 
@@ -87,9 +87,9 @@ def gated_softmax(f: Fusion) -> Tensor:
 def test_auto_ends_where_rows_meet(build: Callable[[Fusion], Tensor]) -> None:
     f = Fusion("f")
     f.output(build(f))
-    sink_reshapes(f)
+    sink_reshapes_below_pointwise(f)
     version = f.version
-    sink_reshapes(f)
+    sink_reshapes_below_pointwise(f)
     assert f.version == version, "a second time finds nothing to do"
     ig.schedule.auto(f)
     assert ig.validate(f, target="numpy").ok
@@ -140,11 +140,11 @@ def meetings(draw: st.DrawFn) -> Fusion:
 def test_a_rewrite_visits_an_operation_once(f: Fusion) -> None:
     note(str(f))
     pointwise = sum(e.op in ("add", "mul", "maximum", "tanh") for e in f.exprs)
-    for rewrites, each in ((numbers_into_readers, 4), (sink_reshapes, 4), (broadcasts_first, 4)):
+    for rewrites, each in ((numbers_into_readers, 4), (sink_reshapes_below_pointwise, 4), (broadcasts_first, 4)):
         before = rows_behind_reshapes(f)
         with at_most(f, each * (pointwise + 1) * 3):  # an operation, a reshape for it and for each operand
             rewrites(f)
-        assert rewrites is not sink_reshapes or rows_behind_reshapes(f) <= before
+        assert rewrites is not sink_reshapes_below_pointwise or rows_behind_reshapes(f) <= before
         version = f.version
         rewrites(f)
         assert f.version == version, "a second time finds nothing to do"

@@ -25,7 +25,7 @@ from idgraph.ir import DType, TensorExpr
 from idgraph.runtime import Program
 from idgraph.runtime.cpu_launch import CpuMachine
 from idgraph.runtime.cuda import calls
-from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.frozen import ShapeSpecialization
 from idgraph.runtime.kinds import NumPy, Torch, numpy_type
 
 ZONE = 4096  # bytes before and behind each buffer
@@ -193,7 +193,7 @@ def found(torch: Any, p: Program, device: str = "cpu") -> str:
         before = [x.clone() for x in given]
         facts = {t.name: kind.given(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
         machine = CpuMachine() if device == "cpu" else calls.machine_of(kind, device)
-        results = Frozen(p, kind, machine, facts, None, True)(given, None, True)
+        results = ShapeSpecialization(p, kind, machine, facts, None, True)(given, None, True)
         if device != "cpu":
             torch.cuda.synchronize()
         if not kind.intact() or not all(torch.equal(a, b) for a, b in zip(given, before, strict=True)):
@@ -254,7 +254,7 @@ def paged(p: Program, at_end: bool) -> None:
         shaped = kind.view(made, a.shape, tuple(s // a.itemsize for s in a.strides), t.dtype)
         given.append(shaped)
     facts = {t.name: kind.given(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
-    Frozen(p, kind, CpuMachine(), facts, None, True)(given, None, True)
+    ShapeSpecialization(p, kind, CpuMachine(), facts, None, True)(given, None, True)
 
 
 def simulated() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import ScheduleError
 from idgraph.graphs import build_index_graph
-from idgraph.graphs.forwarding import Forwards, shared_reads
+from idgraph.graphs.forwarding import BroadcastForwarding, shared_reads
 from idgraph.index.cover import check_written
 from idgraph.ir import Fusion, TensorExpr
 from idgraph.schedule import legal
@@ -172,13 +172,13 @@ def test_loops_that_widen_themselves_are_refused(more: int) -> None:
 def test_loops_that_widen_themselves_are_found_in_a_long_nest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside two hundred tensors that they take along: work grows with the nest, not with its square."""
     walks: list[int] = []
-    walk = Forwards.walk
+    walk = BroadcastForwarding.walk
 
-    def counted(self: Forwards, t: ig.Tensor, e: TensorExpr, k: int) -> object:
+    def counted(self: BroadcastForwarding, t: ig.Tensor, e: TensorExpr, k: int) -> object:
         walks[-1] += 1
         return walk(self, t, e, k)
 
-    monkeypatch.setattr(Forwards, "walk", counted)
+    monkeypatch.setattr(BroadcastForwarding, "walk", counted)
     for more in (50, 200):
         f = widening(more)
         walks.append(0)
@@ -195,21 +195,23 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
     """Each lap adds a factor of two: the extents would be beyond 64 bits after sixty rounds of the whole nest."""
     torch: Any = importlib.import_module("torch")
     walks: list[float] = []
-    walk, rounds = Forwards.walk, Forwards.__init__
+    walk, rounds = BroadcastForwarding.walk, BroadcastForwarding.__init__
 
-    def counted(self: Forwards, t: ig.Tensor, e: TensorExpr, k: int) -> object:
+    def counted(self: BroadcastForwarding, t: ig.Tensor, e: TensorExpr, k: int) -> object:
         walks[-1] += 1
         return walk(self, t, e, k)
 
-    def begun(self: Forwards, exprs: Sequence[TensorExpr], shared: Callable[[ig.Tensor], int], standing: Any) -> None:
+    def begun(
+        self: BroadcastForwarding, exprs: Sequence[TensorExpr], shared: Callable[[ig.Tensor], int], standing: Any
+    ) -> None:
         walks.append(0)
         try:
             rounds(self, exprs, shared, standing)
         finally:
             walks[-1] /= len(list(shared_reads(exprs, shared)))
 
-    monkeypatch.setattr(Forwards, "walk", counted)
-    monkeypatch.setattr(Forwards, "__init__", begun)
+    monkeypatch.setattr(BroadcastForwarding, "walk", counted)
+    monkeypatch.setattr(BroadcastForwarding, "__init__", begun)
     # Aligned indices leave no such loops in a pool.
     monkeypatch.setattr("idgraph.schedule.automatic.align_indices", not_aligned)
 

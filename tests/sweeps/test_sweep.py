@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.sweeps import Row, Sweep, cluster, read_rows, sweep
+from idgraph.sweeps import Sweep, SweepRow, cluster, read_rows, sweep
 from idgraph.sweeps.examination import examine
 from idgraph.sweeps.guard import Task, guarded
 
@@ -270,7 +270,7 @@ def test_on_a_dask_cluster_by_its_address(zoo: Path, tmp_path: Path) -> None:
             [*command, "--cluster", address, "--json"], capture_output=True, text=True, check=False, timeout=600
         )
     assert shown.returncode == 1, shown.stderr  # half.json
-    found = [Row.from_json(x) for x in shown.stdout.splitlines()]
+    found = [SweepRow.from_json(x) for x in shown.stdout.splitlines()]
     assert {r.graph: r.status for r in found} == ZOO
 
 
@@ -358,7 +358,7 @@ def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeyp
     from idgraph.sweeps import result_lines
 
     path, lock = tmp_path / "rows.jsonl", result_lines.lock
-    kept = [Row(f"{n}.json", "0" * 64, "ok") for n in range(3)]
+    kept = [SweepRow(f"{n}.json", "0" * 64, "ok") for n in range(3)]
 
     def late(stream: Any, of: Path) -> None:
         monkeypatch.setattr(result_lines, "lock", lock)
@@ -371,7 +371,7 @@ def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeyp
     monkeypatch.setattr(result_lines, "lock", late)
     with result_lines.row_file(path) as file:
         assert list(file.rows) == ["1.json", "2.json", "0.json"]
-        file.add(Row("own.json", "0" * 64, "ok"))
+        file.add(SweepRow("own.json", "0" * 64, "ok"))
     assert list(read_rows(path)) == ["1.json", "2.json", "0.json", "own.json"]
 
 
@@ -429,7 +429,7 @@ def test_what_a_graph_has_started_holds_nothing_up(tmp_path: Path) -> None:
         "    time.sleep(600)\ntime.sleep(1)\nos._exit(7)\n"
     )
     (tmp_path / "prints.py").write_text("import os\nwhile True: os.write(2, b'x' * 1_000_000)\n")
-    forged = Row("leaves.py", "0" * 64, "ok").to_json()
+    forged = SweepRow("leaves.py", "0" * 64, "ok").to_json()
     (tmp_path / "forges.py").write_text(
         f"import os\nfor n in range(3, 20):\n    try: os.write(n, {forged!r}.encode())\n    except OSError: pass\n"
         "os._exit(0)\n"

@@ -144,7 +144,7 @@ def test_text_is_everybody_elses() -> None:
 
 def test_nothing_is_shown_of_what_has_no_form() -> None:
     assert (formatted(Shown(), "svg"), formatted(Shown(), "html")) == (None, None)
-    assert viz.notebook.shown(3) is None
+    assert viz.notebook.svg_of(3) is None
 
 
 def test_importing_loads_no_ipython() -> None:

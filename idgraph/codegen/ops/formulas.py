@@ -15,7 +15,7 @@ from idgraph.arith import Expr
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Scalar, is_float, is_integer
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.ir import Compute, Index, Local, Number, Operand
+from idgraph.kernel.ir import Compute, Constant, Index, Local, Operand
 
 ValueType = Literal["bool", "int", "f32", "f64"]
 IndexText = Callable[[Expr], str]
@@ -120,7 +120,7 @@ def operand_text(o: Operand, to: DType, index: IndexText, exact: bool = False) -
             # Arrays hold integers as memory does; values have 64 bits.
             narrow = o.at is not None and is_integer(dtype) and dtype not in ("int64", "bool")
             return converted(f"i64({text})" if narrow else text, dtype, to)
-        case Number(value):
+        case Constant(value):
             return literal(value, to, exact)
         case Index(value):
             return converted(index(value), "int64", to)

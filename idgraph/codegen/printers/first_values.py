@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idgraph.kernel.defuse import made_by
-from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, walk
-from idgraph.kernel.ssa import leaving
+from idgraph.kernel.defuse import defs
+from idgraph.kernel.ir import Compute, Load, Local, Select, Stmt, walk
+from idgraph.kernel.ssa import live_out
 
 
 def without_value(s: Stmt, after: Sequence[Stmt]) -> list[Local]:
@@ -31,6 +31,6 @@ def without_value(s: Stmt, after: Sequence[Stmt]) -> list[Local]:
     >>> [str(x) for x in without_value(first, rest)]
     ['t']
     """
-    names = leaving(s, after)
-    made = [x for y in walk((s,)) if isinstance(y, (Load, Compute, Choose)) for x in made_by(y)] if names else []
+    names = live_out(s, after)
+    made = [x for y in walk((s,)) if isinstance(y, (Load, Compute, Select)) for x in defs(y)] if names else []
     return [x for x in made if x.name in names]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from idgraph.codegen.ops.formulas import IndexText, inner_text
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.ir import Choose, Compute, Half, Load, Loop, Note, PairCompute, Stmt
+from idgraph.kernel.ir import Comment, Compute, ExtractHalf, Half2Op, Load, Loop, Select, Stmt
 
 Body = Sequence[Stmt]
 MOST = 8  # divisions that are tested at once: what they need stays in registers until then
@@ -43,7 +43,7 @@ def divided(body: Body) -> Iterator[tuple[Body, bool]]:
     [(2, False), (3, True), (1, False)]
     """
     plain, part, last, many = 0, 0, 0, 0  # what begins at ``plain`` has no divisions; those of ``part`` end at ``last``
-    for n, s in enumerate((*body, Note(""))):
+    for n, s in enumerate((*body, Comment(""))):
         more = divisions(s) if _runs_again(s) and n < len(body) else 0
         if many and (not _runs_again(s) or n == len(body) or (more and many + more > MOST)):
             if part > plain:
@@ -79,7 +79,7 @@ def _runs_again(s: Stmt) -> bool:
         return s.buffer.place == "private"
     if isinstance(s, Compute):
         return s.op not in OPERATIONS or OPERATIONS[s.op].cycles != "library"
-    return isinstance(s, (Choose, Note, PairCompute, Half))
+    return isinstance(s, (Select, Comment, Half2Op, ExtractHalf))
 
 
 def divided_by(s: Compute) -> Compute:

@@ -14,16 +14,16 @@ from math import inf
 from idgraph.arith import TRUE, Expr, and_
 from idgraph.kernel.defuse import reads
 from idgraph.kernel.ir import (
-    Checked,
-    Choose,
+    BoundsCheck,
+    Comment,
     Compute,
-    Half,
+    ExtractHalf,
+    Half2Op,
     Index,
     Let,
     Load,
     Loop,
-    Note,
-    PairCompute,
+    Select,
     Stmt,
     Store,
     VectorLoad,
@@ -45,7 +45,7 @@ class Inside:
     known: dict[str, Expr] = field(default_factory=dict[str, Expr])
 
     @contextmanager
-    def of_check(self, s: Checked) -> Generator[None]:
+    def of_check(self, s: BoundsCheck) -> Generator[None]:
         """Within the statements of a check."""
         before = dict(self.known)
         self.known[s.value] = and_(self.known.get(s.value, TRUE), s.condition)
@@ -65,33 +65,33 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class NestedChecks:
     """Checks in each other of indices that vectors are read at. ``early`` is what stands between them and depends on
     none of them: the indices of the inner ones."""
 
-    checks: tuple[Checked, ...]
+    checks: tuple[BoundsCheck, ...]
     early: tuple[Stmt, ...]
     body: tuple[Stmt, ...]
 
 
-def rows_of(s: Checked) -> Rows | None:
+def rows_of(s: BoundsCheck) -> NestedChecks | None:
     """A check of an index of vectors, which one instruction reads or leaves out, with those inside of it; None of other
     checks, before a write or of single elements."""
     checks, early = [s], list[Stmt]()
-    while checks[-1].body and isinstance(last := checks[-1].body[-1], Checked):
+    while checks[-1].body and isinstance(last := checks[-1].body[-1], BoundsCheck):
         early += checks[-1].body[:-1]
         checks.append(last)
     values = {x.value for x in checks}
     free = _moves_up(early, values) and not any(x.always for x in checks)
     if not free or _rows_read(checks[-1].body, values) <= 0:
         return None
-    return Rows(tuple(checks), tuple(early), checks[-1].body)
+    return NestedChecks(tuple(checks), tuple(early), checks[-1].body)
 
 
 def _moves_up(early: Sequence[Stmt], values: set[str]) -> bool:
     """Whether statements between checks may run in front of all of them: they read no checked value."""
     for s in walk(tuple(early)):
-        if isinstance(s, (Loop, Load, VectorLoad, Let, Compute, Choose, Note)) and not reads(s) & values:
+        if isinstance(s, (Loop, Load, VectorLoad, Let, Compute, Select, Comment)) and not reads(s) & values:
             continue
         return False
     return True
@@ -108,7 +108,7 @@ def _rows_read(body: Sequence[Stmt], checked: set[str]) -> float:
                 found += _rows_read(s.body, checked)
             case VectorStore() | Store() | Load() if not s.address.names & checked:
                 pass
-            case Compute() | Choose() | Note() | PairCompute() | Half():
+            case Compute() | Select() | Comment() | Half2Op() | ExtractHalf():
                 pass
             case _:
                 found = -inf

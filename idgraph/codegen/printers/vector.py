@@ -17,27 +17,27 @@ from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Combine,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    ExtractHalf,
+    Half2Op,
     If,
+    InitAccumulator,
     Kernel,
-    Lanes,
+    KernelModule,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    PairCompute,
-    Plan,
-    Registers,
-    Single,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -63,7 +63,7 @@ class _Scope:
         return f"shape({', '.join(self.loops)})" if self.loops else f"({'1, ' * self.rank})"
 
 
-def vector_kernel(kernel: Kernel, plan: Plan, checked: bool) -> str:
+def vector_kernel(kernel: Kernel, plan: KernelModule, checked: bool) -> str:
     """A function of `Memory` buffers and integers."""
     printer = _Vector(plan, checked, _rank(kernel.body))
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
@@ -85,7 +85,7 @@ def _points(body: Sequence[Stmt]) -> Expr:
 
 @dataclass(slots=True)
 class _Vector:
-    plan: Plan
+    plan: KernelModule
     checked: bool
     rank: int
     lines: list[str] = field(default_factory=list[str])
@@ -114,13 +114,13 @@ class _Vector:
                 self.loop(s, at)
             case If(condition, body):
                 self.block_where(condition, body, at)
-            case Single(_, body) | Lanes(body):
+            case SingleThread(_, body) | StraightLineBlock(body):
                 self.block(body, at)
-            case Checked():
+            case BoundsCheck():
                 self.check(s, at)
-            case Note(text):
+            case Comment(text):
                 self.put(at, f"# {text}")
-            case Declare(name, dtype, value):
+            case InitAccumulator(name, dtype, value):
                 self.depths[name] = len(at.loops)
                 self.put(at, f"{name} = {literal(value, dtype)}")
             case Alloc(b):
@@ -141,13 +141,13 @@ class _Vector:
                 self.put(at, f"{local.name} = {buffer.name}.load({self.address(buffer, address)}, {mask})")
             case Compute():
                 self.put(at, f"{s.local.name} = {formula(s, self.index, _CHOOSE)}")
-            case Choose():
+            case Select():
                 self.choose(s, at)
             case Accumulate():
                 self.accumulate(s, at)
-            case Combine():
+            case BlockReduce():
                 raise AssertionError("whole grids have no threads")
-            case VectorLoad() | VectorStore() | VectorAdd() | PairCompute() | Half() | Registers():
+            case VectorLoad() | VectorStore() | VectorAdd() | Half2Op() | ExtractHalf() | RegisterArray():
                 raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
@@ -180,7 +180,7 @@ class _Vector:
     def block_where(self, condition: Expr, body: Sequence[Stmt], at: _Scope) -> None:
         self.block(body, self.masked(self.index(condition), at))
 
-    def check(self, s: Checked, at: _Scope) -> None:
+    def check(self, s: BoundsCheck, at: _Scope) -> None:
         self.sites += 1
         if self.checked:
             loops = ", ".join(s.site.loops)
@@ -195,7 +195,7 @@ class _Vector:
             return
         self.block(s.body, at)
 
-    def choose(self, s: Choose, at: _Scope) -> None:
+    def choose(self, s: Select, at: _Scope) -> None:
         to = s.local.dtype
         text = operand_text(s.default, to, self.index, exact=True)
         for condition, value in reversed(s.cases):

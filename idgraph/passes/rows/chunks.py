@@ -16,26 +16,26 @@ from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import rewritten_inside
 from idgraph.kernel.ir import (
     Accumulate,
+    Comment,
     Compute,
     If,
     Index,
-    Lanes,
     Let,
     Load,
     Local,
     Loop,
-    Note,
     Operand,
     Stmt,
     Store,
+    StraightLineBlock,
 )
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.moments import first_value
 from idgraph.passes.rows.online import before, follow, near, target
 from idgraph.passes.rows.sums import is_coarse, widened
-from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
-from idgraph.passes.unroll import Expansion, Lane
+from idgraph.passes.rows.sweep import COLUMN, Plain, ReductionLoop
+from idgraph.passes.unroll import Lane, LaneExpansion
 from idgraph.passes.vectorize import VECTOR_TYPES
 
 FEW = 8  # chunks of a thread that are one step, whatever their number
@@ -43,7 +43,7 @@ SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sum
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ChunkLayout:
     """Where chunks lie in a row: ``head`` columns before the first aligned one, then ``whole`` chunks, then the rest.
 
     ``anchor`` is the address of column 0 in the buffer whose alignment is kept, None where every row is aligned; the
@@ -60,14 +60,14 @@ class _Place:
     lets: tuple[Let, ...] = ()
 
 
-def _place(s: Sweep, width: int) -> _Place:
+def _place(s: ReductionLoop, width: int) -> _ChunkLayout:
     """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
     found = [a for a in columnwise(s) if not multiple_of(a, width)] if width > 1 else []
     zero, n = as_expr(0), s.extent
     most = simplify(n // width)
     least = int(n) // width if n.is_const else None
     if not found or (least is not None and least < 2):
-        return _Place(width, None, zero, zero, most, least, most)
+        return _ChunkLayout(width, None, zero, zero, most, least, most)
     anchor = found[0]
     first, head = simplify((anchor + width - 1) // width), symbol(f"{COLUMN}_head", 0, width - 1)
     base, whole = symbol(f"{COLUMN}_base", 0, None), symbol(f"{COLUMN}_whole", 0, None)
@@ -78,15 +78,15 @@ def _place(s: Sweep, width: int) -> _Place:
         Let(whole.name, Index(simplify(inside))),
     )
     least = None if least is None else (int(n) - width + 1) // width
-    return _Place(width, anchor, head, base, whole, least, most, lets)
+    return _ChunkLayout(width, anchor, head, base, whole, least, most, lets)
 
 
-def stores(s: Sweep) -> bool:
+def stores(s: ReductionLoop) -> bool:
     """True where the sweep writes its columns."""
     return any(isinstance(x, Store) for x in (*s.body, *s.later))
 
 
-def lowered(s: Sweep, read_only: frozenset[str], limit: int) -> list[Stmt]:
+def emit_vector_chunks(s: ReductionLoop, read_only: frozenset[str], limit: int) -> list[Stmt]:
     """The loops that run a sweep on the threads of a block, which have loads of ``limit`` elements in flight each."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
@@ -101,8 +101,8 @@ def lowered(s: Sweep, read_only: frozenset[str], limit: int) -> list[Stmt]:
 class _Parts:
     """The loops of one sweep: steps of several chunks while no thread can run out, single chunks, columns."""
 
-    s: Sweep
-    place: _Place
+    s: ReductionLoop
+    place: _ChunkLayout
     read_only: frozenset[str]
     limit: int
 
@@ -197,7 +197,7 @@ class _Parts:
         return straight(s, at, lanes, self.read_only, lambda e: e.substitute({s.column: offset + p.head}))
 
 
-def columnwise(s: Sweep) -> list[Expr]:
+def columnwise(s: ReductionLoop) -> list[Expr]:
     """The addresses of column 0 of the accesses that move one element a column, loads first."""
     found: list[Expr] = []
     plain = [*s.body, *s.later]
@@ -218,14 +218,14 @@ def _first(address: Expr, column: Expr) -> Expr | None:
 
 
 def straight(
-    s: Sweep,
+    s: ReductionLoop,
     at: Callable[[Expr], Expr],
     lanes: Sequence[Lane],
     read_only: frozenset[str],
     point: Callable[[Expr], Expr] | None = None,
 ) -> list[Stmt]:
     """The sweep's statements once for each lane; ``at`` says where indices are there, ``point`` what they serve."""
-    expansion, depths = Expansion(Values(read_only)), dict[str, int]()
+    expansion, depths = LaneExpansion(ValueNumbering(read_only)), dict[str, int]()
     sums = dict(s.online.sums) if s.online is not None else {}
 
     def straight(body: Sequence[Plain]) -> list[Stmt]:
@@ -239,10 +239,10 @@ def straight(
         return made
 
     made = [*before(s), *straight(s.body), *follow(s), *straight(s.later)]
-    return [Lanes(tuple(made))]
+    return [StraightLineBlock(tuple(made))]
 
 
-def _slow(s: Sweep, column: Expr) -> list[Stmt]:
+def _slow(s: ReductionLoop, column: Expr) -> list[Stmt]:
     """One column."""
 
     def at(e: Expr) -> Expr:
@@ -259,7 +259,7 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
                 if isinstance(value, Local) and value.name in wide:
                     value = wide[value.name]
                 made.append(replace(x, acc=target(x, value, sums), value=value))
-            elif not isinstance(x, Note) and not (isinstance(x, Compute) and x.local.name in wide):
+            elif not isinstance(x, Comment) and not (isinstance(x, Compute) and x.local.name in wide):
                 made.append(rewritten_inside(x, index=at))
         return made
 

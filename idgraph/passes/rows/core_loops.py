@@ -21,12 +21,12 @@ from dataclasses import replace
 
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, minimum, simplify, symbol
 from idgraph.ir import is_float
-from idgraph.kernel.ir import Accumulate, Compute, Declare, If, Index, Let, Local, Loop, Stmt
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.ir import Accumulate, Compute, If, Index, InitAccumulator, Let, Local, Loop, Stmt
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.rows.hoist import hoisted, is_short, rounds, with_products
 from idgraph.passes.rows.pairwise import Pairs
 from idgraph.passes.rows.sums import narrowed, of_one_sign, runs_as_vectors
-from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
+from idgraph.passes.rows.sweep import COLUMN, Plain, ReductionLoop
 from idgraph.passes.unroll import Lane
 from idgraph.schedule.row_rule import BLOCK
 
@@ -36,7 +36,9 @@ LONG = 512  # columns of a row whose partial sums are small beside it in blocks
 STEP = 64  # columns that vector code takes at once
 
 
-def serial(s: Sweep, read_only: frozenset[str], elements: int = BLOCK, short: bool | None = None) -> list[Stmt]:
+def emit_cpu_reduction(
+    s: ReductionLoop, read_only: frozenset[str], elements: int = BLOCK, short: bool | None = None
+) -> list[Stmt]:
     """The loops, with loop-invariant values in front of them.
 
     ``short``: all floating point numbers that the kernel's rows read and write have two bytes.
@@ -55,11 +57,11 @@ def serial(s: Sweep, read_only: frozenset[str], elements: int = BLOCK, short: bo
     return [If(s.condition, whole)] if s.condition != TRUE else list(whole)
 
 
-def _loop(s: Sweep, count: Expr, body: Sequence[Stmt], var: str = COLUMN) -> Stmt:
+def _loop(s: ReductionLoop, count: Expr, body: Sequence[Stmt], var: str = COLUMN) -> Stmt:
     return Loop(var, count, "serial", tuple(body), s.loops[0].note)
 
 
-def _vectors(s: Sweep, elements: int) -> list[Stmt]:
+def _vectors(s: ReductionLoop, elements: int) -> list[Stmt]:
     """Sums in blocks, then in runs."""
     body, terms = narrowed(s.body)
     if not terms or is_true(s.extent < LEAST):
@@ -72,11 +74,13 @@ def _vectors(s: Sweep, elements: int) -> list[Stmt]:
     return [*blocks, *_runs(s, body, terms, as_expr(whole), elements)]
 
 
-def _blocks(s: Sweep, body: Sequence[Plain], terms: Mapping[str, Local], count: Expr, elements: int) -> list[Stmt]:
+def _blocks(
+    s: ReductionLoop, body: Sequence[Plain], terms: Mapping[str, Local], count: Expr, elements: int
+) -> list[Stmt]:
     """The first ``count`` columns in blocks, each with sums of its own; the last one may be shorter."""
     sums = [x for x in body if isinstance(x, Accumulate) and isinstance(x.value, Local) and x.value.name in terms]
     near = {x.value.name: Local(f"{x.acc.name}_near", "float32") for x in sums if isinstance(x.value, Local)}
-    first = [Declare(x.name, x.dtype, 0.0) for x in near.values()]
+    first = [InitAccumulator(x.name, x.dtype, 0.0) for x in near.values()]
     last = [replace(x, value=near[x.value.name]) for x in sums if isinstance(x.value, Local)]
     inside = [_into(x, near, terms) for x in body]
     if is_true(count <= elements) and count == s.extent:
@@ -95,7 +99,9 @@ def _into(x: Plain, near: Mapping[str, Local], terms: Mapping[str, Local]) -> St
     return x
 
 
-def _runs(s: Sweep, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, elements: int) -> list[Stmt]:
+def _runs(
+    s: ReductionLoop, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, elements: int
+) -> list[Stmt]:
     """The columns from ``first`` on: blocks of `RUNS` runs of one length, as many shorter runs, what is left."""
     run = max(1, elements // RUNS)
     size, behind = run * RUNS, simplify(s.extent - first)
@@ -111,13 +117,13 @@ def _runs(s: Sweep, body: Sequence[Plain], terms: Mapping[str, Local], first: Ex
         first, rest = simplify(first + run * RUNS), simplify(rest - run * RUNS)
     if rest != 0:
         inner = symbol(f"{COLUMN}_in", 0, simplify(rest - 1))
-        left = Pairs(Values(frozenset())).expand(s.body, [Lane((), {s.column: first + inner})], {})
+        left = Pairs(ValueNumbering(frozenset())).expand(s.body, [Lane((), {s.column: first + inner})], {})
         made.append(_loop(s, rest, left, inner.name))
     return made
 
 
-def _beside(s: Sweep, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, run: int) -> Stmt:
+def _beside(s: ReductionLoop, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, run: int) -> Stmt:
     """`RUNS` runs of ``run`` columns from ``first`` on, side by side."""
     inner = symbol(f"{COLUMN}_in", 0, run - 1)
     lanes = [Lane((n,), {s.column: first + n * run + inner}) for n in range(RUNS)]
-    return _loop(s, as_expr(run), Pairs(Values(frozenset()), terms).expand(body, lanes, {}), inner.name)
+    return _loop(s, as_expr(run), Pairs(ValueNumbering(frozenset()), terms).expand(body, lanes, {}), inner.name)

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.kernel.defuse import all_reads, definitions
-from idgraph.kernel.ir import Accumulate, Compute, Index, Local, Note, Number, Operand, Stmt, walk
-from idgraph.kernel.value_numbers import Values
-from idgraph.passes.rows.sweep import FAR, Online, Plain, Sweep
+from idgraph.kernel.ir import Accumulate, Comment, Compute, Constant, Index, Local, Operand, Stmt, walk
+from idgraph.kernel.value_numbers import ValueNumbering
+from idgraph.passes.rows.sweep import FAR, OnlineRescaling, Plain, ReductionLoop
 
 
-def with_places(a: Sweep, added: Sequence[Plain], c: str, after: Sequence[Stmt]) -> Sweep | None:
+def with_places(a: ReductionLoop, added: Sequence[Plain], c: str, after: Sequence[Stmt]) -> ReductionLoop | None:
     """Sweep ``a`` with the statements ``added`` of a later one, which use the finished extremum ``c`` only to find the
     least place where x is equal to it (or is NaN); None for any others."""
     tops = [s for s in a.body if isinstance(s, Accumulate) and s.op in ("amax", "amin") and s.buffer is None]
     tops = [s for s in tops if _is_copy(c, s.acc, after)]
     if len(tops) != 1:
         return None
-    values = Values(read_only=None)
+    values = ValueNumbering(read_only=None)
     for s in (*a.body, *added):
         values.define(s)
-    found = _Search(values.operand(tops[0].value), c, values, definitions([*a.body, *added]))
+    found = _ArgmaxSearch(values.operand(tops[0].value), c, values, definitions([*a.body, *added]))
     ready: list[Plain] = []
     later: list[Plain] = []
     for s in added:
@@ -38,7 +38,7 @@ def with_places(a: Sweep, added: Sequence[Plain], c: str, after: Sequence[Stmt])
             return None
     if not found.accs:
         return None
-    online = Online(tops[0].acc.name, tuple((acc, c) for acc in found.accs), first=True)
+    online = OnlineRescaling(tops[0].acc.name, tuple((acc, c) for acc in found.accs), first=True)
     return replace(a, body=(*a.body, *ready), later=tuple(later), online=online)
 
 
@@ -57,13 +57,13 @@ def _is_copy(c: str, acc: Local, after: Sequence[Stmt]) -> bool:
 
 
 @dataclass(slots=True)
-class _Search:
+class _ArgmaxSearch:
     """One walk over statements: ``hits`` are conditions that an element is the extremum, ``places`` the integers that
     are its place there, else what is not below any place."""
 
     element: Operand
     top: str
-    values: Values
+    values: ValueNumbering
     made: Mapping[str, Stmt]
     hits: set[str] = field(default_factory=set[str])
     places: dict[str, Local] = field(default_factory=dict[str, Local])
@@ -83,7 +83,7 @@ class _Search:
             case Accumulate(acc, "amin", Local(name), None, running=None) if name in self.places:
                 self.accs.append(acc.name)
                 return [replace(s, value=self.places[name])] if acc.name not in self.accs[:-1] else None
-            case Note():
+            case Comment():
                 return []
             case _:
                 return None
@@ -118,6 +118,6 @@ class _Search:
             if not (isinstance(s, Compute) and s.op in ("cast", "copy") and s.local.dtype == "int64"):
                 return None
             o = s.operands[0]
-        if isinstance(o, Number):
+        if isinstance(o, Constant):
             return as_expr(o.value) if isinstance(o.value, int) and not isinstance(o.value, bool) else None
         return o.value

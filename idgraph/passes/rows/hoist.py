@@ -8,14 +8,14 @@ from dataclasses import replace
 from idgraph.arith import TRUE
 from idgraph.ir import DType, is_float, item_size
 from idgraph.kernel.defuse import all_reads, all_sets, definitions, reads, sets
-from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store, walk
-from idgraph.passes.purpose import for_each
-from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
+from idgraph.kernel.ir import Compute, Load, Local, Select, Stmt, Store, walk
+from idgraph.passes.purpose import quantify_provenance
+from idgraph.passes.rows.sweep import COLUMN, Plain, ReductionLoop
 
 _STEPS = frozenset(("round", "floor", "ceil", "trunc", "floor_divide", "remainder", "fmod"))
 
 
-def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
+def hoisted(s: ReductionLoop, read_only: frozenset[str]) -> tuple[list[Stmt], ReductionLoop]:
     """(what is the same for every column, the sweep without it)."""
     moving = {COLUMN, *all_sets((*s.body, *s.later))}
     if s.online is not None:
@@ -26,18 +26,20 @@ def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
         kept: list[Plain] = []
         for x in body:
             open_ = isinstance(x, Load) and (x.buffer.name not in read_only or x.guard != TRUE)
-            if open_ or not isinstance(x, (Compute, Choose, Load)) or reads(x) & moving:
+            if open_ or not isinstance(x, (Compute, Select, Load)) or reads(x) & moving:
                 kept.append(x)
                 continue
             moving.difference_update(sets(x))
-            fixed.append(replace(x, serves=for_each(x.serves, s.column, s.extent)) if isinstance(x, Load) else x)
+            fixed.append(
+                replace(x, serves=quantify_provenance(x.serves, s.column, s.extent)) if isinstance(x, Load) else x
+            )
         return tuple(kept)
 
     body = without(s.body)
     return fixed, replace(s, body=body, later=without(s.later))
 
 
-def is_short(s: Sweep) -> bool:
+def is_short(s: ReductionLoop) -> bool:
     """True where all floating point numbers that the sweep moves have two bytes.
 
     Their rounding error, 2**-9 or 2**-12, covers the error of the short forms of exp and division, 2**-17.
@@ -47,12 +49,12 @@ def is_short(s: Sweep) -> bool:
     return bool(sizes) and max(sizes) == 2
 
 
-def rounds(s: Sweep) -> bool:
+def rounds(s: ReductionLoop) -> bool:
     """True where a value of the sweep is rounded to a whole number."""
     return any(isinstance(x, Compute) and x.op in _STEPS for x in (*s.body, *s.later))
 
 
-def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
+def cheaper(s: ReductionLoop, fixed: list[Stmt], short: bool) -> ReductionLoop:
     """Division by a loop-invariant value by its reciprocal; where only two-byte floats are moved, exp as one
     instruction, and that division as a product.
     """
@@ -76,7 +78,7 @@ def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
     return replace(s, body=body, later=later)
 
 
-def with_products(s: Sweep, fixed: list[Stmt], exact: bool) -> Sweep:
+def with_products(s: ReductionLoop, fixed: list[Stmt], exact: bool) -> ReductionLoop:
     """Division by a loop-invariant value as a product with its reciprocal, which is added to ``fixed``.
 
     ``exact``: corrected, so that it is rounded as a division. It is where a value is rounded to a whole number: the

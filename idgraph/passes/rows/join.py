@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.kernel.defuse import (
     Effects,
-    Renaming,
+    Renamer,
     all_reads,
     all_sets,
     loaded_in,
@@ -27,36 +27,38 @@ from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
-    Choose,
-    Combine,
+    BlockReduce,
+    Comment,
     Compute,
-    Declare,
+    InitAccumulator,
     Load,
     Local,
     Loop,
-    Note,
     Operand,
-    Purpose,
+    ProvenanceList,
+    Select,
     Stmt,
     walk,
 )
-from idgraph.kernel.value_numbers import Values
+from idgraph.kernel.value_numbers import ValueNumbering
 from idgraph.passes.rows.first_places import with_places
 from idgraph.passes.rows.moments import with_moments
-from idgraph.passes.rows.sweep import Online, Plain, Sweep, sweep_of
+from idgraph.passes.rows.sweep import OnlineRescaling, Plain, ReductionLoop, match_reduction_loop
 
-Part = Stmt | Sweep
+Part = Stmt | ReductionLoop
 _WIDE = ("float32", "float64")
 
 
-def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False, of_row: bool = False) -> list[Part]:
+def fuse_reduction_loops(
+    body: Sequence[Stmt], online: bool, one_pass: bool = False, of_row: bool = False
+) -> list[Part]:
     """The statements with their loops over columns as sweeps, joined where they may be.
 
     ``online``: sums may follow a running maximum; ``one_pass``: a variance may be found with the mean, and the place of
     an extremum with it; ``of_row``: a loop over other columns than those of the reductions (another nest of the launch)
     stays a statement.
     """
-    found = [sweep_of(s) if isinstance(s, Loop) else None for s in body]
+    found = [match_reduction_loop(s) if isinstance(s, Loop) else None for s in body]
     sums = [s for s in found if s is not None and any(isinstance(x, Accumulate) for x in s.body)]
     parts: list[Part] = []
     for n, (s, sweep) in enumerate(zip(body, found, strict=True)):
@@ -65,8 +67,8 @@ def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False, of_r
     parts = _early(parts)
     at = 0
     while at < len(parts):
-        if isinstance(parts[at], Sweep):
-            nearest = next((k for k in range(at - 1, -1, -1) if isinstance(parts[k], Sweep)), None)
+        if isinstance(parts[at], ReductionLoop):
+            nearest = next((k for k in range(at - 1, -1, -1) if isinstance(parts[k], ReductionLoop)), None)
             made = None if nearest is None else _joined(parts, nearest, at, online, one_pass)
             if made is not None and nearest is not None:
                 parts[nearest : at + 1] = made
@@ -76,7 +78,7 @@ def with_sweeps(body: Sequence[Stmt], online: bool, one_pass: bool = False, of_r
     return parts
 
 
-def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
+def _is_read_after(s: ReductionLoop, after: Sequence[Stmt]) -> bool:
     """True where later statements read a value computed for a column: each thread keeps it in a private variable."""
     mine = {n for x in s.body if not isinstance(x, Accumulate) for n in all_sets((x,))}
     return bool(mine & all_reads(after)) and not mine.isdisjoint(read_before_set(after, reads, scoped=True))
@@ -85,8 +87,8 @@ def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
 def _joined(parts: Sequence[Part], first: int, last: int, online: bool, one_pass: bool) -> list[Part] | None:
     """Sweep ``last`` joined to sweep ``first``, with what stands between before or after them; None if it must wait."""
     a, b = parts[first], parts[last]
-    between = [s for s in parts[first + 1 : last] if not isinstance(s, Sweep)]
-    if not isinstance(a, Sweep) or not isinstance(b, Sweep) or not _alike(a, b):
+    between = [s for s in parts[first + 1 : last] if not isinstance(s, ReductionLoop)]
+    if not isinstance(a, ReductionLoop) or not isinstance(b, ReductionLoop) or not _alike(a, b):
         return None
     if any(isinstance(x, (Alloc, Barrier)) for x in walk(tuple(between))):
         return None
@@ -99,33 +101,33 @@ def _joined(parts: Sequence[Part], first: int, last: int, online: bool, one_pass
     waits -= all_sets(theirs) - {x.acc.name for x in theirs if isinstance(x, Accumulate)}
     whole = None
     if not waits:
-        whole = _Merge(a, b).plain()
+        whole = _LoopFusion(a, b).plain()
     elif a.online is None and a.moments is None:
-        whole = _Merge(a, b).online(waits, after) if online else None
+        whole = _LoopFusion(a, b).online(waits, after) if online else None
         if whole is None and one_pass:
-            whole = _Merge(a, b).moments(waits, after) or _Merge(a, b).places(waits, after)
+            whole = _LoopFusion(a, b).moments(waits, after) or _LoopFusion(a, b).places(waits, after)
     return None if whole is None else [*before, whole, *after]
 
 
 def _early(parts: Sequence[Part]) -> list[Part]:
     """Statements after the first sweep that depend on no sweep move to the front: their loads overlap with it."""
-    first = next((n for n, x in enumerate(parts) if isinstance(x, Sweep)), None)
+    first = next((n for n, x in enumerate(parts) if isinstance(x, ReductionLoop)), None)
     if first is None or any(
-        isinstance(x, (Alloc, Barrier)) for p in parts if not isinstance(p, Sweep) for x in walk((p,))
+        isinstance(x, (Alloc, Barrier)) for p in parts if not isinstance(p, ReductionLoop) for x in walk((p,))
     ):
         return list(parts)
-    sweeps = [x for x in parts if isinstance(x, Sweep)]
-    written = stored_in(tuple(x for p in parts for x in (_all(p) if isinstance(p, Sweep) else (p,))))
+    sweeps = [x for x in parts if isinstance(x, ReductionLoop)]
+    written = stored_in(tuple(x for p in parts for x in (_all(p) if isinstance(p, ReductionLoop) else (p,))))
     made = {n for s in sweeps for n in all_sets(_all(s))}
     early: list[Part] = []
     late: list[Part] = []
     for x in parts[first:]:
-        if isinstance(x, Sweep):
+        if isinstance(x, ReductionLoop):
             late.append(x)
             continue
         mine, needs = all_sets((x,)), all_reads((x,))
         still = needs & made or mine & made or stored_in((x,)) or loaded_in((x,)) & written
-        if still or isinstance(x, (Note, Declare)):
+        if still or isinstance(x, (Comment, InitAccumulator)):
             late.append(x)
             made |= mine
         else:
@@ -133,17 +135,17 @@ def _early(parts: Sequence[Part]) -> list[Part]:
     return [*parts[:first], *early, *late]
 
 
-def _all(s: Sweep) -> tuple[Plain, ...]:
+def _all(s: ReductionLoop) -> tuple[Plain, ...]:
     return (*s.body, *s.later)
 
 
-def _alike(a: Sweep, b: Sweep) -> bool:
+def _alike(a: ReductionLoop, b: ReductionLoop) -> bool:
     same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
     alone = b.online is None and b.moments is None
     return same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and alone
 
 
-def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
+def _moved(a: ReductionLoop, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
     """The statements between, as (those that may run before the sweep, those that must stay behind it)."""
     before: list[Stmt] = []
     after: list[Stmt] = []
@@ -159,15 +161,17 @@ def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
 
 
 @dataclass(slots=True)
-class _Merge:
+class _LoopFusion:
     """Statements of the second sweep after those of the first: equal values once (CSE)."""
 
-    a: Sweep
-    b: Sweep
-    names: Renaming = field(default_factory=Renaming)
-    more: dict[str, Purpose] = field(default_factory=dict[str, Purpose])  # what loads of the first one serve, too
+    a: ReductionLoop
+    b: ReductionLoop
+    names: Renamer = field(default_factory=Renamer)
+    more: dict[str, ProvenanceList] = field(
+        default_factory=dict[str, ProvenanceList]
+    )  # what loads of the first one serve, too
 
-    def plain(self) -> Sweep:
+    def plain(self) -> ReductionLoop:
         """One sweep that does both."""
         added = self.added(self.b.body)
         return replace(self.a, body=(*map(self.serving, self.a.body), *map(self.serving, added)))
@@ -180,13 +184,13 @@ class _Merge:
 
     def added(self, body: Sequence[Plain]) -> list[Plain]:
         """The statements of ``body`` that the first sweep does not have yet."""
-        values = Values(read_only=None)
+        values = ValueNumbering(read_only=None)
         for s in _all(self.a):
             values.define(s)
         made: list[Plain] = []
         for s in body:
             moved = rewritten_inside(s, read=self.names.operand)
-            if isinstance(moved, (Load, Compute, Choose)):
+            if isinstance(moved, (Load, Compute, Select)):
                 held = values.known(moved)
                 if held is not None:
                     self.names.to[moved.local.name] = held
@@ -197,7 +201,7 @@ class _Merge:
             made.append(moved)
         return made
 
-    def online(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
+    def online(self, waits: frozenset[str], after: Sequence[Stmt]) -> ReductionLoop | None:
         """One sweep whose sums follow a running maximum, where the second waits for that maximum only."""
         tops = [s for s in self.a.body if isinstance(s, Accumulate) and s.op == "amax" and s.buffer is None]
         sources = {s.acc.name for s in tops}
@@ -208,7 +212,7 @@ class _Merge:
         if not _follows(c, sources, after):
             return None
         (top,) = tops
-        held = Values(read_only=None)
+        held = ValueNumbering(read_only=None)
         for s in _all(self.a):
             held.define(s)
         top = replace(top, value=held.operand(top.value))  # what `added` names a copy of it
@@ -220,10 +224,10 @@ class _Merge:
             self.a,
             body=(*map(self.serving, self.a.body), *map(self.serving, ready)),
             later=tuple(map(self.serving, later)),
-            online=Online(top.acc.name, tuple((s, c) for s in sums)),
+            online=OnlineRescaling(top.acc.name, tuple((s, c) for s in sums)),
         )
 
-    def moments(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
+    def moments(self, waits: frozenset[str], after: Sequence[Stmt]) -> ReductionLoop | None:
         """One sweep that sums squares around its first value, where the second sums them around a number of the row."""
         if len(waits) != 1 or not waits <= all_sets(after):
             return None
@@ -231,7 +235,7 @@ class _Merge:
         whole = with_moments(self.a, self.added(self.b.body), c)
         return None if whole is None else replace(whole, body=tuple(map(self.serving, whole.body)))
 
-    def places(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
+    def places(self, waits: frozenset[str], after: Sequence[Stmt]) -> ReductionLoop | None:
         """One sweep that has the first place of a running extremum, where the second looks for the finished one."""
         if len(waits) != 1 or not waits <= all_sets(after):
             return None
@@ -264,7 +268,7 @@ def _relative(added: Sequence[Plain], c: str, top: Accumulate) -> tuple[list[Pla
                 linear.add(name)
             case Accumulate(acc, "sum", Local(name), None) if name in linear:
                 sums.append(acc.name)
-            case Note():
+            case Comment():
                 pass
             case _:
                 return ready, None, sums
@@ -293,10 +297,10 @@ def _follows(c: str, sources: set[str], after: Sequence[Stmt]) -> bool:
     found = set(sources)
     for s in after:
         for x in walk((s,)):
-            if isinstance(x, Combine):
+            if isinstance(x, BlockReduce):
                 continue
             mine = sets(x)
-            if mine & found and not isinstance(x, (Compute, Choose)):
+            if mine & found and not isinstance(x, (Compute, Select)):
                 return False
             if reads(x) & found:
                 found |= mine

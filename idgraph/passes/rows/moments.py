@@ -17,20 +17,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import TRUE, as_expr, is_true
-from idgraph.kernel.defuse import Renaming, all_reads, all_sets, reads, rewritten, rewritten_inside, sets
-from idgraph.kernel.ir import Accumulate, Choose, Combine, Compute, If, Load, Local, Note, Number, Operand, Stmt
-from idgraph.kernel.value_numbers import Values
-from idgraph.passes.purpose import where
-from idgraph.passes.rows.sweep import Moments, Plain, Sweep
+from idgraph.kernel.defuse import Renamer, all_reads, all_sets, map_statement, reads, rewritten_inside, sets
+from idgraph.kernel.ir import (
+    Accumulate,
+    BlockReduce,
+    Comment,
+    Compute,
+    Constant,
+    If,
+    Load,
+    Local,
+    Operand,
+    Select,
+    Stmt,
+)
+from idgraph.kernel.value_numbers import ValueNumbering
+from idgraph.passes.purpose import guard_provenance
+from idgraph.passes.rows.sweep import Plain, ReductionLoop, ShiftedMoments
 
 LEAST = 32  # columns of each thread: of fewer, reading them again costs less than what is done once for each row
 
 
-def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
+def with_moments(a: ReductionLoop, added: Sequence[Plain], c: str) -> ReductionLoop | None:
     """Sweep ``a`` with the statements ``added`` of a later one, which use the number ``c`` only in a sum of
     ``(x - c)^2``, where ``a`` adds up the same float32 x; None for any others."""
     ready = [s for s in added if not all_reads((s,)) & _shifted(added, c)]
-    waiting = [s for s in added if s not in ready and not isinstance(s, Note)]
+    waiting = [s for s in added if s not in ready and not isinstance(s, Comment)]
     match waiting:
         case [
             Compute(Local(d, "float32"), "sub", (Local() as left, Local() as right), "float32"),
@@ -52,7 +64,7 @@ def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
     endless, finite = Local(f"{total.acc.name}_endless", "bool"), Local(f"{total.acc.name}_finite", "float32")
     start += [
         Compute(endless, "isinf", (made,), "float32"),
-        Compute(finite, "where", (endless, Number(0.0), made), "float32"),
+        Compute(finite, "where", (endless, Constant(0.0), made), "float32"),
     ]
     apart, squared_apart = Local(f"{name}_apart", "float64"), Local(f"{name}_square", "float64")
     terms: tuple[Plain, ...] = (
@@ -65,7 +77,9 @@ def with_moments(a: Sweep, added: Sequence[Plain], c: str) -> Sweep | None:
     return replace(
         a,
         body=(*body, *ready),
-        moments=Moments((*start, Compute(pivot, "cast", (finite,), "float64")), pivot, name, squares.name, center),
+        moments=ShiftedMoments(
+            (*start, Compute(pivot, "cast", (finite,), "float64")), pivot, name, squares.name, center
+        ),
     )
 
 
@@ -86,7 +100,7 @@ def _squares(d: str) -> tuple[tuple[str, tuple[Operand, ...]], ...]:
 
 def _adds(s: Plain, x: Local, body: Sequence[Plain]) -> bool:
     """Whether ``s`` adds up the float32 ``x`` in float64."""
-    values = Values(read_only=None)
+    values = ValueNumbering(read_only=None)
     for y in body:
         values.define(y)
     match s:
@@ -97,50 +111,52 @@ def _adds(s: Plain, x: Local, body: Sequence[Plain]) -> bool:
             return False
 
 
-def _first(s: Sweep, x: Local) -> tuple[list[Stmt], Local] | None:
+def _first(s: ReductionLoop, x: Local) -> tuple[list[Stmt], Local] | None:
     """The statements that compute ``x`` of column 0 by themselves, and the variable that holds it there."""
     needed, found = {x.name}, list[Plain]()
     for y in reversed(s.body):
         if not sets(y) & needed:
             continue
-        if not isinstance(y, Load | Compute | Choose):
+        if not isinstance(y, Load | Compute | Select):
             return None
         found.insert(0, y)
         needed |= reads(y)
-    names = Renaming(set(), {n: Local(f"{n}_first", "float32") for n in all_sets(found)})
+    names = Renamer(set(), {n: Local(f"{n}_first", "float32") for n in all_sets(found)})
     made: list[Stmt] = []
     for y in found:
-        moved = rewritten(y, made=names.local, read=names.operand, index=lambda e: e.substitute({s.column: as_expr(0)}))
+        moved = map_statement(
+            y, made=names.local, read=names.operand, index=lambda e: e.substitute({s.column: as_expr(0)})
+        )
         if isinstance(moved, Load) and s.condition != TRUE:
-            moved = replace(moved, guard=moved.guard & s.condition, serves=where(moved.serves, s.condition))
+            moved = replace(moved, guard=moved.guard & s.condition, serves=guard_provenance(moved.serves, s.condition))
         made.append(moved)
     return made, names.local(x)
 
 
-def first_value(s: Sweep) -> list[Stmt]:
+def first_value(s: ReductionLoop) -> list[Stmt]:
     """The statements in front of a sweep that compute the value which its sums are taken without."""
     return [] if s.moments is None else list(s.moments.first)
 
 
-def settled_moments(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
+def settled_moments(s: ReductionLoop, after: Sequence[Stmt]) -> list[Stmt]:
     """The statements behind a sweep, with its sum and its sum of squares as they are without the first value."""
     m = s.moments
     if m is None:
         return list(after)
     total, squares = Local(m.total, "float64"), Local(m.squares, "float64")
-    whole, count = Local(f"{m.total}_whole", "float64"), Number(float(int(s.extent)))
+    whole, count = Local(f"{m.total}_whole", "float64"), Constant(float(int(s.extent)))
     summed: list[Stmt] = [Compute(whole, "fma", (m.pivot, count, total), "float64")]
     names = ("center", "away", "less", "more", "left")
     center, away, less, more, left = (Local(f"{m.squares}_{n}", "float64") for n in names)
     squared: list[Stmt] = [
         Compute(center, "cast", (m.center,), "float64"),
         Compute(away, "sub", (center, m.pivot), "float64"),
-        Compute(less, "mul", (total, Number(-2.0)), "float64"),
+        Compute(less, "mul", (total, Constant(-2.0)), "float64"),
         Compute(more, "fma", (away, count, less), "float64"),
         Compute(left, "fma", (away, more, squares), "float64"),
-        Compute(squares, "maximum", (left, Number(0.0)), "float64"),
+        Compute(squares, "maximum", (left, Constant(0.0)), "float64"),
     ]
-    readers = Renaming(set(), {m.total: whole})
+    readers = Renamer(set(), {m.total: whole})
     at = _place(m.total, after)
     made = [*after[:at], *summed, *(rewritten_inside(x, read=readers.operand) for x in after[at:])]
     inside = squared if s.condition == TRUE else [If(s.condition, tuple(squared))]  # only such rows have a center
@@ -150,6 +166,6 @@ def settled_moments(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
 
 def _place(acc: str, after: Sequence[Stmt]) -> int:
     """The place behind the exchange of ``acc`` between threads; where there is none, in front of its first reader."""
-    exchanges = [n for n, x in enumerate(after) if isinstance(x, Combine) and x.acc.name == acc]
+    exchanges = [n for n, x in enumerate(after) if isinstance(x, BlockReduce) and x.acc.name == acc]
     readers = [n for n, x in enumerate(after) if acc in all_reads((x,))]
     return exchanges[-1] + 1 if exchanges else readers[0] if readers else 0

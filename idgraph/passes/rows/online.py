@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from idgraph.arith import TRUE
 from idgraph.ir import DType, is_float
 from idgraph.kernel.defuse import all_reads
-from idgraph.kernel.ir import Accumulate, Combine, Compute, Declare, If, Local, Number, Operand, Stmt
+from idgraph.kernel.ir import Accumulate, BlockReduce, Compute, Constant, If, InitAccumulator, Local, Operand, Stmt
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.sums import widened
-from idgraph.passes.rows.sweep import FAR, Online, Sweep
+from idgraph.passes.rows.sweep import FAR, OnlineRescaling, ReductionLoop
 
 
 def target(x: Accumulate, value: Operand, sums: Mapping[str, str]) -> Local:
@@ -20,7 +20,7 @@ def target(x: Accumulate, value: Operand, sums: Mapping[str, str]) -> Local:
     return x.acc
 
 
-def _near_type(s: Sweep, acc: str) -> DType:
+def _near_type(s: ReductionLoop, acc: str) -> DType:
     wide = widened(s.later)
     for x in s.later:
         if isinstance(x, Accumulate) and x.acc.name == acc and isinstance(x.value, Local):
@@ -28,19 +28,19 @@ def _near_type(s: Sweep, acc: str) -> DType:
     return "float32"
 
 
-def _top(s: Sweep, o: Online) -> Local:
+def _top(s: ReductionLoop, o: OnlineRescaling) -> Local:
     return next(x.acc for x in s.body if isinstance(x, Accumulate) and x.acc.name == o.top)
 
 
-def near(s: Sweep) -> list[Stmt]:
+def near(s: ReductionLoop) -> list[Stmt]:
     """First values of the running sums."""
     if s.online is None:
         return []
     first = FAR if s.online.first else 0.0
-    return [Declare(f"{acc}_near", _near_type(s, acc), first) for acc, _ in s.online.sums]
+    return [InitAccumulator(f"{acc}_near", _near_type(s, acc), first) for acc, _ in s.online.sums]
 
 
-def before(s: Sweep) -> list[Stmt]:
+def before(s: ReductionLoop) -> list[Stmt]:
     """The maximum so far."""
     if s.online is None:
         return []
@@ -53,11 +53,11 @@ def reference(top: Local, name: str) -> list[Stmt]:
     infinite = Local(f"{name}_inf", "bool")
     return [
         Compute(infinite, "isinf", (top,), top.dtype),
-        Compute(Local(name, top.dtype), "where", (infinite, Number(0.0), top), top.dtype),
+        Compute(Local(name, top.dtype), "where", (infinite, Constant(0.0), top), top.dtype),
     ]
 
 
-def follow(s: Sweep) -> list[Stmt]:
+def follow(s: ReductionLoop) -> list[Stmt]:
     """The sums so far, rescaled to the present maximum.
 
     The factor uses the old maximum, not the old reference: a sum over -inf alone is 0, and stays 0 times exp(-inf).
@@ -78,11 +78,11 @@ def follow(s: Sweep) -> list[Stmt]:
     return made
 
 
-def _anew(s: Sweep, top: Local) -> list[Stmt]:
+def _anew(s: ReductionLoop, top: Local) -> list[Stmt]:
     """The places so far, forgotten where the extremum has moved; NaN stays what it is."""
     stays, start = Local(f"{top.name}_stays", "bool"), Local(f"{top.name}_start", "int32")
     made = _same(Local(f"{top.name}_old", top.dtype), top, stays)
-    made.append(Compute(start, "where", (stays, Number(-FAR), Number(FAR)), "int32"))
+    made.append(Compute(start, "where", (stays, Constant(-FAR), Constant(FAR)), "int32"))
     for acc, c in s.online.sums if s.online is not None else ():
         made.append(Accumulate(Local(f"{acc}_near", "int32"), "amax", start))
         made.append(Compute(Local(c, _element_type(s, c)), "cast", (top,), _element_type(s, c)))
@@ -101,7 +101,7 @@ def _same(old: Local, new: Local, to: Local) -> list[Stmt]:
     ]
 
 
-def _element_type(s: Sweep, c: str) -> DType:
+def _element_type(s: ReductionLoop, c: str) -> DType:
     """The type of what the extremum is compared with."""
     found = (o for x in s.later if isinstance(x, Compute) for o in x.operands if isinstance(o, Local) and o.name == c)
     return next(found).dtype
@@ -115,7 +115,7 @@ def _shrink(old: str, new: str, to: str, dtype: DType, short: bool) -> list[Stmt
     ]
 
 
-def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
+def finalize_online(s: ReductionLoop, after: Sequence[Stmt]) -> list[Stmt]:
     """The statements behind a sweep, with its sums rescaled from each thread's maximum to that of all threads, and then
     to the final maximum (online softmax).
     """
@@ -123,21 +123,21 @@ def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
         return list(after)
     top = _top(s, s.online)
     made: list[Stmt] = [Compute(Local(f"{top.name}_own", top.dtype), "cast", (top,), top.dtype)]
-    shared = any(isinstance(x, Combine) and x.acc.name == top.name for x in after)
+    shared = any(isinstance(x, BlockReduce) and x.acc.name == top.name for x in after)
     if not shared:
         made += _alone(s.online) if s.online.first else _brought(s, top)
     open_ = {} if s.online.first else dict(s.online.sums)
     for x in after:
-        for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, Combine) and x.acc.name == a)]:
+        for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, BlockReduce) and x.acc.name == a)]:
             done = _finished(acc, open_.pop(acc), top)
             made += [If(s.condition, tuple(done))] if s.condition != TRUE else done  # only such rows have a reference
         made.append(x)
-        if isinstance(x, Combine) and x.acc.name == top.name:
+        if isinstance(x, BlockReduce) and x.acc.name == top.name:
             made += _brought(s, top)
     return made
 
 
-def _brought(s: Sweep, top: Local) -> list[Stmt]:
+def _brought(s: ReductionLoop, top: Local) -> list[Stmt]:
     """Each thread's sums, relative to the maximum of all threads, in the accumulators."""
     if s.online is not None and s.online.first:
         return _least(s.online, top)
@@ -150,19 +150,19 @@ def _brought(s: Sweep, top: Local) -> list[Stmt]:
     return made
 
 
-def _least(o: Online, top: Local) -> list[Stmt]:
+def _least(o: OnlineRescaling, top: Local) -> list[Stmt]:
     """Each thread's places in the accumulators, where its own extremum is that of all threads."""
     holds = Local(f"{top.name}_holds", "bool")
     made = _same(Local(f"{top.name}_own", top.dtype), top, holds)
     for acc, _ in o.sums:
         part, wide = Local(f"{acc}_part", "int32"), Local(f"{acc}_wide", "int64")
-        made.append(Compute(part, "where", (holds, Local(f"{acc}_near", "int32"), Number(FAR)), "int32"))
+        made.append(Compute(part, "where", (holds, Local(f"{acc}_near", "int32"), Constant(FAR)), "int32"))
         made.append(Compute(wide, "cast", (part,), "int64"))
         made.append(Accumulate(Local(acc, "int64"), "amin", wide))
     return made
 
 
-def _alone(o: Online) -> list[Stmt]:
+def _alone(o: OnlineRescaling) -> list[Stmt]:
     """The places in the accumulators, of a thread that has the whole row."""
     wide = [
         Compute(Local(f"{acc}_wide", "int64"), "cast", (Local(f"{acc}_near", "int32"),), "int64") for acc, _ in o.sums

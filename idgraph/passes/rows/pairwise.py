@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from idgraph.kernel.ir import Accumulate, Local, Stmt
 from idgraph.passes.rows.chunks import gathered
-from idgraph.passes.unroll import Expansion, Lane
+from idgraph.passes.unroll import Lane, LaneExpansion
 
 
 @dataclass(slots=True)
-class Pairs(Expansion):
+class Pairs(LaneExpansion):
     """Statements once for each lane, and one update of each running value: the n terms of a sum are combined in
     ceil(log2(n)) roundings each, which lose at most that many times 2**-24 of the sum of their magnitudes.
 

@@ -10,25 +10,27 @@ from collections.abc import Sequence
 
 from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify, symbol
 from idgraph.errors import EmitError
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import KernelHints
 from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Alloc, If, Loop, Stmt
 from idgraph.passes.rows.chunks import columnwise, straight
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
-from idgraph.passes.rows.join import with_sweeps
-from idgraph.passes.rows.keep import kept
-from idgraph.passes.rows.sweep import COLUMN, Sweep
+from idgraph.passes.rows.join import fuse_reduction_loops
+from idgraph.passes.rows.keep import cache_row_values
+from idgraph.passes.rows.sweep import COLUMN, ReductionLoop
 from idgraph.passes.unroll import Lane
 from idgraph.schedule.row_rule import CONDITIONS, DIGITS, HELD, NO_VALUE, ONE_PASS, OTHERS, REGISTERS
 
 
-def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choices) -> tuple[list[Stmt] | None, str]:
+def persistent_in_registers(
+    body: Sequence[Stmt], read_only: frozenset[str], choices: KernelHints
+) -> tuple[list[Stmt] | None, str]:
     """The statements of one level with their row in registers, and how many they are; or None, and why: it does not
     fit, or is passed over once. Where ``choices`` ask for it, `EmitError` says why a row passed over twice cannot be.
     """
     asked = choices.persistent is True
-    parts = with_sweeps(body, online=False, of_row=True)
-    sweeps = [p for p in parts if isinstance(p, Sweep)]
+    parts = fuse_reduction_loops(body, online=False, of_row=True)
+    sweeps = [p for p in parts if isinstance(p, ReductionLoop)]
     if len(sweeps) < 2:
         return None, DIGITS if any(isinstance(p, Loop) and p.column is not None for p in parts) else ONE_PASS
     if not all(_fits(sweeps[0], s) for s in sweeps):
@@ -36,23 +38,25 @@ def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choic
         why = "its passes run over different columns or threads" if length.is_const else f"its length {length} is open"
         if not asked:
             return None, why
-        raise cannot_keep(choices, why)
+        raise persistence_error(choices, why)
     lead, columns = sweeps[0], int(sweeps[0].extent)
     width = _width(sweeps, columns)
     step = lead.threads * width
     elements = -(-columns // step) * width
-    found = kept(parts, read_only, loads=True, at=symbol(f"{COLUMN}_kept", 0, elements - 1), size=as_expr(elements))
+    found = cache_row_values(
+        parts, read_only, loads=True, at=symbol(f"{COLUMN}_kept", 0, elements - 1), size=as_expr(elements)
+    )
     arrays = len(found.buffers)
     if not arrays or not _is_room(elements * arrays, lead.threads):
         why = _too_much(columns, elements * arrays, lead) if arrays else _nothing(sweeps)
         if not asked:
             return None, why
-        raise cannot_keep(choices, why, _with_threads(columns, width, arrays) if arrays else None)
+        raise persistence_error(choices, why, _with_threads(columns, width, arrays) if arrays else None)
     made: list[Stmt] = [Alloc(b) for b in found.buffers]
     for before, part in zip(parts, found.parts, strict=True):
-        if isinstance(before, Sweep) and isinstance(part, Sweep):
+        if isinstance(before, ReductionLoop) and isinstance(part, ReductionLoop):
             made += _passed(part, is_short(before), width, elements, read_only)
-        elif not isinstance(part, Sweep):
+        elif not isinstance(part, ReductionLoop):
             made.append(part)
     return made, f"each of {lead.threads} threads holds {elements * arrays} values, of {HELD} at most"
 
@@ -62,12 +66,12 @@ def _is_room(held: int, threads: int) -> bool:
     return held <= HELD and threads * (held + OTHERS) <= REGISTERS
 
 
-def _too_much(columns: int, held: int, lead: Sweep) -> str:
+def _too_much(columns: int, held: int, lead: ReductionLoop) -> str:
     most = min(HELD, REGISTERS // lead.threads - OTHERS)
     return f"each of the {lead.threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
 
 
-def _nothing(sweeps: Sequence[Sweep]) -> str:
+def _nothing(sweeps: Sequence[ReductionLoop]) -> str:
     """Why no value is held: values that are set under a condition (a part of a `cat`) are not compared."""
     return CONDITIONS if any(isinstance(x, If) for s in sweeps for x in s.body) else NO_VALUE
 
@@ -82,7 +86,7 @@ def _with_threads(columns: int, width: int, arrays: int) -> str | None:
     return None
 
 
-def cannot_keep(choices: Choices, why: str, hint: str | None = None) -> EmitError:
+def persistence_error(choices: KernelHints, why: str, hint: str | None = None) -> EmitError:
     """The error of a row that shall be kept and cannot be."""
     return EmitError(
         f"{choices.of or 'a row'}: not persistent",
@@ -91,7 +95,7 @@ def cannot_keep(choices: Choices, why: str, hint: str | None = None) -> EmitErro
     )
 
 
-def _fits(lead: Sweep, s: Sweep) -> bool:
+def _fits(lead: ReductionLoop, s: ReductionLoop) -> bool:
     """The same columns, as many as are known, on the same threads."""
     same = s.extent == lead.extent and s.condition == lead.condition and s.column == lead.column
     return same and s.extent.is_const and int(s.extent) > 0 and (s.way, s.threads, s.lanes) == (
@@ -99,7 +103,7 @@ def _fits(lead: Sweep, s: Sweep) -> bool:
     )  # fmt: skip
 
 
-def _width(sweeps: Sequence[Sweep], columns: int) -> int:
+def _width(sweeps: Sequence[ReductionLoop], columns: int) -> int:
     """Elements of one access: as many as divide the row and where every row starts."""
     width = sweeps[0].lanes
     while width > 1 and (columns % width or not all(multiple_of(a, width) for s in sweeps for a in columnwise(s))):
@@ -107,7 +111,7 @@ def _width(sweeps: Sequence[Sweep], columns: int) -> int:
     return width
 
 
-def _passed(s: Sweep, short: bool, width: int, elements: int, read_only: frozenset[str]) -> list[Stmt]:
+def _passed(s: ReductionLoop, short: bool, width: int, elements: int, read_only: frozenset[str]) -> list[Stmt]:
     """One pass: the chunks that every thread has, and one more where the row has it."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, short)
@@ -124,7 +128,9 @@ def _passed(s: Sweep, short: bool, width: int, elements: int, read_only: frozens
     return [If(s.condition, whole)] if s.condition != TRUE else list(whole)
 
 
-def _chunks(s: Sweep, thread: Expr, first: int, count: int, width: int, read_only: frozenset[str]) -> list[Stmt]:
+def _chunks(
+    s: ReductionLoop, thread: Expr, first: int, count: int, width: int, read_only: frozenset[str]
+) -> list[Stmt]:
     """Straight-line code for ``count`` of a thread's chunks, from its ``first`` on."""
     lane = symbol(f"{COLUMN}_lane", 0, count * width - 1)
     chunk = thread + (first + lane // width) * s.threads

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from idgraph.arith import Expr, symbol
-from idgraph.kernel.defuse import everywhere, rewritten
-from idgraph.kernel.ir import PRIME, Plan, Stmt
+from idgraph.kernel.defuse import map_body, map_statement
+from idgraph.kernel.ir import PRIME, KernelModule, Stmt
 from idgraph.passes.rows.sweep import COLUMN
 
 
-def apart(plan: Plan) -> Plan:
+def rename_conflicting_symbols(plan: KernelModule) -> KernelModule:
     """rename_columns: user symbols renamed that have the name of a column variable.
 
     Such a symbol gets a prime, which no user symbol has; kernels take the same numbers as before.
@@ -50,10 +50,10 @@ def apart(plan: Plan) -> Plan:
         return symbol(other.get(x.name, x.name), low, high, step, rest)
 
     def statement(s: Stmt) -> Stmt:
-        return rewritten(s, index=moved)
+        return map_statement(s, index=moved)
 
     kernels = tuple(
-        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=everywhere(k.body, statement))
+        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=map_body(k.body, statement))
         for k in plan.kernels
     )
     return replace(plan, kernels=kernels, names={other.get(s, s): name for s, name in plan.names.items()})

@@ -9,43 +9,43 @@ from functools import partial
 from idgraph.arith import simplify
 from idgraph.errors import EmitError
 from idgraph.ir import item_size
-from idgraph.ir.choices import Choices
-from idgraph.kernel.defuse import everywhere, unwritten
-from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
-from idgraph.kernel.ssa import single
-from idgraph.passes.rows.chunks import lowered, stores
-from idgraph.passes.rows.core_loops import serial
+from idgraph.ir.choices import KernelHints
+from idgraph.kernel.defuse import map_body, read_only_buffers
+from idgraph.kernel.ir import Accumulate, Alloc, BoundsCheck, Buffer, If, Kernel, KernelModule, Loop, Stmt, walk
+from idgraph.kernel.ssa import to_ssa
+from idgraph.passes.rows.chunks import emit_vector_chunks, stores
+from idgraph.passes.rows.core_loops import emit_cpu_reduction
 from idgraph.passes.rows.hoist import is_short
-from idgraph.passes.rows.join import Part, with_sweeps
-from idgraph.passes.rows.keep import KEPT, kept
+from idgraph.passes.rows.join import Part, fuse_reduction_loops
+from idgraph.passes.rows.keep import KEPT, cache_row_values
 from idgraph.passes.rows.moments import settled_moments
-from idgraph.passes.rows.online import settled
-from idgraph.passes.rows.registers import cannot_keep, in_registers
-from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
+from idgraph.passes.rows.online import finalize_online
+from idgraph.passes.rows.registers import persistence_error, persistent_in_registers
+from idgraph.passes.rows.sweep import ReductionLoop, drop_unit_loops, match_reduction_loop
 from idgraph.passes.unroll import is_lanes
 from idgraph.schedule.row_rule import BLOCK, CACHED, CHEAP, DIGITS, IN_FLIGHT, UNROLLED, UNROLLED_STORES, UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RowConfig:
     """Decisions of a schedule about rows of one kernel: ``choices`` of the user, ``ruled`` of the rule, for the running
     value of each reduction. ``done`` gets the names of the choices that a row meets, ``told`` how each is passed over
     and why."""
 
-    choices: Choices
-    ruled: Mapping[str, Choices]
+    choices: KernelHints
+    ruled: Mapping[str, KernelHints]
     read_only: frozenset[str]
     done: set[str] = field(default_factory=set[str])
     told: list[str] = field(default_factory=list[str])
 
-    def decided(self, body: Sequence[Stmt]) -> Choices:
+    def decided(self, body: Sequence[Stmt]) -> KernelHints:
         """The decisions for the rows of a level: the user's, else those of the rule for each of its reductions.
 
         Rows of several nests are held where all of them are; they have as much under way as the one that has most.
         """
         sums = [s.acc.name for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None]
         found = list(dict.fromkeys(self.ruled[name] for name in sums if name in self.ruled))
-        by_rule = Choices(
+        by_rule = KernelHints(
             persistent=any(c.persistent for c in found) and all(c.persistent is not False for c in found),
             online=any(c.online for c in found) or not found,
             items_per_thread=max((n for c in found if (n := c.items_per_thread) is not None), default=None),
@@ -55,7 +55,7 @@ class _Row:
         return by_rule.but(**made, **({"why": "so says the schedule"} if "persistent" in made else {}))
 
 
-def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
+def with_rows(plan: KernelModule, *, threads: bool = True) -> KernelModule:
     """rows: reductions over the threads of a block, and the loops beside them, in aligned chunks.
 
     A kernel's choices are obeyed; with ``threads``, `EmitError` names one that cannot be. `Kernel.rows` tells for each
@@ -127,16 +127,16 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
 
 def _kernel(kernel: Kernel, threads: bool) -> Kernel:
     body: tuple[Stmt, ...] = kernel.body
-    row = _Row(kernel.choices, dict(kernel.ruled), unwritten(kernel.buffers, body))
+    row = _RowConfig(kernel.choices, dict(kernel.default_hints), read_only_buffers(kernel.buffers, body))
     if any(isinstance(s, Accumulate) and s.buffer is None for s in walk(body)):
         level = partial(_threaded if threads else _serial, row=row)
-        made = everywhere(_level(tidied(body), level), _without_axis)
+        made = map_body(_level(drop_unit_loops(body), level), _without_axis)
         body = made if threads else arrays_outside(made)
     if threads:
         _check_obeyed(kernel.choices, row.done)
     if body is kernel.body:
-        return replace(kernel, ruled=()) if kernel.ruled else kernel
-    return replace(kernel, body=single(body), rows=tuple(dict.fromkeys(row.told)), ruled=())
+        return replace(kernel, default_hints=()) if kernel.default_hints else kernel
+    return replace(kernel, body=to_ssa(body), rows=tuple(dict.fromkeys(row.told)), default_hints=())
 
 
 def _without_axis(s: Stmt) -> Stmt:
@@ -144,10 +144,12 @@ def _without_axis(s: Stmt) -> Stmt:
     return replace(s, column=None) if isinstance(s, Loop) and s.column is not None else s
 
 
-def _check_obeyed(choices: Choices, done: set[str]) -> None:
+def _check_obeyed(choices: KernelHints, done: set[str]) -> None:
     """Raise `EmitError` for a choice that no row of the kernel met."""
     if choices.persistent and "persistent" not in done:
-        raise cannot_keep(choices, "no row of its kernel is passed over twice", "leave it out: the row is read once")
+        raise persistence_error(
+            choices, "no row of its kernel is passed over twice", "leave it out: the row is read once"
+        )
     if choices.online and "online" not in done:
         raise EmitError(
             f"{choices.of or 'a row'}: not online",
@@ -171,7 +173,7 @@ def _level(body: Sequence[Stmt], lower: Lower, side: int = 1, part: bool = False
             within = part or s.column is not None
             made.append(replace(s, body=tuple(_level(s.body, lower, side * lanes, within))))
         else:
-            inside = isinstance(s, (If, Checked))
+            inside = isinstance(s, (If, BoundsCheck))
             made.append(replace(s, body=tuple(_level(s.body, lower, side, part))) if inside else s)
     return made
 
@@ -183,7 +185,7 @@ def _by(choice: object) -> str:
 
 def _times(parts: Sequence[Part]) -> str:
     """How often a row is passed over, and whether sums follow its running maximum."""
-    sweeps = [p for p in parts if isinstance(p, Sweep)]
+    sweeps = [p for p in parts if isinstance(p, ReductionLoop)]
     follow = {s.online.first for s in sweeps if s.online is not None}
     online = ", sums follow the running maximum" * (False in follow) + ", places follow the running extremum" * (
         True in follow
@@ -192,17 +194,17 @@ def _times(parts: Sequence[Part]) -> str:
     return f"{len(sweeps)} pass{'es' * (len(sweeps) > 1)}{online}{variance}"
 
 
-def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _Row) -> list[Stmt]:
+def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _RowConfig) -> list[Stmt]:
     """Plain loops; expensive values are kept for the later sweeps, where a row fits into the cache."""
     choices, decided = row.choices, row.decided(body)
-    parts: Sequence[Part] = with_sweeps(body, online=False)
-    short = [isinstance(p, Sweep) and is_short(p) for p in parts]
-    sweep = next((p for p in parts if isinstance(p, Sweep)), None)
+    parts: Sequence[Part] = fuse_reduction_loops(body, online=False)
+    short = [isinstance(p, ReductionLoop) and is_short(p) for p in parts]
+    sweep = next((p for p in parts if isinstance(p, ReductionLoop)), None)
     arrays: tuple[Buffer, ...] = ()
     if sweep is not None:
         why = decided.why if choices.persistent is None else "computed again"
         if decided.persistent:
-            found = kept(parts, row.read_only, loads=False, at=sweep.column, size=sweep.extent)
+            found = cache_row_values(parts, row.read_only, loads=False, at=sweep.column, size=sweep.extent)
             parts, arrays = found.parts, found.buffers
             size = simplify(sweep.extent * sum(item_size(b.dtype) for b in arrays))
             why = f"held in arrays: {size} bytes a row, {CACHED} at most" if arrays else CHEAP
@@ -210,7 +212,7 @@ def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _Row) -> list[St
     made: list[Stmt] = [Alloc(b) for b in arrays]
     elements = decided.items_per_thread or BLOCK
     for p, s in zip(parts, short, strict=True):
-        made += serial(p, row.read_only, elements, s) if isinstance(p, Sweep) else [p]
+        made += emit_cpu_reduction(p, row.read_only, elements, s) if isinstance(p, ReductionLoop) else [p]
     return made
 
 
@@ -234,29 +236,29 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
     )
 
 
-def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _Row) -> list[Stmt]:
+def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _RowConfig) -> list[Stmt]:
     """On the threads of a block: in their registers where the schedule, or without one the target's rule, says so."""
     choices, decided = row.choices, row.decided(body)
     online, why = decided.online, decided.why
     if choices.online:
         why = "sums shall follow a maximum"
     elif decided.persistent:
-        held, why = in_registers(body, row.read_only, choices)
+        held, why = persistent_in_registers(body, row.read_only, choices)
         if held is not None:
             row.done.add("persistent")
             row.told.append(f"read once and held by {_by(choices.persistent)}: {why}")
             return held
         why = DIGITS if part else why
         online = choices.online is not False
-    parts = with_sweeps(body, online=bool(online), one_pass=choices.online is not False)
-    row.done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
+    parts = fuse_reduction_loops(body, online=bool(online), one_pass=choices.online is not False)
+    row.done.update("online" for p in parts if isinstance(p, ReductionLoop) and p.online is not None)
 
-    def items(s: Sweep) -> int:
+    def items(s: ReductionLoop) -> int:
         """Elements of a sweep whose loads a thread has in flight."""
         most = decided.items_per_thread or max(1, IN_FLIGHT // side if side > 1 else UNROLLED)
         return min(most, UNROLLED_STORES) if choices.items_per_thread is None and side == 1 and stores(s) else most
 
-    most = max((items(p) for p in parts if isinstance(p, Sweep)), default=0)
+    most = max((items(p) for p in parts if isinstance(p, ReductionLoop)), default=0)
     row.told.append(
         f"{_times(parts)} by {_by(choices.online)}; not held: {why}; {most} elements in flight by "
         f"{_by(choices.items_per_thread)}"
@@ -264,8 +266,11 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _Row) -> list[St
     made: list[Stmt] = []
     for n in range(len(parts) - 1, -1, -1):
         one = parts[n]
-        if isinstance(one, Sweep):
-            made = [*lowered(one, row.read_only, items(one)), *settled(one, settled_moments(one, made))]
+        if isinstance(one, ReductionLoop):
+            made = [
+                *emit_vector_chunks(one, row.read_only, items(one)),
+                *finalize_online(one, settled_moments(one, made)),
+            ]
         else:
             made = [one, *made]
     return made
@@ -273,5 +278,5 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _Row) -> list[St
 
 def _is_row(s: Stmt) -> bool:
     """A loop over columns that accumulates one number."""
-    sweep = sweep_of(s) if isinstance(s, Loop) else None
+    sweep = match_reduction_loop(s) if isinstance(s, Loop) else None
     return sweep is not None and any(isinstance(x, Accumulate) and x.buffer is None for x in sweep.body)

@@ -8,7 +8,7 @@ from idgraph.arith import Expr, simplify
 from idgraph.ir import is_float
 from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import all_reads, definitions
-from idgraph.kernel.ir import Accumulate, Choose, Compute, Load, Local, Note, Number, Operand, Store
+from idgraph.kernel.ir import Accumulate, Comment, Compute, Constant, Load, Local, Operand, Select, Store
 from idgraph.passes.rows.sweep import Plain
 
 VECTOR_FORMS = frozenset({"exp", "tanh", "erf"})  # functions of `idgraph.runtime.cpu_math` without branches or tables
@@ -75,7 +75,7 @@ def runs_as_vectors(body: Sequence[Plain], column: Expr) -> bool:
             case Compute(op=op):
                 if op not in VECTOR_FORMS and OPERATIONS[op].cycles == "library":
                     return False
-            case Note() | Choose() | Accumulate():
+            case Comment() | Select() | Accumulate():
                 pass
             case _:
                 return False
@@ -94,7 +94,7 @@ def of_one_sign(body: Sequence[Plain], term: Local) -> bool:
     def sure(o: Operand) -> bool:
         x = made.get(o.name) if isinstance(o, Local) else None
         if not isinstance(x, Compute):
-            return isinstance(o, Number) and o.value >= 0
+            return isinstance(o, Constant) and o.value >= 0
         row = OPERATIONS[x.op]
         if row.above_zero is True or (x.op == "mul" and x.operands[0] == x.operands[1]):
             return True

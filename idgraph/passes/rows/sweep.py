@@ -13,31 +13,31 @@ from idgraph.arith import Expr, and_, simplify, symbol
 from idgraph.kernel.defuse import index_exprs, rewritten_inside
 from idgraph.kernel.ir import (
     Accumulate,
-    Checked,
-    Choose,
-    Column,
+    BoundsCheck,
+    Comment,
     Compute,
     If,
     Load,
     Local,
     Loop,
-    Note,
+    Select,
+    SplitAxis,
     Stmt,
     Store,
     walk,
 )
 from idgraph.kernel.statements import axis_loops
-from idgraph.lower.merge_guards import joined
+from idgraph.lower.merge_guards import merge_adjacent_ifs
 
 COLUMN = "c"
-Plain = Note | Load | Compute | Choose | Accumulate | Store | If
+Plain = Comment | Load | Compute | Select | Accumulate | Store | If
 """What a sweep does for a column; an `If` is what the owner of one column does alone (`idgraph.passes.owner`)."""
 FAR = 2**31 - 1  # above every place that is counted in 32 bits
 _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class ReductionLoop:
     """``body`` for each column ``column`` (a symbol) below ``extent``, where ``condition``, on the row, holds.
 
     ``loops`` are the loops it was: those of ``way`` run on threads, the innermost one gives the ``lanes``. ``later``
@@ -50,9 +50,9 @@ class Sweep:
     extent: Expr
     condition: Expr
     body: tuple[Plain, ...]
-    online: Online | None = None
+    online: OnlineRescaling | None = None
     later: tuple[Plain, ...] = ()
-    moments: Moments | None = None
+    moments: ShiftedMoments | None = None
 
     @property
     def way(self) -> str | None:
@@ -77,7 +77,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Online:
+class OnlineRescaling:
     """Sums taken relative to a running reference: when ``top``, the running maximum, grows, they shrink with it.
 
     sum(u * exp(x - c)) = exp(r - c) * sum(u * exp(x - r)) for any r; r is ``top`` where that is finite, else 0.
@@ -93,7 +93,7 @@ class Online:
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class ShiftedMoments:
     """A sum, and a sum of squares around ``center``, of values that are taken without the row's first one, ``pivot``,
     which the statements ``first`` compute. ``total`` and ``squares`` are their accumulators."""
 
@@ -104,37 +104,37 @@ class Moments:
     center: Local
 
 
-def tidied(body: Sequence[Stmt]) -> list[Stmt]:
+def drop_unit_loops(body: Sequence[Stmt]) -> list[Stmt]:
     """Without the loops of one step that no message names: their variable is 0 in every index."""
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Loop) and s.column is not None:
             made += _tidy_axis(s, s.column)
         elif isinstance(s, Loop) and _is_left_out(s):
-            made += tidied(s.body)
-        elif isinstance(s, (Loop, If, Checked)):
-            made.append(replace(s, body=tuple(tidied(s.body))))
+            made += drop_unit_loops(s.body)
+        elif isinstance(s, (Loop, If, BoundsCheck)):
+            made.append(replace(s, body=tuple(drop_unit_loops(s.body))))
         else:
             made.append(s)
-    return list(joined(made))
+    return list(merge_adjacent_ifs(made))
 
 
-def _tidy_axis(s: Loop, column: Column) -> tuple[Stmt, ...]:
+def _tidy_axis(s: Loop, column: SplitAxis) -> tuple[Stmt, ...]:
     """The loops of one axis without those of one step."""
     chain = axis_loops(s)
     kept = [v for v in chain if not _is_left_out(v)]
-    body = tuple(tidied(chain[-1].body))
+    body = tuple(drop_unit_loops(chain[-1].body))
     for v in reversed(kept):
         body = (replace(v, body=body, column=replace(column, loops=len(kept)) if v is kept[0] else None),)
     return body
 
 
 def _is_left_out(s: Loop) -> bool:
-    named = any(isinstance(x, Checked) and s.var in x.site.loops for x in walk(s.body))
+    named = any(isinstance(x, BoundsCheck) and s.var in x.site.loops for x in walk(s.body))
     return s.extent == 1 and s.parallel in _ALONE and not named
 
 
-def sweep_of(s: Loop) -> Sweep | None:
+def match_reduction_loop(s: Loop) -> ReductionLoop | None:
     """The loops of one axis as a sweep over its index; None where they do other things than one sweep can."""
     chain = axis_loops(s)
     if not _runs_as_columns(chain) or any(v.extent == 0 for v in chain):
@@ -152,7 +152,7 @@ def sweep_of(s: Loop) -> Sweep | None:
         return simplify(e.substitute(digits))
 
     body, conditions = chain[-1].body, list[Expr]()
-    while sum(not isinstance(x, Note) for x in body) == 1 and isinstance(body[-1], If):
+    while sum(not isinstance(x, Comment) for x in body) == 1 and isinstance(body[-1], If):
         inner = body[-1]
         conditions += map(at, inner.condition.args if inner.condition.op == "and" else (inner.condition,))
         body = (*body[:-1], *inner.body)
@@ -168,7 +168,7 @@ def sweep_of(s: Loop) -> Sweep | None:
         if any(_has_digit(e, column, steps) for x in walk((moved,)) for e in index_exprs(x)):
             return None
         made.append(moved)
-    return Sweep(tuple(chain), column, extent, and_(*conditions), tuple(made))
+    return ReductionLoop(tuple(chain), column, extent, and_(*conditions), tuple(made))
 
 
 def _has_digit(e: Expr, column: Expr, steps: Collection[int]) -> bool:
@@ -181,7 +181,7 @@ def _has_digit(e: Expr, column: Expr, steps: Collection[int]) -> bool:
 
 def _is_owner(s: If) -> bool:
     """Whether the statements for one column are straight code that reads and writes memory."""
-    return all(isinstance(x, Note | Load | Compute | Choose | Store) for x in s.body)
+    return all(isinstance(x, Comment | Load | Compute | Select | Store) for x in s.body)
 
 
 def _runs_as_columns(chain: Sequence[Loop]) -> bool:

@@ -16,13 +16,13 @@ from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
 from idgraph.loading import load
-from idgraph.runtime.binding import Array, Env, Given, element_strides
+from idgraph.runtime.binding import Array, BoundArray, Env, element_strides
 from idgraph.runtime.cuda.device_arrays import View, device_given, is_device
 from idgraph.runtime.cuda.driver import load_context
-from idgraph.runtime.cuda.launch import CudaMachine, Device
+from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device
 from idgraph.runtime.devices import number_of
-from idgraph.runtime.kinds import NUMPY, Kind, Placing, Torch, is_tensor, torch_kind
+from idgraph.runtime.kinds import NUMPY, ArrayBackend, MemoryExtent, Torch, is_tensor, torch_kind
 
 
 class DeviceArrays:
@@ -40,7 +40,7 @@ class DeviceArrays:
     def unit(self, dtype: DType) -> int:
         return storage_dtype(dtype).itemsize
 
-    def given(self, name: str, value: Any) -> Given:
+    def given(self, name: str, value: Any) -> BoundArray:
         return device_given(name, value, device_of(value.__cuda_array_interface__))
 
     def address(self, value: Any) -> int:
@@ -48,11 +48,11 @@ class DeviceArrays:
 
     pointer = address
 
-    def placing(self, value: Any) -> Placing:
+    def placing(self, value: Any) -> MemoryExtent:
         about = value.__cuda_array_interface__
         item = np.dtype(about["typestr"]).itemsize
         steps = about.get("strides") or [s * item for s in element_strides(about["shape"], None, item) or ()]
-        return Placing(about["shape"], steps, item)
+        return MemoryExtent(about["shape"], steps, item)
 
     def is_read_only(self, value: Any) -> bool:
         return bool(value.__cuda_array_interface__["data"][1])
@@ -64,7 +64,7 @@ class DeviceArrays:
     def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
-    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+    def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
         return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
@@ -76,7 +76,7 @@ class DeviceArrays:
         with on(device_of(flat.__cuda_array_interface__)):
             return load_cuda().to_device(flat.copy_to_host()[at])
 
-    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+    def laid_out(self, t: Tensor, g: BoundArray, env: Env, size: int) -> Any:
         torch = _torch(load_it=True)
         if torch is None:
             raise EmitError(
@@ -152,7 +152,7 @@ def on(device: str) -> Any:
     return devices[number]
 
 
-def machine_of(kind: Kind, device: str, overlap: bool = True) -> CudaMachine:
+def machine_of(kind: ArrayBackend, device: str, overlap: bool = True) -> CudaMachine:
     """The device ``device`` for arrays of this kind."""
     load_context()
     return _machine(number_of(device), isinstance(kind, Torch), overlap)
@@ -162,7 +162,7 @@ def machine_of(kind: Kind, device: str, overlap: bool = True) -> CudaMachine:
 def _machine(number: int, with_torch: bool, overlap: bool) -> CudaMachine:
     driver = import_module("cuda.bindings.driver")
     torch = _torch() if with_torch else None
-    return CudaMachine(Device(driver, number, torch, on(f"cuda:{number}")), overlap)
+    return CudaMachine(LaunchContext(driver, number, torch, on(f"cuda:{number}")), overlap)
 
 
 def on_device(array: Array, device: str | None = None) -> Any:

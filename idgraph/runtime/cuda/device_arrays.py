@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.runtime.binding import Given, dtype_name, element_strides, masked
+from idgraph.runtime.binding import BoundArray, dtype_name, element_strides, masked
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +27,7 @@ def is_device(array: Any) -> bool:
     return not isinstance(array, (np.ndarray, np.generic)) and hasattr(array, "__cuda_array_interface__")
 
 
-def device_given(given_name: str, array: Any, device: str = "cuda:0") -> Given:
+def device_given(given_name: str, array: Any, device: str = "cuda:0") -> BoundArray:
     """A device array; 16-bit words (``<u2`` or ``<V2``) stand for bfloat16."""
     about = array.__cuda_array_interface__
     kind = np.dtype(about["typestr"])
@@ -35,9 +35,9 @@ def device_given(given_name: str, array: Any, device: str = "cuda:0") -> Given:
     if about.get("mask") is not None:
         raise masked(given_name)
     shape = tuple(int(n) for n in about["shape"])
-    return Given(shape, name, element_strides(shape, about.get("strides"), kind.itemsize), array, device)
+    return BoundArray(shape, name, element_strides(shape, about.get("strides"), kind.itemsize), array, device)
 
 
-def on_host(array: Any) -> Array:
+def copy_to_host(array: Any) -> Array:
     """A copy in the host's memory."""
     return array.copy_to_host()

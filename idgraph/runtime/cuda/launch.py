@@ -20,11 +20,11 @@ from idgraph.kernel.ir import Kernel
 from idgraph.runtime.binding import Env
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
 from idgraph.runtime.failed_checks import raise_fault
-from idgraph.runtime.frozen import Part
+from idgraph.runtime.frozen import LaunchArguments
 
 if TYPE_CHECKING:
-    from idgraph.runtime.loaded import Loaded
-    from idgraph.runtime.mold import KernelMold, Sizes
+    from idgraph.runtime.loaded import LoadedKernels
+    from idgraph.runtime.mold import CallSizes, LaunchSpec
 
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
 _AT_ONCE = 8
@@ -65,7 +65,7 @@ def check_limits(kernels: Sequence[Kernel]) -> None:
         launch_of({d: max(1, *sizes) for d, sizes in known.items() if sizes}, beyond_x(kernel.launch))
 
 
-class Device:
+class LaunchContext:
     """The parts of a device that launches need: the caller's stream, and memory for failures. ``torch``: its tensors
     are the arguments, and its current stream is the caller's. ``context``: without torch, what makes the device current
     while it is entered.
@@ -147,27 +147,29 @@ class Device:
 class CudaMachine:
     """A device; ``overlap``: blocks of a kernel may be placed while the last ones of the kernel before it run."""
 
-    def __init__(self, device: Device, overlap: bool = True) -> None:
+    def __init__(self, device: LaunchContext, overlap: bool = True) -> None:
         self.device, self._overlap = device, overlap
 
-    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> CudaLaunches:
+    def launches(self, program: LoadedKernels, checked: bool, sizes: CallSizes) -> CudaLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
         before = self.device.enter()
         try:
             kernels = program.functions(checked, self.device.number)
-            starts = [_Start(k, kernels[k.kernel.name], sizes, checked, self._overlap) for k in program.mold.kernels]
+            starts = [
+                _CudaLaunch(k, kernels[k.kernel.name], sizes, checked, self._overlap) for k in program.mold.kernels
+            ]
         finally:
             if before is not None:
                 self.device.leave(before)
         return CudaLaunches(self.device, starts, sizes.env)
 
 
-class _Start:
+class _CudaLaunch:
     """One kernel: its launch, and which word of that is the address of which buffer."""
 
     __slots__ = ("_buffers", "_checked", "_lent", "_mold", "fault_size", "fault_word", "kernel", "launch", "places")
 
-    def __init__(self, mold: KernelMold, loaded: Any, sizes: Sizes, checked: bool, overlap: bool) -> None:
+    def __init__(self, mold: LaunchSpec, loaded: Any, sizes: CallSizes, checked: bool, overlap: bool) -> None:
         self.kernel, self._mold, self._checked = mold.kernel, mold, checked
         self._buffers = tuple((n, storage_dtype(sizes.slots[n].dtype).itemsize) for n in mold.buffers)
         self.places = tuple([(7 * n + ADDRESS, number) for n, number in enumerate(mold.buffers)])
@@ -177,7 +179,7 @@ class _Start:
         self.launch: Launch = loaded.prepared(blocks, threads, self._words(sizes), mold.shared, overlap)
         self._lent: list[Any] = []
 
-    def _words(self, sizes: Sizes) -> list[int]:
+    def _words(self, sizes: CallSizes) -> list[int]:
         """The arguments, but for the addresses."""
         slots, words = sizes.slots, list[int]()
         for number, item in self._buffers:
@@ -187,7 +189,7 @@ class _Start:
             words += array_words(0, self._mold.fault_size, 8)
         return words
 
-    def part(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> Part:
+    def part(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> LaunchArguments:
         """See `idgraph.runtime.frozen.Launches.parts`: blocks and threads, and the arguments."""
         mold, shape, within = self._mold, [as_expr(1)] * 6, list[Expr]()
         for dim, cut in mold.launch:
@@ -204,7 +206,7 @@ class _Start:
         words += exprs[mold.scalars]
         if self._checked:
             words += array_words(0, mold.fault_size, 8)
-        return Part(shape, words, within)
+        return LaunchArguments(shape, words, within)
 
     def resized(self, shape: tuple[int, ...], words: tuple[int, ...]) -> Launch:
         """The launch of the same kernel for other sizes."""
@@ -221,7 +223,7 @@ class CudaLaunches:
 
     __slots__ = ("__weakref__", "_checks", "_device", "_env", "_free", "_later", "_launches", "_lock", "_starts")
 
-    def __init__(self, device: Device, starts: Sequence[_Start], env: Env) -> None:
+    def __init__(self, device: LaunchContext, starts: Sequence[_CudaLaunch], env: Env) -> None:
         self._device, self._starts, self._env = device, tuple(starts), env
         self._launches = tuple([(s.launch, s) for s in starts])
         self._checks = sum(s.fault_size for s in starts)
@@ -244,7 +246,7 @@ class CudaLaunches:
             self._free.extend(rest)
             return faults
 
-    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
+    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[LaunchArguments]:
         """See `idgraph.runtime.frozen.Launches`."""
         return [s.part(elements, exprs) for s in self._starts]
 

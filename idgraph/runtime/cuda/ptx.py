@@ -20,7 +20,7 @@ from idgraph.runtime.cuda.names import namespace
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.runtime.executable import Executable
 from idgraph.runtime.functions import function_of
-from idgraph.runtime.interrupts import told, undisturbed
+from idgraph.runtime.interrupts import run_uninterruptible, signal_safe
 
 FREE_THREADS = 256  # of a block: as many have registers enough, however many each takes (65 536 and 255)
 
@@ -92,8 +92,8 @@ def ptx_of(function: Callable[..., Any], given: Sequence[npt.NDArray[Any] | int]
         return from_dtype(a.dtype)[(*(slice(None) for _ in range(max(a.ndim, 1) - 1)), slice(None, None, 1))]
 
     types = tuple(int64 if isinstance(a, int) else array(a) for a in given)
-    with told():
-        return undisturbed(lambda: load_cuda().compile_ptx(function, types, cc=cc)[0])
+    with signal_safe():
+        return run_uninterruptible(lambda: load_cuda().compile_ptx(function, types, cc=cc)[0])
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

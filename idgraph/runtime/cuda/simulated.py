@@ -14,13 +14,13 @@ from idgraph.errors import IndexingError
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
-from idgraph.runtime.cuda.device_arrays import on_host
+from idgraph.runtime.cuda.device_arrays import copy_to_host
 from idgraph.runtime.cuda.launch import launch_shape
 from idgraph.runtime.cuda.numba_cuda import need_device
 from idgraph.runtime.failed_checks import fault_size, raise_fault
 
 if TYPE_CHECKING:
-    from idgraph.runtime.loaded import Loaded
+    from idgraph.runtime.loaded import LoadedKernels
 
 
 _OUTSIDE = "outside a buffer"
@@ -50,7 +50,7 @@ class Simulated:
 
     def __init__(
         self,
-        program: Loaded,
+        program: LoadedKernels,
         inputs: Mapping[str, Any],
         symbols: Mapping[str, int] | None = None,
         checked: bool = True,
@@ -110,7 +110,7 @@ class Simulated:
     def results(self) -> dict[str, Any]:
         """Outputs by name, NumPy arrays."""
         return {
-            t.name: output_array(t, on_host(self._flat[self._homes[t.name]]), self.env)
+            t.name: output_array(t, copy_to_host(self._flat[self._homes[t.name]]), self.env)
             if t.definition is not None
             else np.array(self._given[t.name].data)
             for t in self.program.fusion.outputs

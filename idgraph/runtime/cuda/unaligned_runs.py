@@ -17,7 +17,7 @@ def realigned() -> dict[str, Any]:
     """``rloadN(registers, first, array, at, last)`` reads N elements from ``at`` on, which need not be aligned, into
     neighbouring registers; ``rwloadN`` reads N words of two. Behind ``last`` a whole vector would leave the array.
     """
-    return {f"rload{w}": _elements(w) for w in REALIGNED} | {f"rwload{w}": _words(w) for w in REALIGNED_WORDS}
+    return {f"rload{w}": _elements(w) for w in REALIGNED} | {f"rwload{w}": _load_words(w) for w in REALIGNED_WORDS}
 
 
 def covering(builder: Any, data: Any, at: Any, width: int, size: int, last: Any, funnel: Funnel) -> list[Any]:
@@ -155,7 +155,7 @@ def _elements(width: int) -> Any:
     return intrinsic(rload)
 
 
-def _words(count: int) -> Any:
+def _load_words(count: int) -> Any:
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
 

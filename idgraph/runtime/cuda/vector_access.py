@@ -23,7 +23,7 @@ def _modules() -> tuple[Any, Any, Any]:
     return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
 
 
-def _words(element: Any, width: int) -> tuple[Any, int, int]:
+def _word_layout(element: Any, width: int) -> tuple[Any, int, int]:
     """(vector type, bits of a word, elements of a word): 32-bit words, 64-bit ones for 64-bit elements, 16-bit ones for
     two bytes."""
     ir: Any = import_module("llvmlite.ir")
@@ -133,11 +133,11 @@ def _load(width: int, where: bool = False) -> Any:
     ir: Any = import_module("llvmlite.ir")
 
     def kinds(registers: Any, array: Any) -> Any:
-        return _words(array.dtype, width)[0], bits_of(array.dtype) * width // 8
+        return _word_layout(array.dtype, width)[0], bits_of(array.dtype) * width // 8
 
     def build(context: Any, builder: Any, signature: Any, args: Any, found: Any) -> None:
         element, held = signature.args[2].dtype, signature.args[0].dtype
-        _, _, packed = _words(element, width)
+        _, _, packed = _word_layout(element, width)
         bits = bits_of(element)
         for n in range(width):
             word = found
@@ -157,7 +157,7 @@ def _store(width: int, cc: tuple[int, int]) -> Any:
 
     def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
         element, held = array.dtype, registers.dtype
-        vector, bits, packed = _words(element, width)
+        vector, bits, packed = _word_layout(element, width)
         size = bits_of(element)
 
         def part(context: Any, builder: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.errors import EmitError
-from idgraph.ir import DType, Fusion, Loaded, Tensor, is_float
+from idgraph.ir import DType, Fusion, LoadedCoordinate, Tensor, is_float
 from idgraph.runtime.binding import extents
 from idgraph.runtime.caller import as_numpy
 from idgraph.runtime.cuda.numba_cuda import microseconds, simulated
@@ -81,7 +81,7 @@ def _selects(t: Tensor, env: Mapping[str, int]) -> int:
     for e in t.uses:
         for operand, row in zip(e.inputs, e.reads, strict=True):
             for axis, read in zip(operand.axes, row, strict=True):
-                if isinstance(read, Loaded) and e.inputs[read.operand] is t:
+                if isinstance(read, LoadedCoordinate) and e.inputs[read.operand] is t:
                     found.append(int(axis.extent.evaluate(env)))
     return min(found, default=1)
 

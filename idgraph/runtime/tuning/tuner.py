@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 from idgraph.display import Printed, Sheet
 from idgraph.errors import EmitError, IdGraphError, arguments, visible
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.changed_copy import clone_fusion
 from idgraph.runtime.cache import KernelCache, versions
 from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.devices import Device, device_text
-from idgraph.runtime.held import prepared
+from idgraph.runtime.held import prepare_launch
 from idgraph.runtime.program import Program, emit
 from idgraph.runtime.tuning.config_stages import stages
 from idgraph.runtime.tuning.record import Measured, Record, record_of
@@ -159,8 +159,8 @@ class Tuner:
     def _tuned(
         self, fusion: Fusion, target: Where, inputs: Mapping[str, Any] | None, symbols: Mapping[str, int] | None
     ) -> Tuned:
-        plain = rebuild(fusion)
-        rule = self.program(rebuild(plain), target, RULE)
+        plain = clone_fusion(fusion)
+        rule = self.program(clone_fusion(plain), target, RULE)
         folder = None if self.cache is None else KernelCache(Path(self.cache), ".choice")
         key = choice_key(rule, inputs, symbols)
         source: Source = "memory"
@@ -202,7 +202,7 @@ class Tuner:
         """Try every configuration, stage by stage; the rule's own program has to work."""
         target: Where = "cuda" if rule.target == "cuda" else "cpu"
         given = inputs if inputs is not None else made_up(plain, symbols)
-        search = _Search(given, symbols, self.timer, target)
+        search = _TuningSearch(given, symbols, self.timer, target)
         wanted, us = search.run(rule)
         search.wanted = wanted
         search.add(RULE, us, rule)
@@ -211,12 +211,12 @@ class Tuner:
             for move in stage:
                 config = start.but(**move)
                 if not any(m.config == config for m in search.measured):
-                    search.attempt(config, partial(self.program, rebuild(plain), target, config))
+                    search.attempt(config, partial(self.program, clone_fusion(plain), target, config))
         return Record(search.best, tuple(search.measured))
 
 
 @dataclass(slots=True)
-class _Search:
+class _TuningSearch:
     """The best config so far; ``sources`` maps each kernel text to the config that first made it."""
 
     inputs: Mapping[str, Any]
@@ -231,7 +231,7 @@ class _Search:
 
     def run(self, program: Program) -> tuple[dict[str, Array], float]:
         """(values, microseconds)."""
-        ready = prepared(program, self.inputs, self.symbols, poison=True)
+        ready = prepare_launch(program, self.inputs, self.symbols, poison=True)
         ready.launch()
         found = values_of(ready.results(), program.fusion)
         return found, self.timer(ready.launch, self.target)

@@ -22,7 +22,7 @@ from idgraph.viz.drawing import picture
 from idgraph.viz.explorer.folds import Fold, folds_of
 from idgraph.viz.index import index_picture
 from idgraph.viz.labels import clean, clip
-from idgraph.viz.picture import PLAIN, Line, Node, Picture
+from idgraph.viz.picture import PLAIN, Line, Picture, PictureNode
 
 Data = dict[str, Any]
 _NAMES = re.compile(r"\b(?:t|buf)\d+\b")
@@ -161,7 +161,7 @@ def _fold(branch: Fold, key: str, above: str, parent: dict[str, str], folds: lis
         _fold(part, f"{key}.{n}", key, parent, folds)
 
 
-def _box(n: Node, parent: Mapping[str, str], framed: bool) -> Data:
+def _box(n: PictureNode, parent: Mapping[str, str], framed: bool) -> Data:
     op = n.cluster.removeprefix("operation ") if n.cluster else n.key
     above = n.cluster if framed and n.cluster else parent.get(n.key)
     return {
