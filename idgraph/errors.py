@@ -292,7 +292,7 @@ class InternalError(IdGraphError, RuntimeError):
     """A fault of the library itself, noticed by the library: no argument is to blame, and the fusion is as it was.
 
     >>> import idgraph as ig
-    >>> from idgraph.ir.state import at_most
+    >>> from idgraph.ir.clone import at_most
     >>> f = ig.Fusion("f")
     >>> x = f.input("x", shape=(4,))
     >>> with at_most(f, 1):
@@ -319,7 +319,7 @@ def arguments(
     traceback; one that code of the library raised gets a note that asks for a report. What a function cannot take and
     no annotation says, it refuses itself.
     ``keep`` makes, of the arguments, the function that puts back what the call may have changed when it failed or was
-    interrupted (`idgraph.ir.guards`).
+    interrupted (`idgraph.ir.transaction`).
 
     >>> import idgraph as ig
     >>> ig.emit(5)

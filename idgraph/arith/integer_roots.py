@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from idgraph.arith.nodes import Expr
-from idgraph.arith.proofs import is_true
+from idgraph.arith.expr import Expr
+from idgraph.arith.prove import is_true
 
 _MOST = 2**63  # no size is larger
 

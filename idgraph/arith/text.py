@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from idgraph.arith.nodes import (
+from idgraph.arith.expr import (
     FALSE,
     TRUE,
     VERBS,

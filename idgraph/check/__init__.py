@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from idgraph.check.form import CheckError
+from idgraph.check.program import CheckError
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments
 
 if TYPE_CHECKING:
-    from idgraph.check.form import NeutralProgram
+    from idgraph.check.program import NeutralProgram
 
 __all__ = ["CheckError", "Difference", "CheckReport", "CheckRow", "inductor", "program"]
 

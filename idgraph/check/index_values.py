@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
-from idgraph.arith.nodes import rebuild
+from idgraph.arith.expr import rebuild
 
 LONGEST = 400  # characters of a text; a longer one is known by its digest
 Value = Expr | str  # an integer or a condition; a text for what is computed otherwise

@@ -1,7 +1,7 @@
 """What a read sees is the last write before it: reads and writes of one memory put in their order of execution.
 
 Nests run in the order in which they stand, the points of a nest without a kernel in row-major order; a kernel's nests
-run one after the other at each of its points (races between its points: `idgraph.check.any_order`). Only what is wrong
+run one after the other at each of its points (races between its points: `idgraph.check.races`). Only what is wrong
 or not decided gets a row. An output that nothing writes is wrong too.
 """
 
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import ArithError, Expr, simplify
-from idgraph.check.by_points import unraveled
-from idgraph.check.form import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Read, Write
-from idgraph.check.meaning import NoIndexMeaning
+from idgraph.check.enumeration import sample_sizes, unraveled
+from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Read, Write
 from idgraph.check.report import CheckRow, Difference
-from idgraph.check.samples import sample_sizes
+from idgraph.check.semantics import NoIndexMeaning
 from idgraph.ir import Tensor
 
 POINTS = 1 << 22  # points of a nest whose accesses are put in order

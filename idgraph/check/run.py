@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from idgraph.check.capture import Capture
-from idgraph.check.form import CheckError, NeutralProgram
-from idgraph.check.generated import of_source
+from idgraph.check.decide import decide
+from idgraph.check.inductor_capture import Capture
+from idgraph.check.inductor_source import of_source
 from idgraph.check.last_writes import order_rows
-from idgraph.check.nest_decisions import decide
-from idgraph.check.reading import read_any
+from idgraph.check.program import CheckError, NeutralProgram
+from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow
 from idgraph.errors import IdGraphError
 

@@ -12,22 +12,33 @@ from typing import Any, NoReturn
 import click
 from rich.markup import escape
 
-from idgraph.cli.compilers import run_compiler
-from idgraph.cli.demo import run_demo
-from idgraph.cli.many import SweepLimits, print_metrics, print_report, run_report, run_sweep
-from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
+from idgraph.cli.actions import (
+    SweepLimits,
+    access_row,
+    console,
+    index_table,
+    print_cycles,
+    print_metrics,
+    print_report,
+    run_compiler,
+    run_demo,
+    run_report,
+    run_sweep,
+    say,
+    tensor_table,
+)
 from idgraph.display import write_whole
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
-from idgraph.ir.targets import TARGETS
+from idgraph.ir.target import TARGETS
 from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
 from idgraph.runtime.program import stages
 from idgraph.schedule import auto
-from idgraph.sweeps.examination import ExaminationOptions
+from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion

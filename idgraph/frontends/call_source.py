@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from idgraph.arith import Expr
 from idgraph.errors import EmitError, FrontendError, IdGraphError
-from idgraph.frontends.captured import CapturedProgram, EnumConstant, Node, Ref, Value, short, where_of
-from idgraph.frontends.reference import Operation, Raw, call_reference, operand_of, word_of
-from idgraph.frontends.segments import VIEWS
-from idgraph.frontends.spaces import TorchSpace
-from idgraph.runtime.call_steps import mistaken_address
-from idgraph.runtime.frozen import ShapeSpecialization
-from idgraph.runtime.functions import function_of
+from idgraph.frontends.array_space import TorchSpace
+from idgraph.frontends.graph import CapturedProgram, EnumConstant, Node, Ref, Value, short, where_of
+from idgraph.frontends.opaque_ops import Operation, Raw, call_reference, operand_of, word_of
+from idgraph.frontends.partition import VIEWS
+from idgraph.runtime.call_signature import mistaken_address
+from idgraph.runtime.shape_specialized import ShapeSpecialization
+from idgraph.runtime.source_function import function_of
 
 if TYPE_CHECKING:
     import types
 
-    from idgraph.runtime.caller import CallPath
+    from idgraph.runtime.dispatch import CallPath
 
 # Their results lie as the operands say, or without gaps: nothing is asked of them in later calls.
 PREDICTABLE = VIEWS | {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"}

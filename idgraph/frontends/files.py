@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 
 from idgraph.errors import IdGraphError, ParseError
-from idgraph.frontends.fx import Import, import_program
-from idgraph.frontends.reading import program_of
+from idgraph.frontends.graph_json import program_of
+from idgraph.frontends.import_ import Import, import_program
 from idgraph.ir import Fusion, parse_fusion
 from idgraph.ir.limits import read_within
 

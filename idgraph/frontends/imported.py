@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from idgraph.frontends.captured import CapturedProgram, Node
-from idgraph.frontends.reference import Operation
-from idgraph.frontends.segments import Partition, PartitionPlan
+from idgraph.frontends.graph import CapturedProgram, Node
+from idgraph.frontends.opaque_ops import Operation
+from idgraph.frontends.partition import Partition, PartitionPlan
 from idgraph.frontends.torch_arrays import Array
 from idgraph.ir import Fusion
 
@@ -25,7 +25,7 @@ class FusionRunner(Protocol):
 
 @dataclass(slots=True)
 class Imported:
-    """The parts of `idgraph.frontends.fx.Import`, which says what they are."""
+    """The parts of `idgraph.frontends.import_.Import`, which says what they are."""
 
     plan: PartitionPlan
     bound: dict[str, object] = field(default_factory=dict[str, object])

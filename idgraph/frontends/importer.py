@@ -9,8 +9,10 @@ from typing import cast
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError, IdGraphError, OperationError
-from idgraph.frontends.aliases import GETITEM, VIEWS
-from idgraph.frontends.captured import (
+from idgraph.frontends.aliasing import GETITEM, VIEWS
+from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
+from idgraph.frontends.dynamic_shapes import Size
+from idgraph.frontends.graph import (
     CapturedProgram,
     EnumConstant,
     Meta,
@@ -22,10 +24,9 @@ from idgraph.frontends.captured import (
     short,
     where_of,
 )
-from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
-from idgraph.frontends.sizes import Size
-from idgraph.ir import DTYPES, DType, Fusion, Scalar, Tensor, is_float, movement
-from idgraph.ir.ops import copy
+from idgraph.ir import DTYPES, DType, Fusion, Scalar, Tensor, is_float
+from idgraph.ir import ops_view as movement
+from idgraph.ir.ops_pointwise import copy
 
 Lazy = Callable[[], Tensor]
 Parts = tuple["Tensor | Lazy | None", ...]

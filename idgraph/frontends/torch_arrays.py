@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.captured import TensorMeta
-from idgraph.frontends.sizes import values_of
+from idgraph.frontends.dynamic_shapes import values_of
+from idgraph.frontends.graph import TensorMeta
 
 if TYPE_CHECKING:
     import types

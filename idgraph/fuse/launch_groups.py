@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.errors import IdGraphError
-from idgraph.fuse.causes import Mismatch
-from idgraph.index.live import live_exprs
+from idgraph.fuse.mismatch import Mismatch
+from idgraph.index.allocation import live_exprs
 from idgraph.ir import SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
-from idgraph.kernel.defuse import stored_in
+from idgraph.kernel.def_use import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
-from idgraph.passes.fuse_launches import ARRAYS, LOOKED_AT
+from idgraph.passes.kernel_fusion import ARRAYS, LOOKED_AT
 from idgraph.runtime.program import launches
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, OperationError, arguments
-from idgraph.fuse.align import AlignmentQuery, answer
-from idgraph.fuse.causes import Cause
-from idgraph.fuse.steps import Alignment
-from idgraph.fuse.touch import AccessRelation
+from idgraph.fuse.access_relation import AccessRelation
+from idgraph.fuse.alignment import Alignment
+from idgraph.fuse.alignment_search import AlignmentQuery, answer
+from idgraph.fuse.mismatch import Cause
 from idgraph.ir import Tensor, TensorExpr
-from idgraph.ir.parsing import copy_fusion
+from idgraph.ir.parser import copy_fusion
 from idgraph.runtime.program import emit
 
 

@@ -1,7 +1,7 @@
 """Cycles of a graph of groups: ways around that some coordinate goes, each with its map, where it holds, and a kind.
 
-The kind is decided by composing the coordinate maps once around, see `idgraph.graphs.rounds`; the ways are those of
-`idgraph.graphs.simple_cycles`.
+The kind is decided by composing the coordinate maps once around, see `idgraph.graphs.cycle_kind`; the ways are those of
+`idgraph.graphs.cycle_enumeration`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Generic, TypeVar
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, arguments, user_line
-from idgraph.graphs.effects import CycleKind
-from idgraph.graphs.net import Edge, ValGraphDigraph
-from idgraph.graphs.numbering import axis_of, key_text
-from idgraph.graphs.rings import TranslationCycle
-from idgraph.graphs.rounds import CycleMap, classify_cycle, compose_cycle
-from idgraph.graphs.simple_cycles import CyclePath, cyclic, find_cycles, infeasible_cycles, placed
-from idgraph.graphs.valgraph import Group, ValGraph
+from idgraph.graphs.coordinate_rules import CycleKind
+from idgraph.graphs.cycle_enumeration import CyclePath, TranslationCycle, cyclic, find_cycles, infeasible_cycles, placed
+from idgraph.graphs.cycle_kind import CycleMap, classify_cycle, compose_cycle
+from idgraph.graphs.flow_graph import Edge, ValGraphDigraph
+from idgraph.graphs.signature import axis_of, key_text
+from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import IterDomain, Tensor, TensorExpr, tensor_of
-from idgraph.ir.domains import DomainExpr
+from idgraph.ir.iter_domain import DomainExpr
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,24 +13,21 @@ from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
-from idgraph.graphs.alike import isomorphic_exprs, structural_key, unique_nests
-from idgraph.graphs.builder import CongruenceClosure
-from idgraph.graphs.forms import TensorTemplate, TensorTemplates, own_domains, own_exprs
-from idgraph.graphs.forwarding import merges_lacking
+from idgraph.graphs.broadcast_forwarding import descendants, merges_lacking
+from idgraph.graphs.congruence_closure import CongruenceClosure
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.loop_classes import descendants
-from idgraph.graphs.loops import LoopNests, PromotedDomain
+from idgraph.graphs.index_keys import Key, LocalExprs, Use, UseKeys, key_of
+from idgraph.graphs.loop_nest import LoopNests, PromotedDomain
+from idgraph.graphs.loop_promotion import Promotion, SharedLoopProver, SharedLoopResult
+from idgraph.graphs.nest_isomorphism import isomorphic_exprs, structural_key, unique_nests
 from idgraph.graphs.nest_order import order_nests
-from idgraph.graphs.numbering import key_text
-from idgraph.graphs.promotion import Promotion
-from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.same_loop import SharedLoopProver, SharedLoopResult
-from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
-from idgraph.graphs.valgraph import Group, ValGraph
+from idgraph.graphs.proof import Explanation
+from idgraph.graphs.signature import TensorTemplate, TensorTemplates, key_text, own_domains, own_exprs
+from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
-from idgraph.ir.domains import Parallel, is_one
-from idgraph.ir.indexing import is_int
-from idgraph.ir.pointwise import same_extent
+from idgraph.ir.argument_resolution import is_int
+from idgraph.ir.iter_domain import Parallel, is_one
+from idgraph.ir.op_builders import same_extent
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
 SharedLoop = tuple[Tensor, TensorExpr, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idgraph.arith import is_true
-from idgraph.graphs.loop_classes import sources
+from idgraph.graphs.broadcast_forwarding import sources
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr
 
 

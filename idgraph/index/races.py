@@ -10,13 +10,20 @@ from typing import Protocol
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.live import live_uses
-from idgraph.index.maps_protocol import IndexMaps, LoopProtocol
-from idgraph.index.nest import LoopNest, Node, build_tree, launch_dims, launch_groups, reduced
-from idgraph.index.storage import is_block, is_thread
-from idgraph.index.visit_order import check_order, check_scan
+from idgraph.index.access_relation import IndexMaps, LoopProtocol
+from idgraph.index.allocation import is_block, is_thread, live_uses
+from idgraph.index.loop_tree import (
+    LoopNest,
+    Node,
+    build_tree,
+    check_order,
+    check_scan,
+    launch_dims,
+    launch_groups,
+    reduced,
+)
 from idgraph.ir import Tensor, TensorExpr
-from idgraph.ir.advice import advised
+from idgraph.ir.hooks import advised
 
 
 class Place(Protocol):

@@ -2,6 +2,8 @@
 
 A vector of w elements is legal along a loop when every aligned run of w steps is touched as a whole or not at all, and
 where it is touched lies at consecutive addresses from a multiple of w elements (given the buffer's alignment).
+
+A loop that no vector divides, or whose first element is not aligned: whole vectors with single elements around.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from idgraph.arith import (
     multiple_of,
     simplify,
     symbol,
-)  # fmt: skip
+)
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, arguments, short_repr, user_line
-from idgraph.index.access_function import AccessFunction
-from idgraph.index.lane_runs import (
+from idgraph.index.access_relation import AccessFunction, LoopVariable
+from idgraph.index.lane_analysis import (
     MAX_POINTS,
     LaneAccess,
     LaneMismatch,
@@ -38,10 +40,49 @@ from idgraph.index.lane_runs import (
     lanes,
     loaded_anew,
 )
-from idgraph.index.loop import LoopVariable
-from idgraph.index.peel import Peel, peel_of
 from idgraph.ir import item_size
-from idgraph.ir.indexing import is_int
+from idgraph.ir.argument_resolution import is_int
+
+
+@dataclass(frozen=True, slots=True)
+class Peel:
+    """``head`` elements alone, ``vectors`` aligned accesses of ``width`` elements, ``tail`` elements alone.
+
+    Where each row begins at another alignment, ``head`` is None, ``vectors`` is the least number of them and ``tail``
+    None. The automatic schedule peels by itself; a loop that is split by the width and vectorised is peeled as well.
+    """
+
+    width: int
+    head: int | None
+    vectors: int
+    tail: int | None
+
+    def __str__(self) -> str:
+        of = f"{self.vectors} access{'es' if self.vectors > 1 else ''} of {self.width}"
+        if self.head is None or self.tail is None:
+            return (
+                f"{self.width} elements if the loop is peeled: {of} or more a row, up to {self.width - 1} alone before"
+            )
+        alone = self.head + self.tail
+        return f"{self.width} elements if the loop is peeled: {of} and {alone} alone"
+
+
+def peel_of(access: AccessFunction, at: LoopVariable, width: int) -> Peel | None:
+    """The peeling of a loop whose steps lie side by side; None where no whole vector is left."""
+    aligned = access.tensor.alignment % (width * item_size(access.tensor.dtype)) == 0
+    cut = any(at.symbol in c.symbols for c in access.conditions)
+    if not (aligned and at.extent.is_const) or cut or width < 2 or access.buffer.place == "register":
+        return None
+    n = int(at.extent)
+    first = simplify(address_along(access, at).substitute({at.symbol: as_expr(0)}))
+    modulus, rest = congruence(first)
+    if modulus % width:
+        least = (n - width + 1) // width
+        return Peel(width, None, least, None) if least > 0 else None
+    head = -rest % width
+    vectors = (n - head) // width
+    return Peel(width, head, vectors, n - head - vectors * width) if vectors > 0 else None
+
 
 WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
 _MAX_RUN = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.display import Printed
-from idgraph.ir.choices import KernelHints
+from idgraph.ir.schedule_log import KernelHints
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from math import lcm
 from typing import Any, cast
 
 from idgraph.arith import Expr, as_expr, integer_root, is_true, simplify, symbol
-from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
-from idgraph.ir.exprs import Fixed
+from idgraph.ir.axis_read import Fixed
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.protocols import OperationLike, TensorLike
-from idgraph.ir.step import ScheduleStep
+from idgraph.ir.schedule_log import ScheduleStep
 
 _Change = tuple[object, str, object]  # an object, one of its fields, and what it was
 

@@ -1,6 +1,10 @@
 """A Fusion, its tensors and its operations: a DAG that builds, rewrites and verifies itself.
 
 Long: three classes that hold each other, so that no module is needed twice; what they call stands in modules below.
+
+Views of a fusion: its text, its loops, its picture.
+
+Bounds of symbols: numbers, or expressions in symbols that the fusion has already.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol, symbol_text
-from idgraph.display import Printed, Sheet
+from idgraph.display import Printed, Sheet, Shown, render, show
 from idgraph.errors import (
     FusionError,
     IdGraphError,
@@ -26,27 +30,101 @@ from idgraph.errors import (
     short_repr,
     shortened,
     user_line,
-)  # fmt: skip
-from idgraph.ir.choices import NO_CHOICES, NO_RULES, KernelHints, Memory
+)
+from idgraph.ir.argument_resolution import Operators, attr, flags, is_int, listed, plain
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, LoadedCoordinate, Mapped, from_the_front, plain_text, read_along
 from idgraph.ir.decisions import Decision, Format
-from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, LoadedCoordinate, Mapped, from_the_front, plain_text, read_along
-from idgraph.ir.foreign import UnsupportedArrayApi
-from idgraph.ir.guards import Member, Restorable, Restore
-from idgraph.ir.guards import transactional_build as adding
-from idgraph.ir.indexing import attr, flags, is_int, listed, plain
-from idgraph.ir.operators import Operators
-from idgraph.ir.protocols import TensorLike
-from idgraph.ir.registry import apply
-from idgraph.ir.rewriting import Mark, with_front
-from idgraph.ir.scheduling import ScheduleMixin
-from idgraph.ir.showing import ShownFusion
-from idgraph.ir.step import MANY, NO_NAMES, Flat, ScheduleStep, keep_last_step, only_first, steps_in, without
-from idgraph.ir.symbols import symbol_bound
+from idgraph.ir.foreign_calls import UnsupportedArrayApi
+from idgraph.ir.iter_domain import IterDomain, Kind, Owner, TensorDomain, is_one
+from idgraph.ir.op_registry import apply
+from idgraph.ir.printer import print_fusion
+from idgraph.ir.protocols import FusionLike, TensorLike
+from idgraph.ir.schedule_log import (
+    MANY,
+    NO_CHOICES,
+    NO_NAMES,
+    NO_RULES,
+    Flat,
+    KernelHints,
+    Memory,
+    ScheduleStep,
+    keep_last_step,
+    only_first,
+    steps_in,
+    without,
+)
+from idgraph.ir.schedule_primitives import ScheduleMixin
+from idgraph.ir.transaction import Mark, Member, Restorable, Restore, with_front
+from idgraph.ir.transaction import transactional_build as adding
 from idgraph.ir.verification import Verification
-from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
+from idgraph.ir.verifier import LARGEST, AxisError, check_name, check_symbols, violations
+
+
+class ShownFusion(Shown):
+    """The forms of a fusion for people. Its repr is text that `idgraph.parse` reads."""
+
+    @shortened
+    def to_dot(self, **options: object) -> str:
+        """Graphviz text of tensors and operations; see `idgraph.viz`."""
+        return render("dot", self, **options)
+
+    @shortened
+    def to_svg(self, **options: object) -> str:
+        """A self-contained SVG picture of tensors and operations; needs no graphviz."""
+        return render("svg", self, **options)
+
+    @arguments(OperationError)
+    def show(self, *, loops: bool = False) -> None:
+        """Print the text form; with ``loops`` the nests of loops as scheduled, in the order in which they run.
+
+        In colour where standard output is a terminal. Raises `ScheduleError` where no loop nest does the schedule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("a", shape=(30,)) * 2.0)
+        >>> t.split(0, 8).parallelize(1, "vectorize").fusion.show(loops=True)
+        for i0 < 4:
+          vectorize i1 < 8:
+            t1 = mul(a, 2.0)  if i0*8 + i1 < 30
+        """
+        show(render("loops", self) if loops else str(self))
+
+    def __str__(self) -> str:
+        return print_fusion(cast("FusionLike", self))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownFusion) and (self is other or str(self) == str(other))
+
+    def __hash__(self) -> int:
+        return hash(cast("FusionLike", self).name)
+
+
+def symbol_bound(known: Mapping[str, Expr], name: str, value: object) -> int | Expr:
+    """A bound of the new symbol ``name``; raises `OperationError` for another object, or one that names a symbol not
+    ``known``.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, Expr) or value.is_condition:
+        raise OperationError(
+            f"symbol {name}: {short_repr(value)} is not a bound",
+            where=user_line(),
+            hint="an int, or an expression in symbols of the fusion",
+        )
+    strange = [s.name for s in value.symbols if known.get(s.name) != s]
+    if strange:
+        raise OperationError(
+            f"symbol {name}: its bound {value} names {strange[0]}, which is not a symbol of the fusion",
+            where=user_line(),
+            hint=f"f.symbol({strange[0]!r}) first",
+        )
+    return int(value) if value.is_const else value
+
 
 V = TypeVar("V")
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
@@ -443,7 +521,7 @@ class Fusion(Restorable, ShownFusion):
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
         self.version = 0
-        self.operations_left: int | None = None  # that may be built, within `idgraph.ir.state.at_most`
+        self.operations_left: int | None = None  # that may be built, within `idgraph.ir.clone.at_most`
         _current.set(ref(self))
 
     @property

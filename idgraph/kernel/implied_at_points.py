@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.arith.enumerate import closure
-from idgraph.arith.ranges import interval
+from idgraph.arith.enumeration import closure
+from idgraph.arith.interval import interval
 
 MOST_POINTS = 1 << 16
 SAMPLED = 1 << 14

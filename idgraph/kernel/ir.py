@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr
 from idgraph.display import Printed
 from idgraph.errors import EmitError, arguments
-from idgraph.ir.choices import NO_CHOICES, KernelHints
+from idgraph.ir.schedule_log import NO_CHOICES, KernelHints
+from idgraph.kernel.printer import kernel_text
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
@@ -52,8 +53,7 @@ from idgraph.kernel.statements import (
     quote,
     walk,
 )
-from idgraph.kernel.text import kernel_text
-from idgraph.kernel.verify import Verified, check_structure, verify_kernel
+from idgraph.kernel.verifier import Verified, check_structure, verify_kernel
 
 __all__ = [
     "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "BoundsCheck", "Select",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, is_true, not_, simplify, symbol
 from idgraph.ir import DType, Scalar
-from idgraph.kernel.defuse import Body, all_reads, all_sets, defs, map_statement, reads, updates
+from idgraph.kernel.def_use import Body, all_reads, all_sets, defs, map_statement, reads, updates
 from idgraph.kernel.statements import (
     BoundsCheck,
     Compute,

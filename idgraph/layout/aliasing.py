@@ -8,8 +8,8 @@ from typing import cast
 
 from idgraph.arith import Expr, Proof, as_expr, is_true, prove_equal, simplify
 from idgraph.errors import IndexingError, OperationError, arguments
-from idgraph.index.layout import address_of
-from idgraph.index.origins import pull_back
+from idgraph.index.allocation import address_of
+from idgraph.index.producer_map import pull_back
 from idgraph.ir import Fusion, Resize, Tensor, TensorExpr
 
 MOVES = frozenset({"expand", "flip", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze"})

@@ -1,25 +1,29 @@
 """Arrays against declarations: symbols bound from shapes, flat buffers with the declared strides, outputs as arrays.
 
 Extents, strides and offsets count elements; only NumPy's own strides are bytes.
+
+Checks of loaded indices that failed, as kernels report them and as the user reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr, as_expr, integer_root, symbol
-from idgraph.codegen.ops.memory import storage_dtype
-from idgraph.errors import EmitError
+from idgraph.codegen.printers.scalar import site_numbers
+from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
+from idgraph.errors import EmitError, IndexingError
 from idgraph.index import address_of, buffer_size, strides
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
-from idgraph.kernel.ir import PRIME, Buffer, Kernel
+from idgraph.kernel.ir import PRIME, Buffer, CheckSite, Kernel
 
 if TYPE_CHECKING:
     from idgraph.runtime.executable import Executable
+
 
 Array = npt.NDArray[Any]
 Env = dict[str, int]
@@ -440,3 +444,26 @@ def _step(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int])
                 known[a] = known[out_x]
                 known[b] = known[out_y] ^ known[a] if kind == "xor" else (known[out_y] - known[a]) % size(b)
     return True
+
+
+def fault_size(kernel: Kernel) -> int:
+    """Number, value and loop variables of a failed check."""
+    return 2 + max((len(s.site.loops) for s in site_numbers(kernel)), default=0)
+
+
+def raise_fault(kernel: Kernel, fault: Any, env: Mapping[str, int]) -> NoReturn:
+    """The error of a kernel's failed check."""
+    site = site_numbers(kernel)[int(fault[0]) - 1].site
+    raise out_of_range(site, int(fault[1]), [int(v) for v in fault[2:]], env)
+
+
+def out_of_range(site: CheckSite, value: int, point: list[int], env: Mapping[str, int] | None) -> IndexingError:
+    """A loaded index is outside the axis it indexes."""
+    at = ", ".join(f"{name}={v}" for name, v in zip(site.loops, point, strict=False))
+    extent: Expr | int = site.extent if env is None else int(site.extent.evaluate(env))
+    return IndexingError(
+        f"index {value} loaded from {site.index} is outside axis {site.axis} of {site.tensor}, of extent {extent}",
+        where=site.line,
+        because=[f"in {site.expr} at {at or 'its only point'}"],
+        hint=f"indices run from 0 to {extent} - 1; negative ones do not count from the end",
+    )

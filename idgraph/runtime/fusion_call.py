@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
-from idgraph.ir.changed_copy import clone_fusion
-from idgraph.ir.choices import NAMES
-from idgraph.runtime.devices import device_text
+from idgraph.ir.clone import clone_fusion
+from idgraph.ir.schedule_log import NAMES
+from idgraph.runtime.interrupts import device_text
 from idgraph.runtime.program import Program, Target, emit
 from idgraph.schedule import auto
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.index.nest import IndexMaps
+from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import Fusion, item_size
-from idgraph.ir.targets import GPU
+from idgraph.ir.target import GPU
 from idgraph.kernel.ir import (
     Accumulate,
     Kernel,

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from idgraph.sweeps.examination import ExaminationOptions, examine
+from idgraph.sweeps.worker import ExaminationOptions, examine
 
 
 def main() -> None:

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from idgraph.errors import IdGraphError
 from idgraph.ir.limits import read_within
-from idgraph.sweeps.examination import ExaminationOptions
-from idgraph.sweeps.guard import Process, Task, end, guarded
-from idgraph.sweeps.result_lines import RowFile, Settings, Status, Sweep, SweepRow, row_file
+from idgraph.sweeps.results import RowFile, Settings, Status, Sweep, SweepRow, row_file
+from idgraph.sweeps.worker import ExaminationOptions, Process, Task, end, guarded
 
 MAX_BYTES = 64_000_000
 SUFFIXES = (".json", ".txt")

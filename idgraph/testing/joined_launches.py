@@ -6,9 +6,11 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from idgraph.ir import Fusion, Tensor, indexed, ops
-from idgraph.ir import composite as rows
-from idgraph.ir import movement as moves
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir import ops_index as indexed
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as rows
+from idgraph.ir import ops_view as moves
 from idgraph.ir.dtypes import DType, is_float
 
 Draw = st.DrawFn

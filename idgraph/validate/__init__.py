@@ -17,8 +17,8 @@ from idgraph.runtime import Target
 
 if TYPE_CHECKING:
     from idgraph.index import IdModel
-    from idgraph.validate.addresses import Engine, check_addresses
-    from idgraph.validate.inputs import random_inputs
+    from idgraph.validate.index_map_check import Engine, check_addresses
+    from idgraph.validate.input_values import random_inputs
     from idgraph.validate.report import (
         AddressMismatch,
         AddressReport,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ValueMismatch,
         ValueReport,
     )  # fmt: skip
-    from idgraph.validate.values import check_values, tolerance
+    from idgraph.validate.value_check import check_values, tolerance
 
 __all__ = [
     "AddressMismatch", "AddressReport", "KernelReport", "Mismatch", "Report", "TensorError", "ValueMismatch",
@@ -39,8 +39,8 @@ __all__ = [
 _LATER = {
     "AddressMismatch": "report", "AddressReport": "report", "KernelReport": "report", "Mismatch": "report",
     "Report": "report", "TensorError": "report", "ValueMismatch": "report", "ValueReport": "report",
-    "check_addresses": "addresses",
-    "random_inputs": "inputs", "check_values": "values", "tolerance": "values",
+    "check_addresses": "index_map_check",
+    "random_inputs": "input_values", "check_values": "value_check", "tolerance": "value_check",
 }  # fmt: skip
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
 from idgraph.index import Access, IdModel, LoopVariable
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
-from idgraph.validate.layout import MemoryLayout, layout_of
+from idgraph.validate.memory_layout import MemoryLayout, layout_of
 from idgraph.validate.oracle import shape_of
-from idgraph.validate.oracle.symbol_values import number
+from idgraph.validate.oracle.views import number
 
 
 @dataclass(frozen=True, slots=True)

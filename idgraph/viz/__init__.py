@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from idgraph.display import register_display, register_renderer
 from idgraph.loading import load
-from idgraph.viz import notebook, sheets
-from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
-from idgraph.viz.nest import loop_nest
+from idgraph.viz import notebook
+from idgraph.viz import notebook as sheets
+from idgraph.viz.draw import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
+from idgraph.viz.fusion_picture import loop_nest
+from idgraph.viz.notebook import coloured
 from idgraph.viz.picture import Cluster, Line, Picture, PictureEdge, PictureNode, Swatch
-from idgraph.viz.terminal import coloured
 
 if TYPE_CHECKING:
     from idgraph.viz.explorer import Explorer, explore

@@ -21,9 +21,9 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
-from idgraph.ir.exprs import Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.fusion import tensor_of
-from idgraph.viz.labels import clip
+from idgraph.viz.picture import clip
 
 LIMIT = 44  # cells of one line of a box; longer text stands in the tooltip
 

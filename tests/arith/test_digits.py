@@ -11,9 +11,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import Expr, cost, parse, prove_equal
-from idgraph.arith.digits import mixed_radix_form
-from idgraph.arith.engine import normal
-from idgraph.arith.proofs import Proof
+from idgraph.arith.mixed_radix import mixed_radix_form
+from idgraph.arith.prove import Proof
+from idgraph.arith.rewriter import normal
 from tools.bench.expressions_check import evaluate
 
 Array = npt.NDArray[np.int64]

@@ -10,9 +10,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import Expr, parse, strongest, symbol
-from idgraph.arith import work as meter
-from idgraph.arith.engine import normal
-from idgraph.arith.work import BUDGET, BudgetExceeded, budget, charge
+from idgraph.arith import expr as meter
+from idgraph.arith.expr import BUDGET, BudgetExceeded, budget, charge
+from idgraph.arith.rewriter import normal
 
 
 def nested(levels: int, name: str) -> Expr:
@@ -68,7 +68,7 @@ def test_each_thread_has_its_own() -> None:
         other.start()
         other.join()
     assert left == [None]
-    assert "idgraph.arith.work" in sys.modules
+    assert "idgraph.arith.expr" in sys.modules
 
 
 def test_choices_and_conditions_have_one_too() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import Keep, OperationError, arguments
-from idgraph.ir.guards import transactional_build
-from idgraph.ir.state import rewriting
+from idgraph.ir.clone import rewriting
+from idgraph.ir.transaction import transactional_build
 from tests.bad_input.fuzz import TooLong, fuzz, interrupt, limit
 
 
@@ -147,7 +147,7 @@ def test_a_fault_of_the_library_asks_for_a_report(monkeypatch: pytest.MonkeyPatc
     f = ig.Fusion("f")
     f.output(ig.exp(f.input("x", shape=(8,))))
     before = str(f)
-    monkeypatch.setattr("idgraph.schedule.automatic.device_of", passes)
+    monkeypatch.setattr("idgraph.schedule.auto.device_of", passes)
     with pytest.raises(AttributeError) as caught:
         ig.schedule.auto(f)
     assert [n for n in caught.value.__notes__ if "please report" in n] == caught.value.__notes__
@@ -176,8 +176,8 @@ def test_a_scheduler_that_fails_half_way_leaves_loops_and_operations(monkeypatch
         x.fusion.remove([])
         raise ZeroDivisionError
 
-    monkeypatch.setattr("idgraph.schedule.inline._inline_most", fails, raising=False)
-    monkeypatch.setattr("idgraph.ir.loop_steps.inline", fails)
+    monkeypatch.setattr("idgraph.schedule.inlining._inline_most", fails, raising=False)
+    monkeypatch.setattr("idgraph.ir.loop_transforms.inline", fails)
     with pytest.raises(ZeroDivisionError):
         ig.schedule.inline_most(f)
     assert str(f) == before

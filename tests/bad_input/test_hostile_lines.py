@@ -14,7 +14,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import SourceLine, visible
-from idgraph.frontends.fx import from_json
+from idgraph.frontends.import_ import from_json
 from idgraph.reports import metrics
 from idgraph.sweeps import Sweep, SweepRow
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import idgraph as ig
-from idgraph.check.reading import read_any
-from idgraph.cost.assembler import assembled
+from idgraph.check.program_json import read_any
+from idgraph.cost.calibrate import assembled
 from idgraph.display import write_whole
 from idgraph.frontends.files import read_file
-from idgraph.reports.metric_files import LOCK, add_rows
-from idgraph.runtime.cache import KernelCache
+from idgraph.reports.metric_tables import LOCK, add_rows
+from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.sweeps import read_rows, sweep
-from idgraph.sweeps.result_lines import SweepRow, row_file
+from idgraph.sweeps.results import SweepRow, row_file
 
 HUGE = 2**40  # a sparse file: it takes no room on the disk, and no memory holds it
 GRAPH = '{"nodes": [{"name": "output", "op": "output", "target": "output", "args": [[]]}]}'

@@ -13,13 +13,14 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, as_expr, maximum, minimum, symbol, where
-from idgraph.check import confirm, nest_decisions
-from idgraph.check.by_points import Gap, Space, bind
-from idgraph.check.confirm import confirm_difference, reads_by_evaluation
-from idgraph.check.form import BufferLayout
+from idgraph.check import confirmation as confirm
+from idgraph.check import decide as nest_decisions
+from idgraph.check.confirmation import confirm_difference, reads_by_evaluation
+from idgraph.check.enumeration import Gap, Space, bind
 from idgraph.check.index_values import ValueTable, unwrapped, wraps
-from idgraph.check.meaning import ElementRead
-from idgraph.check.stores import overlaps
+from idgraph.check.program import BufferLayout
+from idgraph.check.semantics import ElementRead
+from idgraph.check.store_coverage import overlaps
 
 ROTATE = """fusion "rotate" {
   x = input(shape=(4, 8), dtype="float32")
@@ -203,7 +204,7 @@ def test_what_is_right_is_not_refuted(name: str, online: bool, monkeypatch: pyte
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_sum_reads_the_maximum_that_its_softmax_has(first: int) -> None:
     """Inductor prepares a softmax in one node of two results: loops of the second may read the first."""
-    from idgraph.check.capture import _functional
+    from idgraph.check.inductor_capture import _functional
 
     importlib.import_module("torch._inductor.inductor_prims")
     graph: Any = torch.fx.Graph()

@@ -129,8 +129,8 @@ def test_another_version_is_refused(version: object) -> None:
 
 def test_a_fusion_at_other_points_is_refuted_in_captured_loops() -> None:
     torch: Any = pytest.importorskip("torch")
-    from idgraph.check.capture import Capture
-    from idgraph.check.nest_decisions import decide
+    from idgraph.check.decide import decide
+    from idgraph.check.inductor_capture import Capture
 
     def fn(x: Any) -> Any:
         b = torch.sin(x)

@@ -16,11 +16,11 @@ import pytest
 import idgraph as ig
 from idgraph.arith import symbol
 from idgraph.cost import Device
-from idgraph.cost.assembler import find_assembler
-from idgraph.cost.kernel_costs import KernelCost
-from idgraph.cost.points import count_points
-from idgraph.cost.reuse import in_order
-from idgraph.cost.sites import EnclosingLoop
+from idgraph.cost.access_sites import EnclosingLoop
+from idgraph.cost.calibrate import find_assembler
+from idgraph.cost.iteration_count import count_points
+from idgraph.cost.memory_traffic import in_order
+from idgraph.cost.report import KernelCost
 from idgraph.ir import DType
 
 

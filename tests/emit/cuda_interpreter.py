@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.codegen.ops import scalars
-from idgraph.codegen.ops.plain import plain_pairs
-from idgraph.kernel.shared import shared_layout
+from idgraph.codegen.runtime_lib import python_ops as scalars
+from idgraph.codegen.runtime_lib.vector_ops import plain_pairs
+from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.runtime.cuda.launch import launch_shape

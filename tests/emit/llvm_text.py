@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from idgraph.runtime import cpu_entry
+from idgraph.runtime.cpu import compiler as cpu_entry
 
 
 def no_cache(program: object) -> None:

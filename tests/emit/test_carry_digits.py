@@ -12,8 +12,8 @@ import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import Load, VectorStore, walk
 from idgraph.runtime import Program, compile_ptx
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from tests.emit.thread_runner import run_threads
 

@@ -11,12 +11,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import Accumulate, Comment, Compute, If, Kernel, Loop, Stmt, walk
-from idgraph.passes.collapse import flatten_loops
-from idgraph.passes.columns import flatten_reduction_loops
-from idgraph.passes.hoist_loads import licm_loads
-from idgraph.passes.own_rows import privatize_scatter_rows
-from idgraph.passes.round_once import elide_double_rounding
-from idgraph.passes.unswitch import unswitched
+from idgraph.passes.load_hoisting import licm_loads
+from idgraph.passes.loop_flattening import flatten_loops
+from idgraph.passes.loop_unswitching import unswitched
+from idgraph.passes.narrowing import elide_double_rounding
+from idgraph.passes.reduction_flattening import flatten_reduction_loops, privatize_scatter_rows
 
 
 def _rotated(f: ig.Fusion) -> ig.Tensor:

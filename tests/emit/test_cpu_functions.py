@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import cpu, cpu_entry
+from idgraph.runtime.cpu import compiler as cpu_entry
+from idgraph.runtime.cpu import namespace as cpu
 from tests.emit.llvm_text import llvm_texts
 from tools.bench import ulp
 

@@ -10,7 +10,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, as_expr, symbol
-from idgraph.kernel import defuse
+from idgraph.kernel import def_use as defuse
 from idgraph.kernel import ir as plan
 from idgraph.kernel.ir import (
     Accumulate,
@@ -44,7 +44,7 @@ from idgraph.kernel.ir import (
     VectorStore,
 )
 from idgraph.kernel.statements import Access
-from idgraph.kernel.value_numbers import ValueNumbering
+from idgraph.kernel.value_numbering import ValueNumbering
 
 ROW, COL = symbol("i", 0, 9), symbol("j", 0, 9)
 X, Y, Z = (Local(n, "float32") for n in "xyz")

@@ -11,11 +11,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime import emit
-from idgraph.runtime.caller import as_numpy
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.held import prepare_launch
+from idgraph.runtime.dispatch import as_numpy
+from idgraph.runtime.prepared_launch import prepare_launch
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from idgraph.runtime import cpu, cpu_entry, cpu_passes
+from idgraph.runtime.cpu import compiler as cpu_entry
+from idgraph.runtime.cpu import namespace as cpu
+from idgraph.runtime.cpu import vector_abi as cpu_passes
 from tests.emit.cases import outcome
 from tests.emit.llvm_text import no_cache
 

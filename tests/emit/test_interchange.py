@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.passes.interchange import interchange_loops
+from idgraph.passes.loop_interchange import interchange_loops
 
 Build = Callable[[ig.Fusion], ig.Tensor]
 

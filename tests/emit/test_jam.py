@@ -20,11 +20,11 @@ from idgraph.kernel.ir import (
     VectorLoad,
     walk,
 )
-from idgraph.passes.jam import sink_into_loop, unroll_and_jam
+from idgraph.passes.unroll_and_jam import sink_into_loop, unroll_and_jam
 from idgraph.runtime import compile_ptx
 from idgraph.validate import random_inputs
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
 from tests.emit.thread_runner import run_threads
 

@@ -14,14 +14,14 @@ import pytest
 import idgraph as ig
 from idgraph.errors import EmitError
 from idgraph.ir import DType, is_float
-from idgraph.kernel.defuse import map_body
+from idgraph.kernel.def_use import map_body
 from idgraph.kernel.ir import Accumulate, Comment, KernelModule, Load, Loop, Stmt, walk
-from idgraph.passes import table
-from idgraph.passes.launch_shapes import threads_meet
+from idgraph.passes import pipeline as table
+from idgraph.passes.kernel_fusion import threads_meet
 from idgraph.runtime.program import stages
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
-from idgraph.validate.values import compare, rounding_error
+from idgraph.validate.value_check import compare, rounding_error
 from tests.emit.cuda_interpreter import Fault, interpret
 
 Make = Callable[[], ig.Fusion]

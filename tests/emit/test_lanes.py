@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.index.storage import is_thread
+from idgraph.index.allocation import is_thread
 from idgraph.kernel.ir import (
     Compute,
     Constant,
@@ -30,13 +30,13 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.kernel.value_numbers import ValueNumbering
-from idgraph.lower.build import lower_fusion
-from idgraph.passes import table
-from idgraph.passes.dead_code import eliminate_dead_code
-from idgraph.passes.fuse_lanes import is_lanes
-from idgraph.passes.pack_half2 import pack_half2
-from idgraph.passes.unroll import unroll_lanes
+from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import pipeline as table
+from idgraph.passes.cse_dce import eliminate_dead_code
+from idgraph.passes.lane_loop_fusion import is_lanes
+from idgraph.passes.lane_unrolling import unroll_lanes
+from idgraph.passes.packed_half2 import pack_half2
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import BlockReduce, Kernel, Loop, SingleThread, walk
-from idgraph.lower.build import lower_fusion
-from idgraph.passes.fuse_launches import fuse_kernels
-from idgraph.passes.launch_shapes import fits, nested, reblock
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes.kernel_fusion import fits, fuse_kernels, nested, reblock
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.schedule import KernelConfig
 from idgraph.validate import random_inputs

@@ -9,10 +9,10 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import BlockReduce, If, Kernel, Store, VectorLoad, walk
-from idgraph.passes.owner import owner_computes
+from idgraph.passes.owner_computes import owner_computes
 from idgraph.runtime.program import Program
 from idgraph.validate import random_inputs
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate.kernel_check import check_kernel_addresses
 from tests.emit.owner_cases import CASES, OWNED, loss, outcome
 from tests.emit.turns import simulated
 

@@ -10,7 +10,7 @@ import pytest
 import idgraph as ig
 from idgraph import passes
 from idgraph.kernel.ir import StraightLineBlock, walk
-from idgraph.passes.table import PASSES, TABLE
+from idgraph.passes.pipeline import PASSES, TABLE
 from idgraph.runtime.program import stages
 from tests.emit.cases import CASES
 

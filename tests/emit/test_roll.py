@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import Expr, as_expr, simplify, symbol
-from idgraph.kernel.defuse import defs
+from idgraph.kernel.def_use import defs
 from idgraph.kernel.ir import (
     Buffer,
     Comment,
@@ -35,9 +35,8 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import is_single, to_ssa
-from idgraph.passes import table
-from idgraph.passes.affine import along
-from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.passes import pipeline as table
+from idgraph.passes.lane_loop_fusion import along, is_lanes
 from idgraph.runtime import compile_ptx
 from tests.property.budget import examples
 from tools.bench.class_rows import CLASSES

@@ -17,12 +17,13 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.codegen.ops.plain import plain_vectors
-from idgraph.ir.choices import KernelHints
+from idgraph.codegen.runtime_lib.vector_ops import plain_vectors
+from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.ir import Compute, Kernel, Load, Loop, VectorLoad, walk
-from idgraph.lower.build import lower_fusion
-from idgraph.passes import table
-from idgraph.runtime import Program, compile_ptx, emit, entries
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import pipeline as table
+from idgraph.runtime import Program, compile_ptx, emit
+from idgraph.runtime import compile_kernels as entries
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import cross_entropy, pointwise_row, rows, safe_logsumexp
 

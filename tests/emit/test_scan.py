@@ -74,7 +74,7 @@ def test_the_cost_is_linear() -> None:
 
 def test_pieces_of_a_long_axis(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy runs the outermost axis in chunks; a running value goes from one to the next."""
-    monkeypatch.setattr(importlib.import_module("idgraph.codegen.ops.arrays"), "CHUNK", 4)
+    monkeypatch.setattr(importlib.import_module("idgraph.codegen.runtime_lib.numpy_ops"), "CHUNK", 4)
     x = np.random.default_rng(1).uniform(0.5, 1.5, (37, 3)).astype(np.float32)
     for parts in (False, True):
         f, t = fusion("cumsum", (37, 3), 0)

@@ -25,7 +25,7 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.kernel.shared import SharedLayout, shared_layout
+from idgraph.kernel.launch_grid import SharedLayout, shared_layout
 from idgraph.runtime import compile_ptx, emit
 from idgraph.runtime.cuda.driver import DeviceKernel
 from tests.emit.shared_cases import SHARED, on, tile

@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import Compute, Local, walk
-from idgraph.passes.short_ints import narrow_int64
+from idgraph.passes.narrowing import narrow_int64
 
 
 def _is_short(lines: str, out: str) -> bool:

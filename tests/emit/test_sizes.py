@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.index.number_range import open_sizes
+from idgraph.index.int_width import open_sizes
 from idgraph.runtime import emit
 from idgraph.runtime.cuda.device_arrays import device_given
 from idgraph.runtime.program import Target

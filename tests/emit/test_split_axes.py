@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import EmitError
-from idgraph.ir.targets import TargetName
+from idgraph.ir.target import TargetName
 from idgraph.kernel.ir import Accumulate, If, Kernel, KernelModule, Load, Loop, walk
 from idgraph.kernel.statements import axis_loops
-from idgraph.lower.build import lower_fusion
-from idgraph.passes import fuse_launches
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import kernel_fusion as fuse_launches
 from tests.property.budget import examples
 
 

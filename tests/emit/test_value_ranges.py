@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.kernel.ir import BoundsCheck, Compute, If, Load, walk
-from idgraph.passes.prove_checks import eliminate_bounds_checks
-from idgraph.passes.short_ints import narrow_int64
-from idgraph.passes.value_ranges import Ranges
+from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks
+from idgraph.passes.narrowing import narrow_int64
+from idgraph.passes.value_range_analysis import Ranges
 
 POINTS = 48
 FLOATS = {"float32": np.float32, "float16": np.float16, "float64": np.float64}

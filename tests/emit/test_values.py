@@ -79,7 +79,7 @@ def test_a_planted_fault_is_seen(fault: str, tensor: str, target: Target) -> Non
 
 
 def test_numpy_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.codegen.ops import arrays
+    from idgraph.codegen.runtime_lib import numpy_ops as arrays
 
     monkeypatch.setattr(arrays, "CHUNK", 7)
     for name in ("inlined_at_2", "reduce_sum_outer", "reduction_outside_loop", "move_rotation", "reduce_matmul"):

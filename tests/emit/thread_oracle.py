@@ -17,7 +17,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.index.storage import is_thread
+from idgraph.index.allocation import is_thread
 from idgraph.ir import item_size
 from idgraph.kernel.ir import (
     Accumulate,

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from idgraph.frontends import from_torch, fx
-from idgraph.frontends.captured import CapturedProgram, Node, Ref, TensorMeta
-from idgraph.frontends.fx import import_program
+from idgraph.frontends import from_torch
+from idgraph.frontends import import_ as fx
+from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta
+from idgraph.frontends.import_ import import_program
 
 VIEWS = ("transpose", "narrow", "select", "unsqueeze", "expand", "flatten", "unflatten", "step", "diagonal", "detach",
          "chunk", "permute", "squeeze", "unfold")  # fmt: skip

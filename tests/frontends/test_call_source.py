@@ -11,11 +11,11 @@ import pytest
 import idgraph as ig
 from idgraph.errors import FrontendError
 from idgraph.frontends import from_torch
-from idgraph.frontends.bound import CallPlan
-from idgraph.frontends.captured import CapturedProgram, Node, Ref, TensorMeta
-from idgraph.frontends.fx import import_program
-from idgraph.frontends.kept import CompileOptions
-from idgraph.frontends.running import Runner
+from idgraph.frontends.call_plan import CallPlan
+from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta
+from idgraph.frontends.import_ import import_program
+from idgraph.frontends.session import CompileOptions
 
 torch = pytest.importorskip("torch")
 
@@ -83,8 +83,8 @@ def test_layers_that_check_indices_name_their_own() -> None:
 
 def test_the_graph_of_a_backend_is_freed_as_it_goes() -> None:
     """What only the list of arguments holds is freed by a call, and what the caller holds is not touched."""
-    from idgraph.frontends.kept import CompileOptions
-    from idgraph.frontends.running import Runner
+    from idgraph.frontends.callable_import import Runner
+    from idgraph.frontends.session import CompileOptions
 
     def f(x: Any, w: Any) -> Any:
         return (x * 2) @ w + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.ir.changed_copy import clone_fusion
+from idgraph.ir.clone import clone_fusion
 from tools.bench.class_cases import CASES, ClassCase
 
 SMALL = {

@@ -11,7 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 import idgraph as ig  # noqa: E402
-from idgraph.frontends.delayed import PartitionSinking  # noqa: E402
+from idgraph.frontends.partition import PartitionSinking  # noqa: E402
 
 
 def nobody(*_: object) -> dict[str, int]:

@@ -15,7 +15,7 @@ import idgraph as ig
 from idgraph.arith import symbol
 from idgraph.errors import FrontendError
 from idgraph.frontends import from_torch
-from idgraph.frontends.sizes import DynamicSizes
+from idgraph.frontends.dynamic_shapes import DynamicSizes
 from tests.frontends.test_from_torch import rotate_half
 from tools.bench.corpus import with_oracle
 
@@ -244,7 +244,7 @@ def test_binding_solves_for_one_symbol() -> None:
 
 
 def test_sizes_that_no_call_has_had_are_not_bound_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.frontends import running
+    from idgraph.frontends import callable_import as running
 
     def scaled(x: Any, y: Any) -> Any:
         return (x * 2 + y).t().contiguous(), x - y

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-import idgraph.frontends.backend
+import idgraph.frontends.torch_compile
 from idgraph.errors import IdGraphError
-from idgraph.frontends import running
+from idgraph.frontends import callable_import as running
 
 torch: Any = pytest.importorskip("torch")
 Dim: Any = torch.export.Dim

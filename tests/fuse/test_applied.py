@@ -9,8 +9,8 @@ from hypothesis import given, note, settings
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.fuse.steps import Alignment, AlignmentStep
-from idgraph.ir.parsing import copy_fusion
+from idgraph.fuse.alignment import Alignment, AlignmentStep
+from idgraph.ir.parser import copy_fusion
 from idgraph.testing import fusions
 from tests.property.budget import examples
 

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 
 import idgraph as ig
 from idgraph.fuse import CAUSES, AccessRelation
-from idgraph.kernel.defuse import stored_in
+from idgraph.kernel.def_use import stored_in
 
 Elements = npt.NDArray[np.int64]
 Step = tuple[str, Any]

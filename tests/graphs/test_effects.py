@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, symbol
-from idgraph.graphs.effects import TransferFunctions
+from idgraph.graphs.coordinate_rules import TransferFunctions
 
 
 def _layers(n: int) -> ig.IdModel:

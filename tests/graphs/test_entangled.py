@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.graphs import aligning
-from idgraph.graphs.carry import CoordinatePropagator
-from idgraph.graphs.counterexamples import PointPropagation
-from idgraph.graphs.entanglement import two_core
-from idgraph.graphs.net import ValGraphDigraph
+from idgraph.graphs import alignment_builder as aligning
+from idgraph.graphs.alignment_builder import two_core
+from idgraph.graphs.coordinate_propagation import CoordinatePropagator
+from idgraph.graphs.cycle_kind import PointPropagation
+from idgraph.graphs.flow_graph import ValGraphDigraph
 
 
 def _formulas(monkeypatch: pytest.MonkeyPatch, f: ig.Fusion) -> tuple[int, int]:

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.graphs import CongruenceClosure, ExprGroup, Group, SignatureTable, common_loops
-from idgraph.graphs.disjoint import UnionFind
-from idgraph.graphs.forms import ExprSignature
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.numbering import KeyList
-from idgraph.graphs.reasons import Reasons, equal
+from idgraph.graphs.proof import Reasons, equal
+from idgraph.graphs.signature import ExprSignature, KeyList
+from idgraph.graphs.union_find import UnionFind
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
 from tools.bench.graphs import SHAPES

@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.graphs import CongruenceClosure, DomainGraph, SignatureTable
-from idgraph.graphs.numbering import KeyList
+from idgraph.graphs.signature import KeyList
 
 
 def valid(f: ig.Fusion) -> None:

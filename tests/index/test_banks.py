@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.index import Access
-from idgraph.index.live import live_exprs
+from idgraph.index.allocation import live_exprs
 from idgraph.ir import item_size
 
 

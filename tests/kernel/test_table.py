@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import idgraph as ig
-from idgraph.ir.choices import KernelHints
-from idgraph.lower.build import lower_fusion
-from idgraph.passes import table
+from idgraph.ir.schedule_log import KernelHints
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import pipeline as table
 from idgraph.runtime import Target
 from idgraph.runtime.program import stages
 from tests.emit.row_cases import cross_entropy

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import IdGraphError, ParseError
 from idgraph.kernel.ir import Accumulate, Comment, Kernel, Load, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
-from idgraph.kernel.text import SCREEN
+from idgraph.kernel.printer import SCREEN
 from idgraph.runtime.program import stages
 from idgraph.testing import scheduled_fusions
 from tests.emit.cases import CASES, Case

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from idgraph.arith import symbol
-from idgraph.kernel.defuse import Effects, Renamer, all_sets
+from idgraph.kernel.def_use import Effects, Renamer, all_sets
 from idgraph.kernel.ir import Accumulate, Compute, Constant, If, Index, Let, Local, Operand, Select, Stmt
-from idgraph.kernel.value_numbers import ValueNumbering
-from idgraph.passes.cse import once_each
-from idgraph.passes.dead_code import without_dead
+from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.passes.cse_dce import once_each, without_dead
 
 NAMES = "abcdef"
 I = symbol("i", 0, 3)  # noqa: E741 - the condition's variable

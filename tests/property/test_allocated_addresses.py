@@ -18,7 +18,7 @@ import idgraph as ig
 from idgraph.arith import Expr
 from idgraph.index import Access
 from idgraph.index import AllocatedBuffer as Memory
-from idgraph.index.live import live_exprs
+from idgraph.index.allocation import live_exprs
 from idgraph.ir import SCATTERS, Fusion, TensorExpr
 from idgraph.kernel.ir import (
     Accumulate,
@@ -34,7 +34,7 @@ from idgraph.kernel.ir import (
     Stmt,
     Store,
 )
-from idgraph.lower.build import lower_fusion
+from idgraph.lower.fusion_to_kernel import lower_fusion
 from idgraph.testing import scheduled_fusions, threaded_fusions
 from tests.emit.shared_cases import SHARED
 from tests.property.budget import examples

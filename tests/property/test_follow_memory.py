@@ -14,7 +14,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.ir.changed_copy import clone_fusion
+from idgraph.ir.clone import clone_fusion
 from tests.emit.thread_runner import run_threads
 
 SIZES = (1, 3, 5, 7, 16, 31, 33, 45, 64, 101)

@@ -19,7 +19,7 @@ from idgraph.ir import is_float
 from idgraph.testing import joined_launches
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
-from idgraph.validate.values import compare, rounding_error
+from idgraph.validate.value_check import compare, rounding_error
 from tests.property.budget import NIGHTLY
 
 PROFILE: int = settings().max_examples  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.graphs import CongruenceClosure, DomainGraph, TensorTemplates, own_domains
-from idgraph.graphs.numbering import KeyList
-from idgraph.graphs.reasons import Told
+from idgraph.graphs.proof import Told
+from idgraph.graphs.signature import KeyList
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.kernel.ir import Kernel
+from idgraph.runtime.call_signature import iteration_count
 from idgraph.runtime.fusion_call import is_scheduled, scheduled
-from idgraph.runtime.mold import iteration_count
 from idgraph.testing import fusions
 from tests.property.budget import examples
 

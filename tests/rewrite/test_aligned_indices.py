@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.ir.targets import TargetName
-from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
-from idgraph.rewrite.read_at import unsqueezed
-from idgraph.schedule.several_points import coarsening_by_work
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.ir.target import TargetName
+from idgraph.rewrite.index_propagation import align_indices, narrow_indices
+from idgraph.rewrite.rematerialize import unsqueezed
+from idgraph.schedule.pointwise_tiling import coarsening_by_work
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples
 

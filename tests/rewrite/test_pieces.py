@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.rewrite.pieces import split_reduction_over_cat
+from idgraph.rewrite.pad_cat import split_reduction_over_cat
 
 Array = np.ndarray[Any, Any]
 DRAW = np.random.default_rng(5)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import InternalError
 from idgraph.ir import Fusion, Tensor
-from idgraph.ir.state import at_most
-from idgraph.rewrite.broadcasts import broadcasts_first, numbers_into_readers
-from idgraph.rewrite.sink import sink_reshapes_below_pointwise
+from idgraph.ir.clone import at_most
+from idgraph.rewrite.canonicalize_views import broadcasts_first, numbers_into_readers, sink_reshapes_below_pointwise
 from tests.property.budget import examples
 
 
@@ -168,7 +167,7 @@ def test_a_circle_of_rewrites_is_an_internal_error(monkeypatch: pytest.MonkeyPat
         while True:
             ig.exp(fusion.inputs[0])
 
-    monkeypatch.setattr("idgraph.schedule.automatic.sink_reshapes", circle)
+    monkeypatch.setattr("idgraph.schedule.auto.sink_reshapes", circle)
     with pytest.raises(InternalError, match="does not end") as caught:
         ig.schedule.auto(f)
     assert "report" in str(caught.value) and caught.value.__traceback__ is not None
@@ -186,7 +185,7 @@ def test_the_users_own_exception_goes_through(monkeypatch: pytest.MonkeyPatch) -
     x = f.input("x", shape=(8, 4))
     f.output(ig.exp(x) + ig.sum(x, 1, keepdim=True))
     before = str(f)
-    monkeypatch.setattr("idgraph.schedule.automatic.sink_reshapes", rings)
+    monkeypatch.setattr("idgraph.schedule.auto.sink_reshapes", rings)
     with pytest.raises(Alarm) as caught:
         ig.schedule.auto(f)
     assert not hasattr(caught.value, "__notes__") and str(f) == before

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 import idgraph as ig
-from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.index import Access
 from idgraph.ir import DType, TensorExpr
 from idgraph.runtime import Program
-from idgraph.runtime.cpu_launch import CpuMachine
-from idgraph.runtime.cuda import calls
-from idgraph.runtime.frozen import ShapeSpecialization
-from idgraph.runtime.kinds import NumPy, Torch, numpy_type
+from idgraph.runtime.array_backends import NumPy, Torch, numpy_type
+from idgraph.runtime.cpu.launch import CpuMachine
+from idgraph.runtime.cuda import device_arrays as calls
+from idgraph.runtime.shape_specialized import ShapeSpecialization
 
 ZONE = 4096  # bytes before and behind each buffer
 FILLS = (0x00, 0xFF, 0x3F)  # zero, NaN and -1, a number

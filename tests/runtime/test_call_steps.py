@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime.call_steps import FastCallTemplate, compile_fast_call
-from idgraph.runtime.kinds import NUMPY
+from idgraph.runtime.array_backends import NUMPY
+from idgraph.runtime.call_signature import FastCallTemplate, compile_fast_call
 from tests.runtime.test_strange_arrays import A, T, doubling, freed
 
 torch: Any = pytest.importorskip("torch")

@@ -20,14 +20,14 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import as_expr
+from idgraph.runtime.array_backends import NumPy
 from idgraph.runtime.binding import BoundArray
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
-from idgraph.runtime.frozen import ShapeSpecialization
 from idgraph.runtime.fusion_call import scheduled
-from idgraph.runtime.kinds import NumPy
 from idgraph.runtime.program import Program
-from idgraph.runtime.resized import GuardSpec, compile_shape_guards
+from idgraph.runtime.shape_guards import GuardSpec, compile_shape_guards
+from idgraph.runtime.shape_specialized import ShapeSpecialization
 
 torch: Any = pytest.importorskip("torch")
 TARGETS: Any = pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
@@ -283,7 +283,7 @@ def test_ten_thousand_calls_leak_nothing() -> None:
 
 
 def test_machine_code_is_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.runtime import cpu_entry
+    from idgraph.runtime.cpu import compiler as cpu_entry
 
     x, y = torch.randn(4, 6), torch.randn(4, 6)
     folder = tmp_path / "kernels"
@@ -464,7 +464,7 @@ def grid() -> ig.Fusion:
 
 def test_new_sizes_are_laid_out_from_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch")
-    from idgraph.runtime import caller
+    from idgraph.runtime import dispatch as caller
 
     made: list[int] = []
     whole = caller.ShapeSpecialization

@@ -17,11 +17,11 @@ from idgraph.errors import IdGraphError
 from idgraph.runtime.binding import BoundArray
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
-from idgraph.runtime.frozen import ShapeSpecialization
-from idgraph.runtime.resized import GuardSpec, ResizedCall, compile_shape_guards
+from idgraph.runtime.shape_guards import GuardSpec, ResizedCall, compile_shape_guards
+from idgraph.runtime.shape_specialized import ShapeSpecialization
 
 torch: Any = pytest.importorskip("torch")
-kinds: Any = pytest.importorskip("idgraph.runtime.kinds")
+kinds: Any = pytest.importorskip("idgraph.runtime.array_backends")
 Eager = Callable[..., tuple[Any, ...]]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch as typed_torch
 
 import idgraph as ig
-from idgraph.runtime.kinds import MemoryExtent
+from idgraph.runtime.array_backends import MemoryExtent
 from idgraph.runtime.program import Target
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's of nested, masked and quantized tensors

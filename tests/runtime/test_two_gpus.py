@@ -9,7 +9,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime.cuda.launch import LaunchContext
-from idgraph.runtime.devices import device_text
+from idgraph.runtime.interrupts import device_text
 from tools.bench import two_gpus
 
 torch: Any = pytest.importorskip("torch")

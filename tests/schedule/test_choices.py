@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.ir.choices import KernelHints
+from idgraph.ir.schedule_log import KernelHints
 from idgraph.schedule import KernelConfig
 from tests.emit.row_cases import NORMS, cross_entropy, rows
 

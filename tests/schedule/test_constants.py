@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import DType, Tensor
-from idgraph.ir.changed_copy import clone_fusion
-from idgraph.rewrite.constants import fold_constants
+from idgraph.ir.clone import clone_fusion
+from idgraph.rewrite.constant_folding import fold_constants
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples
 

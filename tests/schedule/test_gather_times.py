@@ -11,10 +11,10 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir.decisions import Decision
-from idgraph.ir.estimates import Estimate
-from idgraph.rewrite import gather_times
-from idgraph.rewrite.gather_times import MOST, cheapest, near, ways_of
-from idgraph.rewrite.take_gather import GatherReplacement
+from idgraph.ir.hooks import Estimate
+from idgraph.rewrite import gather_strategy as gather_times
+from idgraph.rewrite.gather_lowering import GatherReplacement
+from idgraph.rewrite.gather_strategy import MOST, cheapest, near, ways_of
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tools.bench.gathers import program

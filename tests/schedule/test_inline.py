@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import ScheduleError
 from idgraph.graphs import build_index_graph
-from idgraph.graphs.forwarding import BroadcastForwarding, shared_reads
-from idgraph.index.cover import check_written
+from idgraph.graphs.broadcast_forwarding import BroadcastForwarding, shared_reads
+from idgraph.index.coverage import check_written
 from idgraph.ir import Fusion, TensorExpr
-from idgraph.schedule import legal
-from idgraph.schedule.inline import inline_far
+from idgraph.schedule import legality as legal
+from idgraph.schedule.inlining import inline_far
 from idgraph.testing import STEPS, fusions
 from tests.property.budget import examples
 
@@ -213,7 +213,7 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
     monkeypatch.setattr(BroadcastForwarding, "walk", counted)
     monkeypatch.setattr(BroadcastForwarding, "__init__", begun)
     # Aligned indices leave no such loops in a pool.
-    monkeypatch.setattr("idgraph.schedule.automatic.align_indices", not_aligned)
+    monkeypatch.setattr("idgraph.schedule.auto.align_indices", not_aligned)
 
     def pooled(x: Any) -> Any:
         return torch.nn.functional.adaptive_avg_pool2d(x, (2, 3))
@@ -245,7 +245,7 @@ def own_limit(alike: Any, t: ig.Tensor) -> int:
 
 def test_computed_indices_are_inlined_into_merged_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are asked about once, and one kernel is right, whatever is known of their kind."""
-    inline = importlib.import_module("idgraph.schedule.inline")
+    inline = importlib.import_module("idgraph.schedule.inlining")
     tried: list[int] = []
     whole = inline._try
 
@@ -254,7 +254,7 @@ def test_computed_indices_are_inlined_into_merged_loops(monkeypatch: pytest.Monk
         return whole(*args)
 
     monkeypatch.setattr(inline, "_try", counted)
-    monkeypatch.setattr("idgraph.schedule.automatic.align_indices", not_aligned)  # else all of them can be
+    monkeypatch.setattr("idgraph.schedule.auto.align_indices", not_aligned)  # else all of them can be
     few, made = [0, 0], [lookups(2), lookups(6)]
     for n, f in enumerate(made):
         tried.clear()
@@ -273,7 +273,7 @@ def test_computed_indices_are_inlined_into_merged_loops(monkeypatch: pytest.Monk
 @settings(max_examples=examples(30))
 @given(fusions())
 def test_what_is_known_of_a_kind_changes_no_position(f: ig.Fusion) -> None:
-    inline = importlib.import_module("idgraph.schedule.inline")
+    inline = importlib.import_module("idgraph.schedule.inlining")
     g = ig.parse(str(f))
     ig.schedule.auto(f)
     with pytest.MonkeyPatch.context() as patch:

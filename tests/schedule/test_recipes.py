@@ -7,9 +7,9 @@ from collections.abc import Hashable
 import pytest
 
 import idgraph as ig
-from idgraph.schedule import replay
-from idgraph.schedule.recipes import ReplayRecipe
-from idgraph.schedule.replay import like_consumer
+from idgraph.schedule import transform_replay as replay
+from idgraph.schedule.replay_cache import ReplayRecipe
+from idgraph.schedule.transform_replay import like_consumer
 
 
 def _two_chains(second: int) -> ig.Fusion:

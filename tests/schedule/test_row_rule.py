@@ -13,14 +13,14 @@ from hypothesis import given, settings
 import idgraph as ig
 from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.ir import DType
-from idgraph.ir.changed_copy import clone_fusion
-from idgraph.ir.choices import KernelHints
-from idgraph.ir.reduce import REDUCTIONS
-from idgraph.kernel.defuse import index_exprs
+from idgraph.ir.clone import clone_fusion
+from idgraph.ir.op_builders import REDUCTIONS
+from idgraph.ir.schedule_log import KernelHints
+from idgraph.kernel.def_use import index_exprs
 from idgraph.kernel.ir import Accumulate, Alloc, BoundsCheck, Comment, If, Kernel, Load, Loop, Stmt, Store, walk
 from idgraph.runtime.program import stages
 from idgraph.schedule import KernelConfig
-from idgraph.schedule.row_rule import CONDITIONS, DIGITS, NO_VALUE
+from idgraph.schedule.reduction_persistence import CONDITIONS, DIGITS, NO_VALUE
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate

@@ -11,8 +11,8 @@ import pytest
 import idgraph as ig
 from idgraph.ir import entry_axes
 from idgraph.validate import random_inputs
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
 
 Build = Callable[[], ig.Fusion]

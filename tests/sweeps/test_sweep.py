@@ -20,8 +20,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.sweeps import Sweep, SweepRow, cluster, read_rows, sweep
-from idgraph.sweeps.examination import examine
-from idgraph.sweeps.guard import Task, guarded
+from idgraph.sweeps.worker import Task, examine, guarded
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"
 HEAD = "import idgraph as ig\nf = ig.Fusion('p')\nt = f.output(f.input('x', (4,)) + 1.0)\n"
@@ -36,7 +35,7 @@ PROGRAMS = {
     "raises.py": "raise ValueError('no')\n",
     "prints.py": "import os\nos.write(1, b'{}')\nprint('x' * 100_000)\n" + HEAD,
     "wrong.py": HEAD + (
-        "import idgraph.sweeps.examination as e\nfrom idgraph.validate import Report, ValueMismatch, ValueReport\n"
+        "import idgraph.sweeps.worker as e\nfrom idgraph.validate import Report, ValueMismatch, ValueReport\n"
         "bad = ValueReport(ValueMismatch('t1', (0,), 1.0, 2.0, 0.0, 1, 4), 'numpy', (), 0.0)\n"
         "e.validate = lambda *a, **k: Report('p', 'numpy', 0, None, bad)\n"
     ),
@@ -347,7 +346,7 @@ def _empty(folder: Path) -> Path:
 
 
 def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
-    from idgraph.sweeps.result_lines import row_file
+    from idgraph.sweeps.results import row_file
 
     with row_file(tmp_path / "rows.jsonl"), pytest.raises(ig.IdGraphError, match="another sweep"):
         sweep(zoo, tmp_path / "rows.jsonl")
@@ -355,7 +354,7 @@ def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
 
 def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another sweep has the file when this one opens it, adds a row, puts a new file there and ends."""
-    from idgraph.sweeps import result_lines
+    from idgraph.sweeps import results as result_lines
 
     path, lock = tmp_path / "rows.jsonl", result_lines.lock
     kept = [SweepRow(f"{n}.json", "0" * 64, "ok") for n in range(3)]
@@ -379,7 +378,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from idgraph import IdGraphError
-from idgraph.sweeps.result_lines import Row, row_file
+from idgraph.sweeps.results import Row, row_file
 room = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 with row_file(Path(sys.argv[1])) as file:

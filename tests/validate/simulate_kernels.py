@@ -14,8 +14,8 @@ import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.runtime import Program
 from idgraph.validate import KernelReport
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from tests.emit.cases import CASES, Case, arrays_of
 from tests.validate.test_kernels import BUILT, changes, program

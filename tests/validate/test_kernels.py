@@ -12,15 +12,16 @@ from hypothesis import given, settings
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.kernel.defuse import map_body
+from idgraph.kernel.def_use import map_body
 from idgraph.kernel.ir import Accumulate, If, Kernel, Load, Loop, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
 from idgraph.runtime import Program
 from idgraph.runtime.program import Target
 from idgraph.schedule import KernelConfig
 from idgraph.testing import scheduled_fusions
-from idgraph.validate import KernelReport, kernels, random_inputs, validate
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate import KernelReport, random_inputs, validate
+from idgraph.validate import kernel_check as kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from tests.emit.cases import CASES, Case, arrays_of
 from tests.emit.row_cases import NORMS, cross_entropy, rows

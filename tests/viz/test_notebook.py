@@ -13,7 +13,7 @@ import pytest
 import idgraph as ig
 from idgraph import viz
 from idgraph.display import Sheet, Shown
-from idgraph.viz.sheets import sheet_html
+from idgraph.viz.notebook import sheet_html
 from tests.viz.cases import rotation
 
 GRAPH = Path(__file__).parents[1] / "frontends" / "graphs" / "sort_gather.core.json"

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from idgraph.arith import Expr, as_expr, const
-from idgraph.arith.nodes import rebuild
-from idgraph.check.capture import Capture
-from idgraph.check.form import Axis, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
-from idgraph.check.nest_decisions import Checker
+from idgraph.arith.expr import rebuild
+from idgraph.check.decide import Checker
+from idgraph.check.inductor_capture import Capture
+from idgraph.check.program import Axis, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.report import CheckRow
 from tools.bench.check_programs import programs
 

@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-from idgraph.check.capture import Capture, Lowered
-from idgraph.check.generated import of_source
-from idgraph.check.nest_decisions import decide
+from idgraph.check.decide import decide
+from idgraph.check.inductor_capture import Capture, Lowered
+from idgraph.check.inductor_source import of_source
 from idgraph.check.report import VERDICTS, CheckReport
 from tools.bench.check_programs import captured, programs
 

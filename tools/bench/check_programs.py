@@ -12,9 +12,9 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from idgraph.arith import Expr
-from idgraph.frontends.captured import EnumConstant, Ref, TensorMeta
-from idgraph.frontends.reading import read_program
-from idgraph.frontends.reference import operation
+from idgraph.frontends.graph import EnumConstant, Ref, TensorMeta
+from idgraph.frontends.graph_json import read_program
+from idgraph.frontends.opaque_ops import operation
 
 F: Any = torch.nn.functional
 T: Any = torch

@@ -28,9 +28,9 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.runtime.held import prepare_launch
+from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.validate import tolerance
-from idgraph.validate.inputs import index_limits
+from idgraph.validate.input_values import index_limits
 from tools.bench import cpu_rows
 from tools.bench.cpu_rows import CpuCase
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import idgraph as ig
 from idgraph.arith import Expr, IndexMap, as_expr, simplify, symbol
-from idgraph.check.capture import Capture, Lowered
-from idgraph.check.form import BufferLayout, Nest
+from idgraph.check.inductor_capture import Capture, Lowered
+from idgraph.check.program import BufferLayout, Nest
 from idgraph.errors import IdGraphError
-from idgraph.fuse.causes import difference
-from idgraph.fuse.touch import AccessLoop, AccessRelation
+from idgraph.fuse.access_relation import AccessLoop, AccessRelation
+from idgraph.fuse.mismatch import difference
 from idgraph.ir import Tensor
 from tools.bench.check_programs import captured
 

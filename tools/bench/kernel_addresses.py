@@ -21,9 +21,9 @@ from rich.table import Table
 import idgraph as ig
 from idgraph.ir import is_float
 from idgraph.runtime import emit
-from idgraph.validate.addresses import index_values
-from idgraph.validate.inputs import index_limits
-from idgraph.validate.kernels import check_kernel_addresses
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.input_values import index_limits
+from idgraph.validate.kernel_check import check_kernel_addresses
 from tools.bench.gpu_rows import CASES, Case
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import idgraph as ig
-from idgraph.runtime import caller
+from idgraph.runtime import dispatch as caller
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
-from idgraph.runtime.loaded import LoadedKernels
+from idgraph.runtime.loaded_program import LoadedKernels
 from tools.bench import calls
 
 SIZES = tuple(range(1024, 1024 + 64 * 16, 64))

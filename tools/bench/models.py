@@ -197,7 +197,7 @@ def measured(name: str, part: str, mode: str, device: str, seconds: float) -> Ro
             m.p = 0.0
     given = arguments()
     if mode == "idgraph":
-        import_module("idgraph.frontends.backend")
+        import_module("idgraph.frontends.torch_compile")
 
     def run(call: Any) -> list[Any]:
         if part == "forward":

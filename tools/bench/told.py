@@ -28,8 +28,8 @@ import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.fuse import CAUSES, Obstacle
 from idgraph.ir import SCATTERS, LoadedCoordinate, Tensor, TensorExpr
-from idgraph.ir.parsing import copy_fusion
-from idgraph.validate.inputs import random_inputs
+from idgraph.ir.parser import copy_fusion
+from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate, reads
 
 torch: Any = import_module("torch")

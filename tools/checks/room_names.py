@@ -36,7 +36,7 @@ SAME = {
     "values": "values of tensors: the check of them, and the oracle's",
     "verify": "what must hold of a fusion, of a kernel",
 }
-INSIDE = {"idgraph/frontends/backend.py": "torch finds the function by this name in installed packages"}
+INSIDE = {"idgraph/frontends/torch_compile.py": "torch finds the function by this name in installed packages"}
 
 
 def rule(root: Path) -> list[Finding]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from idgraph.codegen.printers.grid import vector_kernel
 from idgraph.codegen.printers.scalar import scalar_kernel
-from idgraph.codegen.printers.vector import vector_kernel
-from idgraph.ir.targets import Target
+from idgraph.ir.target import Target
 from idgraph.kernel.ir import Kernel, KernelModule
 
 

@@ -13,8 +13,22 @@ from itertools import count, groupby
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, multiple_of, simplify, symbol, to_source
-from idgraph.codegen.exchange import WARP, by_columns, by_shuffles
-from idgraph.codegen.ops.formulas import (
+from idgraph.codegen.printers.guards import (
+    WARP,
+    Inside,
+    NestedChecks,
+    by_columns,
+    by_shuffles,
+    divided,
+    divided_by,
+    is_division,
+    operands_of,
+    rows_of,
+    steps_together,
+    without_value,
+)
+from idgraph.codegen.printers.index32 import LIMIT, Narrow, fits, repeated
+from idgraph.codegen.runtime_lib.formulas import (
     combined_text,
     enclosed,
     formula,
@@ -24,18 +38,11 @@ from idgraph.codegen.ops.formulas import (
     operand_text,
     value_type,
 )
-from idgraph.codegen.printers.first_values import without_value
-from idgraph.codegen.printers.named import repeated
-from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
-from idgraph.codegen.printers.quotients import divided, divided_by, is_division, operands_of, steps_together
-from idgraph.codegen.printers.unchecked import Inside, NestedChecks, rows_of
 from idgraph.errors import EmitError
-from idgraph.index.storage import is_thread
+from idgraph.index.allocation import is_thread
 from idgraph.ir import DType, is_float, item_size
-from idgraph.ir.targets import Target
-from idgraph.kernel.defuse import names
-from idgraph.kernel.grids import BLOCK_NUMBER, beyond_x
-from idgraph.kernel.grids import X as BLOCKS_X
+from idgraph.ir.target import Target
+from idgraph.kernel.def_use import names
 from idgraph.kernel.ir import (
     ZERO,
     Accumulate,
@@ -70,9 +77,10 @@ from idgraph.kernel.ir import (
     quote,
     walk,
 )
-from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.launch_grid import BLOCK_NUMBER, beyond_x, shared_layout
+from idgraph.kernel.launch_grid import X as BLOCKS_X
 from idgraph.kernel.statements import elements_of
-from idgraph.lower.compute import Accumulator, identity
+from idgraph.lower.statements import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
 BLOCKS = ("first_block", "last_block")  # the second is exclusive

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from idgraph.arith import Expr
 from idgraph.frontends.importer import Call, Unmapped, handles
-from idgraph.ir import DType, Scalar, Tensor, is_float, ops
+from idgraph.ir import DType, Scalar, Tensor, is_float
+from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.optable import OPERATIONS
+from idgraph.ir.op_table import OPERATIONS
 
 Operand = Tensor | Scalar | Expr
 

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from idgraph.arith import Expr, as_expr, maximum
-from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
-from idgraph.ir.targets import GPU
-from idgraph.kernel.grids import X, beyond_x, grid_exprs, grid_of, most_blocks
+from idgraph.ir.target import GPU
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.binding import Env
+from idgraph.kernel.launch_grid import X, beyond_x, grid_exprs, grid_of, most_blocks
+from idgraph.runtime.binding import Env, raise_fault
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
-from idgraph.runtime.failed_checks import raise_fault
-from idgraph.runtime.frozen import LaunchArguments
+from idgraph.runtime.shape_specialized import LaunchArguments
 
 if TYPE_CHECKING:
-    from idgraph.runtime.loaded import LoadedKernels
-    from idgraph.runtime.mold import CallSizes, LaunchSpec
+    from idgraph.runtime.call_signature import CallSizes, LaunchSpec
+    from idgraph.runtime.loaded_program import LoadedKernels
 
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
 _AT_ONCE = 8
@@ -40,7 +39,7 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
 def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for an illegal one.
 
-    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.grids.beyond_x`)."""
+    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.launch_grid.beyond_x`)."""
     for dim, size in sizes.items():
         most = most_blocks() if wide and dim == X else GPU.limits[dim]
         if size > most:
@@ -151,7 +150,7 @@ class CudaMachine:
         self.device, self._overlap = device, overlap
 
     def launches(self, program: LoadedKernels, checked: bool, sizes: CallSizes) -> CudaLaunches:
-        """See `idgraph.runtime.frozen.Machine`."""
+        """See `idgraph.runtime.shape_specialized.Machine`."""
         before = self.device.enter()
         try:
             kernels = program.functions(checked, self.device.number)
@@ -190,7 +189,7 @@ class _CudaLaunch:
         return words
 
     def part(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> LaunchArguments:
-        """See `idgraph.runtime.frozen.Launches.parts`: blocks and threads, and the arguments."""
+        """See `idgraph.runtime.shape_specialized.Launches.parts`: blocks and threads, and the arguments."""
         mold, shape, within = self._mold, [as_expr(1)] * 6, list[Expr]()
         for dim, cut in mold.launch:
             size = shape[_PLACES[dim]] = maximum(1, *exprs[cut])
@@ -247,11 +246,11 @@ class CudaLaunches:
             return faults
 
     def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[LaunchArguments]:
-        """See `idgraph.runtime.frozen.Launches`."""
+        """See `idgraph.runtime.shape_specialized.Launches`."""
         return [s.part(elements, exprs) for s in self._starts]
 
     def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> CudaLaunches:
-        """See `idgraph.runtime.frozen.Launches`."""
+        """See `idgraph.runtime.shape_specialized.Launches`."""
         made = CudaLaunches.__new__(CudaLaunches)
         made._device, made._starts, made._env = self._device, self._starts, env
         made._launches = tuple([(s.resized(*p), s) for s, p in zip(self._starts, parts, strict=True)])
@@ -260,7 +259,7 @@ class CudaLaunches:
         return made
 
     def direct(self) -> Callable[[Sequence[int], bool], None]:
-        """See `idgraph.runtime.frozen.Launches`."""
+        """See `idgraph.runtime.shape_specialized.Launches`."""
         return self.__call__
 
     def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:

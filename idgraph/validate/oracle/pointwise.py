@@ -11,10 +11,9 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.ir import DType, Scalar, Tensor, TensorExpr, is_float
-from idgraph.ir.pointwise import result_dtype
-from idgraph.validate.oracle.moves import Array
-from idgraph.validate.oracle.numbers import kept_dtype, stored
-from idgraph.validate.oracle.symbol_values import Symbols, number
+from idgraph.ir.op_builders import result_dtype
+from idgraph.validate.oracle.rounding import kept_dtype, stored
+from idgraph.validate.oracle.views import Array, Symbols, number
 
 _BLOCK: Final = 1 << 18  # points at a time: the operands of a block stay in the cache
 

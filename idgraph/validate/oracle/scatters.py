@@ -13,8 +13,7 @@ import numpy as np
 
 from idgraph.errors import OperationError
 from idgraph.ir.fusion import TensorExpr
-from idgraph.validate.oracle.moves import Array, Attrs, check_index, unaligned
-from idgraph.validate.oracle.symbol_values import number, numbers
+from idgraph.validate.oracle.views import Array, Attrs, check_index, number, numbers, unaligned
 
 SCATTERED = frozenset({"scatter", "scatter_add", "index_put"})
 

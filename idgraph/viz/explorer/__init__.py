@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, get_args
 from idgraph.display import write_whole
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion, copy_fusion
-from idgraph.ir.targets import TargetName as Target
+from idgraph.ir.target import TargetName as Target
 from idgraph.loading import LOADING
 from idgraph.reports import report
 from idgraph.runtime import emit
 from idgraph.schedule import auto as schedule_automatically
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
-from idgraph.viz.labels import xml
+from idgraph.viz.picture import xml
 
 if TYPE_CHECKING:
     from idgraph.runtime import Program
@@ -80,7 +80,7 @@ class Explorer:
         'ExplorerWidget'
         """
         with LOADING:
-            from idgraph.viz.explorer.notebook_widget import widget  # noqa: PLC0415 - loads anywidget
+            from idgraph.viz.explorer.page import widget  # noqa: PLC0415 - loads anywidget
 
         return widget(self.data)
 
