@@ -139,10 +139,10 @@ def warn_user(text: str) -> None:
 @lru_cache(maxsize=4096)
 def _source_line(file: str, line: int, code: str) -> SourceLine:
     """One object for all operations that a line makes, as a loop's does."""
-    return SourceLine(_shown(file), line, code.strip())
+    return SourceLine(_display_file(file), line, code.strip())
 
 
-def _shown(file: str) -> str:
+def _display_file(file: str) -> str:
     """A file by its name; a notebook's cell, which runs from a file with a number for a name, as ``cell``."""
     if file.startswith("<"):
         return file
@@ -441,7 +441,7 @@ def _blame(
     f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
 ) -> IdGraphError | None:
     """An ``error`` for the first argument that its annotation does not allow."""
-    for name, value in _named(f, args, kwargs):
+    for name, value in _named_arguments(f, args, kwargs):
         hint = f.__annotations__.get(name)
         if hint is not None and not _allowed(value, _resolved(hint, f), 64):
             kind = type(value).__name__
@@ -460,7 +460,7 @@ def _unwritable(
 ) -> IdGraphError | None:
     """An ``error`` for the first argument that Python cannot write down: an integer of more than
     `sys.get_int_max_str_digits` digits, a list nested deeper than the stack."""
-    for name, value in _named(f, args, kwargs):
+    for name, value in _named_arguments(f, args, kwargs):
         if type(value) not in (int, list, tuple, dict):
             continue
         try:
@@ -496,7 +496,9 @@ def _noted(failure: Exception) -> None:
     failure.add_note(REPORT)
 
 
-def _named(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[tuple[str, object]]:
+def _named_arguments(
+    f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> list[tuple[str, object]]:
     """Arguments with the names of their parameters; those that fit no parameter are Python's to refuse."""
     code = f.__code__
     names = code.co_varnames
@@ -565,13 +567,13 @@ class _Loaded(dict[str, object]):
 def _resolved(hint: object, f: FunctionType) -> object:
     """The type that an annotation names; ``object`` where its names are not known when the program runs."""
     try:
-        return _read(hint, f)
+        return _annotation_type(hint, f)
     except (NameError, TypeError):
         return object
 
 
 @cache
-def _read(hint: object, f: FunctionType) -> object:
+def _annotation_type(hint: object, f: FunctionType) -> object:
     """The type that an annotation names, read once; an error is not kept: the name may come later."""
     given = SimpleNamespace(__annotations__={"it": hint})
     return get_type_hints(given, f.__globals__, _Loaded(f.__globals__))["it"]

@@ -108,7 +108,7 @@ def by_residues(e: Expr, known: list[Residue]) -> dict[Expr, Expr]:
             if r is not None:
                 out[node] = from_terms({}, r)
         elif node.op in ("add", "mul"):
-            whole = _whole(node, sums)
+            whole = _multiple_of_quotient(node, sums)
             if whole is not None:
                 out[node] = whole
     return out
@@ -127,7 +127,7 @@ def _remainder(node: Expr, known: list[Residue]) -> int | None:
     return None
 
 
-def _whole(node: Expr, known: list[Residue]) -> Expr | None:
+def _multiple_of_quotient(node: Expr, known: list[Residue]) -> Expr | None:
     """``k*d*(x//d)`` written ``k*(x - r)``, r being the remainder of ``x`` by d."""
     t, c = terms(node)
     for base, v in t.items():

@@ -82,7 +82,7 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
             v = values[name]
             env[name] = v.start + (rest % len(v)) * v.step
             rest = rest // len(v)
-        inside = _inside(symbols, env, np.ones(len(index), np.bool_))
+        inside = _mask_of_ranges(symbols, env, np.ones(len(index), np.bool_))
         for fact in facts:
             inside &= _safe(fact, env, inside)
         try:
@@ -116,7 +116,7 @@ def values_met(condition: Expr, of: Expr, limit: int) -> list[int] | None:
         return None
     grid = np.meshgrid(*(np.arange(v.start, v.stop, v.step) for v in values.values()), indexing="ij")
     env: dict[str, Any] = {name: g.reshape(-1) for name, g in zip(values, grid, strict=True)}
-    inside = _inside(closure(condition, of), env, np.ones(total, np.bool_))
+    inside = _mask_of_ranges(closure(condition, of), env, np.ones(total, np.bool_))
     inside &= _safe(condition, env, inside)
     return np.unique(env[of.name][inside]).tolist()
 
@@ -178,7 +178,7 @@ def _draw(s: Expr, env: dict[str, int], spread: int, draw: Random) -> bool:
     return True
 
 
-def _inside(symbols: list[Expr], env: dict[str, Any], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _mask_of_ranges(symbols: list[Expr], env: dict[str, Any], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     for s in symbols:
         lo, hi, m, r = s.symbol_bounds
         if isinstance(lo, Expr):

@@ -44,7 +44,7 @@ def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
     )
 
 
-def _whole(name: str, value: object) -> int:
+def _as_integer(name: str, value: object) -> int:
     """An integer of any kind. A float is refused, even 2.0: a rounded coordinate is a wrong one."""
     try:
         return index(cast("SupportsIndex", value))
@@ -82,7 +82,7 @@ def evaluate(e: Expr, env: Mapping[str, int]) -> int | bool:
             work.extend(a for a, v in zip(needed, args, strict=True) if v is None)
             continue
         found = cast("list[int | bool]", args)
-        values[id(node)] = found[0] if node.op == "where" else _value(node, found, env)
+        values[id(node)] = found[0] if node.op == "where" else _evaluate_node(node, found, env)
         work.pop()
     return values[id(e)]
 
@@ -94,17 +94,17 @@ def _known(node: Expr, values: Mapping[int, int | bool], env: Mapping[str, int])
     if node.op == "const":
         return bool(node.value) if node.cond else node.value
     value = env.get(node.name)
-    return value if type(value) is int else _value(node, [], env)
+    return value if type(value) is int else _evaluate_node(node, [], env)
 
 
-def _value(node: Expr, args: list[int | bool], env: Mapping[str, int]) -> int | bool:
+def _evaluate_node(node: Expr, args: list[int | bool], env: Mapping[str, int]) -> int | bool:
     match node.op:
         case "const":
             return bool(node.value) if node.cond else node.value
         case "sym":
             if node.name not in env:
                 raise _missing(node.name, env)
-            return _whole(node.name, env[node.name])
+            return _as_integer(node.name, env[node.name])
         case "add":
             return sum(args)
         case "mul":
@@ -296,7 +296,7 @@ class CompiledExprs:
 
     def __init__(self, exprs: Sequence[Expr]) -> None:
         self._exprs = tuple(exprs)
-        nodes = dict.fromkeys(_in_order(self._exprs))
+        nodes = dict.fromkeys(_topological_nodes(self._exprs))
         symbols = [n for n in nodes if n.op == "sym"]
         constants = [n for n in nodes if n.op == "const"]
         at = {n: k for k, n in enumerate([*symbols, *constants])}
@@ -306,7 +306,7 @@ class CompiledExprs:
         steps: list[_Step] = []
         for n in nodes:
             if n not in at:
-                steps.append(_step(n, tuple(at[a] for a in n.args)))
+                steps.append(_compile_node(n, tuple(at[a] for a in n.args)))
                 at[n] = len(at)
         self._steps = tuple(steps)
         self._places = tuple(at[e] for e in self._exprs)
@@ -322,7 +322,7 @@ class CompiledExprs:
             for step in self._steps:
                 values.append(step(values))
         except ZeroDivisionError:  # perhaps in a branch not taken: each alone
-            return [_alone(e, env) for e in self._exprs]
+            return [_evaluate_or_none(e, env) for e in self._exprs]
         return [values[k] for k in self._places]
 
     def function(self) -> Callable[..., tuple[Any, ...]]:
@@ -365,7 +365,7 @@ class SourceLines:
 
     def text(self, e: Expr) -> str:
         """A name or a number with the value of ``e``; raises `KeyError` for a symbol without a name."""
-        for n in _in_order([e]):
+        for n in _topological_nodes([e]):
             if n in self._texts:
                 continue
             if n.op == "const":
@@ -373,7 +373,7 @@ class SourceLines:
             elif n.op == "sym":
                 self._texts[n] = self.names[n.name]
             else:
-                found = _text(n, [self._texts[a] for a in n.args])
+                found = _node_source(n, [self._texts[a] for a in n.args])
                 self._texts[n] = name = f"v{len(self.lines)}"
                 self.lines.append(f"{name} = {found}")
         return self._texts[e]
@@ -386,7 +386,7 @@ _INFIX = {
 }  # fmt: skip
 
 
-def _text(node: Expr, operands: Sequence[str]) -> str:
+def _node_source(node: Expr, operands: Sequence[str]) -> str:
     """The node's value as Python."""
     match node.op:
         case "min" | "max":
@@ -401,14 +401,14 @@ def _text(node: Expr, operands: Sequence[str]) -> str:
             return f" {_INFIX[node.op]} ".join(operands)
 
 
-def _alone(e: Expr, env: Mapping[str, int]) -> Value:
+def _evaluate_or_none(e: Expr, env: Mapping[str, int]) -> Value:
     try:
         return evaluate(e, env)
     except ArithZeroDivisionError:
         return None
 
 
-def _in_order(exprs: Sequence[Expr]) -> list[Expr]:
+def _topological_nodes(exprs: Sequence[Expr]) -> list[Expr]:
     """All nodes, each behind its operands; shared ones once."""
     found: dict[Expr, None] = {}
     work = list(reversed(exprs))
@@ -423,7 +423,7 @@ def _in_order(exprs: Sequence[Expr]) -> list[Expr]:
     return list(found)
 
 
-def _step(node: Expr, at: tuple[int, ...]) -> _Step:
+def _compile_node(node: Expr, at: tuple[int, ...]) -> _Step:
     """The node's value from those of its operands, which stand at these places."""
     if len(at) == 2:
         return _pair(node, *at)

@@ -210,7 +210,7 @@ class Expr(Printed):
         if self is other:
             return True
         if isinstance(other, Expr):
-            return self.digest == other.digest and _same(self, other)
+            return self.digest == other.digest and _structurally_equal(self, other)
         if isinstance(other, bool):
             return self.op == "const" and self.cond and bool(self.value) == other
         if isinstance(other, int):
@@ -457,7 +457,7 @@ class Expr(Printed):
 IntLike = int | Expr
 
 
-def _same(a: Expr, b: Expr) -> bool:
+def _structurally_equal(a: Expr, b: Expr) -> bool:
     """Structural equality of two distinct objects with equal hashes, without recursion."""
     work = [(a, b)]
     while work:
@@ -806,7 +806,7 @@ def mod(x: Expr, d: Expr) -> Expr:
     return make("mod", (x, d))
 
 
-def _flat(op: Op, args: Iterable[IntLike]) -> Iterator[Expr]:
+def _flatten_operands(op: Op, args: Iterable[IntLike]) -> Iterator[Expr]:
     for x in args:
         a = _coerce(x)
         if a.op == op:
@@ -820,7 +820,7 @@ def _extremum(op: Literal["min", "max"], args: tuple[IntLike, ...]) -> Expr:
         raise ArithError(f"{op} needs at least one operand")
     constant: int | None = None
     rest: dict[Expr, None] = {}
-    for a in _flat(op, args):
+    for a in _flatten_operands(op, args):
         if a.cond:
             _need_int((a,), op)
         if a.op == "const":
@@ -847,7 +847,7 @@ def xor(*args: IntLike) -> Expr:
     """Bitwise exclusive or of two's-complement integers of unbounded width."""
     constant = 0
     rest: dict[Expr, int] = {}
-    for a in _flat("xor", args):
+    for a in _flatten_operands("xor", args):
         if a.cond:
             _need_int((a,), "^")
         if a.op == "const":

@@ -19,35 +19,37 @@ def cheapest(e: Expr) -> Expr:
         if node.least is not None:
             work.pop()
             continue
-        missing = [a for a in _parts(node) if a.least is None]
+        missing = [a for a in _factorable_operands(node) if a.least is None]
         if missing:
             work.extend(missing)
             continue
-        node.least = node if not node.args else _sum(node) if node.op in ("add", "mul") else _plain(node)
+        node.least = (
+            node if not node.args else _factor_sum(node) if node.op in ("add", "mul") else _cheapest_operands(node)
+        )
         work.pop()
     return e if e.least is None else e.least
 
 
-def _parts(node: Expr) -> Iterable[Expr]:
+def _factorable_operands(node: Expr) -> Iterable[Expr]:
     """The parts that must be in cheapest form first: the atoms of a sum or product, else the operands."""
     if node.op in ("add", "mul"):
         return [f for b in terms(node)[0] for f in factors(b) if f is not node]
     return node.args
 
 
-def _plain(node: Expr) -> Expr:
-    args = tuple(_least(a) for a in node.args)
+def _cheapest_operands(node: Expr) -> Expr:
+    args = tuple(_cheapest_form(a) for a in node.args)
     return node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
 
 
-def _least(a: Expr) -> Expr:
+def _cheapest_form(a: Expr) -> Expr:
     return a if a.least is None else a.least
 
 
-def _sum(node: Expr) -> Expr:
+def _factor_sum(node: Expr) -> Expr:
     t, c = terms(node)
     if any(b.op in ("floordiv", "mod") for b in t):
-        t, c, digits = _digits(node, t, c)
+        t, c, digits = _fewest_digits(node, t, c)
         t, c, moved = _absorbed(t, c)
         t, c, more = _modulo_absorbed(t, c)
         for b in (*digits, *moved, *more):
@@ -55,7 +57,7 @@ def _sum(node: Expr) -> Expr:
     return _Factoring().least(t, c)
 
 
-def _digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
+def _fewest_digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
     """Quotients and digits of one value as the fewest with the same sum, where that saves an operation."""
     if sum(b.op in ("floordiv", "mod") for b in t) < 2 or (found := mixed_radix_form(node)) is None:
         return t, c, []
@@ -119,14 +121,14 @@ def _modulo_absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
             if lo is None or hi is None or lo < 0 or hi >= v:
                 continue
             inner, k = combine(((tx, cx, v), (small, c, 1)))
-            new = mod(from_terms({b: _nearest(w, period) for b, w in inner.items()}, k % period), const(period))
+            new = mod(from_terms({b: _nearest_residue(w, period) for b, w in inner.items()}, k % period), const(period))
             left = {b: w for b, w in rest.items() if b not in small}
             if new.op == "mod" and new not in left and cost(from_terms({**left, new: 1}, 0)) < best:
                 return {**left, new: 1}, 0, [new]
     return t, c, []
 
 
-def _nearest(v: int, period: int) -> int:
+def _nearest_residue(v: int, period: int) -> int:
     """The residue of ``v`` that a sum writes with fewest signs: 0 <= r, but -1 for period - 1."""
     r = v % period
     return -1 if r == period - 1 else r
@@ -164,7 +166,7 @@ class _Factoring:
         """One term, made once for all sums that have it."""
         found = self.terms.get((base, v))
         if found is None:
-            found = self.terms[base, v] = mul((const(v), *(_least(f) for f in factors(base))))
+            found = self.terms[base, v] = mul((const(v), *(_cheapest_form(f) for f in factors(base))))
         return found
 
     def divide(self, base: Expr, candidate: Expr) -> Expr | None:
@@ -208,5 +210,5 @@ class _Factoring:
                 inner_c += v
             else:
                 inner[left] = inner.get(left, 0) + v
-        factor = const(candidate) if isinstance(candidate, int) else _least(candidate)
+        factor = const(candidate) if isinstance(candidate, int) else _cheapest_form(candidate)
         return add((mul((factor, self.least(inner, inner_c))), self.least(outer, c)))

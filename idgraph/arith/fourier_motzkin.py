@@ -139,7 +139,7 @@ def _eliminated(t: Terms, c: int, search: Search) -> bool:
             a, coefficient, ck, rest, c, False, search
         ):
             return True
-    return _without_quotient(t, c, search) or _shifted(t, c)
+    return _without_quotient(t, c, search) or _is_nonnegative(t, c)
 
 
 def _without_quotient(t: Terms, c: int, search: Search) -> bool:
@@ -272,7 +272,7 @@ def _quotient_bounds(args: tuple[Expr, ...], lower: bool) -> list[Expr]:
                 continue
         rest[b] = v
     # end = d*Q + rest + ce: lower needs rest+ce >= 0 for Q; upper needs rest + ce <= d - 1, or < 0 for Q - 1
-    q_expr = _sum(quotient, qc)
+    q_expr = _from_terms(quotient, qc)
     if lower:
         if nonneg(rest, ce):
             out.append(q_expr)
@@ -287,7 +287,7 @@ def _quotient_bounds(args: tuple[Expr, ...], lower: bool) -> list[Expr]:
     return out
 
 
-def _sum(t: Terms, c: int) -> Expr:
+def _from_terms(t: Terms, c: int) -> Expr:
     out = as_expr(c)
     for b, v in t.items():
         out = out + b * v
@@ -324,7 +324,7 @@ def _end(y: Expr, lower: bool) -> tuple[Terms, int] | None:
     return t, c
 
 
-def _shifted(t: Terms, c: int) -> bool:
+def _is_nonnegative(t: Terms, c: int) -> bool:
     """Whether all coefficients are >= 0 with every atom written as its lower bound plus a rest >= 0."""
     if not any(b.op == "mul" for b in t):
         return False

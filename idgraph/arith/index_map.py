@@ -93,7 +93,7 @@ class IndexSet:
 
     def evaluate(self, values: Mapping[str, int]) -> bool:
         """Whether the point with these values by name lies in the set."""
-        return all(_within(s, values) for s in self.symbols) and bool(self.condition.evaluate(values))
+        return all(_within_ranges(s, values) for s in self.symbols) and bool(self.condition.evaluate(values))
 
     def __contains__(self, point: object) -> bool:
         """Whether a point (one integer for each symbol) lies in the set; for sets without free symbols."""
@@ -144,7 +144,7 @@ def _inverted(
     return invert(symbols, results, condition, images)
 
 
-def _within(s: Expr, values: Mapping[str, int]) -> bool:
+def _within_ranges(s: Expr, values: Mapping[str, int]) -> bool:
     value = s.evaluate(values)
     lo, hi, step, first = s.symbol_bounds
     above = lo is None or value >= as_expr(lo).evaluate(values)
@@ -238,7 +238,7 @@ class IndexMap:
 
         Raises `NotInvertible` where the map is not one to one, or no inverse was found.
         """
-        found = self._found()
+        found = self._inverse_candidate()
         return IndexSet(self.images, found.condition)
 
     @property
@@ -262,12 +262,12 @@ class IndexMap:
         >>> IndexMap((i,), (i % 3, i % 5), (3, 5)).inverse()(2, 4)
         (14,)
         """
-        found = self._found()
+        found = self._inverse_candidate()
         tops = [s.symbol_bounds[1] for s in self.symbols]
         sizes = tuple(simplify(as_expr(b) + 1) for b in tops if b is not None)
         return IndexMap(self.images, found.results, sizes, found.condition, found.proof)
 
-    def _found(self) -> InverseCandidate:
+    def _inverse_candidate(self) -> InverseCandidate:
         for s in self.symbols:
             lo, hi = s.symbol_bounds[:2]
             if lo is None or hi is None or not _sure(as_expr(lo) >= 0):
@@ -369,14 +369,14 @@ def _sure(c: Expr, fact: Expr = TRUE) -> bool:
     return isinstance(prove(c, facts=() if fact is TRUE else (fact,)), Proof)
 
 
-def _conjuncts(c: Expr) -> tuple[Expr, ...]:
+def _and_operands(c: Expr) -> tuple[Expr, ...]:
     return c.args if c.op == "and" else (c,)
 
 
 def _is_box(condition: Expr, images: Sequence[Expr]) -> bool:
     """Whether a condition bounds each coordinate on its own, from below or above."""
     own = frozenset(images)
-    for c in _conjuncts(condition):
+    for c in _and_operands(condition):
         if c is TRUE:
             continue
         sides = [a for a in c.args if a in own] if c.op in ("lt", "le", "eq") else []

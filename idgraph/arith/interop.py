@@ -48,7 +48,7 @@ from idgraph.errors import arguments, short_repr
 
 
 @cache
-def _functions() -> dict[str, Any]:
+def _sympy_functions() -> dict[str, Any]:
     """FloorDiv, Mod, Where, Min, Max and BitXor for sympy: they fold numbers and nothing else."""
     import sympy
 
@@ -87,7 +87,7 @@ def to_sympy(e: Expr) -> Any:
     import sympy
 
     kit: Any = sympy
-    functions = _functions()
+    functions = _sympy_functions()
     done: dict[Expr, Any] = {}
     for node in postorder(e):
         args = [done[a] for a in node.args]
@@ -164,7 +164,7 @@ def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
         if missing:
             work.extend(missing)
             continue
-        done[node] = _read(node, [done[a] for a in wanted], scope)
+        done[node] = _from_sympy_node(node, [done[a] for a in wanted], scope)
         work.pop()
     return done[x]
 
@@ -182,7 +182,7 @@ def _children(node: Any) -> list[Any]:
     return list(node.args)
 
 
-def _read(node: Any, args: list[Expr], scope: dict[str, Expr]) -> Expr:
+def _from_sympy_node(node: Any, args: list[Expr], scope: dict[str, Expr]) -> Expr:
     name = type(node).__name__
     if getattr(node, "is_Symbol", False):
         return _symbol(node, scope)

@@ -58,7 +58,7 @@ def _fill(root: Expr) -> None:
         if node.iv is not None and node.cong is not None:
             work.pop()
             continue
-        missing = [a for a in _operands(node) if a.iv is None or a.cong is None]
+        missing = [a for a in _interval_operands(node) if a.iv is None or a.cong is None]
         if missing:
             work.extend(missing)
             continue
@@ -75,7 +75,7 @@ def _fill(root: Expr) -> None:
         work.pop()
 
 
-def _operands(node: Expr) -> tuple[Expr, ...]:
+def _interval_operands(node: Expr) -> tuple[Expr, ...]:
     if node.op == "sym":
         return tuple(b for b in node.symbol_bounds[:2] if isinstance(b, Expr))
     return node.args
@@ -94,7 +94,7 @@ def _interval(node: Expr) -> Interval:  # one line per operation
             return _symbol_interval(node)
         case "add":
             found = _sum_interval(args)
-            return _both(found, VERBS.digit_bounds(node)) if _telescoped(args) else found
+            return _intersect(found, VERBS.digit_bounds(node)) if _telescoped(args) else found
         case "mul":
             out = _iv(args[0])
             for i, a in enumerate(args[1:], 1):
@@ -143,7 +143,7 @@ def _telescoped(args: tuple[Expr, ...]) -> bool:
     return bool(quotients) and len(args) > 1 and any(a.coef < 0 for a in quotients)
 
 
-def _both(a: Interval, b: Interval) -> Interval:
+def _intersect(a: Interval, b: Interval) -> Interval:
     """The bounds of two intervals that hold both."""
     low = a[0] if b[0] is None else b[0] if a[0] is None else max(a[0], b[0])
     high = a[1] if b[1] is None else b[1] if a[1] is None else min(a[1], b[1])

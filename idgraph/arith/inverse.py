@@ -66,7 +66,7 @@ def invert(
                 return met
         if isinstance(prove(not_(piece.condition)), Proof):
             continue  # no point at all
-        classes = _classes(piece) or _values(symbols, piece)
+        classes = _classes(piece) or _split_by_value(symbols, piece)
         if not classes or len(classes) + len(pieces) + len(solved) > _MAX_PIECES:
             return None
         pieces += classes
@@ -78,7 +78,7 @@ def invert(
             return _collision(met, symbols, piece, other, images) if isinstance(met, CounterExample) else None
     if not solved:
         return InverseCandidate(tuple(as_expr(0) for _ in symbols), FALSE, MapProof("exact", "inverse"))
-    return _joined(solved)
+    return _join_pieces(solved)
 
 
 # pieces ---------------------------------------------------------------------------------------------------------------
@@ -133,11 +133,11 @@ def _classes(piece: _Piece) -> list[_Piece]:
     fixed = {a for a, _ in piece.classes}
     for node in postorder(piece.condition):
         if node.op == "mod" and node not in fixed and node.args[1].op == "const" and 1 < node.args[1].value <= _CLASSES:
-            return _cut(piece, node, range(node.args[1].value))
+            return _split_piece(piece, node, range(node.args[1].value))
     return []
 
 
-def _values(symbols: Sequence[Expr], piece: _Piece) -> list[_Piece]:
+def _split_by_value(symbols: Sequence[Expr], piece: _Piece) -> list[_Piece]:
     """A piece cut into the values of the symbol that has the fewest."""
     fixed = {a for a, _ in piece.classes}
     best: tuple[Expr, range] | None = None
@@ -147,10 +147,10 @@ def _values(symbols: Sequence[Expr], piece: _Piece) -> list[_Piece]:
             continue
         if best is None or hi - lo + 1 < len(best[1]):
             best = s, range(lo, hi + 1)
-    return [] if best is None else _cut(piece, *best)
+    return [] if best is None else _split_piece(piece, *best)
 
 
-def _cut(piece: _Piece, node: Expr, values: Iterable[int]) -> list[_Piece]:
+def _split_piece(piece: _Piece, node: Expr, values: Iterable[int]) -> list[_Piece]:
     out: list[_Piece] = []
     for v in values:
         c = simplify(and_(piece.condition, node.eq(v)))
@@ -169,7 +169,7 @@ def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> I
     narrow = {s: new for s, new in narrowed(joined, known, {}).items() if s in symbols}
     mine = [narrow.get(s, s) for s in symbols]
     own = frozenset(symbols)
-    equal = [c.args for c in _conjuncts(piece.condition) if c.op == "eq"]
+    equal = [c.args for c in _constraint_terms(piece.condition) if c.op == "eq"]
     fixed = [(a, b) if not b.symbols & own else (a - b, as_expr(0)) for a, b in equal]
     fixed += [(a, as_expr(v)) for a, v in piece.classes]
     for written in (piece.results, tuple(map(normal, piece.results))):
@@ -228,7 +228,7 @@ def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back:
         return TRUE  # one to one between boxes of as many points
     table = dict(zip(symbols, back, strict=True))
     wanted = [c for s, g in table.items() for c in _in_box(s, g)]
-    wanted += [c.substitute(table) for c in _conjuncts(piece.condition)]
+    wanted += [c.substitute(table) for c in _constraint_terms(piece.condition)]
     there = [(r.substitute(table), y) for r, y in zip(piece.results, images, strict=True)]
     forms = QuotientForms()
     wanted += [r.eq(y) for r, y in there if not forms.equal(r, y)]
@@ -257,7 +257,7 @@ def _in_box(s: Expr, x: Expr) -> list[Expr]:
     return out if step == 1 else [*out, (x % step).eq(first)]
 
 
-def _conjuncts(c: Expr) -> tuple[Expr, ...]:
+def _constraint_terms(c: Expr) -> tuple[Expr, ...]:
     return () if c is TRUE else c.args if c.op == "and" else (c,)
 
 
@@ -291,7 +291,7 @@ def _collision(
     return None if first == second else Collision(second, first, image, rest)
 
 
-def _joined(solved: Sequence[tuple[_Piece, InverseCandidate]]) -> InverseCandidate:
+def _join_pieces(solved: Sequence[tuple[_Piece, InverseCandidate]]) -> InverseCandidate:
     """One inverse of all pieces."""
     condition = simplify(or_(*(f.condition for _, f in solved)))
     if condition is not TRUE and isinstance(prove(condition), Proof):

@@ -133,11 +133,11 @@ def diagonals(e: Expr, depth: int = _DEPTH) -> Diagonals | None:
     found: Diagonals | None = None
     match e.op:
         case "const":
-            return {(const(1), k): 1 for k in _places(e.value)} if e.value >= 0 else None
+            return {(const(1), k): 1 for k in _set_bits(e.value)} if e.value >= 0 else None
         case "xor" if depth:
-            return _joined([diagonals(a, depth - 1) for a in e.args])
+            return _union_of_diagonals([diagonals(a, depth - 1) for a in e.args])
         case "add" if depth and disjoint(e.args, depth):
-            return _joined([diagonals(a, depth - 1) for a in e.args])
+            return _union_of_diagonals([diagonals(a, depth - 1) for a in e.args])
         case "add" if depth:
             found = _of_digits(e, 0, depth)
         case "mul" if depth and e.base is not None and e.coef > 0:
@@ -146,7 +146,7 @@ def diagonals(e: Expr, depth: int = _DEPTH) -> Diagonals | None:
             found = _of_digits(e.args[0], e.args[1].value, depth) if e.op == "mod" else None
             found = diagonals(e.args[0], depth - 1) if found is None else found
             if found is not None:
-                found = _cut(found, e.op == "mod", e.args[1].value.bit_length() - 1)
+                found = _select_bits(found, e.op == "mod", e.args[1].value.bit_length() - 1)
         case _:
             pass
     if found is not None:
@@ -180,7 +180,7 @@ def _of_digits(e: Expr, period: int, depth: int) -> Diagonals | None:
         if weight < 0 or weight & taken:
             return None
         taken |= weight
-        for place in _places(weight):
+        for place in _set_bits(weight):
             out[(x, place - k)] = out.get((x, place - k), 0) | 1 << k
     return out
 
@@ -198,14 +198,14 @@ def _digit(base: Expr) -> tuple[Expr, int, int | None]:
     return x, first, stop
 
 
-def _places(bits: int) -> Iterator[int]:
+def _set_bits(bits: int) -> Iterator[int]:
     while bits:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
 
 
-def _joined(parts: list[Diagonals | None]) -> Diagonals | None:
+def _union_of_diagonals(parts: list[Diagonals | None]) -> Diagonals | None:
     out: Diagonals = {}
     for p in parts:
         if p is None:
@@ -221,10 +221,10 @@ def _scaled(found: Diagonals | None, k: int, bits: int) -> Diagonals | None:
     """The map times a power of two, or times any number where it has only one bit."""
     if found is None or not (power_of_two(k) or power_of_two(bits)):
         return None
-    return _joined([{(x, s + up): b for (x, s), b in found.items()} for up in _places(k)])
+    return _union_of_diagonals([{(x, s + up): b for (x, s), b in found.items()} for up in _set_bits(k)])
 
 
-def _cut(found: Diagonals, low: bool, places: int) -> Diagonals:
+def _select_bits(found: Diagonals, low: bool, places: int) -> Diagonals:
     """The map cut to its low places, or to all others."""
     out: Diagonals = {}
     for (x, s), bits in found.items():
@@ -243,7 +243,7 @@ def from_diagonals(found: Diagonals) -> Expr | None:
         if x.op == "const":
             out.append(const(1 << s))
             continue
-        runs = list(_runs(bits, may_be_set(x)))
+        runs = list(_bit_runs(bits, may_be_set(x)))
         if len(out) + len(runs) > _MAX_RUNS:
             return None
         for first, stop in runs:
@@ -255,7 +255,7 @@ def from_diagonals(found: Diagonals) -> Expr | None:
     return xor(*out) if out else const(0)
 
 
-def _runs(bits: int, possible: int) -> Iterator[tuple[int, int | None]]:
+def _bit_runs(bits: int, possible: int) -> Iterator[tuple[int, int | None]]:
     """First place and the place behind the last of each run (None: up to the top); a bit that is always 0 joins."""
     at = 0
     while bits >> at:

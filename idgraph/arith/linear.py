@@ -34,9 +34,9 @@ def terms(x: Expr) -> tuple[Terms, int]:
                 work.extend(missing)
             else:
                 last = work.pop()
-                last.lin = _read(last)
-        return x.lin if x.lin is not None else _read(x)
-    found = x.lin = _read(x)
+                last.lin = _read_terms(last)
+        return x.lin if x.lin is not None else _read_terms(x)
+    found = x.lin = _read_terms(x)
     return found
 
 
@@ -45,7 +45,7 @@ def _has_sum(a: Expr) -> bool:
     return a.op == "add" or (a.op == "mul" and any(f.op == "add" for f in a.args))
 
 
-def _read(x: Expr) -> tuple[Terms, int]:
+def _read_terms(x: Expr) -> tuple[Terms, int]:
     match x.op:
         case "add":
             out: Terms = {}

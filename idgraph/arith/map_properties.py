@@ -169,7 +169,7 @@ class DomainPoints:
         return MapProof(what, "exhaustive", self.count)
 
 
-def _values(symbols: Sequence[Expr], few: Sequence[int]) -> dict[str, list[int] | range] | str:
+def _candidate_values(symbols: Sequence[Expr], few: Sequence[int]) -> dict[str, list[int] | range] | str:
     """The values each symbol takes: all, or with ``few`` those near its ends and near these numbers."""
     out: dict[str, list[int] | range] = {}
     for s in symbols:
@@ -216,7 +216,7 @@ def _grid(
 def points_of(symbols: Sequence[Expr], condition: Expr) -> DomainPoints | str:
     """All points of a domain, or why they are not listed."""
     every = _scope(symbols, (condition,))
-    values = _values(every, ())
+    values = _candidate_values(every, ())
     return values if isinstance(values, str) else _grid(every, symbols, condition, values)
 
 
@@ -231,13 +231,13 @@ def _scope(symbols: Sequence[Expr], exprs: Sequence[Expr]) -> list[Expr]:
 def sample(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) -> DomainPoints | None:
     """All points of the domain if they are few, else some; None where the numbers are too large to look at."""
     every = _scope(symbols, (*results, condition))
-    values = _values(every, ())
+    values = _candidate_values(every, ())
     whole = isinstance(values, dict) and count_of(values) <= MAX_POINTS
     if not whole:
         told = sorted({abs(n.value) for x in (*results, condition) for n in postorder(x) if n.op == "const"} - {0})
         numbers = [*told[:6], *(a * b for a in told[:3] for b in told[:3])] or [1]
         for most in (len(numbers), 4, 1):
-            values = _values(every, numbers[:most])
+            values = _candidate_values(every, numbers[:most])
             if isinstance(values, dict) and count_of(values) <= _SAMPLED:
                 break
         assert isinstance(values, dict)

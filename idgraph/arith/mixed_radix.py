@@ -56,31 +56,31 @@ def mixed_radix_form(e: Expr) -> Quotients | None:
         if node.quotients is not None:
             work.pop()
             continue
-        missing = [a for a in _parts(node) if a.quotients is None]
+        missing = [a for a in _subsums(node) if a.quotients is None]
         if missing:
             work.extend(missing)
             continue
-        node.quotients = _of(node)
+        node.quotients = _quotients_of(node)
         work.pop()
     return e.quotients or None
 
 
-def _parts(node: Expr) -> tuple[Expr, ...]:
+def _subsums(node: Expr) -> tuple[Expr, ...]:
     """The parts whose own sums are needed first."""
     if node.op in ("add", "mul"):
         return tuple(b for b in terms(node)[0] if b is not node)
-    return node.args[:1] if _divides(node) else ()
+    return node.args[:1] if _is_division_by_constant(node) else ()
 
 
-def _divides(node: Expr) -> bool:
+def _is_division_by_constant(node: Expr) -> bool:
     return node.op in ("floordiv", "mod") and node.args[1].op == "const" and node.args[1].value > 0
 
 
-def _of(node: Expr) -> Quotients | Literal[False]:
+def _quotients_of(node: Expr) -> Quotients | Literal[False]:
     """The sum of a node whose parts have theirs; False for too many terms."""
-    if _divides(node):
+    if _is_division_by_constant(node):
         inner = node.args[0].quotients
-        return _cut(node, inner, node.args[1].value) if inner else False
+        return _split_digits(node, inner, node.args[1].value) if inner else False
     if node.op != "add" and node.op != "mul" and node.op != "const":
         return {(node, 1): 1}, 0
     found: Weights = {}
@@ -100,7 +100,7 @@ def _within(sum_: Quotients) -> Quotients | Literal[False]:
     return (of, sum_[1]) if len(of) <= MOST_QUOTIENTS else False
 
 
-def _cut(node: Expr, value: Quotients, d: int) -> Quotients | Literal[False]:
+def _split_digits(node: Expr, value: Quotients, d: int) -> Quotients | Literal[False]:
     """The quotient or remainder by ``d``: the sum left of, or right of, a cut between digits."""
     above: Weights = {}
     below: Weights = {}
@@ -192,15 +192,15 @@ Part = tuple[int, int, int]  # (v, s, m): v * (x//s % m), or v * (x//s) where m 
 
 def shortest(sum_: Quotients) -> tuple[Terms, int]:
     """The sum as quotients and digits, as few operations as are found."""
-    return _written(sum_, _least)
+    return _digits_as_terms(sum_, _fewest_parts)
 
 
 def as_digits(sum_: Quotients) -> tuple[Terms, int]:
     """The sum as digits, whose ranges tell more than those of quotients; as quotients where it has no digits."""
-    return _written(sum_, _all_digits)
+    return _digits_as_terms(sum_, _all_digits)
 
 
-def _written(sum_: Quotients, parts: Callable[[dict[int, int]], list[Part]]) -> tuple[Terms, int]:
+def _digits_as_terms(sum_: Quotients, parts: Callable[[dict[int, int]], list[Part]]) -> tuple[Terms, int]:
     by_value: dict[Expr, dict[int, int]] = {}
     for (x, s), v in sum_[0].items():
         lo, hi = interval(x)
@@ -235,7 +235,7 @@ def _digit(x: Expr, s: int, m: int) -> Expr:
     return mod(quotient, const(m)) if m else quotient
 
 
-def _least(q: dict[int, int]) -> list[Part]:
+def _fewest_parts(q: dict[int, int]) -> list[Part]:
     """Parts ``(v, s, m)``, meaning ``v * (x//s % m)``, that add up to ``q``: fewest operations, then divisions."""
     points = sorted(q)
     best: tuple[int, int, list[Part]] | None = None
@@ -331,7 +331,7 @@ VERBS.divmods = divmods
     "x//(s*d), a*(x//s % d) + y",
     "y is a sum of digits below a: it is cheaper",
 )
-def digits_kept(node: Expr) -> Expr | None:
+def preserve_digits(node: Expr) -> Expr | None:
     """Any number of cuts at once, tried before the operands are rewritten: that may hide that they are digits."""
     if not any(b.op in ("floordiv", "mod") and b.args[0].divmods for b in terms(node)[0]):
         return None

@@ -116,7 +116,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Fact
     result = simplify(claim, facts=known)
     if result is TRUE:
         return Proof(claim, "rules", tuple(dict.fromkeys(step.rule for step in trace(claim))))
-    return _by_points(claim, known, None)
+    return _prove_by_enumeration(claim, known, None)
 
 
 @arguments(ArithError)
@@ -143,10 +143,10 @@ def prove_equal(
         same = simplify(a - b, facts=known) == 0 or simplify(claim, facts=known) is TRUE or QuotientForms().equal(a, b)
     if same:
         return Proof(claim, "rules")
-    return _by_points(claim, known, (a, b))
+    return _prove_by_enumeration(claim, known, (a, b))
 
 
-def _by_points(claim: Expr, facts: tuple[Expr, ...], sides: tuple[Expr, Expr] | None) -> Verdict:
+def _prove_by_enumeration(claim: Expr, facts: tuple[Expr, ...], sides: tuple[Expr, Expr] | None) -> Verdict:
     found = first_failure(claim, facts, MAX_POINTS, _CHUNK)
     if isinstance(found, int):
         return Proof(claim, "exhaustive", (), found)

@@ -110,15 +110,15 @@ def normal(e: Expr) -> Expr:
     if call.depth == 0:
         with budget() as is_outermost:
             try:
-                return _nested(e, call)
+                return _rewrite_nested(e, call)
             except BudgetExceeded:
                 if not is_outermost:
                     raise
                 return e
-    return _nested(e, call)
+    return _rewrite_nested(e, call)
 
 
-def _nested(e: Expr, call: _Call) -> Expr:
+def _rewrite_nested(e: Expr, call: _Call) -> Expr:
     call.depth += 1
     try:
         return _normalize(e, call.busy)
@@ -151,7 +151,7 @@ def _normalize(root: Expr, busy: set[Expr]) -> Expr:
                     return root
                 busy.add(node)
                 try:
-                    target = _step(node)
+                    target = _rewrite_once(node)
                 finally:
                     busy.discard(node)
             if node.normal_form is not None:
@@ -201,16 +201,16 @@ def _decided(node: Expr) -> bool:
 def _rebuilt(node: Expr) -> Expr | None:
     """``node`` over normal operands; None where its divisor turned out to be zero, so that it has no value at all."""
     try:
-        return rebuild(node, tuple(_form(a) for a in node.args))
+        return rebuild(node, tuple(_normal_form_of(a) for a in node.args))
     except ArithZeroDivisionError:
         return None
 
 
-def _form(a: Expr) -> Expr:
+def _normal_form_of(a: Expr) -> Expr:
     return a if a.normal_form is None else a.normal_form
 
 
-def _step(node: Expr) -> Expr | None:
+def _rewrite_once(node: Expr) -> Expr | None:
     found = one_value(node)
     if found is not None:
         node.why = ("one-value", found)

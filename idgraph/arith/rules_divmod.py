@@ -35,7 +35,7 @@ def negative_divisor(node: Expr) -> Expr | None:
 
 # ---- floor division ------------------------------------------------------------------------------------------
 @rule("floordiv", "div-whole", "(d*x + y) // d", "x + y // d")
-def div_whole(node: Expr) -> Expr | None:
+def div_exact(node: Expr) -> Expr | None:
     d = node.args[1].value
     t, c = terms(node.args[0])
     out: Terms = {}

@@ -21,7 +21,7 @@ def _nonzero(node: Expr, d: Expr) -> bool:
     return (lo is not None and lo > 0) or (hi is not None and hi < 0) or _holds(node, d)
 
 
-def _whole(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
+def _divide_by_terms(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
     """``x = d*Q + R`` by dividing terms: (Q, its constant, R, its constant), or None if Q is zero."""
     t, c = terms(x)
     td, cd = terms(d)
@@ -54,15 +54,15 @@ def _whole(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
 
 @rule("floordiv-sym", "sym-div-zero", "x // d", "0", "0 <= x < d")
 def sym_div_zero(node: Expr) -> Expr | None:
-    return const(0) if _within(node) else None
+    return const(0) if _is_within(node) else None
 
 
 @rule("mod-sym", "sym-mod-same", "x % d", "x", "0 <= x < d")
 def sym_mod_same(node: Expr) -> Expr | None:
-    return node.args[0] if _within(node) else None
+    return node.args[0] if _is_within(node) else None
 
 
-def _within(node: Expr) -> bool:
+def _is_within(node: Expr) -> bool:
     x, d = node.args
     t, c = terms(x)
     if not nonneg(t, c):
@@ -98,9 +98,9 @@ def _period(node: Expr) -> int | None:
 
 
 @rule("floordiv-sym", "sym-div-whole", "(d*x + y) // d", "x + y // d", "d is not 0")
-def sym_div_whole(node: Expr) -> Expr | None:
+def sym_div_exact(node: Expr) -> Expr | None:
     x, d = node.args
-    found = _whole(x, d)
+    found = _divide_by_terms(x, d)
     if found is None or not _nonzero(node, d):
         return None
     quotient, qc, rest, rc = found
@@ -108,11 +108,11 @@ def sym_div_whole(node: Expr) -> Expr | None:
 
 
 @rule("mod-sym", "sym-mod-whole", "(d*x + y) % d, (v*(x % d) + y) % d", "y % d, (v*x + y) % d", "d is not 0")
-def sym_mod_whole(node: Expr) -> Expr | None:
+def sym_mod_exact(node: Expr) -> Expr | None:
     x, d = node.args
     if not _nonzero(node, d):
         return None
-    found = _whole(x, d)
+    found = _divide_by_terms(x, d)
     if found is not None:
         return mod(from_terms(found[2], found[3]), d)
     t, c = terms(x)
@@ -152,7 +152,7 @@ def _divides(d: Poly, x: Poly) -> bool:
     return False
 
 
-def _parts(node: Expr) -> list[tuple[tuple[Expr, ...], int]]:
+def _proper_divisors(node: Expr) -> list[tuple[tuple[Expr, ...], int]]:
     """Proper divisors (atoms, coefficient) of a one-term divisor that some term of the numerator has as a factor."""
     x, d = node.args
     t, _ = terms(x)
@@ -176,12 +176,12 @@ def _parts(node: Expr) -> list[tuple[tuple[Expr, ...], int]]:
     return sorted(out, key=lambda p: (-len(p[0]), -p[1]))
 
 
-def _split(node: Expr) -> tuple[Expr, Terms, Terms, int, Expr] | None:
+def _split_by_gcd(node: Expr) -> tuple[Expr, Terms, Terms, int, Expr] | None:
     """``x = g*Y + S``, ``d = g*d'`` with 0 <= S < g, g > 0: (g, Y's terms, S, its constant, d')."""
     x, d = node.args
     t, c = terms(x)
     (d_base, d_coef) = next(iter(terms(d)[0].items())) if terms(d)[0] else (const(1), 1)
-    for atoms, k in _parts(node):
+    for atoms, k in _proper_divisors(node):
         over = divide_base(d_base, atoms)
         if over is None:
             continue
@@ -216,13 +216,13 @@ def _total(t: Terms) -> Expr:
 
 @rule("floordiv-sym", "sym-div-drop", "(g*x + S) // (g*d)", "x // d", "0 <= S < g, d > 0")
 def sym_div_drop(node: Expr) -> Expr | None:
-    found = _split(node)
+    found = _split_by_gcd(node)
     return None if found is None else floordiv(_total(found[1]), found[4])
 
 
 @rule("mod-sym", "sym-mod-split", "(g*x + S) % (g*d)", "g*(x % d) + S", "0 <= S < g, d > 0")
 def sym_mod_split(node: Expr) -> Expr | None:
-    found = _split(node)
+    found = _split_by_gcd(node)
     if found is None:
         return None
     g, big, small, c, d_rest = found

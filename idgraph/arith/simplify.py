@@ -172,7 +172,7 @@ def _fixed_point(node: Expr) -> Expr:
     seen = [node]
     for _ in range(_ROUNDS):
         last = seen[-1]
-        new = _once(last)
+        new = _simplify_once(last)
         if new == last or (normal(new) is normal(last) and cost(new) < cost(last)):
             return new  # the same normal form has the same cheapest form
         if new in seen:  # a ring of forms of equal cost: its least one is taken, wherever the search began
@@ -181,7 +181,7 @@ def _fixed_point(node: Expr) -> Expr:
     return seen[-1]
 
 
-def _once(node: Expr) -> Expr:
+def _simplify_once(node: Expr) -> Expr:
     out = cheapest(normal(node))
     limit = cost(node)
     if cost(out) <= limit and out.cached_divmods <= node.cached_divmods:

@@ -104,7 +104,7 @@ def solve_bits(equations: Sequence[tuple[Expr, Expr]], domain: frozenset[Expr]) 
     out: dict[Expr, Expr] = {}
     for atom, (first, width) in reader.first.items():
         mine = [told[first + k] for k in range(width) if first + k in told]
-        made = _number(mine, sources) if len(mine) == width else None
+        made = _number_of_bits(mine, sources) if len(mine) == width else None
         if made is not None:
             out[atom] = made
     return out
@@ -126,7 +126,7 @@ def _eliminated(rows: list[list[int]], count: int) -> dict[int, Row]:
     return {bit: (r[1], r[2]) for bit, r in pivots if r[0] == 1 << bit}
 
 
-def _number(bits: Sequence[Row], sources: Sequence[tuple[Expr, int]]) -> Expr | None:
+def _number_of_bits(bits: Sequence[Row], sources: Sequence[tuple[Expr, int]]) -> Expr | None:
     """The number with these bits, by the diagonals of its matrix; None for too many."""
     found: Diagonals = {}
     for k, (row, _) in enumerate(bits):
@@ -206,9 +206,9 @@ class _Solver:
     # one equation -----------------------------------------------------------------------------------------------------
 
     def is_open(self, e: Expr) -> bool:
-        return any(s in self.domain and s not in self.known for s in self.told(e).symbols)
+        return any(s in self.domain and s not in self.known for s in self.substitute_known(e).symbols)
 
-    def told(self, e: Expr) -> Expr:
+    def substitute_known(self, e: Expr) -> Expr:
         """``e`` with what is known of it in the images."""
         return replace(e, self.known) if e.symbols & self.domain else e
 
@@ -222,7 +222,7 @@ class _Solver:
                 unknown[base] = v
                 continue
             if not self.is_open(base):
-                rest = rest + self.told(base) * v
+                rest = rest + self.substitute_known(base) * v
                 continue
             found = self.remainder_of({base: 1}) if base.op == "mod" else None
             if found is not None and found.modulus == base.args[1]:
@@ -255,10 +255,10 @@ class _Solver:
         g = gcd(*t.values())
         g = -g if _falls(t) else g
         if m is None:
-            t, value = {b: v // g for b, v in t.items()}, _over(value, g)
+            t, value = {b: v // g for b, v in t.items()}, _exact_quotient(value, g)
         else:
             common = gcd(g, m)
-            t, value, m, g = {b: v // g for b, v in t.items()}, _over(value, common), m // common, g // common
+            t, value, m, g = {b: v // g for b, v in t.items()}, _exact_quotient(value, common), m // common, g // common
             if m == 1:
                 return
             if g % m != 1:
@@ -309,7 +309,7 @@ class _Solver:
         if old is not None:
             if old.modulus is None:
                 return False
-            joined = new if m is None else _joined(old, m, value)
+            joined = new if m is None else _join_congruences(old, m, value)
             if joined is None:
                 return False
             if joined is not new:
@@ -335,7 +335,7 @@ class _Solver:
         elif atom.op == "xor" and (m is None or _is_power_of_two(m)):
             rest = [a for a in atom.args if self.is_open(a)]
             if len(rest) == 1:
-                turned = [self.told(a) for a in atom.args if a is not rest[0]]
+                turned = [self.substitute_known(a) for a in atom.args if a is not rest[0]]
                 self.open.append(Equation(rest[0], simplify(xor(value, *turned)), m))
                 self.moved = True
             else:
@@ -466,14 +466,14 @@ def _falls(t: Terms) -> bool:
     return t[min(t, key=lambda b: b.key)] < 0
 
 
-def _over(value: Expr, g: int) -> Expr:
+def _exact_quotient(value: Expr, g: int) -> Expr:
     """``value / g`` where that is exact."""
     if g < 0:
         value, g = -value, -g
     return simplify(value if g == 1 else floordiv(value, const(g)))
 
 
-def _joined(old: _Residue, m: Expr, value: Expr) -> _Residue | None:
+def _join_congruences(old: _Residue, m: Expr, value: Expr) -> _Residue | None:
     """Both congruences in one; None where the new one says nothing new."""
     if old.modulus is None or _divides(m, old.modulus):
         return None
@@ -494,7 +494,7 @@ def _weight(base: Expr, v: int, solver: _Solver) -> tuple[Expr | None, Expr]:
     mine = [a for a in atoms if solver.is_open(a)]
     if len(mine) != 1:
         return None, base
-    return mine[0], simplify(mul((const(v), *(solver.told(a) for a in atoms if a is not mine[0]))))
+    return mine[0], simplify(mul((const(v), *(solver.substitute_known(a) for a in atoms if a is not mine[0]))))
 
 
 def _total(parts: Iterable[tuple[Expr, Expr]]) -> Expr:

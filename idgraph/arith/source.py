@@ -65,7 +65,7 @@ def node_source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[st
     """The source of one node, given its operands\' sources."""
     match node.op:
         case "const":
-            return _constant(node, dialect)
+            return _constant_source(node, dialect)
         case "sym":
             return source_name(node.name, names)
         case "add":
@@ -94,7 +94,7 @@ def node_source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[st
             return f"({ {'numpy': '~', 'c': '!'}.get(dialect, 'not ') }{args[0]})"
 
 
-def _constant(node: Expr, dialect: Dialect) -> str:
+def _constant_source(node: Expr, dialect: Dialect) -> str:
     if node.cond:
         return ("1" if node.value else "0") if dialect == "c" else str(bool(node.value))
     text = str(node.value)
@@ -177,12 +177,12 @@ def reduce_strength(e: Expr) -> Expr:
         args = tuple(done[a] for a in node.args)
         new = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
         if node.op in ("floordiv", "mod") and not _power_of_two(node.args[1]):
-            new = _selected(node, new)
+            new = _select_source(node, new)
         done[node] = new
     return done[e]
 
 
-def _selected(node: Expr, new: Expr) -> Expr:
+def _select_source(node: Expr, new: Expr) -> Expr:
     x, d = node.args
     td, cd = terms(d)
     tx, cx = terms(x)
@@ -227,10 +227,10 @@ def fits(e: Expr, kind: IntType, facts: Sequence[Expr] = ()) -> bool:
     >>> fits(i - 2, "uint32"), fits(i - 2, "uint32", [i >= 2])
     (False, True)
     """
-    return _fits(e, _LIMITS[kind], [f for c in facts for f in facts_of(c)], {})
+    return _fits_limits(e, _LIMITS[kind], [f for c in facts for f in facts_of(c)], {})
 
 
-def _fits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, None]) -> bool:
+def _fits_limits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, None]) -> bool:
     """``seen`` holds what has been found to fit with no facts."""
     low, high = limits
     work = [e]
@@ -243,19 +243,19 @@ def _fits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, 
         if node.op == "where":
             c, a, b = node.args
             for branch, cond in ((a, c), (b, not_(c))):
-                if not _fits(branch, limits, [*facts, *facts_of(cond)], dict(here)):
+                if not _fits_limits(branch, limits, [*facts, *facts_of(cond)], dict(here)):
                     return False
             work.append(c)
             continue
         # a term that is subtracted is written, and computed, without its sign
         summed = node.op == "add"
         work.extend(-a if summed and a.coef < 0 else a for a in node.args if not (summed and a.op == "const"))
-        if not node.cond and not all(_inside(part, low, high, facts) for part in _partial(node)):
+        if not node.cond and not all(_lies_between(part, low, high, facts) for part in _partial(node)):
             return False
     return True
 
 
-def _inside(part: Expr, low: int, high: int, facts: list[Fact]) -> bool:
+def _lies_between(part: Expr, low: int, high: int, facts: list[Fact]) -> bool:
     lo, hi = interval(part)
     t, c = terms(part)
     if (lo is None or lo < low) and not (facts and _holds((t, c - low), part >= low, facts)):
@@ -335,7 +335,7 @@ def machine_code(
     for n in nodes:
         source = _machine_source(n, [text[a] for a in n.args], dialect, names)
         if uses[n] > 1 and n.args and n.cached_cost != 0 and not _guarded(n):
-            name = _fresh(prefix, len(lets), taken)
+            name = _fresh_name(prefix, len(lets), taken)
             lets.append((name, source))
             source = name
         text[n] = source
@@ -352,7 +352,7 @@ def _never_zero(d: Expr) -> bool:
     return (lo is not None and lo > 0) or (hi is not None and hi < 0)
 
 
-def _fresh(prefix: str, count: int, taken: set[str]) -> str:
+def _fresh_name(prefix: str, count: int, taken: set[str]) -> str:
     name = f"{prefix}{count}"
     while name in taken:
         name += "_"

@@ -202,7 +202,7 @@ def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], p
         )
     if name not in ranges:
         return symbol(name)
-    lo, hi, step = _parts(name, ranges[name])
+    lo, hi, step = _parse_range(name, ranges[name])
     path = (*path, name)
 
     def bound(b: int | str | Expr | None) -> Expr | None:
@@ -232,7 +232,7 @@ def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], p
 _Bound = int | str | Expr | None
 
 
-def _parts(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
+def _parse_range(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
     if isinstance(value, (int, str, Expr)):
         return (0, value, 1)
     if isinstance(value, range):
@@ -469,7 +469,7 @@ class _ExprParser:
                 done = TRUE
                 if not isinstance(left, Expr):
                     done, left = left
-                self.operands.append((and_(done, _compare(op, left, right)), right))
+                self.operands.append((and_(done, _compare_expr(op, left, right)), right))
                 continue
             if op in _SUMS:
                 self.operands.append(self.sum(op))
@@ -479,12 +479,12 @@ class _ExprParser:
                 continue
             b = self.pop()
             if op in _PREFIXES:
-                self.operands.append(_unary(op, b))
+                self.operands.append(_unary_expr(op, b))
                 continue
-            self.operands.append(_binary(op, self.pop(), b))
+            self.operands.append(_binary_expr(op, self.pop(), b))
 
 
-def _compare(op: str, a: Expr, b: Expr) -> Expr:
+def _compare_expr(op: str, a: Expr, b: Expr) -> Expr:
     match op:
         case "<":
             return compare("lt", a, b)
@@ -500,7 +500,7 @@ def _compare(op: str, a: Expr, b: Expr) -> Expr:
             return compare("ne", a, b)
 
 
-def _unary(op: str, b: Expr) -> Expr:
+def _unary_expr(op: str, b: Expr) -> Expr:
     match op:
         case "neg":
             return mul2(const(-1), b)
@@ -512,7 +512,7 @@ def _unary(op: str, b: Expr) -> Expr:
             return b
 
 
-def _binary(op: str, a: Expr, b: Expr) -> Expr:
+def _binary_expr(op: str, a: Expr, b: Expr) -> Expr:
     match op:
         case "//":
             return floordiv(a, b)

@@ -60,14 +60,14 @@ def _matched(a: list[ElementRead], b: list[ElementRead], held: Expr) -> bool:
         return False
     left = list(b)
     for n in a:
-        twin = next((m for m in left if _equal(n, m, held)), None)
+        twin = next((m for m in left if _equal_reads(n, m, held)), None)
         if twin is None:
             return False
         left.remove(twin)
     return True
 
 
-def _equal(a: ElementRead, b: ElementRead, held: Expr) -> bool:
+def _equal_reads(a: ElementRead, b: ElementRead, held: Expr) -> bool:
     if a.storage != b.storage or not equivalent(a.when, b.when, held):
         return False
     return a.address == b.address or simplify(a.address - b.address, facts=(and_(a.when, held),)) == as_expr(0)
@@ -175,12 +175,12 @@ def same_sets(
         return [known[x] for x in sorted(names) if x in known]
 
     a, b = merged(ours, held), merged(theirs, held)
-    return all(any(_alike(n, m, variables, held, table) for m in b) for n in a) and all(
-        any(_alike(m, n, variables, held, table) for m in a) for n in b
+    return all(any(_same_read(n, m, variables, held, table) for m in b) for n in a) and all(
+        any(_same_read(m, n, variables, held, table) for m in a) for n in b
     )
 
 
-def _alike(
+def _same_read(
     n: ElementRead, m: ElementRead, variables: Callable[[ElementRead], list[Expr]], held: Expr, table: ValueTable
 ) -> bool:
     if n.storage != m.storage:

@@ -41,8 +41,8 @@ def confirm_difference(
     if space.inner * max(len(ours), len(theirs), 1) > MOST:
         return False
     pool = _pool(table)
-    a = _elements(ours, space.reduce, table, {**space.symbols, **point}, pool)
-    b = _elements(theirs, space.meant, table, {**space.symbols, **point}, pool)
+    a = _elements_read(ours, space.reduce, table, {**space.symbols, **point}, pool)
+    b = _elements_read(theirs, space.meant, table, {**space.symbols, **point}, pool)
     return sorted(a) != sorted(b) if space.multiset else set(a) != set(b)
 
 
@@ -51,7 +51,7 @@ def confirmable(space: Space, ours: Sequence[ElementRead], theirs: Sequence[Elem
     return space.inner * max(len(ours), len(theirs), 1) <= MOST
 
 
-def _elements(
+def _elements_read(
     needs: Sequence[ElementRead],
     reduce: Sequence[tuple[str, int]],
     table: ValueTable,
@@ -148,13 +148,13 @@ def reads_by_evaluation(
         else:
             chosen |= e.op == "where"
             try:
-                work += _operands(e, c, tables, symbols)
+                work += _elements_of_operands(e, c, tables, symbols)
             except (IdGraphError, KeyError):
                 return None
     return out, chosen
 
 
-def _operands(
+def _elements_of_operands(
     e: TensorExpr, c: tuple[int, ...], tables: dict[tuple[TensorExpr, int], np.ndarray], symbols: Mapping[str, int]
 ) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """Elements of the operands that one element of the result is made of."""

@@ -239,8 +239,8 @@ class _Writing:
         stores = StoreCoverage(
             c.program, c.meaning, self.nest, self.write, self.buffer, self.address, self.held, by_value
         )
-        verdict, because, found = stores.told(c.samples)
-        return self._told(self.buffer.home, verdict, because, "write", found)
+        verdict, because, found = stores.verdict(c.samples)
+        return self._row(self.buffer.home, verdict, because, "write", found)
 
     def _at_loaded(self) -> bool:
         return self.table.holds_data(self.address)
@@ -263,9 +263,9 @@ class _Writing:
                     because = "formulas are the same"
                 elif (nested or spelled) and same_sets(a, b, held, self.table, [*mine, *reduce]):
                     because = "formulas are the same, as sets of elements"
-            yield self._told(name, "proved", because) if because else self._counted(name, a, b, reduce, nested, loose)
+            yield self._row(name, "proved", because) if because else self._counted(name, a, b, reduce, nested, loose)
 
-    def _told(
+    def _row(
         self, name: str, verdict: Verdict, because: str, role: str = "read",
         counterexample: Difference | None = None, points: int = 0,
     ) -> CheckRow:  # fmt: skip
@@ -288,15 +288,15 @@ class _Writing:
             if gap is not None:
                 doubt = self._doubt(a, b, loose) or self._unconfirmed(space, name, a, b, gap)
                 if doubt:
-                    return self._told(name, "unknown", doubt, points=looked)
+                    return self._row(name, "unknown", doubt, points=looked)
                 found = self._difference(name, gap, a, b, sizes)
-                return self._told(name, "refuted", "another element than the program means", "read", found, looked)
+                return self._row(name, "refuted", "another element than the program means", "read", found, looked)
             if only is not None:
-                return self._told(name, "unknown", f"not proved; no difference at {looked} points tried", points=looked)
+                return self._row(name, "unknown", f"not proved; no difference at {looked} points tried", points=looked)
         if self.checker.program.symbols:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
-            return self._told(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
-        return self._told(name, "enumerated", f"the same at all {looked} points", points=looked)
+            return self._row(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
+        return self._row(name, "enumerated", f"the same at all {looked} points", points=looked)
 
     def _doubt(self, a: Sequence[ElementRead], b: Sequence[ElementRead], loose: bool) -> str:
         """Why a difference of the elements is not yet a fault: one side is known only in part. Else empty."""

@@ -56,7 +56,7 @@ TRITON: Mapping[str, Any] = {  # how source is written: for a GPU as it is there
 }  # fmt: skip
 
 
-def _torch() -> Any:
+def _load_checked_torch() -> Any:
     torch = load_torch("whose Inductor is checked")
     parts = tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2] if p.isdigit())
     if not VERSIONS[0] <= parts < VERSIONS[1]:
@@ -101,7 +101,7 @@ class Capture:
     def __init__(
         self, *, source: bool = False, options: Mapping[str, Any] | None = None, name: str = "program"
     ) -> None:
-        self.torch = _torch()
+        self.torch = _load_checked_torch()
         self.source = source
         self.options = dict(options or {})
         self.name = name
@@ -287,7 +287,7 @@ class _GraphImporter:
         }  # fmt: skip
         order = tuple(s.get_name() for s in nodes)
         buffers = self._buffers(nodes)
-        calls = tuple(f"{s.get_name()}: {_kind(s)}" for s in nodes if getattr(s, "_body", None) is None)
+        calls = tuple(f"{s.get_name()}: {_node_kind(s)}" for s in nodes if getattr(s, "_body", None) is None)
         made: list[NeutralProgram] = []
         for stage in ("before", "after"):
             nests: list[Nest] = []
@@ -750,7 +750,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
         made[n] = shim
         if str(n.target) == "prims.prepare_softmax_online.default":
             continue
-        parts = _parts(torch, Node, n, shim)
+        parts = _foreach_parts(torch, Node, n, shim)
         if parts is not None:
             out += parts
             made.update(zip(n.args[0], parts, strict=True) if _mutates(n.target) else ())
@@ -780,7 +780,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
     return out, wholes
 
 
-def _parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:
+def _foreach_parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:
     """An operation on lists as one operation for each of their tensors; None for any other operation."""
     name = getattr(getattr(n.target, "_schema", None), "name", "")
     if not name.startswith("aten::_foreach_"):
@@ -848,7 +848,7 @@ def _attribute(module: Any, path: str) -> Any:
     return module
 
 
-def _kind(s: Any) -> str:
+def _node_kind(s: Any) -> str:
     node = s.node
     found = getattr(node, "python_kernel_name", None) or getattr(node, "op_overload", None) or type(node).__name__
     return str(found)

@@ -71,7 +71,7 @@ def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[Wrapp
             elif isinstance(value, ast.Call) and name_of(value.func) == "reinterpret_tensor":
                 aliases[name] = _argument(value, {}, scope)
             else:
-                number = _number(value, scope)
+                number = _size_of_node(value, scope)
                 if number is not None:
                     scope[name] = number
         call = node.value if isinstance(node, ast.Expr) else None
@@ -103,7 +103,7 @@ def name_of(f: ast.expr) -> str:
     return f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else ""
 
 
-def _number(node: ast.expr, scope: Mapping[str, Expr]) -> Expr | None:
+def _size_of_node(node: ast.expr, scope: Mapping[str, Expr]) -> Expr | None:
     """A size: an integer, a symbol, or arithmetic of them."""
     try:
         found = parse(ast.unparse(node))
@@ -122,8 +122,8 @@ def _argument(node: ast.expr, aliases: Mapping[str, Argument], scope: Mapping[st
         return Argument(node.id, before=aliases[node.id].buffer if node.id in aliases else "")
     if isinstance(node, ast.Call) and name_of(node.func) == "reinterpret_tensor" and len(node.args) >= 3:
         base = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
-        offset = _number(node.args[3], scope) if len(node.args) > 3 else ZERO
+        offset = _size_of_node(node.args[3], scope) if len(node.args) > 3 else ZERO
         return Argument(base, offset if offset is not None else symbol(f"offset of {base}"))
     if isinstance(node, ast.Call) and name_of(node.func) == "item" and isinstance(node.func, ast.Attribute):
         return Argument(name_of(node.func.value), item=True)
-    return Argument(number=_number(node, scope))
+    return Argument(number=_size_of_node(node, scope))

@@ -101,8 +101,10 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
         name: _symbol(_ProgramParser(v, f"symbols.{name}", "a symbol"), name)
         for name, v in top.table("symbols").items()
     }
-    facts = tuple(_formula(x, f"facts[{k}]", scope, condition=True) for k, x in enumerate(top.rows("facts")))
-    nests = tuple(_nest(_ProgramParser(x, f"nests[{k}]", "a nest"), scope) for k, x in enumerate(top.rows("nests")))
+    facts = tuple(_parse_formula(x, f"facts[{k}]", scope, condition=True) for k, x in enumerate(top.rows("facts")))
+    nests = tuple(
+        _parse_nest(_ProgramParser(x, f"nests[{k}]", "a nest"), scope) for k, x in enumerate(top.rows("nests"))
+    )
     names = [n.name for n in nests]
     if len(set(names)) != len(names):
         raise CheckError("nests: two nests have one name")
@@ -114,7 +116,7 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
     for t in fusion.tensors:
         stored = t.definition is None or t.name in written
         if stored and t.name not in given and not any(b.tensor == t.name for b in given.values()):
-            given[t.name] = _plain(t, written.get(t.name, ""))
+            given[t.name] = _row_major_buffer(t, written.get(t.name, ""))
     order = tuple(str(x) for x in top.rows("order")) or tuple(names)
     title = top.get("name")
     sources: dict[str, tuple[str, SourceLine | None]] = {
@@ -169,10 +171,10 @@ class _ProgramParser:
         return cast("Mapping[str, object]", value)
 
     def formula(self, key: str, scope: Mapping[str, Expr], default: object = None, *, condition: bool = False) -> Expr:
-        return _formula(self.data.get(key, default), f"{self.where}.{key}", scope, condition=condition)
+        return _parse_formula(self.data.get(key, default), f"{self.where}.{key}", scope, condition=condition)
 
 
-def _formula(value: object, where: str, scope: Mapping[str, Expr], *, condition: bool = False) -> Expr:
+def _parse_formula(value: object, where: str, scope: Mapping[str, Expr], *, condition: bool = False) -> Expr:
     """A number, or text in integer syntax, of names in scope."""
     if isinstance(value, bool) and condition:
         return TRUE if value else ~TRUE
@@ -209,7 +211,7 @@ def _axes(r: _ProgramParser, key: str, scope: dict[str, Expr]) -> tuple[Axis, ..
         name, extent = cast("Sequence[object]", pair)
         if not isinstance(name, str) or not name.isidentifier() or len(name) > NAME or name in scope:
             raise r.fail(f"{key}[{k}]", "the name is not an identifier, or is taken")
-        axis = Axis(name, _formula(extent, f"{r.where}.{key}[{k}]", scope))
+        axis = Axis(name, _parse_formula(extent, f"{r.where}.{key}[{k}]", scope))
         low = axis.extent.range.lo
         if axis.extent.is_const and (low is None or low < 0):
             raise r.fail(f"{key}[{k}]", "the extent is negative")
@@ -217,7 +219,7 @@ def _axes(r: _ProgramParser, key: str, scope: dict[str, Expr]) -> tuple[Axis, ..
     return tuple(made)
 
 
-def _nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
+def _parse_nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
     scope = dict(symbols)
     loops = _axes(r, "loops", scope)
     scope |= {a.name: a.symbol for a in loops}
@@ -231,7 +233,9 @@ def _nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
     sizes = {n: _ProgramParser(v, f"{r.where}.places.{n}", "a place") for n, v in places.items()}
     for n, x in sizes.items():
         scope[n] = symbol(n, 0, x.formula("size", symbols) - 1)
-    found_loads = {n: _load(_ProgramParser(v, f"{r.where}.loads.{n}", "a load"), scope) for n, v in loads.items()}
+    found_loads = {
+        n: _parse_loaded_value(_ProgramParser(v, f"{r.where}.loads.{n}", "a load"), scope) for n, v in loads.items()
+    }
     found_places = {n: IndirectIndex(x.formula("value", scope), x.formula("size", symbols)) for n, x in sizes.items()}
     writes = [_ProgramParser(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
     return Nest(
@@ -240,7 +244,7 @@ def _nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
     )  # fmt: skip
 
 
-def _load(r: _ProgramParser, scope: Mapping[str, Expr]) -> LoadedValue:
+def _parse_loaded_value(r: _ProgramParser, scope: Mapping[str, Expr]) -> LoadedValue:
     if "text" in r.data:
         return LoadedValue(text=r.text("text", LONGEST))
     return LoadedValue(r.text("buffer"), r.formula("index", scope))
@@ -267,10 +271,10 @@ def _buffer(r: _ProgramParser, name: str, fusion: Fusion, scope: Mapping[str, Ex
     t = next((t for t in fusion.tensors if t.name == tensor), None)
     if t is None:
         raise r.fail("tensor", f"the program has no tensor {tensor!r}")
-    plain = _plain(t, "")
+    plain = _row_major_buffer(t, "")
     given = r.rows("strides") if "strides" in r.data else plain.strides
     strides = tuple(
-        x if isinstance(x, Expr) else _formula(x, f"{r.where}.strides[{k}]", scope) for k, x in enumerate(given)
+        x if isinstance(x, Expr) else _parse_formula(x, f"{r.where}.strides[{k}]", scope) for k, x in enumerate(given)
     )
     if len(strides) != len(t.shape):
         raise r.fail("strides", f"{len(strides)} strides for {len(t.shape)} axes of {tensor}")
@@ -285,7 +289,7 @@ def _buffer(r: _ProgramParser, name: str, fusion: Fusion, scope: Mapping[str, Ex
     )  # fmt: skip
 
 
-def _plain(t: Tensor, after: str) -> BufferLayout:
+def _row_major_buffer(t: Tensor, after: str) -> BufferLayout:
     """A tensor in row-major order, in a buffer of its own."""
     strides: list[Expr] = []
     step = as_expr(1)

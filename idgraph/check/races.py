@@ -47,7 +47,7 @@ def races(p: NeutralProgram, nest: Nest, samples: Sequence[dict[str, int]]) -> I
         for other in group:
             reads = [r for x in other.writes for r in x.reads if homes.get(r.buffer, (r.buffer,))[0] == home]
             own = [replaced(r, homes) for r in dict.fromkeys(reads)]
-            if own and _points(other, samples) == _points(nest, samples):
+            if own and _iteration_counts(other, samples) == _iteration_counts(nest, samples):
                 yield _judged(home, nest, w, w.index + base, other, own, samples)
 
 
@@ -57,7 +57,7 @@ def replaced(r: Read, homes: Mapping[str, tuple[str, Expr]]) -> Read:
     return Read(home, simplify(r.index + base), r.when)
 
 
-def _points(n: Nest, samples: Sequence[dict[str, int]]) -> list[int]:
+def _iteration_counts(n: Nest, samples: Sequence[dict[str, int]]) -> list[int]:
     return [prod(int(a.extent.evaluate(s)) for a in n.loops) for s in samples]
 
 
@@ -76,7 +76,7 @@ def _judged(
     if values & {n for x in (address, w.when, *(x for r in reads for x in (r.index, r.when))) for n in x.names}:
         return Race(home, "unknown", "it updates what it reads, at addresses of loaded values")
     for sizes in samples:
-        if _points(nest, [sizes])[0] * len(reads) > POINTS:
+        if _iteration_counts(nest, [sizes])[0] * len(reads) > POINTS:
             return Race(home, "unknown", "it updates what it reads, at too many points to look at each")
         found = _conflict(home, nest, w, address, other, reads, sizes)
         if found is not None:
@@ -90,7 +90,7 @@ def _conflict(
     home: str, nest: Nest, w: Write, address: Expr, other: Nest, reads: Sequence[Read], sizes: dict[str, int]
 ) -> Race | None:
     """A point of ``other`` and another one of ``nest`` that overwrites what the first reads."""
-    count = _points(nest, [sizes])[0]
+    count = _iteration_counts(nest, [sizes])[0]
     numbers = np.arange(count, dtype=np.int64)
     env, theirs = _env(nest, numbers, sizes), _env(other, numbers, sizes)
     at = np.broadcast_to(address.evaluate_array(env), (count,))
@@ -105,11 +105,13 @@ def _conflict(
             return None
         bad = np.flatnonzero(held & (kept[place] == wanted) & (owner[place] != numbers))
         for k in bad[:1].tolist():
-            return _told(home, nest, w, address, other, r, _point(other, k, sizes), int(owner[place[k]]), sizes)
+            return _confirmed_race(
+                home, nest, w, address, other, r, _point(other, k, sizes), int(owner[place[k]]), sizes
+            )
     return None
 
 
-def _told(
+def _confirmed_race(
     home: str, nest: Nest, w: Write, address: Expr, other: Nest, r: Read, p: dict[str, int], q: int,
     sizes: dict[str, int],
 ) -> Race | None:  # fmt: skip

@@ -125,7 +125,9 @@ class CheckReport(Printed):
         >>> Report("f", (Row("op0", "x", "proved"),)).to_json()[:60]
         '{"name": "f", "counts": {"proved": 1, "enumerated": 0, "test'
         """
-        rows = [asdict(r) | {"line": str(r.line) if r.line else "", "counterexample": _told(r)} for r in self.rows]
+        rows = [
+            asdict(r) | {"line": str(r.line) if r.line else "", "counterexample": _finding_text(r)} for r in self.rows
+        ]
         return json.dumps({"name": self.name, "counts": self.counts, "calls": self.calls, "rows": rows})
 
     def sheet(self) -> Sheet:
@@ -145,7 +147,7 @@ class CheckReport(Printed):
         return "\n".join([self._head(), *(str(r) for r in (*self.refuted, *self.unknown))])
 
 
-def _told(r: CheckRow) -> object:
+def _finding_text(r: CheckRow) -> object:
     found = r.counterexample
     return None if found is None else asdict(found) | {"line": str(found.line) if found.line else ""}
 

@@ -26,7 +26,7 @@ def check_inductor(
     source: bool,
 ) -> CheckReport:
     """See `idgraph.check.inductor`."""
-    _whole(budget)
+    _check_budget(budget)
     title = name or getattr(fn, "__name__", type(fn).__name__)
     capture = Capture(options=options, name=title, source=source)
     try:
@@ -55,12 +55,12 @@ def check_inductor(
 
 def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], budget: int) -> CheckReport:
     """See `idgraph.check.program`."""
-    _whole(budget)
+    _check_budget(budget)
     read = data if isinstance(data, NeutralProgram) else read_any(data)
     found = decide(read, budget=budget)
     return replace(found, rows=(*found.rows, *order_rows(read)))
 
 
-def _whole(budget: int) -> None:
+def _check_budget(budget: int) -> None:
     if budget < 1:
         raise CheckError(f"budget is {budget}", hint="the points that an enumeration may look at: 1 or more")

@@ -219,7 +219,7 @@ class StoreCoverage:
     held: Expr
     by_value: bool  # the address is of loaded values
 
-    def told(self, samples: Sequence[dict[str, int]]) -> Told:
+    def verdict(self, samples: Sequence[dict[str, int]]) -> Told:
         """The verdict, why, and an element that is written wrongly."""
         tensor = self.meaning.tensors[self.buffer.tensor]
         shape = extents_of(tensor)
@@ -305,7 +305,7 @@ class StoreCoverage:
         own = any(
             start + sum(c * s for c, s in zip(p, strides, strict=True)) == at for p in product(*map(range, shape))
         )
-        hits = [env for m in mates for env in _points(m, sizes) if int(m.address.evaluate(env)) == at]
+        hits = [env for m in mates for env in _write_points(m, sizes) if int(m.address.evaluate(env)) == at]
         name = element(self.program, self.meaning, self.buffer.home, at, sizes, self.buffer)
         formula = str(self.write.index)
         if "not written" in because:
@@ -327,7 +327,7 @@ class StoreCoverage:
         return every
 
 
-def _points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+def _write_points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
     """The points at which a write happens."""
     names = [a.name for a in m.loops]
     spans = [range(int(a.extent.evaluate(sizes))) for a in m.loops]

@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from idgraph.check import CheckError, CheckReport, inductor, program
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 from idgraph.errors import visible
 from idgraph.frontends.files import names_of, read_file
 from idgraph.frontends.import_ import Import, from_json
@@ -133,7 +133,7 @@ def run_demo(
     if target is None:
         target = "cuda" if cuda_available() else "cpu"
     step = _DemoSteps(out, verbose)
-    step("the fusion, as captured from PyTorch", tensor_table(fusion) if verbose else _operands(fusion))
+    step("the fusion, as captured from PyTorch", tensor_table(fusion) if verbose else _signature_line(fusion))
     cycles = IdModel(fusion).exact.cycles()
     about = "which axes are the same, and the cycle that makes a search over that graph return wrong indices"
     step(about, *([str(c) for c in cycles] if verbose else _first_cycle(cycles)))
@@ -143,9 +143,9 @@ def run_demo(
     shifts = [c for c in model.index.cycles() if c.changes_index]
     moved = [e for e in fusion.exprs if e.op in ("slice", "cat", "add")]
     about = "a schedule (blocks and threads over the flattened output, everything else inlined), its index maps"
-    step(about, *([index_table(model, moved)] if verbose else _nest(fusion, model, moved)))
+    step(about, *([index_table(model, moved)] if verbose else _nest_lines(fusion, model, moved)))
     program = emit(fusion, target=target)
-    step(f"the kernel, for {target}", *(_source(program) if verbose else _plan(program)))
+    step(f"the kernel, for {target}", *(_source_head(program) if verbose else _plan(program)))
     began = time.perf_counter()
     report = validate(fusion, target=target)
     seconds = time.perf_counter() - began
@@ -183,7 +183,7 @@ class _DemoSteps:
             self.out.print(escape(x) if isinstance(x, str) else x)
 
 
-def _operands(fusion: Fusion) -> str:
+def _signature_line(fusion: Fusion) -> str:
     """Inputs and outputs on one line."""
     shown = [f"{t.name} ({', '.join(map(str, t.shape))})" for t in fusion.inputs]
     made = ", ".join(t.name for t in fusion.outputs)
@@ -197,7 +197,7 @@ def _first_cycle(cycles: Sequence[Cycle[IterDomain]]) -> list[str]:
     return lines + ([f"  and {len(cycles) - 1} more"] if len(cycles) > 1 else [])
 
 
-def _nest(fusion: Fusion, model: IdModel, moved: Sequence[TensorExpr]) -> list[str]:
+def _nest_lines(fusion: Fusion, model: IdModel, moved: Sequence[TensorExpr]) -> list[str]:
     """The loops, and the index map of the first operation that moves elements."""
     heads = ("for ", "vectorize ", "unroll ", "allocate ")
     nest = [f"  {x}" for x in loop_nest(fusion).splitlines() if x.strip().startswith(heads)]
@@ -212,7 +212,7 @@ def _plan(program: Program) -> list[str]:
     return [*(f"  {x[:116]}" for x in shown[:8]), f"  ... {rest} lines of source: idgraph demo rope --verbose"]
 
 
-def _source(program: Program) -> list[str]:
+def _source_head(program: Program) -> list[str]:
     """The first lines of the source."""
     lines = program.source.splitlines()
     rest = len(lines) - 60
@@ -226,7 +226,7 @@ def write_pictures(fusion: Fusion, model: IdModel, folder: Path) -> list[Path]:
     for name, what in (("fusion", fusion), ("exact", model.exact), ("index", model.index)):
         for form in ("svg", "dot"):
             path = folder / f"{name}.{form}"
-            write_whole(path, draw(what, form))
+            write_atomically(path, draw(what, form))
             written.append(path)
     return written
 

@@ -27,7 +27,7 @@ from idgraph.cli.actions import (
     say,
     tensor_table,
 )
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
@@ -261,7 +261,7 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
     if output is None:
         say(text)
     else:
-        write_whole(output, text)
+        write_atomically(output, text)
 
 
 @cli.command()
@@ -336,7 +336,7 @@ def cycles(file: str, graph: str, as_json: bool) -> None:
     say(json.dumps({"file": file, "graph": graph, "cycles": rows}))
 
 
-def _axis(fusion: Fusion, text: str) -> IterDomain:
+def _parse_axis(fusion: Fusion, text: str) -> IterDomain:
     """``t1:0``: logical axis 0 of tensor t1 (a name may hold colons)."""
     name, colon, axis = text.rpartition(":")
     if not colon:
@@ -358,7 +358,7 @@ def explain(file: str, first: str, second: str, as_json: bool) -> None:
     FIRST and SECOND are axes, TENSOR:AXIS, like t1:0; the graph is the exact one. Exit status 1: they are not the same.
     """
     fusion = load(file)
-    found = IdModel(fusion).exact.explain(_axis(fusion, first), _axis(fusion, second))
+    found = IdModel(fusion).exact.explain(_parse_axis(fusion, first), _parse_axis(fusion, second))
     if as_json:
         say(json.dumps({"file": file, "first": first, "second": second, "same": bool(found), "why": str(found)}))
     else:
@@ -415,7 +415,7 @@ def main() -> NoReturn:
     elif (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
     try:
-        status = _run()
+        status = _run_command()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough; the interpreter would complain when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -423,7 +423,7 @@ def main() -> NoReturn:
     sys.exit(status)
 
 
-def _run() -> int:
+def _run_command() -> int:
     try:
         status = cli(standalone_mode=False)
     except SystemExit as done:

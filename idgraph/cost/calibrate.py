@@ -54,16 +54,16 @@ def measured(kind: Literal["cpu", "cuda"], name: str | None, size: int) -> Devic
         raise IdGraphError(f"measure_device: size is {size}", hint="from 16384 to 1073741824 elements")
     if kind == "cuda" and not available():
         raise IdGraphError("measure_device: this machine has no CUDA device", hint='measure_device("cpu")')
-    own, base = _Bench(kind), _limits(kind)
-    launch = own.seconds(_copy(1))
-    bandwidth = 8 * size / max(own.seconds(_copy(size)) - launch, _LEAST)
+    own, base = _Bench(kind), _system_limits(kind)
+    launch = own.seconds(_copy_fusion(1))
+    bandwidth = 8 * size / max(own.seconds(_copy_fusion(size)) - launch, _LEAST)
     inside = min(size, max(1024, base.cache // 32))
     own.alone(base.processors)
-    cached = 8 * inside / own.work(_copy(inside))
+    cached = 8 * inside / own.work(_copy_fusion(inside))
     few = max(1024, size // 16)
     rates: dict[str, Any] = {
         "flops": {d: few * _CHAIN * 2 / own.work(_chain(few, d)) for d in ("float32", "float64", "int64")},
-        "special": {d: few * 4 / own.work(_divisions(few, d)) for d in ("float32", "float64", "int64")},
+        "special": {d: few * 4 / own.work(_division_fusion(few, d)) for d in ("float32", "float64", "int64")},
         "loads": few * 9 / own.work(_shifts(few)), "atomics": few / own.work(_scatter(few)),
     }  # fmt: skip
     if kind == "cuda":
@@ -89,7 +89,7 @@ def _of_cores(own: _Bench, n: int, base: Device, cached: float) -> dict[str, Any
     levels = list[tuple[int, float]]()
     for size, _ in reversed(base.levels):
         near, count = levels[0][1] if levels else cached, max(1024, size // base.processors // 16)
-        copied = 8 * count / own.work(_copy(count)) if size >= _TIMED else 0.0
+        copied = 8 * count / own.work(_copy_fusion(count)) if size >= _TIMED else 0.0
         levels.insert(0, (size, max(near, copied)))
     f = _roll(max(1024, n // 16))
     steps = sum(scalar_steps(sites_of(k, {}), devices["cpu"]) for k in _emitted(f).kernels)
@@ -112,7 +112,7 @@ class _Bench:
         """From now on a CPU's programs run on one core, in processor time, which other work does not add to, and count
         as if on all: neither arithmetic nor caches are shared but for the last one, which has room for all."""
         self.cores = processors if self.kind == "cpu" else 0
-        self.launch = self.seconds(_copy(1))
+        self.launch = self.seconds(_copy_fusion(1))
 
     def work(self, f: Fusion) -> float:
         """Seconds of one run without its launch."""
@@ -156,7 +156,7 @@ def _inputs(f: Fusion) -> Mapping[str, Any]:
     return made
 
 
-def _copy(n: int) -> Fusion:
+def _copy_fusion(n: int) -> Fusion:
     f = Fusion("copy")
     f.output(copy(f.input("x", (n,))))
     return f
@@ -195,7 +195,7 @@ def _roll(n: int) -> Fusion:
     return f
 
 
-def _divisions(n: int, dtype: DType) -> Fusion:
+def _division_fusion(n: int, dtype: DType) -> Fusion:
     f = Fusion("division")
     x, m = f.input("x", (n,), dtype), f.input("m", (n,), dtype)
     divide = remainder if dtype == "int64" else div
@@ -224,7 +224,7 @@ def _scatter(n: int) -> Fusion:
     return f
 
 
-def _limits(kind: Literal["cpu", "cuda"]) -> Device:
+def _system_limits(kind: Literal["cpu", "cuda"]) -> Device:
     """The limits that the system reports: processors, cache, threads, registers, shared memory."""
     if kind == "cpu":
         own, last = caches()
@@ -234,16 +234,16 @@ def _limits(kind: Literal["cpu", "cuda"]) -> Device:
         )
     device: Any = load_cuda().get_current_device()
 
-    def told(name: str, otherwise: int) -> int:
+    def reported(name: str, otherwise: int) -> int:
         return int(getattr(device, name, otherwise) or otherwise)
 
     like = devices["H200"]
     major, minor = (int(n) for n in device.compute_capability)
     return replace(
-        like, processors=told("MULTIPROCESSOR_COUNT", like.processors), cache=told("L2_CACHE_SIZE", like.cache),
-        threads=told("MAX_THREADS_PER_MULTI_PROCESSOR", like.threads),
-        registers=told("MAX_REGISTERS_PER_MULTIPROCESSOR", like.registers),
-        shared=told("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", like.shared), cc=(major, minor),
+        like, processors=reported("MULTIPROCESSOR_COUNT", like.processors), cache=reported("L2_CACHE_SIZE", like.cache),
+        threads=reported("MAX_THREADS_PER_MULTI_PROCESSOR", like.threads),
+        registers=reported("MAX_REGISTERS_PER_MULTIPROCESSOR", like.registers),
+        shared=reported("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", like.shared), cc=(major, minor),
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class Body:
 
 def core_times(found: KernelSites, arrays: Arrays, sizes: Mapping[str, int], device: Device) -> dict[CoreBound, float]:
     """Seconds of a kernel's loops on all cores, added up by what bounds each; ``sizes`` are elements of buffers."""
-    return _Core(found, arrays, sizes, device).made()
+    return _Core(found, arrays, sizes, device).computed()
 
 
 def scalar_steps(found: KernelSites, device: Device) -> int:
@@ -94,9 +94,9 @@ class _Core:
         self.found, self.arrays, self.sizes, self.device = found, arrays, sizes, device
         self.near = device.levels[0][0] // device.processors if device.levels else 0
         self.counts: dict[tuple[tuple[EnclosingLoop, ...], tuple[Expr, ...]], int] = {}
-        self.outer = {y.number for x in (*found.sites, *found.works) for y in _outside(x.around)}
+        self.outer = {y.number for x in (*found.sites, *found.works) for y in _outer_loops(x.around)}
 
-    def made(self) -> dict[CoreBound, float]:
+    def computed(self) -> dict[CoreBound, float]:
         made = dict[CoreBound, float]()
         for body in bodies(self.found):
             limits = self.limits(body)
@@ -110,7 +110,7 @@ class _Core:
         works = [(w, self.many(w) * w.count) for w in body.works if OPERATIONS[w.op].cycles != "free"]
         special = sum(n / self.function(w, vector) for w, n in works if OPERATIONS[w.op].cycles in _SPECIAL)
         plain = sum(n * OPERATIONS[w.op].steps / device.rate(w.dtype, special=False) for w, n in works)
-        apart = [s for s in body.sites if self.is_apart(s, body)]
+        apart = [s for s in body.sites if self.is_strided(s, body)]
         steps = sum(self.many(s) * s.width * APART for s in apart) if vector else self.steps(body)
         lines = sum(self.many(s) for s in apart) if sum(self.reach(s, body) for s in apart) > self.near else 0
         return {
@@ -151,7 +151,7 @@ class _Core:
         loaded = [symbol(n) for n in s.address.names if n in data]
         return any(x.var in own for x in relevant(loaded, body.loops, data))
 
-    def is_apart(self, s: AccessSite, body: Body) -> bool:
+    def is_strided(self, s: AccessSite, body: Body) -> bool:
         """Whether neighbouring steps of the loop are far apart: by a stride, or where an index says."""
         if self.is_loaded(s, body):
             return True
@@ -188,7 +188,7 @@ def _often(e: Expr, around: Sequence[EnclosingLoop]) -> int:
     return prod(x.extent for x in around[: deepest + 1])
 
 
-def _outside(around: Sequence[EnclosingLoop]) -> Sequence[EnclosingLoop]:
+def _outer_loops(around: Sequence[EnclosingLoop]) -> Sequence[EnclosingLoop]:
     """The loops around an innermost one."""
     inner = innermost(around)[:1]
     return around[: around.index(inner[0])] if inner else ()

@@ -74,11 +74,11 @@ def relevant(
             continue
         seen.add(name)
         if name in data:
-            work += [n for e in _indices(data[name].value) for n in e.names]
+            work += [n for e in _index_exprs(data[name].value) for n in e.names]
     return tuple(x for x in around if x.var in seen)
 
 
-def _indices(v: Value) -> list[Expr]:
+def _index_exprs(v: Value) -> list[Expr]:
     match v:
         case MemoryValue(_, address):
             return [address]
@@ -87,7 +87,7 @@ def _indices(v: Value) -> list[Expr]:
         case Constant():
             return []
         case ComputedValue(_, operands):
-            return [e for o in operands for e in _indices(o)]
+            return [e for o in operands for e in _index_exprs(o)]
 
 
 def grid(loops: Sequence[EnclosingLoop]) -> tuple[Env, int]:
@@ -120,9 +120,9 @@ def with_data(env: Env, data: Mapping[str, Data], names: Iterable[str], arrays: 
         if found is None:
             known = False
             mixed = np.zeros(count, np.uint64)
-            for e in _indices(d.value):
+            for e in _index_exprs(d.value):
                 known &= with_data(env, data, e.names, arrays, count)
-                mixed = _mixed(mixed ^ _at(e, env, count).astype(np.uint64))
+                mixed = _mixed(mixed ^ _evaluate_at(e, env, count).astype(np.uint64))
             found = (mixed % np.uint64(max(d.extent, 1))).astype(np.int64)
         env[name] = found
     return known
@@ -152,14 +152,14 @@ def _evaluate(v: Value, env: Env, data: Mapping[str, Data], arrays: Arrays, coun
             return value
         case Index(e):
             with_data(env, data, e.names, arrays, count)
-            return _at(e, env, count)
+            return _evaluate_at(e, env, count)
         case MemoryValue(buffer, address):
             if buffer.title not in arrays or is_float(buffer.dtype):
                 return None
             if not with_data(env, data, address.names, arrays, count):
                 return None
             flat = arrays[buffer.title]
-            return flat[np.clip(_at(address, env, count), 0, len(flat) - 1)]
+            return flat[np.clip(_evaluate_at(address, env, count), 0, len(flat) - 1)]
         case ComputedValue(op, operands):
             if op is None or op not in _OPS:
                 return None
@@ -189,7 +189,7 @@ def stored_integers(found: KernelSites, arrays: Arrays, sizes: Mapping[str, int]
     return {title: flat for title, flat in made.items() if title not in spoiled}
 
 
-def _at(e: Expr, env: Env, count: int) -> Ints:
+def _evaluate_at(e: Expr, env: Env, count: int) -> Ints:
     bound: dict[str, Ints | int] = {n: env.get(n, 0) for n in e.names}
     return np.broadcast_to(e.evaluate_array(bound), (count,))
 
@@ -197,7 +197,7 @@ def _at(e: Expr, env: Env, count: int) -> Ints:
 def values(e: Expr, env: Env, data: Mapping[str, Data], arrays: Arrays, count: int) -> tuple[Ints, bool]:
     """``e`` at each point, and whether it rests on no guess."""
     known = with_data(env, data, e.names, arrays, count)
-    return _at(e, env, count), known
+    return _evaluate_at(e, env, count), known
 
 
 def holds(
@@ -219,10 +219,10 @@ def count_points(
     around: Sequence[EnclosingLoop], conditions: Sequence[Expr], data: Mapping[str, Data], arrays: Arrays
 ) -> Count:
     """The number of points at which all conditions hold."""
-    parts = _parts([p for c in conditions for p in _conjuncts(simplify(c))], around, data)
+    parts = _group_by_loops([p for c in conditions for p in _conjuncts(simplify(c))], around, data)
     total, exact, free = 1, True, list(around)
     for loops, together in parts:
-        found = _counted(loops, together, data, arrays)
+        found = _count_points(loops, together, data, arrays)
         total, exact = total * found.points, exact and found.exact
         free = [x for x in free if x not in loops]
     return Count(total * prod(x.extent for x in free), exact)
@@ -232,7 +232,7 @@ def _conjuncts(c: Expr) -> list[Expr]:
     return [p for a in c.args for p in _conjuncts(a)] if c.op == "and" else [c]
 
 
-def _parts(
+def _group_by_loops(
     conditions: Sequence[Expr], around: Sequence[EnclosingLoop], data: Mapping[str, Data]
 ) -> list[tuple[tuple[EnclosingLoop, ...], list[Expr]]]:
     """The conditions, grouped by the loops that they share."""
@@ -250,14 +250,14 @@ def _parts(
     return made
 
 
-def _counted(
+def _count_points(
     loops: tuple[EnclosingLoop, ...], conditions: list[Expr], data: Mapping[str, Data], arrays: Arrays
 ) -> Count:
     total = prod(x.extent for x in loops)
     if total == 0:
         return Count(0)
     if total > limit() and len(conditions) == 1:
-        found = _linear(loops, conditions[0])
+        found = _count_linear(loops, conditions[0])
         if found is not None:
             return Count(found)
     full = total <= limit()
@@ -267,7 +267,7 @@ def _counted(
     return Count(hits if full else round(total * hits / count), full and known)
 
 
-def _linear(loops: tuple[EnclosingLoop, ...], c: Expr) -> int | None:
+def _count_linear(loops: tuple[EnclosingLoop, ...], c: Expr) -> int | None:
     """The points of a box where a linear inequality holds; None where ``c`` is not a linear inequality."""
     if c.op not in ("lt", "le"):
         return None
@@ -282,11 +282,11 @@ def _linear(loops: tuple[EnclosingLoop, ...], c: Expr) -> int | None:
         constant += k * (n - 1) if k < 0 else 0  # counted from the other end
         steps.append((abs(k), n))
     steps.sort(reverse=True)
-    return _above(tuple(steps), constant) * prod(extents.values())
+    return _count_at_least(tuple(steps), constant) * prod(extents.values())
 
 
 @lru_cache(maxsize=1024)
-def _above(steps: tuple[tuple[int, int], ...], constant: int) -> int:
+def _count_at_least(steps: tuple[tuple[int, int], ...], constant: int) -> int:
     """The points of ``0 <= x_k < n_k`` with ``sum s_k x_k + constant >= 0``, all s_k positive and sorted downwards."""
     if constant >= 0:
         return prod(n for _, n in steps)
@@ -297,5 +297,5 @@ def _above(steps: tuple[tuple[int, int], ...], constant: int) -> int:
     inner = reach - s * (n - 1)
     none = min(n, max(0, -((constant + inner) // s)))  # x below this: not even the largest rest suffices
     every = min(n, max(0, -(constant // s)))  # x from here on: no rest is needed
-    some = sum(_above(rest, constant + s * x) for x in range(none, every))
+    some = sum(_count_at_least(rest, constant + s * x) for x in range(none, every))
     return some + (n - every) * prod(m for _, m in rest)

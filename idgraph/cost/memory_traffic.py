@@ -71,7 +71,7 @@ def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: 
 
     Where a target has no threads, 32 neighbouring steps of the innermost loops stand for a warp.
     """
-    lanes, rest = _lanes(s, block)
+    lanes, rest = _warp_loops(s, block)
     width = prod(n for _, n, _ in lanes)
     warps = -(-width // WARP)
     needed = set(relevant([s.address, *s.conditions], s.around, data))
@@ -102,7 +102,9 @@ def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: 
     return Count(round(found * (1 if full else total / many)) * again, full and known and sure)
 
 
-def _lanes(s: AccessSite, block: Block) -> tuple[list[tuple[EnclosingLoop | None, int, bool]], list[EnclosingLoop]]:
+def _warp_loops(
+    s: AccessSite, block: Block
+) -> tuple[list[tuple[EnclosingLoop | None, int, bool]], list[EnclosingLoop]]:
     """(loops whose steps are the lanes of a warp, with the number of lanes and whether the first alone acts, fastest
     first; the other loops)."""
     if not block.warps:
@@ -166,7 +168,7 @@ def distinct(
     ``fill`` says for a site which part of the sectors that its warps ask for they use.
     """
     own_fill = {s: fill.get(s, 1.0) for s in sites}
-    sites = _apart(sites, data)
+    sites = _distinct_sites(sites, data)
     item = item_size(sites[0].buffer.dtype)
     loops = [relevant([s.address, *s.conditions], s.around, data) for s in sites]
     totals = [prod(x.extent for x in own) for own in loops]
@@ -178,7 +180,7 @@ def distinct(
     return _sampled(sites, loops, data, arrays, size, own_fill)
 
 
-def _apart(sites: Sequence[AccessSite], data: Mapping[str, Data]) -> list[AccessSite]:
+def _distinct_sites(sites: Sequence[AccessSite], data: Mapping[str, Data]) -> list[AccessSite]:
     """One site of those that touch the same elements."""
     made: dict[tuple[Expr, tuple[Expr, ...], int, tuple[tuple[str, int], ...]], AccessSite] = {}
     for s in sites:
@@ -234,7 +236,7 @@ def _sampled(
         alone = 1.0  # the part of its elements that no site before it touches
         for t in sets[:k]:
             if not (s.loaded or t.loaded):  # loaded indices fall anywhere: what they meet says nothing
-                part = _shared(s, t, float(size), unit)
+                part = _overlap_fraction(s, t, float(size), unit)
                 alone, rough = alone * (1.0 - part), rough or part > 0
         union = min(float(size), union + own * alone)
         rough |= s.rough
@@ -270,7 +272,7 @@ def _set_of(
     return _Set(s.width, places * s.width, firsts, False, pairs > 0 or not points.exact, dense)
 
 
-def _shared(s: _Set, t: _Set, size: float, unit: int) -> float:
+def _overlap_fraction(s: _Set, t: _Set, size: float, unit: int) -> float:
     """The part of a site's elements that another one touches as well, from the pairs of equal ones in their samples."""
     a, n = np.unique(s.firsts // unit, return_counts=True)
     b, m = np.unique(t.firsts // unit, return_counts=True)

@@ -48,8 +48,8 @@ def program_cost(
 ) -> Cost:
     """The cost of every kernel; see `idgraph.cost`."""
     given = {name: given_array(name, array) for name, array in inputs.items()}
-    sizes = _sizes(program, symbols, given)
-    arrays = _flat(program, given, sizes)
+    sizes = _symbol_values(program, symbols, given)
+    arrays = _input_arrays(program, given, sizes)
     assembly = Assembly(lambda: assemble(program, device))
     owns: list[_KernelEstimate] = []
     for k in program.kernels:
@@ -66,7 +66,7 @@ def program_cost(
     return Cost(program.fusion.name, program.target, device, tuple(made))
 
 
-def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, BoundArray]) -> dict[str, int]:
+def _symbol_values(program: Program, symbols: Mapping[str, int], given: Mapping[str, BoundArray]) -> dict[str, int]:
     """Numbers for all symbols of the program, free strides as of the given arrays, else of contiguous ones."""
     fusion = program.fusion
     missing = [s for s in fusion.symbols if s not in symbols]
@@ -90,7 +90,7 @@ def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, Bou
     return env
 
 
-def _flat(program: Program, given: Mapping[str, BoundArray], sizes: Mapping[str, int]) -> Arrays:
+def _input_arrays(program: Program, given: Mapping[str, BoundArray], sizes: Mapping[str, int]) -> Arrays:
     """The given arrays as they lie in memory."""
     tensors = {t.name: t for t in program.fusion.inputs}
     made: dict[str, Any] = {}
@@ -127,7 +127,7 @@ class _KernelEstimate:
         x, y, z = (sides.get(f"threadIdx.{a}", 1) if on_gpu else 1 for a in "xyz")
         self.block = Block(x, y, z, on_gpu)
         self.blocks = self._blocks(kernel, sizes)
-        self.size = {s.buffer.name: _elements(s.buffer, sizes) for s in self.found.sites}
+        self.size = {s.buffer.name: _buffer_elements(s.buffer, sizes) for s in self.found.sites}
         self.accesses = [self._access(s) for s in self.found.sites]
         pairs = list(zip(self.found.sites, self.accesses, strict=True))
         self.footprint: dict[str, int] = {}
@@ -201,7 +201,7 @@ class _KernelEstimate:
         item = item_size(buffer.dtype)
         # A rare access of which no sample is in the count still asks for something.
         fill = {
-            s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors and a.bytes_asked else _alone(s)
+            s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors and a.bytes_asked else _single_access_fill(s)
             for _, s, a in own
         }
         times = {s: again[k] for k, s, _ in own}
@@ -284,11 +284,11 @@ class _KernelEstimate:
         return met
 
 
-def _alone(s: AccessSite) -> float:
+def _single_access_fill(s: AccessSite) -> float:
     """The part of a sector that one access alone fills."""
     return min(1.0, s.width * item_size(s.buffer.dtype) / SECTOR)
 
 
-def _elements(b: Buffer, sizes: Mapping[str, int]) -> int:
+def _buffer_elements(b: Buffer, sizes: Mapping[str, int]) -> int:
     size: Expr = b.size
     return int(size.evaluate(dict(sizes)))

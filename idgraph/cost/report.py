@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
-from idgraph.display import Printed, Sheet, write_whole
+from idgraph.display import Printed, Sheet, write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir.device import Device
 
@@ -275,7 +275,7 @@ class Cost(Printed):
             Path(folder).mkdir(parents=True, exist_ok=True)
             for name, (columns, rows) in tables.items():
                 made.append(Path(folder) / f"{name}.csv")
-                write_whole(made[-1], csv_text(["program", *columns], [{"program": self.name, **r} for r in rows]))
+                write_atomically(made[-1], csv_text(["program", *columns], [{"program": self.name, **r} for r in rows]))
         except OSError as error:
             raise IdGraphError(f"to_csv: {error}", hint="a folder that can be written") from None
         return tuple(made)
@@ -285,7 +285,7 @@ class Cost(Printed):
         rows = [(*_cells(k),) for k in self.kernels]
         t = self.total
         if len(rows) != 1:
-            rows.append(_line("total", t, "", "", ""))
+            rows.append(_table_row("total", t, "", "", ""))
         return Sheet(f"{self.name}: estimated on {self.device.name}", HEAD, tuple(rows), _notes(self))
 
     def __repr__(self) -> str:
@@ -305,13 +305,13 @@ class Cost(Printed):
 HEAD = ("kernel", "read", "written", "moved", "asked", "sectors", "flops", "atomics", "us", "bound by")
 
 
-def _line(name: str, k: KernelCost | TotalCost, *rest: str) -> tuple[str, ...]:
+def _table_row(name: str, k: KernelCost | TotalCost, *rest: str) -> tuple[str, ...]:
     numbers = (k.bytes_read, k.bytes_written, k.bytes_moved, k.bytes_asked, k.sectors, k.flops, k.atomics)
     return (name, *(f"{n:,}" for n in numbers), f"{k.time_us:.2f}", rest[0])
 
 
 def _cells(k: KernelCost) -> tuple[str, ...]:
-    return _line(k.name, k, k.bound)
+    return _table_row(k.name, k, k.bound)
 
 
 def _notes(c: Cost) -> tuple[str, ...]:

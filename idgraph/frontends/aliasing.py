@@ -55,7 +55,7 @@ def shared_results(program: CapturedProgram, values: Mapping[str, object]) -> di
     counts = Counter(v.name for v, _ in pairs if isinstance(v, Ref))
     changed = {v.name: program[x] for v, x in pairs if isinstance(v, Ref) and counts[v.name] == 1}
     names = dict.fromkeys(v.name for v in program.results[len(program.mutated) :] if isinstance(v, Ref))
-    known = {n for node in program.placeholders for n in _names(node)}
+    known = {n for node in program.placeholders for n in _symbols_of(node)}
     roots = {name: _root(program, name, values, known) for name in names if isinstance(program[name].meta, TensorMeta)}
     sharing = Counter(roots.values())
     found: dict[str, Shared | None] = {}
@@ -64,13 +64,13 @@ def shared_results(program: CapturedProgram, values: Mapping[str, object]) -> di
         if root in changed:
             found[name] = _of_argument(view, of, changed[root], values)
         elif of.kind != "call":
-            found[name] = None if root in program.mutated else _shared(view, of)  # it is overwritten by then
+            found[name] = None if root in program.mutated else _shared_memory(view, of)  # it is overwritten by then
         elif sharing[root] > 1 or (root != name and not _is_dense(view)):
-            found[name] = _shared(view, of)
+            found[name] = _shared_memory(view, of)
     return {name: s for name, s in found.items() if s is not None}
 
 
-def _shared(view: Node, of: Node) -> Shared:
+def _shared_memory(view: Node, of: Node) -> Shared:
     assert isinstance(view.meta, TensorMeta) and isinstance(of.meta, TensorMeta)
     return Shared(of.name, of.meta, view.meta)
 
@@ -97,10 +97,10 @@ def _of_argument(view: Node, value: Node, argument: Node, values: Mapping[str, o
 def _root(program: CapturedProgram, name: str, values: Mapping[str, object], known: set[str]) -> str:
     """The node whose memory a view lies in; the node itself where it has memory of its own, or it is not certain."""
     node, free = program[name], False
-    while (source := _source(program, node)) is not None:
+    while (source := _view_base(program, node)) is not None:
         free |= node.target == "aten.as_strided.default"
         node = source
-    if node.name == name or not _names(program[name]) | _names(node) <= known:
+    if node.name == name or not _symbols_of(program[name]) | _symbols_of(node) <= known:
         return name
     if free and not _is_inside(program[name], node):
         return name
@@ -123,7 +123,7 @@ def _span(meta: TensorMeta) -> tuple[int, int]:
     return start, start + sum((int(n) - 1) * int(s) for n, s in zip(meta.shape, meta.strides, strict=True))
 
 
-def _source(program: CapturedProgram, node: Node) -> Node | None:
+def _view_base(program: CapturedProgram, node: Node) -> Node | None:
     """The tensor behind a view."""
     first = node.args[0] if node.args else None
     if node.kind != "call" or not isinstance(first, Ref) or not isinstance(node.meta, TensorMeta):
@@ -137,7 +137,7 @@ def _source(program: CapturedProgram, node: Node) -> Node | None:
     return found if same else None
 
 
-def _names(node: Node) -> set[str]:
+def _symbols_of(node: Node) -> set[str]:
     """Symbols in the sizes, the strides and the offset of a tensor; of a size, its own."""
     match node.meta:
         case TensorMeta() as meta:

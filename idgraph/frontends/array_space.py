@@ -100,7 +100,7 @@ class NumPySpace:
             if mine and value.strides == strides:
                 return value
             steps = [s // value.itemsize for s in value.strides]
-            if mine and value.size and _same(value.shape, steps, meta):  # strides of axes of one element
+            if mine and value.size and _same_layout(value.shape, steps, meta):  # strides of axes of one element
                 return strided(value, value.shape, wanted, 0)
             return with_strides(value, meta)
 
@@ -146,7 +146,7 @@ class TorchSpace:
         return self.torch.view_as_complex(whole)
 
     def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
-        if meta is None or value.numel() == 0 or _same(value.shape, value.stride(), meta):
+        if meta is None or value.numel() == 0 or _same_layout(value.shape, value.stride(), meta):
             return value
         return self._laid_out(value, meta)
 
@@ -165,7 +165,7 @@ class TorchSpace:
             if mine and not value.storage_offset():
                 if value.stride() == wanted:
                     return value
-                if value.numel() and _same(value.shape, value.stride(), meta):  # strides of axes of one element
+                if value.numel() and _same_layout(value.shape, value.stride(), meta):  # strides of axes of one element
                     return value.set_(value.untyped_storage(), 0, value.shape, wanted)
             return self._laid_out(value, meta)
 
@@ -197,7 +197,7 @@ def place_of(of: TensorMeta, meta: TensorMeta) -> Place:
     return values_of(meta.shape, {}), values_of(meta.strides, {}), start - first
 
 
-def _same(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta) -> bool:
+def _same_layout(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta) -> bool:
     return all(n == 1 or a == b for n, a, b in zip(shape, strides, values_of(meta.strides, {}), strict=True))
 
 

@@ -49,18 +49,18 @@ if TYPE_CHECKING:
     from idgraph.runtime.shape_specialized import Tell
 
 
-def _sizes(meta: object) -> Sequence[Size] | Size | None:
+def _argument_sizes(meta: object) -> Sequence[Size] | Size | None:
     """The sizes of an argument: of a tensor its shape, of an integer itself, also where it is the one captured."""
     if isinstance(meta, TensorMeta):
         return meta.shape
     return meta if isinstance(meta, (Expr, int)) and not isinstance(meta, bool) else None
 
 
-def sizes_wanted(imported: Imported) -> GuardSpec:
+def guards_of_sizes(imported: Imported) -> GuardSpec:
     """The facts that give the symbols of sizes their values, of calls in several parts."""
     program = imported.program
     metas = [n.meta for n in program.nodes if n.kind != "call"]
-    return GuardSpec([_sizes(m) for m in metas], (), program.sizes.symbols, program.sizes.guards)
+    return GuardSpec([_argument_sizes(m) for m in metas], (), program.sizes.symbols, program.sizes.guards)
 
 
 def guards_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[ResultSource]) -> GuardSpec | None:
@@ -72,7 +72,7 @@ def guards_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Resul
     if not sizes.symbols:
         return None
     metas = [n.meta for n in program.nodes if n.kind != "call"]
-    arguments = [_sizes(m) for m in metas]
+    arguments = [_argument_sizes(m) for m in metas]
     strides: list[tuple[int, tuple[Size, ...]]] = []
     lying: list[tuple[int, tuple[Size, ...]]] = []
     more: list[Size | Place] = []
@@ -170,7 +170,7 @@ class CallPlan:
             for n, (name, x) in enumerate(given.items())
             if taken[name] is not None and (needs_conversion(x, space) or (is_torch(x) and x.requires_grad))
         )
-        self._steps = tuple(self._made(frozenset(given)))
+        self._steps = tuple(self._build_stages(frozenset(given)))
         scheduled = [s for s in imported.segments if s.scheduled is not None]
         self._fresh = frozenset(n for s in scheduled for n in s.outputs if not self._is_complex(n))
         self._results = None if self._late else self._returned(self._env)
@@ -221,7 +221,7 @@ class CallPlan:
         imported = self._runner.imported
         if self._late or imported.bound or not imported.program.sizes.symbols:
             return None
-        return compile_symbol_guards(key, sizes_wanted(imported))
+        return compile_symbol_guards(key, guards_of_sizes(imported))
 
     def resized(self, env: Env) -> CallPlan:
         """The same for arguments of other sizes: what follows from types, devices and slots alone is shared."""
@@ -248,7 +248,7 @@ class CallPlan:
             return None
         return step.likeness(gives)
 
-    def _made(self, known: frozenset[str]) -> Iterator[tuple[CallStage, tuple[int, ...]]]:
+    def _build_stages(self, known: frozenset[str]) -> Iterator[tuple[CallStage, tuple[int, ...]]]:
         """All steps, each with the slots that no later one reads."""
         runner, slots = self._runner, self._slots
         for number, segment in enumerate(runner.imported.segments):
@@ -430,29 +430,29 @@ class _Kernels:
         # Most calls: arrays are the kernels' own in their order, and so are the results.
         in_order = plain and tuple(inputs) == tuple(range(len(inputs))) and picked == tuple(range(count))
 
-        def made(route: DirectCall | ResizedCall) -> FastCall:
+        def allocated(route: DirectCall | ResizedCall) -> FastCall:
             def call(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> list[Any] | None:
                 if self.versions() != versions:
                     return None
                 values = [given[n] for n in inputs]
                 if out is None or not plain:
-                    found = route.whole(values, tell, now or first)
+                    found = route.run_all(values, tell, now or first)
                 else:
-                    found = route(values, _places(picked, out, count), False, tell, now or first)
+                    found = route(values, _output_slots(picked, out, count), False, tell, now or first)
                 if plain:
                     return [found[n] for n in picked]
-                return [g.found(found, given, size) for g, size in zip(gives, route.more or same, strict=True)]
+                return [g.resolve(found, given, size) for g, size in zip(gives, route.more or same, strict=True)]
 
             def straight(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> Any:
                 current = own.version == first_version and (whole is None or whole.version == second)
                 return run(given, tell, now or first) if current and out is None else call(given, out, first)
 
-            run = route.frozen.whole if isinstance(route, DirectCall) else route.whole
+            run = route.frozen.whole if isinstance(route, DirectCall) else route.run_all
             return straight if in_order else call
 
-        return made
+        return allocated
 
-    def alike(self, likeness: FastPathTemplate, key: Sequence[Any]) -> ShapeFamily | None:
+    def family_of(self, likeness: FastPathTemplate, key: Sequence[Any]) -> ShapeFamily | None:
         """Calls of arguments that differ from those with this key in sizes alone."""
         if not self._fixed or not isinstance(self._caller, Dispatcher):
             return None
@@ -472,7 +472,7 @@ class _Kernels:
         return None if all(x is None for x in found) or not self._inputs else found
 
 
-def _places(places: Sequence[int], out: Sequence[Any], count: int) -> list[Any]:
+def _output_slots(places: Sequence[int], out: Sequence[Any], count: int) -> list[Any]:
     """The caller's arrays, one for each result, in the order of the kernels' outputs."""
     found: list[Any] = [None] * count
     for n, x in zip(places, out, strict=True):

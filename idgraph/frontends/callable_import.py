@@ -58,7 +58,7 @@ class Runner(Session):
                 return found
             if short is not None:
                 del self.shorts[key]  # the kernels have changed
-        return self._whole(key, flat, given, out)
+        return self._run_all(key, flat, given, out)
 
     def boxed(self, args: list[Any]) -> list[Any]:
         """The same for a graph of torch's; ``args`` is emptied, and what only it holds is freed after its last use."""
@@ -72,7 +72,7 @@ class Runner(Session):
         args.clear()
         return self(given)
 
-    def _whole(
+    def _run_all(
         self, key: tuple[Any, ...] | None, flat: Sequence[object], given: Sequence[Any], out: Sequence[Any] | None
     ) -> list[Any]:
         """A call that does all that there is to do."""
@@ -118,7 +118,7 @@ class Runner(Session):
         made = likeness.kernels.short(likeness)
         self._keep(key, made(likeness.route))
         known = any(a(key) is not None for a, other, _ in self._alike if other.kernels.is_current())
-        alike = None if known else likeness.kernels.alike(likeness, key)
+        alike = None if known else likeness.kernels.family_of(likeness, key)
         if alike is not None:
             self._alike = [(alike, likeness, made), *self._alike[: KEPT - 1]]
 
@@ -251,19 +251,19 @@ class CompiledImport:
         marks: list[Any] = [object() for _ in range(count)]
         shown: Any = unflatten(list(marks))
         if count == 1 and shown is marks[0]:
-            self._packed = "one", _first
-        elif type(shown) is tuple and _same(cast("tuple[Any, ...]", shown), marks):
+            self._packed = "one", _single_result
+        elif type(shown) is tuple and _same_objects(cast("tuple[Any, ...]", shown), marks):
             self._packed = "tuple", tuple
         else:
             self._packed = "nested", unflatten
         return self._packed
 
 
-def _first(found: list[Any]) -> Any:
+def _single_result(found: list[Any]) -> Any:
     return found[0]
 
 
-def _same(found: Sequence[Any], marks: Sequence[Any]) -> bool:
+def _same_objects(found: Sequence[Any], marks: Sequence[Any]) -> bool:
     return len(found) == len(marks) and all(a is b for a, b in zip(found, marks, strict=True))
 
 

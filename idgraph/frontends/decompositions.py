@@ -78,7 +78,7 @@ def masked_scatter_backward(grad: Any, mask: Any, sizes: Sequence[int]) -> Any:
     return grad.new_zeros(count).index_add(0, place, flat).reshape(sizes)
 
 
-def _spread(grad: Any, size: Sequence[int], taps: Callable[[int, int, int], list[Tap]]) -> Any:
+def _spread_gradient(grad: Any, size: Sequence[int], taps: Callable[[int, int, int], list[Tap]]) -> Any:
     """The gradient of an axis after an axis: each place gives to the elements that it read."""
     g = _to_float32(grad)
     for p in range(len(size) - 2):
@@ -92,7 +92,7 @@ def _spread(grad: Any, size: Sequence[int], taps: Callable[[int, int, int], list
     return g.to(grad.dtype)
 
 
-def _steps(scales: Sequence[float | None], p: int, n: int, m: int) -> float:
+def _sample_spacing(scales: Sequence[float | None], p: int, n: int, m: int) -> float:
     """Elements from one place to the next, as the kernels round it."""
     scale = scales[p] if p < len(scales) else None
     return float(np.float32(n / m if not scale else 1.0 / scale))
@@ -115,43 +115,43 @@ def _nearest(grad: Any, size: Sequence[int], scales: Sequence[float | None], mid
         places = torch.arange(m, device=grad.device)
         if not middle and m in (n, 2 * n):
             return [(places // (m // n), None)]
-        source = ((places.float() + middle) * _steps(scales, p, n, m)).floor().long()
+        source = ((places.float() + middle) * _sample_spacing(scales, p, n, m)).floor().long()
         return [(source.clamp(max=n - 1), None)]
 
-    return _spread(grad, size, taps)
+    return _spread_gradient(grad, size, taps)
 
 
-def _places(p: int, n: int, m: int, corners: bool, scales: Sequence[float | None], device: Any) -> Any:
+def _sample_positions(p: int, n: int, m: int, corners: bool, scales: Sequence[float | None], device: Any) -> Any:
     """Where each place lies between elements, in elements."""
     torch = _torch()
     places = torch.arange(m, device=device).float()
     if corners:
         return places * float(np.float32((n - 1) / (m - 1)) if m > 1 else 0.0)
-    return (places + 0.5) * _steps(scales, p, n, m) - 0.5
+    return (places + 0.5) * _sample_spacing(scales, p, n, m) - 0.5
 
 
 def linear_backward(grad: Any, _: Sequence[int], size: Sequence[int], corners: bool, *scales: float | None) -> Any:
     """Each place gives to the two elements that it lies between, on every axis."""
 
     def taps(p: int, n: int, m: int) -> list[Tap]:
-        at = _places(p, n, m, corners, scales, grad.device).clamp(min=0)
+        at = _sample_positions(p, n, m, corners, scales, grad.device).clamp(min=0)
         first = at.floor().long().clamp(max=n - 1)
         share = (at - first).clamp(max=1.0)
         return [(first, 1 - share), ((first + 1).clamp(max=n - 1), share)]
 
-    return _spread(grad, size, taps)
+    return _spread_gradient(grad, size, taps)
 
 
 def cubic_backward(grad: Any, _: Sequence[int], size: Sequence[int], corners: bool, *scales: float | None) -> Any:
     """Each place gives to the four elements around it, by Keys' weights with a = -0.75."""
 
     def taps(p: int, n: int, m: int) -> list[Tap]:
-        at = _places(p, n, m, corners, scales, grad.device)
+        at = _sample_positions(p, n, m, corners, scales, grad.device)
         whole = at.floor()
         t, first = at - whole, whole.long()
         return [((first + k - 1).clamp(0, n - 1), _cubic((t - (k - 1)).abs(), k)) for k in range(4)]
 
-    return _spread(grad, size, taps)
+    return _spread_gradient(grad, size, taps)
 
 
 def _cubic(x: Any, k: int) -> Any:
@@ -269,7 +269,7 @@ def _attention(q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool =
     """
     if dropout_p:
         return NotImplemented
-    scores, values = _scores(q, k, is_causal, attn_mask, scale), _shared(v, q).to(_accumulation_dtype(q))
+    scores, values = _scores(q, k, is_causal, attn_mask, scale), _repeat_heads(v, q).to(_accumulation_dtype(q))
     out = (scores.softmax(-1) @ values).to(q.dtype)
     sums = scores.logsumexp(-1)
     # laid out as the kernel does it: [batch, place, head, channel] in memory
@@ -283,16 +283,16 @@ def _attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: 
         return NotImplemented
     wide = _accumulation_dtype(q)
     weights = (_scores(q, k, is_causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
-    given, factor = grad.to(wide), _factor(q, scale)
+    given, factor = grad.to(wide), _attention_scale(q, scale)
     inner = (
         weights
-        * (given @ _shared(v, q).to(wide).transpose(-2, -1) - (given * out.to(wide)).sum(-1, keepdim=True))
+        * (given @ _repeat_heads(v, q).to(wide).transpose(-2, -1) - (given * out.to(wide)).sum(-1, keepdim=True))
         * factor
     )
     found = (
-        inner @ _shared(k, q).to(wide),
-        _gathered(inner.transpose(-2, -1) @ q.to(wide), k),
-        _gathered(weights.transpose(-2, -1) @ given, v),
+        inner @ _repeat_heads(k, q).to(wide),
+        _sum_head_gradients(inner.transpose(-2, -1) @ q.to(wide), k),
+        _sum_head_gradients(weights.transpose(-2, -1) @ given, v),
     )
     return tuple(t.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2) for t, x in zip(found, (q, k, v)))
 
@@ -332,13 +332,13 @@ def _linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **placed: 
     return torch.where(places < steps // 2, rising, falling).to(dtype)
 
 
-def _shared(x: Any, q: Any) -> Any:
+def _repeat_heads(x: Any, q: Any) -> Any:
     """Keys or values once for each head of q, where several heads share them."""
     groups = q.shape[1] // x.shape[1]
     return x if groups == 1 else x.repeat_interleave(groups, 1)
 
 
-def _gathered(x: Any, like: Any) -> Any:
+def _sum_head_gradients(x: Any, like: Any) -> Any:
     """The gradients of heads that share keys or values, summed."""
     groups = x.shape[1] // like.shape[1]
     return x if groups == 1 else x.unflatten(1, (like.shape[1], groups)).sum(2)
@@ -349,14 +349,16 @@ def _accumulation_dtype(q: Any) -> Any:
     return torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
 
 
-def _factor(q: Any, scale: float | None) -> float:
+def _attention_scale(q: Any, scale: float | None) -> float:
     return 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
 def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> Any:
     torch: Any = load_torch("which decompositions are read from")
     scores = (
-        q.to(_accumulation_dtype(q)) @ _shared(k, q).to(_accumulation_dtype(q)).transpose(-2, -1) * _factor(q, scale)
+        q.to(_accumulation_dtype(q))
+        @ _repeat_heads(k, q).to(_accumulation_dtype(q)).transpose(-2, -1)
+        * _attention_scale(q, scale)
     )
     if is_causal:
         rows, columns = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])
@@ -396,7 +398,7 @@ def table(base: Any) -> dict[Any, Any]:
 def to_core(exported: Any) -> Any:
     """An exported program with torch's decompositions to core ATen and those of ours."""
     torch: Any = load_torch("which decompositions are read from")
-    with _listed_once(torch), _aliases_kept(torch):
+    with _listed_once(torch), _cached_type_aliases(torch):
         return exported.run_decompositions(table(torch.export.default_decompositions()))
 
 
@@ -423,7 +425,7 @@ def _listed_once(torch: Any) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _aliases_kept(torch: Any) -> Generator[None]:
+def _cached_type_aliases(torch: Any) -> Generator[None]:
     """Let torch make the type in an annotation once. Each of the 11 000 kernels that it registers for a capture
     has a function with `Callable[_P, _T]` in it, which `collections.abc` makes anew and `typing` keeps."""
     ops: Any = torch._ops

@@ -168,7 +168,7 @@ class Reader:
     def _range(self, name: str) -> tuple[int | None, int | None]:
         for s, bounds in self._env.var_to_range.items():
             if s.name == name:
-                return _bound(bounds.lower), _bound(bounds.upper)
+                return _int_bound(bounds.lower), _int_bound(bounds.upper)
         return None, None
 
     def _open(self, env: Any) -> None:
@@ -208,7 +208,7 @@ class Reader:
             self._steps[free[0].name] = math.lcm(step, self._steps.get(free[0].name, 1))
 
 
-def _bound(value: Any) -> int | None:
+def _int_bound(value: Any) -> int | None:
     """A bound of torch's, None for infinity."""
     return int(value) if getattr(value, "is_Integer", False) and abs(int(value)) < _LARGE else None
 

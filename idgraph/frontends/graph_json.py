@@ -162,8 +162,8 @@ def _node(row: object, number: int, file: str) -> Node:
     if not isinstance(kwargs, dict):
         raise ParseError(f"{where}: 'kwargs' is {_kind(kwargs)}, not an object")
     try:
-        positional = _values(cast("list[object]", args), 0)
-        named = {_word(k): _value(v, 0) for k, v in cast("dict[str, object]", kwargs).items()}
+        positional = _parse_values(cast("list[object]", args), 0)
+        named = {_check_word(k): _value(v, 0) for k, v in cast("dict[str, object]", kwargs).items()}
         meta = _meta(fields.get("out"))
     except ParseError as error:
         raise ParseError(f"{where}: {error.what}", hint=error.hint) from None
@@ -173,13 +173,13 @@ def _node(row: object, number: int, file: str) -> Node:
     return Node(name, node.kind, target, positional, named, meta, line)
 
 
-def _word(text: str) -> str:
+def _check_word(text: str) -> str:
     if not (text.isidentifier() and text.isascii() and len(text) <= 60):
         raise ParseError(f"kwarg {short(text)} is not an argument name")
     return text
 
 
-def _values(items: list[object], depth: int) -> tuple[Value, ...]:
+def _parse_values(items: list[object], depth: int) -> tuple[Value, ...]:
     if len(items) > MAX_ITEMS:
         raise ParseError(f"a list of {len(items)} values")
     return tuple(_value(v, depth) for v in items)
@@ -189,7 +189,7 @@ def _value(value: object, depth: int) -> Value:
     if depth > MAX_NESTING:
         raise ParseError(f"values nested deeper than {MAX_NESTING}")
     if isinstance(value, list):
-        return _values(cast("list[object]", value), depth + 1)
+        return _parse_values(cast("list[object]", value), depth + 1)
     if isinstance(value, dict):
         return _tagged(cast("dict[str, object]", value), depth)
     if isinstance(value, str):
@@ -220,7 +220,7 @@ def _tagged(value: dict[str, object], depth: int) -> Value:
     if tag == "float" and isinstance(content, str) and content in _FLOATS:
         return _FLOATS[content]
     if tag == "slice" and isinstance(content, list) and len(cast("list[object]", content)) == 3:
-        return slice(*_values(cast("list[object]", content), depth + 1))
+        return slice(*_parse_values(cast("list[object]", content), depth + 1))
     for kind in _WORDS:
         if tag == kind and isinstance(content, str) and len(content) <= 60 and content.isprintable():
             return EnumConstant(kind, content.removeprefix("torch."))

@@ -169,11 +169,11 @@ class Import(Imported, Printed):
 
     def _parts(self) -> list[Part]:
         return [
-            Part(s.fusion, tuple(self._told(n) for n in s.calls if not is_projection(self.plan, n)))
+            Part(s.fusion, tuple(self._captured_text(n) for n in s.calls if not is_projection(self.plan, n)))
             for s in self.segments
         ]
 
-    def _told(self, node: Node) -> OpaqueFacts:
+    def _captured_text(self, node: Node) -> OpaqueFacts:
         return OpaqueFacts(node.name, node.target, self.plan.reasons.get(node.name, ""), node.line)
 
     def __repr__(self) -> str:

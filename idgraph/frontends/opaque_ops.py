@@ -168,7 +168,7 @@ def _is_read(program: CapturedProgram, node: Node, number: int) -> bool:
     return number in parts or len(picks) < len(readers) or node.name in results
 
 
-def _bound(
+def _bind_result_sizes(
     program: CapturedProgram, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]
 ) -> None:
     """The result has the sizes the graph says; symbols that depend on values get theirs."""
@@ -183,14 +183,14 @@ def _checked(
     result: object, meta: Meta, node: Node, program: CapturedProgram, env: dict[str, int], space: ArraySpace
 ) -> Any:
     if isinstance(meta, Expr) and isinstance(result, (int, float)):
-        _bound(program, node, (meta,), (int(result),), env)
+        _bind_result_sizes(program, node, (meta,), (int(result),), env)
         return None
     if not isinstance(meta, TensorMeta) or not is_torch(result):
         if meta is None:
             return None
         raise FrontendError(f"{where_of(node)}: torch gives no tensor where the graph says {meta}")
     array = space.from_tensor(_as_promised(result, meta))
-    _bound(program, node, meta.shape, tuple(array.shape), env)
+    _bind_result_sizes(program, node, meta.shape, tuple(array.shape), env)
     if space.dtype(array) != meta.dtype:
         shown = f"{space.dtype(array)}{tuple(array.shape)}"
         raise FrontendError(f"{where_of(node)}: torch gives {shown}, the graph says {meta}")

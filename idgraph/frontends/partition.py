@@ -48,7 +48,7 @@ class PartitionSinking:
     at: dict[str, int] = field(default_factory=dict[str, int])
     late: set[str] = field(default_factory=set[str])
 
-    def found(self, fusion: Fusion) -> dict[str, int]:
+    def sunk_nodes(self, fusion: Fusion) -> dict[str, int]:
         """Name of a node -> the later segment that computes it: as late as its readers allow, where that pays."""
         self.at = dict(self.first)
         for n in self.nodes:
@@ -203,7 +203,7 @@ def plan(program: CapturedProgram, opaque: Mapping[str, str] | None = None) -> P
     for node in program.nodes:
         if node.kind == "call" and node.name not in live:
             _count_dead(clean, node)
-    clean.segments = _segments(clean, _needed(clean)) if clean.reasons else _whole(clean)
+    clean.segments = _segments(clean, _needed_nodes(clean)) if clean.reasons else _merge_aliased_partitions(clean)
     return clean
 
 
@@ -217,7 +217,7 @@ def _live(program: CapturedProgram) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def _needed(plan: PartitionPlan) -> frozenset[str]:
+def _needed_nodes(plan: PartitionPlan) -> frozenset[str]:
     """Nodes whose values are read to compute what is stored, or that have an effect."""
     wanted = set(plan.stored)
     for node in reversed(plan.program.nodes):
@@ -327,14 +327,14 @@ def _declare(builder: Builder, node: Node) -> None:
             builder.values[node.name] = number
 
 
-def _whole(plan: PartitionPlan) -> tuple[Partition, ...]:
+def _merge_aliased_partitions(plan: PartitionPlan) -> tuple[Partition, ...]:
     if not plan.aliases:
         fusion = plan.fusion if plan.fusion.outputs else None
         inputs = tuple(t.name for t in plan.fusion.inputs)
         return (Partition(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
-    needed = _needed(plan)
+    needed = _needed_nodes(plan)
     nodes = [n for n in plan.program.nodes if n.kind == "call" and n.name in needed]
-    made = _segment(plan, plan.program.name, nodes, frozenset(plan.stored), ())
+    made = _make_partition(plan, plan.program.name, nodes, frozenset(plan.stored), ())
     return (replace(made, whole=plan.fusion, version=plan.fusion.version),)
 
 
@@ -347,7 +347,7 @@ def _segments(plan: PartitionPlan, live: frozenset[str]) -> tuple[Partition, ...
     fixed = views | {n.name for n in outside}
     metas = {n.name: n.meta for n in plan.program.nodes}
     waits = PartitionSinking(calls, {n.name for n in mapped}, plan.stage, fixed, frozenset(plan.stored), metas)
-    plan.stage |= waits.found(plan.fusion)
+    plan.stage |= waits.sunk_nodes(plan.fusion)
     last = max(plan.stage[n.name] for n in calls) if calls else 0
     inner: list[list[Node]] = [[] for _ in range(last + 1)]
     outer: list[list[Node]] = [[] for _ in range(last + 1)]
@@ -358,9 +358,11 @@ def _segments(plan: PartitionPlan, live: frozenset[str]) -> tuple[Partition, ...
             outer[plan.stage[n.name]].append(n)
         elif n in outside:
             outer[plan.stage[n.name] - (n.meta is not None)].append(n)
-    wanted = _wanted(plan, mapped, [*outside, *(n for n in mapped if n.name in views)]) - views
+    wanted = _names_read_outside(plan, mapped, [*outside, *(n for n in mapped if n.name in views)]) - views
     wanted |= {n for n in _crossing(plan, mapped) if n not in views or plan.program[n].target not in SAME_ORDER}
-    made = [_segment(plan, f"{plan.program.name}.{k}", inner[k], wanted, tuple(outer[k])) for k in range(last + 1)]
+    made = [
+        _make_partition(plan, f"{plan.program.name}.{k}", inner[k], wanted, tuple(outer[k])) for k in range(last + 1)
+    ]
     return tuple(s for s in made if s.fusion is not None or s.calls)
 
 
@@ -375,7 +377,7 @@ def last_reads(plan: PartitionPlan) -> dict[str, int]:
     return found
 
 
-def _wanted(plan: PartitionPlan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
+def _names_read_outside(plan: PartitionPlan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
     """Names that something outside of their own segment reads."""
     found = set(plan.stored) | _crossing(plan, mapped)
     for node in outside:
@@ -417,7 +419,7 @@ def _is_computed(plan: PartitionPlan, named: Mapping[str, Node], n: Node) -> boo
     return n.name not in plan.reasons and not is_projection(plan, n)
 
 
-def _segment(
+def _make_partition(
     plan: PartitionPlan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]
 ) -> Partition:
     names = {n.name for n in nodes}

@@ -54,7 +54,7 @@ class ResultSource(NamedTuple):
         """Whether kernels make it."""
         return self.of == "kernels" and self.value is None
 
-    def found(self, made: Sequence[Any], given: Sequence[Any], size: Any) -> Any:
+    def resolve(self, made: Sequence[Any], given: Sequence[Any], size: Any) -> Any:
         """The result of a call: ``size`` stands for a number, or is shape, strides and start of a view; None where the
         sizes are those of the value."""
         if self.of == "value":
@@ -129,7 +129,7 @@ class ResultBuilder:
 
     def source(self, call: ResultContext, found: Sequence[Any], source: CallSource) -> list[str] | None:
         """The text of `results`, and the names that it gives; None where an argument had to be copied, or is no tensor.
-        ``found``: the results of ``call``."""
+        ``resolve``: the results of ``call``."""
         changed = [self._named(make, source) for make in self._changed]
         rest = found[len(self._changed) :]
         names = [""] * len(rest)
@@ -201,14 +201,14 @@ class ResultBuilder:
         for n, make in self._own:
             if not isinstance(make, partial):
                 found[n] = ResultSource("value", n, make(ResultContext(given, [])))
-            elif make.func is _fresh:
+            elif make.func is _fresh_result:
                 found[n] = ResultSource("kernels", cast("int", make.args[0]))
         for n, make in self._views:
             _, base, view = cast("partial[Any]", make).args
             slot = base.args[0]
             if base.func is _lying and base(ResultContext(given, list(given)))[1] is given[slot]:
                 found[n] = ResultSource("argument", slot, view)
-            elif base.func is _twice and isinstance(slot, partial) and slot.func is _fresh:
+            elif base.func is _twice and isinstance(slot, partial) and slot.func is _fresh_result:
                 found[n] = ResultSource("kernels", cast("int", slot.args[0]), view)
         made = [g for g in found if g is not None]
         return tuple(made) if len(made) == len(found) else None
@@ -218,10 +218,10 @@ class ResultBuilder:
         if isinstance(value, Ref):
             meta = self._program[value.name].meta
             if isinstance(meta, Expr):
-                return _constant(meta.evaluate(self._env))
+                return _constant_result(meta.evaluate(self._env))
             slot = self._slots.get(value.name)
-            return _constant(meta) if slot is None else partial(_of_slot, slot)
-        return _constant(value.evaluate(self._env) if isinstance(value, Expr) else value)
+            return _constant_result(meta) if slot is None else partial(_of_slot, slot)
+        return _constant_result(value.evaluate(self._env) if isinstance(value, Expr) else value)
 
     def _result(self, value: object) -> Make:
         """A result in memory of its own."""
@@ -230,7 +230,7 @@ class ResultBuilder:
         if name is None or name not in self._slots or isinstance(self._program[name].meta, Expr):
             return self._value(value)
         back = self._space.back(meta)
-        return partial(_watched if self.watches else _fresh, self._slots[name], back)
+        return partial(_watched if self.watches else _fresh_result, self._slots[name], back)
 
     def _view(self, shared: Shared) -> Make:
         """A result in the memory of an argument, or of what several results lie in."""
@@ -259,7 +259,7 @@ class ResultBuilder:
         return meta.at(self._env) if isinstance(meta, TensorMeta) else None
 
 
-def _constant(value: object) -> Make:
+def _constant_result(value: object) -> Make:
     return lambda _: value
 
 
@@ -267,7 +267,7 @@ def _of_slot(slot: int, call: ResultContext) -> Any:
     return call.values[slot]
 
 
-def _fresh(slot: int, back: Callable[[Any, bool], Any], call: ResultContext) -> Any:
+def _fresh_result(slot: int, back: Callable[[Any, bool], Any], call: ResultContext) -> Any:
     return back(call.values[slot], True)
 
 

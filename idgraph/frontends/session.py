@@ -17,7 +17,7 @@ from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.printer import numbered_text
 from idgraph.runtime import Target
-from idgraph.runtime.fusion_call import is_scheduled, scheduled, told
+from idgraph.runtime.fusion_call import is_scheduled, scheduled, warn_of_copy
 
 if TYPE_CHECKING:
     from idgraph.runtime.tuning import Tuner
@@ -129,7 +129,7 @@ class Session:
 
     def tell(self, name: str, why: str) -> None:
         """Say once that an input is copied, or refuse."""
-        told(self.program.name, name, why, self.how.layout, self._told)
+        warn_of_copy(self.program.name, name, why, self.how.layout, self._told)
 
 
 def known_target(name: str) -> Target:

@@ -183,7 +183,7 @@ def checked(imported: Import, runner: Runner, graph: Any, args: Sequence[Any]) -
     found: list[Any] = runner(args)
     wide: tuple[Sequence[Any], ...] | None = None
     for number, (x, y) in enumerate(zip(found, wanted, strict=True)):
-        if isinstance(y, torch.Tensor) and not _near(torch, x, y):
+        if isinstance(y, torch.Tensor) and not _is_close(torch, x, y):
             wide = _in_float64(torch, graph, args) if wide is None else wide
             if _no_farther(torch, x, y, [results[number] for results in wide]):
                 continue
@@ -201,7 +201,7 @@ def checked(imported: Import, runner: Runner, graph: Any, args: Sequence[Any]) -
     return tuple(found)
 
 
-def _near(torch: Any, x: Any, y: Any) -> bool:
+def _is_close(torch: Any, x: Any, y: Any) -> bool:
     near = NEAR.get(str(y.dtype).removeprefix("torch."))
     if x.shape != y.shape or x.dtype != y.dtype or x.stride() != y.stride():
         return False

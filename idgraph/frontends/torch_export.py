@@ -76,7 +76,7 @@ def _whole_stacks() -> Generator[None]:
         yield
         return
 
-    def kept(tracer: object, frames: traceback.StackSummary) -> traceback.StackSummary:
+    def full_stack(tracer: object, frames: traceback.StackSummary) -> traceback.StackSummary:
         ours = max(
             (k for k, f in enumerate(frames) if f.filename.startswith(_HERE) and f.filename != FILE), default=None
         )
@@ -85,7 +85,7 @@ def _whole_stacks() -> Generator[None]:
         others = (_torch_folder(), _HERE)
         return traceback.StackSummary.from_list([f for f in frames[ours + 1 :] if not f.filename.startswith(others)])
 
-    base._filter_traceback_frames = kept
+    base._filter_traceback_frames = full_stack
     try:
         yield
     finally:
@@ -106,7 +106,7 @@ def capture(
 ) -> Import:
     """See `idgraph.frontends.from_torch`. ``certain``: what a graph of ATen operations says of memory is right."""
     torch: Any = load_torch("which from_torch reads programs of")
-    title = name or _title(source)
+    title = name or _title_of(source)
     args, kwargs = arguments_of(torch, example_args), dict(example_kwargs or {})
     given: Any = source
     if isinstance(source, torch.export.ExportedProgram):
@@ -128,7 +128,7 @@ def capture(
     return imported
 
 
-def _title(source: object) -> str:
+def _title_of(source: object) -> str:
     found = getattr(source, "__name__", None) or type(source).__name__
     return found if isinstance(found, str) and found.isprintable() and found else "program"
 

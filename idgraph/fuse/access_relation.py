@@ -167,7 +167,7 @@ def access_relations(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dic
     """
     loops, start = loops_of(e)
     symbols = tuple(x.symbol for x in loops)
-    found: dict[Tensor, list[AccessRelation]] = {e.output: [_written(e, loops, dict(start))]}
+    found: dict[Tensor, list[AccessRelation]] = {e.output: [_write_relation(e, loops, dict(start))]}
     walk = _UpwardWalk(e)
     at: dict[Tensor, list[_WalkState]] = {}
     for t in reversed(_above(e, passes)):
@@ -177,7 +177,7 @@ def access_relations(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dic
         for k, t in enumerate(x.inputs):
             new = walk.read(x, k, here, begin)
             mine = at[t]
-            if new is not None and len(mine) < MOST and not any(_same(new, old) for old in mine):
+            if new is not None and len(mine) < MOST and not any(_same_state(new, old) for old in mine):
                 mine.append(new)
 
     enter(e, _WalkState((), TRUE, ()), start)
@@ -205,7 +205,7 @@ def _read_touch(
     return AccessRelation(e, t, False, loops, IndexMap(symbols, way.coordinates, shape, way.condition), mine, way.path)
 
 
-def _written(e: TensorExpr, loops: tuple[AccessLoop, ...], start: Mapping[IterDomain, Expr]) -> AccessRelation:
+def _write_relation(e: TensorExpr, loops: tuple[AccessLoop, ...], start: Mapping[IterDomain, Expr]) -> AccessRelation:
     t = e.output
     symbols = tuple(x.symbol for x in loops)
     shape = tuple(as_expr(d.extent) for d in t.axes)
@@ -222,7 +222,7 @@ def _written(e: TensorExpr, loops: tuple[AccessLoop, ...], start: Mapping[IterDo
     return AccessRelation(e, t, True, loops, IndexMap(symbols, at, shape), walk.loads)
 
 
-def _same(a: _WalkState, b: _WalkState) -> bool:
+def _same_state(a: _WalkState, b: _WalkState) -> bool:
     return a.coordinates == b.coordinates and a.condition == b.condition
 
 

@@ -19,7 +19,7 @@ from weakref import ReferenceType, ref
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.fuse.alignment import Alignment, AlignmentStep
-from idgraph.fuse.common_loops import common_loops, reorder, rows_in_front, turned, widen
+from idgraph.fuse.common_loops import common_loops, reorder, reverse_loops, rows_in_front, widen
 from idgraph.fuse.footprint import elements_met
 from idgraph.fuse.strided_form import StridedForm
 from idgraph.index import IdModel
@@ -117,7 +117,7 @@ def question(
             apply(made, e.op, args, e.attrs, e.output.name)
     inside = {e.output for e in chosen}
     shared = tuple(t.name for t in inside if t is not b.output and (t in fusion.outputs or set(t.uses) - wanted))
-    alone = {t for t in (a.output, b.output) if t not in _read(chosen)}
+    alone = {t for t in (a.output, b.output) if t not in _input_tensors(chosen)}
     needed = [t for t in inside if t in alone or t.name in shared]
     for t in sorted(needed, key=lambda t: t.name):
         made.output(made[t.name])
@@ -148,7 +148,7 @@ def _as_it_is(fusion: Fusion) -> tuple[str, Callable[[], Fusion]]:
     return made
 
 
-def _read(exprs: Sequence[TensorExpr]) -> set[Tensor]:
+def _input_tensors(exprs: Sequence[TensorExpr]) -> set[Tensor]:
     return {t for e in exprs for t in e.inputs}
 
 
@@ -214,12 +214,12 @@ def _trials(q: AlignmentQuery) -> Generator[Trial]:
 
 
 def _tried(q: AlignmentQuery) -> Generator[Trial]:
-    for name, way in _ways(q):
+    for name, way in _strategies(q):
         try:
             made = copy_fusion(q.fusion)
             before = len(emit(made, target="cuda").kernels)
             first = tuple(way(made, q))
-            steps = first or _steps(made, q)
+            steps = first or _logged_steps(made, q)
             after = emit(made, target="cuda").kernels if way is not _same_loops else emit(made, "python").kernels
         except IdGraphError as error:
             yield name, error.what, False
@@ -232,7 +232,7 @@ def _tried(q: AlignmentQuery) -> Generator[Trial]:
             yield name, f"they touch other elements of {q.buffer} at the same point", False
             continue
         try:
-            points, wrong = _checked(made)
+            points, wrong = _check_addresses(made)
         except IdGraphError as error:  # an index that is computed of the trial's numbers is nowhere in range
             yield name, error.what, False
             continue
@@ -262,10 +262,10 @@ def _refusal(q: AlignmentQuery, found: Alignment) -> str:
     return known
 
 
-def _checked(f: Fusion) -> tuple[int, str]:
+def _check_addresses(f: Fusion) -> tuple[int, str]:
     """The number of addresses checked, and the fault found."""
     points = [prod(int(d.extent) if d.extent.is_const else 64 for d in e.output.loop) for e in f.exprs]
-    sizes = {name: _size(s.symbol_bounds) for name, s in f.symbols.items()}
+    sizes = {name: _span_of(s.symbol_bounds) for name, s in f.symbols.items()}
     if sum(points) <= RUN:
         report = _compared(f, sizes)
         return report.points, "" if report.ok else str(report.counterexample)
@@ -287,7 +287,7 @@ def _compared(f: Fusion, sizes: Mapping[str, int]) -> Report:
         return validate(f, target="numpy", symbols=sizes or None, inputs=zeros)
 
 
-def _size(bounds: tuple[object, object, int, int]) -> int:
+def _span_of(bounds: tuple[object, object, int, int]) -> int:
     low, high, step, first = bounds
     n = max(first + step, first + step * 3)
     n = max(n, low) if isinstance(low, int) else n
@@ -298,7 +298,7 @@ def _twins(made: Fusion, q: AlignmentQuery) -> set[str]:
     """``a`` and its copies."""
     names = {t.name for t in q.fusion.tensors}
     a = q.fusion[q.a].definition
-    return {q.a} | {t.name for t in made.tensors if t.name not in names and _alike(a, t.definition, names)}
+    return {q.a} | {t.name for t in made.tensors if t.name not in names and _same_operation(a, t.definition, names)}
 
 
 def _together(kernels: Sequence[Kernel], q: AlignmentQuery, twins: set[str]) -> bool:
@@ -370,7 +370,7 @@ def _meet(buffer: Tensor, x: _Visit, y: _Visit, both: int | None) -> bool:
     return elements_met([int(n) for n in wide.loops], buffer, (x.at, y.at), (*x.when, *y.when)) == both
 
 
-def _steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
+def _logged_steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
     """The steps that were done, from the logs: private copies first, then the steps of each tensor in their order. A
     way that rewrote operations is the automatic schedule.
     """
@@ -379,7 +379,7 @@ def _steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
     copies = [t for t in made.tensors if t.name not in names and t.definition is not None]
     out: list[AlignmentStep] = []
     for t in copies:
-        twin = next((u for u in before.tensors if _alike(u.definition, t.definition, names)), None)
+        twin = next((u for u in before.tensors if _same_operation(u.definition, t.definition, names)), None)
         if twin is None or not t.uses:
             return (AlignmentStep("", "auto"),)
         out.append(AlignmentStep(twin.name, "recompute", (t.uses[0].output.name,), copy=t.name))
@@ -391,7 +391,7 @@ def _steps(made: Fusion, q: AlignmentQuery) -> tuple[AlignmentStep, ...]:
     return tuple(out)
 
 
-def _alike(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
+def _same_operation(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
     if a is None or b is None:
         return False
     return (
@@ -406,7 +406,7 @@ def _alike(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
 Way = Callable[[Fusion, AlignmentQuery], Sequence[AlignmentStep]]
 
 
-def _ways(q: AlignmentQuery) -> list[tuple[str, Way]]:
+def _strategies(q: AlignmentQuery) -> list[tuple[str, Way]]:
     gathers = _gathers(q.fusion)
     found: list[tuple[str, Way]] = []
     if q.buffer == q.a and q.fusion[q.a].definition is not None and q.rows and not gathers:
@@ -416,8 +416,8 @@ def _ways(q: AlignmentQuery) -> list[tuple[str, Way]]:
         if q.shared:
             found.append(("a private copy follows its reader's loops", _private))
     else:
-        found.append(("one flat loop in one order", _flat))
-        found += [(f"the loop carries a shift of {n}", partial(_shifted, k, n)) for k, n in q.shifts]
+        found.append(("one flat loop in one order", _flatten_both))
+        found += [(f"the loop carries a shift of {n}", partial(_rotate_loop, k, n)) for k, n in q.shifts]
         found.append(("the loops of both in front", _in_front))
         found.append(("the same loops in the same order", _same_loops))
     if not gathers and not q.rows:
@@ -438,14 +438,14 @@ def _ways(q: AlignmentQuery) -> list[tuple[str, Way]]:
 def _gathers(f: Fusion) -> list[TensorExpr]:
     """The gathers of what the trial computes."""
     found = [e for e in f.exprs if e.op in GATHERS]
-    return [e for e in found if any(x.definition is not None and _is_looked_up(row) for x, row in _operands(e))]
+    return [e for e in found if any(x.definition is not None and _is_looked_up(row) for x, row in _operand_reads(e))]
 
 
 def _is_looked_up(row: Sequence[object]) -> bool:
     return any(isinstance(r, LoadedCoordinate) for r in row)
 
 
-def _operands(e: TensorExpr) -> zip[tuple[Tensor, Sequence[object]]]:
+def _operand_reads(e: TensorExpr) -> zip[tuple[Tensor, Sequence[object]]]:
     return zip(e.inputs, e.reads, strict=True)
 
 
@@ -464,14 +464,14 @@ def _follow(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
 
 def _private(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """Each operation on the way from ``a`` to ``b`` gets copies of what others read too."""
-    _copied(f, q)
+    _copy_steps(f, q)
     return _follow(f, q)
 
 
 def _ahead(copied: bool, f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """The loops of the producer, or of a private copy, on blocks and threads, with all others of its reader inside:
     each element is computed once."""
-    made = _copied(f, q) if copied else []
+    made = _copy_steps(f, q) if copied else []
     e = f[q.b].definition
     names = {q.a, *(s.copy for s in made)}
     a = next((t for t in e.inputs if t.name in names), None) if e is not None else None
@@ -515,12 +515,12 @@ def _on_blocks(tensors: Sequence[Tensor], count: int) -> None:
 
 
 def _private_auto(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
-    made = _copied(f, q)
+    made = _copy_steps(f, q)
     auto(f)
     return (*made, AlignmentStep("", "auto"))
 
 
-def _copied(f: Fusion, q: AlignmentQuery) -> list[AlignmentStep]:
+def _copy_steps(f: Fusion, q: AlignmentQuery) -> list[AlignmentStep]:
     made: list[AlignmentStep] = []
     for name in dict.fromkeys((*q.shared, q.a)):
         t = f[name]
@@ -555,13 +555,13 @@ def _gather(way: str, f: Fusion, _: AlignmentQuery) -> Sequence[AlignmentStep]:
     return (AlignmentStep("", "auto", tuple((name, way) for name in names)),)
 
 
-def _flat(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
+def _flatten_both(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """Both loop over the elements in the order of ``b``, as one loop cut into blocks and threads."""
     a, b = f[q.a], f[q.b]
     fa, fb = q.forms
     if fa is not None and fb is not None and not fa.merged and not fb.merged:
         widen(a, b, fa, fb)
-        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and turned(a, b, fa, fb) is None:
+        if [x.stride for x in fa.digits] != [x.stride for x in fb.digits] and reverse_loops(a, b, fa, fb) is None:
             reorder(a, fa, fb)
     for t in (a, b):
         for _ in range(len(t.loop) - 1):
@@ -611,7 +611,7 @@ def _inlined(f: Fusion, q: AlignmentQuery) -> None:
         inline_most(f, inside)
 
 
-def _shifted(loop: int, by: int, f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
+def _rotate_loop(loop: int, by: int, f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     """The loop of ``a`` begins where ``b`` does, and wraps around."""
     f[q.a].roll(loop, by)
-    return _flat(f, q)
+    return _flatten_both(f, q)

@@ -29,10 +29,10 @@ def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     ['8', '4']
     """
     for t in (a, b):  # as the forms count loops: kept ones, then reduced ones
-        _ordered(t, sorted(range(len(t.loop)), key=lambda n: t.loop[n].kind == "reduction"))
+        _reorder_loops(t, sorted(range(len(t.loop)), key=lambda n: t.loop[n].kind == "reduction"))
     units = {d.stride for d in (*fa.digits, *fb.digits)}
-    fa, fb = turned(a, b, fa, fb) or (fa, fb)
-    mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
+    fa, fb = reverse_loops(a, b, fa, fb) or (fa, fb)
+    mine, theirs = _split_loops(a, fa, units), _split_loops(b, fb, units)
     offsets = {
         axis: later for axis, later in enumerate(_offsets(fa, fb))
         if not _completed(a, b, mine, theirs, axis, -later) and not _completed(b, a, theirs, mine, axis, later)
@@ -45,7 +45,7 @@ def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     for t, digits in ((a, mine), (b, theirs)):
         places = [order.index(d.stride) if d.moves and d.stride in order else len(order) for d in digits]
         ranked = sorted(range(len(digits)), key=lambda n: (places[n], n))
-        _ordered(t, ranked)
+        _reorder_loops(t, ranked)
         digits[:] = [digits[n] for n in ranked]
     count = 0
     for k, (x, y) in enumerate(zip(mine, theirs)):
@@ -55,7 +55,7 @@ def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     return count
 
 
-def _ordered(t: Tensor, order: Sequence[int]) -> None:
+def _reorder_loops(t: Tensor, order: Sequence[int]) -> None:
     """The loops in this order, outermost first."""
     if list(order) != sorted(order):
         t.reorder({n: k for k, n in enumerate(order)})
@@ -166,7 +166,7 @@ def widen(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> None:
                 t.resize(n, left, right)
 
 
-def turned(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> tuple[StridedForm, StridedForm] | None:
+def reverse_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> tuple[StridedForm, StridedForm] | None:
     """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed, or those of ``b`` where ``a``
     scans along them. Returns the forms then; None where they differ in more than directions."""
     back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
@@ -208,7 +208,7 @@ def rows_in_front(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int
         if x == y and len(x) == 1 and x[0].moves and not _waits(a, n) and not _waits(b, m) and _is_alone(fa, fb, n, m)
     ]  # fmt: skip
     for t, first in ((a, [n for n, _ in pairs]), (b, [m for _, m in pairs])):
-        _ordered(t, [*first, *(k for k in range(len(t.loop)) if k not in first)])
+        _reorder_loops(t, [*first, *(k for k in range(len(t.loop)) if k not in first)])
     return len(pairs)
 
 
@@ -222,14 +222,14 @@ def _is_alone(fa: StridedForm, fb: StridedForm, n: int, m: int) -> bool:
 def reorder(a: Tensor, fa: StridedForm, fb: StridedForm) -> None:
     """Loops of ``a`` cut into digits and put into the order in which ``b`` has them."""
     units = {d.stride for d in (*fa.digits, *fb.digits)}
-    mine = _cut(a, fa, units)
+    mine = _split_loops(a, fa, units)
     theirs = [x for d in fb.digits for x in split_loop(d, units)]
     rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
     order = sorted(rank, key=lambda n: (rank[n], n))
     a.reorder({n: k for k, n in enumerate(order)})
 
 
-def _cut(t: Tensor, form: StridedForm, units: Collection[tuple[int, ...]]) -> list[StridedLoop]:
+def _split_loops(t: Tensor, form: StridedForm, units: Collection[tuple[int, ...]]) -> list[StridedLoop]:
     """Loops of ``t`` split into digits, and the digits of each loop."""
     found: list[StridedLoop] = []
     at = 0

@@ -77,7 +77,7 @@ def explain(
             hint="ig.fuse.obstacles(f) lists the pairs that share one",
         )
     pairs = [p for p in pairs if not _is_constant(p[0].buffer)]
-    return _judge(fusion, first, second, pairs, (_reads(first), _reads(second))) if pairs else None
+    return _judge(fusion, first, second, pairs, (_memory_reads(first), _memory_reads(second))) if pairs else None
 
 
 @arguments(ScheduleError, first=True)
@@ -102,7 +102,7 @@ def obstacles(fusion: Fusion) -> Obstacles:
 
 
 def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
-    nests, launches = _nests(fusion), launched(fusion)
+    nests, launches = _stored_nests(fusion), launched(fusion)
     by_buffer: dict[Tensor, dict[TensorExpr, list[AccessRelation]]] = {}
     reads: dict[TensorExpr, dict[Tensor, list[AccessRelation]]] = {}
     for root, inside in nests.items():
@@ -136,14 +136,14 @@ def _of_launches(
     fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair], reads: tuple[Reads, Reads], launches: Launched
 ) -> Obstacle | None:
     """The obstacle between the launches of a pair that touches its buffer alike."""
-    known = launches.apart(a, b)
+    known = launches.obstacle_between(a, b)
     if known is None:
         return None
     x, y, _ = pairs[0]
     return replace(_obstacle(fusion, a, b, x, y, known[0], pairs, reads), proof=known[1])
 
 
-def _reads(e: TensorExpr) -> Reads:
+def _memory_reads(e: TensorExpr) -> Reads:
     """The touches of an operation in memory."""
     return {t: ways for t, ways in access_relations(e, _never).items() if not _is_constant(t)}
 
@@ -153,7 +153,7 @@ def _is_constant(t: Tensor) -> bool:
     return t.definition is not None and t.definition.op in COUNTED and not t.fusion.is_output(t)
 
 
-def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
+def _stored_nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
     """The stored operations, each with those that are inlined into it."""
     made: dict[TensorExpr, frozenset[TensorExpr]] = {}
     for e in fusion.exprs:
@@ -210,7 +210,7 @@ def _pairs(a: TensorExpr, b: TensorExpr, buffer: Tensor | None, stored: frozense
     if buffer is not None:
         stop = {buffer, *stored}
         return _common(a, b, lambda e: e.output not in stop and not needs_memory(e), {buffer})
-    for passes in (_never, _view, _arithmetic):
+    for passes in (_never, _is_move, _arithmetic):
         found = _common(a, b, lambda e, passes=passes: e.output not in stored and passes(e), None)
         if found:
             return found
@@ -221,7 +221,7 @@ def _never(_: TensorExpr) -> bool:
     return False
 
 
-def _view(e: TensorExpr) -> bool:
+def _is_move(e: TensorExpr) -> bool:
     return e.op in MOVES
 
 
@@ -281,7 +281,7 @@ def _obstacle(
     by_trial = False
     if x.is_write:
         mine = list({id(v): v for u, v, _ in pairs if u.is_write and u.buffer is x.buffer}.values())
-        kept = _is_kept(x.buffer, {a, b, *between})
+        kept = _has_other_readers(x.buffer, {a, b, *between})
         saved, by_trial = (
             bytes_saved_by_forwarding(a, b, reads, mine, {*between}, kept),
             kept and any(t.loads for t in mine),
@@ -310,7 +310,7 @@ def _by_buffer(ways: Iterable[AccessRelation]) -> dict[Tensor, list[AccessRelati
     return {buffer: list(own.values()) for buffer, own in found.items()}
 
 
-def _is_kept(t: Tensor, own: set[TensorExpr]) -> bool:
+def _has_other_readers(t: Tensor, own: set[TensorExpr]) -> bool:
     """Whether others than the operations of the pair need the buffer too."""
     return t.fusion.is_output(t) or any(e not in own for e in t.uses)
 

@@ -34,7 +34,7 @@ def elements_of_both(a: AccessRelation, b: AccessRelation) -> int | None:
     total = prod(int(x) for x in whole)
     if a.loads or b.loads:
         return min(total, a.points or 0, b.points or 0)
-    axes = [_runs(t) for t in (a, b)]
+    axes = [_axis_intervals(t) for t in (a, b)]
     if axes[0] is not None and axes[1] is not None:
         return prod(_common(x, y) for x, y in zip(axes[0], axes[1], strict=True))
     both = _listed(a, b)
@@ -68,14 +68,14 @@ def points_that_touch(t: AccessRelation) -> int | None:
     with LOADING:
         from idgraph.cost.iteration_count import count_points  # noqa: PLC0415 - loads NumPy
 
-    around = _around(t)
+    around = _enclosing_loops(t)
     if t.map.condition.names - {x.var for x in around}:
         return None
     found = count_points(around, [t.map.condition], {}, {})
     return found.points if found.exact else None
 
 
-def _around(t: AccessRelation) -> tuple[EnclosingLoop, ...]:
+def _enclosing_loops(t: AccessRelation) -> tuple[EnclosingLoop, ...]:
     """The loops as those around a site of a kernel."""
     return tuple(EnclosingLoop(loop.symbol.name, loop.size or 0, "", n) for n, loop in enumerate(t.loops))
 
@@ -83,7 +83,7 @@ def _around(t: AccessRelation) -> tuple[EnclosingLoop, ...]:
 Run = tuple[int, int, int]  # first, step, count
 
 
-def _runs(t: AccessRelation) -> list[Run] | None:
+def _axis_intervals(t: AccessRelation) -> list[Run] | None:
     """The coordinates of each axis, where they are one run each and independent of each other."""
     form = delinearize_strides(t) if t.map.condition is TRUE else None
     if form is None or any(sum(map(bool, d.stride)) > 1 for d in form.digits):
@@ -123,9 +123,9 @@ def _addresses(t: AccessRelation) -> set[int] | None:
 
     if (t.points or 0) > limit():
         return None
-    env, count = grid(_around(t))
+    env, count = grid(_enclosing_loops(t))
     inside, _ = holds([t.map.condition], env, {}, {}, count)
-    return set(values(_number(t.map.results, t.buffer), env, {}, {}, count)[0][inside].tolist())
+    return set(values(_element_number(t.map.results, t.buffer), env, {}, {}, count)[0][inside].tolist())
 
 
 def elements_met(
@@ -142,13 +142,13 @@ def elements_met(
     inside, known = holds(list(conditions), env, {}, {}, count)
     found: list[list[int]] = []
     for place in at:
-        address, sure = values(_number(place, buffer), env, {}, {}, count)
+        address, sure = values(_element_number(place, buffer), env, {}, {}, count)
         known = known and sure
         found.append(address[inside].tolist())
     return len(set(found[0])) if known and found[0] == found[1] else None
 
 
-def _number(place: Sequence[Expr], buffer: Tensor) -> Expr:
+def _element_number(place: Sequence[Expr], buffer: Tensor) -> Expr:
     """The number of an element, in the order of the buffer's axes."""
     pairs = zip(place, buffer.axes, strict=True)
     return reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))
@@ -161,7 +161,7 @@ Reads: TypeAlias = "Mapping[Tensor, Sequence[AccessRelation]]"
 
 def of_readers(a: Reads, b: Reads) -> int | None:
     """Bytes of what both read; None where a size is open."""
-    found = [_once(t, ways, b.get(t, ())) for t, ways in a.items()]
+    found = [_bytes_read_by_both(t, ways, b.get(t, ())) for t, ways in a.items()]
     known = [n for n in found if n is not None]
     return sum(known) if len(known) == len(found) else None
 
@@ -186,7 +186,7 @@ def bytes_saved_by_forwarding(
         return None
     found: list[int | None] = [(read + (0 if kept else whole)) * item_size(t.dtype)]
     if needs_memory(a):
-        found += [_once(u, ways, reads[1].get(u, ())) for u, ways in reads[0].items() if u is not t]
+        found += [_bytes_read_by_both(u, ways, reads[1].get(u, ())) for u, ways in reads[0].items() if u is not t]
     else:
         way = access_relations(b, lambda e: e is a or e in inside)
         for u, mine in reads[0].items():
@@ -195,7 +195,7 @@ def bytes_saved_by_forwarding(
                 continue
             if kept and (read == whole or _stands_around(y, read)) and not any(v.loads for v in y):
                 # it is written on the way to its reader
-                found.append(_once(u, mine, theirs))
+                found.append(_bytes_read_by_both(u, mine, theirs))
             elif kept:
                 found.append(_less(u, (theirs,), [*theirs, *again]))
             else:
@@ -213,7 +213,7 @@ def _stands_around(y: Sequence[AccessRelation], read: int) -> bool:
     return read == prod(int(d.extent) for d, at in axes if not at.is_const)
 
 
-def _once(t: Tensor, a: Sequence[AccessRelation], b: Sequence[AccessRelation]) -> int | None:
+def _bytes_read_by_both(t: Tensor, a: Sequence[AccessRelation], b: Sequence[AccessRelation]) -> int | None:
     """Bytes that are read by both."""
     return _less(t, (a, b), [*a, *b])
 

@@ -136,12 +136,12 @@ def gathers(
     check_fusion(fusion, "gathers", ScheduleError)
     on = device_of(device)
     found = [e for e in fusion.exprs if e.op in GATHERS and source_of(e).definition is not None]
-    return tuple(_ways(fusion, e, on, symbols) for e in found)
+    return tuple(_strategies_of(fusion, e, on, symbols) for e in found)
 
 
-def _ways(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mapping[str, int] | None) -> GatherWays:
+def _strategies_of(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mapping[str, int] | None) -> GatherWays:
     made, estimates = list[GatherStrategy](), list[Estimate | None]()
-    offer, runs = "no launch is left that one would take the place of", _runs(e)
+    offer, runs = "no launch is left that one would take the place of", _source_parallel_types(e)
     for name in get_args(Strategy):
         copy = copy_fusion(fusion)
         try:
@@ -155,7 +155,7 @@ def _ways(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mapping[str, i
         made.append(GatherStrategy(name, t.kernels, t.bytes, t.operations, t.time_us, _why(copy, e, name, p)))
         if name == "global":
             offer = _offer(c, device)
-            runs = runs or _runs(_of(copy, e))
+            runs = runs or _source_parallel_types(_of(copy, e))
     order = {n: k for k, n in enumerate(get_args(Strategy))}
     best = cheapest({w.name: t for w, t in zip(made, estimates, strict=True) if t is not None})
     made.sort(key=lambda w: (w.name != best, w.time_us is None, w.time_us or 0.0, order[w.name]))
@@ -179,7 +179,7 @@ def _why(copy: Fusion, e: TensorExpr, name: Strategy, p: Program) -> str:
     return f"{reason}: several threads need it, and combine"
 
 
-def _runs(e: TensorExpr | None) -> tuple[str, ...]:
+def _source_parallel_types(e: TensorExpr | None) -> tuple[str, ...]:
     """The parallel types of the loops over the axis that the gather indexes, where the source is computed; empty: no
     threads."""
     if e is None:

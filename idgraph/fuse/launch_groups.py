@@ -28,7 +28,7 @@ class Launched:
         """Whether one launch computes both."""
         return bool(self.homes[a.output.name] & self.homes[b.output.name])
 
-    def apart(self, a: TensorExpr, b: TensorExpr) -> tuple[Mismatch, str] | None:
+    def obstacle_between(self, a: TensorExpr, b: TensorExpr) -> tuple[Mismatch, str] | None:
         """The obstacle between the launches of ``a`` and ``b``, whose loops could be one, with its proof; None
         where they share one, or where no kernel computes one of them."""
         first, second = (min(self.homes[x.output.name], default=None) for x in (a, b))
@@ -118,7 +118,7 @@ def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], .
     by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
     found: list[tuple[str, ...]] = []
     for k in kernels:
-        stored = _stored(by_name, k)
+        stored = _stored_tensors(by_name, k)
         inside: set[TensorExpr] = set()
         work = [t.definition for t in stored]
         read = {b.title for b in k.buffers} - {t.name for t in stored}
@@ -131,7 +131,7 @@ def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], .
     return tuple(found)
 
 
-def _stored(by_name: Mapping[str, Tensor], k: Kernel) -> list[Tensor]:
+def _stored_tensors(by_name: Mapping[str, Tensor], k: Kernel) -> list[Tensor]:
     titles = dict.fromkeys(
         s.buffer.title
         for s in walk(k.body)

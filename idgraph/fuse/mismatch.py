@@ -46,7 +46,7 @@ def difference(a: AccessRelation, b: AccessRelation, ways: int = 1) -> Mismatch 
     """
     if agree(a, b):
         return None
-    known = _loaded(a, b) or _constant(a, b)
+    known = _loaded_mismatch(a, b) or _constant(a, b)
     if known is not None:
         return known
     if a.is_write and (a.expr.op in SCATTERS or a.expr.op in SCANS or a.expr.is_reduction):
@@ -75,15 +75,17 @@ def agree(a: AccessRelation, b: AccessRelation) -> bool:
         old = next(s for x in b.map.results for s in x.symbols if s.name == name)
         table[old] = next(s for x in a.map.results for s in x.symbols if s.name == mine)
     facts = () if b.map.condition is TRUE else (b.map.condition.substitute(table),)
-    return all(_same(x.substitute(alone), y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results))
+    return all(
+        _provably_equal(x.substitute(alone), y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results)
+    )
 
 
-def _same(a: Expr, b: Expr, facts: tuple[Expr, ...] = ()) -> bool:
+def _provably_equal(a: Expr, b: Expr, facts: tuple[Expr, ...] = ()) -> bool:
     a, b = simplify(a), simplify(b, facts=facts)
     return a == b or isinstance(prove_equal(a, b, facts=facts), Proof)
 
 
-def _loaded(a: AccessRelation, b: AccessRelation) -> Mismatch | None:
+def _loaded_mismatch(a: AccessRelation, b: AccessRelation) -> Mismatch | None:
     by = [t for t in (a, b) if t.loads]
     if not by or (a.is_write and a.expr.op in SCATTERS):
         return None
@@ -116,26 +118,28 @@ def _waits(a: AccessRelation, b: AccessRelation) -> Mismatch:
     mine = [x for n, x in enumerate(a.loops) if not x.reduced and n not in shared and x.extent != 1]
     total = " x ".join(str(x.extent) for x in a.loops if x.reduced)
     if not extra and not mine:
-        return _placed(_kept(a), b, 1)
+        return _placed(_final_write(a), b, 1)
     if len(mine) == 0 and shared:
         why = f"{name} is the {op} of {total} elements for each of " + ", ".join(
             f"{a.loops[n].symbol} < {a.loops[n].extent}" for n in shared
         )
-        return Mismatch("reduction", (why, f"{b.expr.output.name} needs it at {_steps(extra)} more points of each"))
+        return Mismatch(
+            "reduction", (why, f"{b.expr.output.name} needs it at {_step_sizes(extra)} more points of each")
+        )
     if extra and not mine:
         why = f"every point of {b.expr.output.name} needs {name}, the {op} of all {total} elements"
         return Mismatch("synchronisation", (why, "no loop of the reader holds one part of it: blocks wait for all"))
-    return _placed(_kept(a), b, 1)
+    return _placed(_final_write(a), b, 1)
 
 
-def _kept(a: AccessRelation) -> AccessRelation:
+def _final_write(a: AccessRelation) -> AccessRelation:
     """The write of a reduction, as it is when its reduced loops have ended."""
     loops = tuple(x for x in a.loops if not x.reduced)
     m = a.map
     return replace(a, loops=loops, map=type(m)(tuple(x.symbol for x in loops), m.results, m.shape, m.condition))
 
 
-def _steps(loops: Sequence[object]) -> str:
+def _step_sizes(loops: Sequence[object]) -> str:
     sizes = [getattr(x, "size", None) for x in loops]
     known = [n for n in sizes if isinstance(n, int)]
     return str(prod(known)) if len(known) == len(sizes) else "several"
@@ -183,7 +187,7 @@ def _placed(a: AccessRelation, b: AccessRelation, ways: int) -> Mismatch:
     if ways > 1 and a.points == b.points:
         return Mismatch("element order", (f"{b.expr.output.name} reads {a.buffer.name} in {ways} parts",))
     if [prod(e for e, _ in runs) for _, runs in fa.box] != [prod(e for e, _ in runs) for _, runs in fb.box]:
-        return Mismatch("extent", (_extents(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
+        return Mismatch("extent", (_extents_text(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
     if fa.first != fb.first:
         shift = ", ".join(f"{y - x:+d} along axis {p}" for p, (x, y) in enumerate(zip(fa.first, fb.first)) if x != y)
         return Mismatch("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb))
@@ -228,7 +232,7 @@ def _in_another_order(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb:
 
 
 def _broadcast(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> Mismatch | None:
-    idle = _times(a, fa), _times(b, fb)
+    idle = _visits_per_element(a, fa), _visits_per_element(b, fb)
     if idle[0] == idle[1]:
         return None
     wide, n = (b, idle[1]) if idle[1] > idle[0] else (a, idle[0])
@@ -254,17 +258,17 @@ def _irregular(a: AccessRelation, b: AccessRelation, fa: StridedForm | None, fb:
     which = next((t for t, f in ((b, fb), (a, fa)) if f is None), b)
     if sizes[0] is None or sizes[1] is None:
         return _symbolic(a, b)
-    mine, idle = _times(a, fa), _times(b, fb)
+    mine, idle = _visits_per_element(a, fa), _visits_per_element(b, fb)
     if idle != mine:
         wide = b if idle > mine else a
         why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at several points of its loops"
         return Mismatch("broadcast", (why,))
     if a.points != b.points:
-        return Mismatch("extent", (_extents(a, b),))
+        return Mismatch("extent", (_extents_text(a, b),))
     return Mismatch("element order", (f"{which.expr.output.name} goes through {a.buffer.name} as {which.map}",))
 
 
-def _times(t: AccessRelation, form: StridedForm | None) -> int:
+def _visits_per_element(t: AccessRelation, form: StridedForm | None) -> int:
     """How often it touches each element: by digits that move nothing, by counting, or by loops that no axis has."""
     if form is not None:
         return prod(d.extent for d in form.digits if not d.moves)
@@ -297,14 +301,14 @@ def _symbolic(a: AccessRelation, b: AccessRelation) -> Mismatch:
         return Mismatch("broadcast", (why,))
     total = [simplify(_product([x.extent for x in t.loops])) for t in (a, b)]
     if total[0] == total[1]:
-        flat = [_flat(t, total[0]) for t in (a, b)]
-        if flat[0] is not None and flat[1] is not None and all(_same(x, y) for x, y in zip(flat[0], flat[1])):
+        flat = [_as_flat_function(t, total[0]) for t in (a, b)]
+        if flat[0] is not None and flat[1] is not None and all(_provably_equal(x, y) for x, y in zip(flat[0], flat[1])):
             return Mismatch("factorisation", (_factors(a, b),))
         shifts = [simplify(y - x) for x, y in zip(_renamed(a, b), b.map.results)]
         if all(x.is_const or not (x.names & {v.symbol.name for v in b.loops}) for x in shifts):
             return Mismatch("offset", (f"they differ by ({', '.join(map(str, shifts))})",))
         return Mismatch("element order", (_orders(a, b),))
-    return Mismatch("extent", (_extents(a, b),))
+    return Mismatch("extent", (_extents_text(a, b),))
 
 
 def _renamed(a: AccessRelation, b: AccessRelation) -> list[Expr]:
@@ -319,7 +323,7 @@ def _product(extents: Sequence[Expr]) -> Expr:
     return out
 
 
-def _flat(t: AccessRelation, total: Expr) -> list[Expr] | None:
+def _as_flat_function(t: AccessRelation, total: Expr) -> list[Expr] | None:
     """The access as a function of the number of the point."""
     if t.map.condition is not TRUE:
         return None
@@ -361,7 +365,7 @@ def _factors(a: AccessRelation, b: AccessRelation) -> str:
     return f"the same elements, as {sizes[0]} loops of {a.expr.output.name} and {sizes[1]} of {b.expr.output.name}"
 
 
-def _extents(a: AccessRelation, b: AccessRelation) -> str:
+def _extents_text(a: AccessRelation, b: AccessRelation) -> str:
     sizes = [" x ".join(str(x.extent) for x in t.loops) or "one point" for t in (a, b)]
     return f"{a.expr.output.name} runs over {sizes[0]}, {b.expr.output.name} over {sizes[1]}"
 

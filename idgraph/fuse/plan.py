@@ -64,12 +64,12 @@ def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[
         return None
     order = {e: n for n, e in enumerate(fusion.exprs)}
     return tuple(
-        tuple(e.output.name for e in sorted(_inside(stored, wanted - stored), key=order.__getitem__))
+        tuple(e.output.name for e in sorted(_operations_between(stored, wanted - stored), key=order.__getitem__))
         for stored, wanted in zip(made, read, strict=True)
     )
 
 
-def _inside(stored: set[Tensor], read: set[Tensor]) -> set[TensorExpr]:
+def _operations_between(stored: set[Tensor], read: set[Tensor]) -> set[TensorExpr]:
     """The operations behind what a launch stores, up to what it reads."""
     inside: set[TensorExpr] = set()
     work = [t.definition for t in stored]
@@ -124,7 +124,7 @@ class FusionPlan(Printed):
     _apart: list[Obstacles] = field(default_factory=list[Obstacles], repr=False, compare=False)
 
     @property
-    def given(self) -> Fusion:
+    def planned_fusion(self) -> Fusion:
         """A copy of the fusion as it was planned, made when first asked for.
 
         >>> import idgraph as ig
@@ -168,7 +168,8 @@ class FusionPlan(Printed):
         (16384, 8192)
         """
         totals = [
-            cost(emit(copy_fusion(f), target="cuda"), symbols=symbols).total for f in (self.given, self.scheduled)
+            cost(emit(copy_fusion(f), target="cuda"), symbols=symbols).total
+            for f in (self.planned_fusion, self.scheduled)
         ]
         before, after = (t.bytes_read + t.bytes_written for t in totals)
         return before, after

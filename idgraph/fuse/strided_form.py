@@ -50,10 +50,10 @@ class StridedForm:
     def box(self) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
         """For each axis its first coordinate and the (extent, stride) of its digits, the largest stride first, joined
         where they are one run: equal boxes are equal sets of elements."""
-        return tuple((low, _joined(self, p)) for p, low in enumerate(self.first))
+        return tuple((low, _merge_contiguous_loops(self, p)) for p, low in enumerate(self.first))
 
 
-def _joined(form: StridedForm, axis: int) -> tuple[tuple[int, int], ...]:
+def _merge_contiguous_loops(form: StridedForm, axis: int) -> tuple[tuple[int, int], ...]:
     found = sorted(((d.stride[axis], d.extent) for d in form.digits if d.stride[axis]), key=lambda x: -abs(x[0]))
     out: list[tuple[int, int]] = []
     for stride, extent in found:
@@ -146,7 +146,7 @@ def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts
     def at(v: int) -> tuple[int, ...]:
         return tuple(int(x.evaluate({s.name: v})) - c for x, c in zip(alone, first, strict=True))
 
-    places = sorted(_places(n, cuts))
+    places = sorted(_digit_boundaries(n, cuts))
     made: list[StridedLoop] = []
     unit = 1
     while unit < n:
@@ -168,7 +168,7 @@ def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts
     yield from reversed(made)
 
 
-def _places(n: int, cuts: set[int]) -> set[int]:
+def _digit_boundaries(n: int, cuts: set[int]) -> set[int]:
     """Divisors of ``n`` at which a digit may end: the divisors in the expressions, and their products."""
     found = {1, n}
     work = {gcd(n, c) for c in cuts} | {n // gcd(n, c) for c in cuts}

@@ -128,15 +128,15 @@ _PARTS = 8  # parts told
 def difference(net: GroupDigraph, a: int, b: int) -> str:
     """``index differs by -32 on [32, 64), +32 on [0, 32)``: from the first group to the second."""
     for forwards in (True, False):
-        told = _parts(net, *((a, b) if forwards else (b, a)), forwards=forwards)
+        told = _path_segments(net, *((a, b) if forwards else (b, a)), forwards=forwards)
         if told:
             more = f" and {len(told) - _PARTS} more" if len(told) > _PARTS else ""
             return f"index differs {', '.join(told[:_PARTS])}{more}"
     return "no way in the aligned graph leads from the one to the other"
 
 
-def _parts(net: GroupDigraph, start: int, goal: int, *, forwards: bool) -> list[str]:
-    among = _between(net, start, goal)
+def _path_segments(net: GroupDigraph, start: int, goal: int, *, forwards: bool) -> list[str]:
+    among = _groups_on_paths(net, start, goal)
     shifts: dict[int, list[tuple[int, int]]] = {}
     others: list[str] = []
     ways = follow(net, start, goal, among.__contains__, reached=VisitedStates(_PLACES), named=True) if among else ()
@@ -163,7 +163,7 @@ def _union(runs: list[tuple[int, int]]) -> str:
     return " and ".join(f"[{low}, {high})" for low, high in merged)
 
 
-def _between(net: GroupDigraph, start: int, goal: int) -> set[int]:
+def _groups_on_paths(net: GroupDigraph, start: int, goal: int) -> set[int]:
     """Groups on ways from one group to another."""
     after, before = {start}, {goal}
     for found, forwards in ((after, True), (before, False)):
@@ -269,7 +269,7 @@ class AlignedGraph(DomainGraph):
         """The graph by number."""
         return ValGraphDigraph(self.graph)
 
-    def apart(self, a: IterDomain, b: IterDomain) -> str:
+    def explain_difference(self, a: IterDomain, b: IterDomain) -> str:
         """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others."""
         if self.graph.same(a, b) or not self._exact.same(a, b):
             said = "one coordinate" if self.graph.same(a, b) else "nothing to do with each other"
@@ -296,7 +296,7 @@ class AlignedGraph(DomainGraph):
         found = super().explain(a, b)
         if found.mapped or not self._exact.same(a, b):
             return found
-        return replace(found, parting=f"{a.label} and {b.label} are not aligned: {self.apart(a, b)}")
+        return replace(found, parting=f"{a.label} and {b.label} are not aligned: {self.explain_difference(a, b)}")
 
 
 class ExtentsGraph(DomainGraph):
@@ -330,7 +330,7 @@ class ExtentsGraph(DomainGraph):
             return found
         if self.aligned.mapped(a, b):
             return replace(found, note="aligned: the same index at every point")
-        return replace(found, note=self.aligned.apart(a, b))
+        return replace(found, note=self.aligned.explain_difference(a, b))
 
 
 def build_aligned(exact: DomainGraph, builder: ExactBuilder) -> AlignedGraph:

@@ -95,7 +95,7 @@ def _related(e: TensorExpr, a: At, b: At, is_there: Callable[[IterDomain], bool]
     if isinstance(a, tuple) or isinstance(b, tuple):
         return False
     pairs = ((a, b), (b, a))
-    return any(_made_of(e, x, y) and is_there(x) for x, y in pairs) or bool(_parts(e, a) & _parts(e, b))
+    return any(_made_of(e, x, y) and is_there(x) for x, y in pairs) or bool(_cat_axes_of(e, a) & _cat_axes_of(e, b))
 
 
 def _made_of(e: TensorExpr, a: IterDomain, b: IterDomain) -> bool:
@@ -106,7 +106,7 @@ def _made_of(e: TensorExpr, a: IterDomain, b: IterDomain) -> bool:
     return b in found
 
 
-def _parts(e: TensorExpr, d: IterDomain) -> set[IterDomain]:
+def _cat_axes_of(e: TensorExpr, d: IterDomain) -> set[IterDomain]:
     """Concatenated axes that an axis is an operand's part of."""
     return {x.outputs[0] for x in e.output.domain.exprs if x.inputs[0] is d and len(x.outputs[0].definitions) > 1}
 
@@ -470,7 +470,7 @@ class AlignmentBuilder:
         """The expression itself."""
         return self._forms[node].expr
 
-    def alike(self, node: int) -> Sequence[DomainExpr]:
+    def equal_exprs(self, node: int) -> Sequence[DomainExpr]:
         """All expressions equal to one, itself too."""
         found: dict[int, None] = {}
         pending = [self._first(node)]

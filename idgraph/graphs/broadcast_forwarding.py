@@ -138,7 +138,7 @@ class BroadcastForwarding:
         rules: list[_Rule] = [(self._to_producer, read) for read in reversed(reads)]
         rules += [(self._to_reader, read) for read in reads]
         with suppress(ArithError):  # a symbolic extent that is a multiple of itself has outgrown all numbers
-            self._seeds = {r for r in reads if merges_lacking(r[1]) and self._way(*r).lacks}
+            self._seeds = {r for r in reads if merges_lacking(r[1]) and self._forwarding_path(*r).lacks}
             most = len(reads) + 2  # each round settles one tensor more, at the least
             if not self._seeds or self._settled(rules, most):
                 return
@@ -220,7 +220,7 @@ class BroadcastForwarding:
         """The axes that an axis is merged with."""
         return self.of.get(t, {}).get(d, [])
 
-    def apart(self, t: Tensor) -> list[str]:
+    def widening_conflicts(self, t: Tensor) -> list[str]:
         """One sentence for each way in which readers widen an axis of ``t``, where these differ; else nothing."""
         told: dict[tuple[IterDomain, str], TensorExpr] = {}
         for e in t.uses:
@@ -267,7 +267,7 @@ class BroadcastForwarding:
 
     def walk(self, t: Tensor, e: TensorExpr, k: int) -> tuple[Wanted, Mapping[IterDomain, IterDomain]]:
         """The axes of t that the reader's shared loops need, and the reader's axes with t's that correspond."""
-        way = self._way(t, e, k)
+        way = self._forwarding_path(t, e, k)
         wanted, needed = Wanted(), set[IterDomain]()
         for axis, d, is_outer, is_padded in way.steps:
             if is_outer is None:  # what the reader's axis is merged with, the tensor's is too
@@ -284,7 +284,7 @@ class BroadcastForwarding:
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
         return {axis: found for axis, found in wanted.items() if axis in needed}, way.known
 
-    def _way(self, t: Tensor, e: TensorExpr, k: int) -> _ForwardingPath:
+    def _forwarding_path(self, t: Tensor, e: TensorExpr, k: int) -> _ForwardingPath:
         found = self._ways.get((t, e, k))
         if found is None:
             found = self._ways[t, e, k] = _ForwardingPath(t, e, k, self._shared(t))

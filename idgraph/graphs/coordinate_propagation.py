@@ -55,7 +55,7 @@ class SideInputCoordinates:
         self._tensors: list[_Owners] | None = None
 
     @cached_property
-    def _told(self) -> frozenset[str]:
+    def _determined(self) -> frozenset[str]:
         return frozenset(name for v in self._known.values() for name in v.names)
 
     def of(self, group: int) -> list[Side]:
@@ -70,7 +70,7 @@ class SideInputCoordinates:
 
     def at_selected(self, node: int) -> Expr:
         """Where the next step is to a part of a concatenated axis, of selected elements: that the way is at these."""
-        if not any(_selects(p) for e in self._net.alike(node) for p in _operands(e)):
+        if not any(_selects(p) for e in self._net.equal_exprs(node) for p in _cat_operands(e)):
             return TRUE
         return self._selected(node, frozenset())
 
@@ -81,12 +81,12 @@ class SideInputCoordinates:
         fixed: list[Side] = []
         is_open = False
         for n in self._net.definitions(g) if g not in trail else ():
-            if is_identity_edge(self._net, n) or not any(map(self._is_on_the_way, self._net.alike(n))):
+            if is_identity_edge(self._net, n) or not any(map(self._is_on_path, self._net.equal_exprs(n))):
                 continue
             chosen = self._selected(n, trail | {g})
-            for value, condition in self._made(g, n, trail | {g}):
+            for value, condition in self._computed(g, n, trail | {g}):
                 where = and_(condition, chosen)
-                if value.names & self._told:
+                if value.names & self._determined:
                     told.append((value, where))
                 elif value.is_const:
                     fixed.append((value, where))
@@ -95,7 +95,7 @@ class SideInputCoordinates:
         found = told + fixed if told or not is_open else []
         return list(dict.fromkeys(found))[:_CHOICES] or [(self._free(g), TRUE)]
 
-    def _made(self, g: int, n: int, trail: frozenset[int]) -> list[Side]:
+    def _computed(self, g: int, n: int, trail: frozenset[int]) -> list[Side]:
         if self._left <= 0:
             return [(self._free(g), TRUE)]
         self._left -= 1
@@ -105,32 +105,32 @@ class SideInputCoordinates:
             ins = tuple(v for v, _ in sides)
             where = self._net.effects.inside(e, ins, (TRUE, *(c for _, c in sides)))
             if where is not FALSE:
-                found.append((self._net.effects.made(e, ins)[at], where))
+                found.append((self._net.effects.outputs_of(e, ins)[at], where))
         return found
 
-    def _is_on_the_way(self, e: DomainExpr) -> bool:
+    def _is_on_path(self, e: DomainExpr) -> bool:
         """False of the part of a concatenated axis whose operand the way did not come through."""
         out = e.outputs[0]
         t = tensor_of(out)
         if len(out.definitions) < 2 or t is None or t.definition is None:
             return True
         through, _ = self._through(t)
-        return not through or any(t.definition.inputs[k] in through for k in _parts(t, e))
+        return not through or any(t.definition.inputs[k] in through for k in _cat_operand_indices(t, e))
 
     def _selected(self, node: int, trail: frozenset[int]) -> Expr:
         """Where the way came to a part of a concatenated axis by selected elements: that it was at these."""
-        at = [self._selections(p, owners) for e in self._net.alike(node) for p, owners in self._operands(e)]
+        at = [self._selections(p, owners) for e in self._net.equal_exprs(node) for p, owners in self._operands(e)]
         common = frozenset[Selection].intersection(*at) if at else ()
         conditions = [TRUE]
         for g, k in sorted(common, key=str):
             (value, where), *more = self._of(g, trail)
-            if not more and value.names <= self._told:
+            if not more and value.names <= self._determined:
                 conditions += [where, value.eq(k)]
         return and_(*conditions)
 
     def _operands(self, e: DomainExpr) -> Iterator[tuple[Tensor, _Owners]]:
         """The operands whose part ``e`` is and that the way came through, with the tensors it came from."""
-        mine = _operands(e)
+        mine = _cat_operands(e)
         t = tensor_of(e.outputs[0])
         if mine and t is not None:
             through, owners = self._through(t)
@@ -172,7 +172,7 @@ class _Owners:
 
     def __init__(self, net: GroupDigraph, node: int | None) -> None:
         self._net = net
-        found = () if node is None else (tensor_of(e.outputs[0]) for e in net.alike(node))
+        found = () if node is None else (tensor_of(e.outputs[0]) for e in net.equal_exprs(node))
         self._made = [t for t in dict.fromkeys(found) if t is not None]
         self._groups = frozenset(() if node is None else net.outs(node))
 
@@ -200,12 +200,12 @@ def is_determined(net: GroupDigraph, group: int, known: Mapping[int, Expr]) -> b
     return False
 
 
-def _operands(e: DomainExpr) -> list[Tensor]:
+def _cat_operands(e: DomainExpr) -> list[Tensor]:
     """The operands of a concatenation whose part of the axis an expression makes; of others none."""
     t = tensor_of(e.outputs[0])
     if len(e.outputs[0].definitions) < 2 or t is None or t.definition is None:
         return []
-    return [t.definition.inputs[k] for k in _parts(t, e)]
+    return [t.definition.inputs[k] for k in _cat_operand_indices(t, e)]
 
 
 def _selects(t: Tensor) -> bool:
@@ -223,7 +223,7 @@ def _selects(t: Tensor) -> bool:
     return False
 
 
-def _parts(t: Tensor, e: DomainExpr) -> list[int]:
+def _cat_operand_indices(t: Tensor, e: DomainExpr) -> list[int]:
     """The operands of a concatenation whose part of the axis an expression makes."""
     reads = t.definition.reads if t.definition is not None else ()
     return [k for k, row in enumerate(reads) if any(isinstance(r, Mapped) and r.domain is e.inputs[0] for r in row)]
@@ -358,7 +358,7 @@ class CoordinatePropagator:
         return {g: self._unknown(g) for g in self._net.frame(self._start)}
 
     @property
-    def beside(self) -> frozenset[str]:
+    def free_coordinates(self) -> frozenset[str]:
         """The names of the coordinates of which nothing is known so far."""
         return frozenset(name for v in self._free.values() for name in v.names)
 
@@ -416,7 +416,7 @@ class CoordinatePropagator:
             held = effects.inside(e, values, (at.inside, *(c for c in conditions if c is not TRUE)))
             if held is FALSE:
                 continue
-            made = effects.made(e, values)
+            made = effects.outputs_of(e, values)
             value = made[outs.index(step.to)]
             known = dict(at.known)
             for g, v in zip(ins, values, strict=True):

@@ -202,7 +202,7 @@ class TransferFunctions:
             found = self._reads_one[e] = any(is_one(d.extent) for d in e.inputs)
         return found
 
-    def made(self, e: DomainExpr, ins: Coordinates) -> Coordinates:
+    def outputs_of(self, e: DomainExpr, ins: Coordinates) -> Coordinates:
         """The coordinates that ``e`` makes."""
         key = self.kind(e), ins
         found = self._made.get(key)
@@ -218,7 +218,7 @@ class TransferFunctions:
         key = self.kind(e), ins, tuple(conditions)
         found = self._inside.get(key)
         if found is None:
-            whole = and_(*conditions, *bounds(e, ins, self.made(e, ins)))
+            whole = and_(*conditions, *bounds(e, ins, self.outputs_of(e, ins)))
             found = self._inside[key] = whole if whole == conditions[0] else possible(whole)
         return found
 

@@ -125,18 +125,18 @@ def join_paths(carrier: CoordinatePropagator, ends: Sequence[PathState], extent:
     """One round of what comes about in several ways."""
     c = carrier.c
     formulas = [carrier.formula(p) for p in ends]
-    both = [(_told(at, carrier, extent, p), at.inside) for at, p in zip(formulas, ends, strict=True)]
+    both = [(_cycle_map_at(at, carrier, extent, p), at.inside) for at, p in zip(formulas, ends, strict=True)]
     told, insides = map(list, zip(*_that_matter(both), strict=True))
     holds = simplify(or_(*(r.holds for r in told)))
     if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
         first = told[0]
-        net = first.map if first.kind != "reorder" else _either(told, insides)
+        net = first.map if first.kind != "reorder" else _union_of_maps(told, insides)
         return CycleMap(first.kind, first.shift, first.modulus, c, net, holds)
     shifts = {simplify((r.shift or _ZERO) % extent) for r in told}
     if len(shifts) == 1 and all(r.kind != "reorder" for r in told):
         by = shifts.pop()
         return CycleMap("shift", by, extent, c, simplify((c + by) % extent), holds)
-    return CycleMap("reorder", None, None, c, _either(told, insides), holds)
+    return CycleMap("reorder", None, None, c, _union_of_maps(told, insides), holds)
 
 
 def _that_matter(ends: list[tuple[CycleMap, Expr]]) -> list[tuple[CycleMap, Expr]]:
@@ -149,7 +149,7 @@ def _that_matter(ends: list[tuple[CycleMap, Expr]]) -> list[tuple[CycleMap, Expr
     ]
 
 
-def _either(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
+def _union_of_maps(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
     """One map of several: conditions name an axis beside the way where the coordinate alone does not decide."""
     apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
     cases = [r.holds for r in told] if apart else insides
@@ -157,16 +157,16 @@ def _either(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
     return simplify(reduce(lambda rest, part: where(*part, rest), parts[-2::-1], parts[-1][1]))
 
 
-def _told(at: GuardedCoordinate, carrier: CoordinatePropagator, extent: Expr, end: PathState) -> CycleMap:
+def _cycle_map_at(at: GuardedCoordinate, carrier: CoordinatePropagator, extent: Expr, end: PathState) -> CycleMap:
     c = carrier.c
     if isinstance(end.carried, TranslatedInterval):
-        kind, shift, modulus = _shifted(as_expr(end.carried.add))
+        kind, shift, modulus = _translation_verdict(as_expr(end.carried.add))
     else:
-        kind, shift, modulus = _classify(at.value, c, extent, at.inside, carrier.beside)
+        kind, shift, modulus = _classify(at.value, c, extent, at.inside, carrier.free_coordinates)
     net = at.value
     if shift is not None:
         net = simplify(c + shift if modulus is None else (c + shift) % modulus)
-    return CycleMap(kind, shift, modulus, c, net, project_condition(at.inside, c, carrier.beside))
+    return CycleMap(kind, shift, modulus, c, net, project_condition(at.inside, c, carrier.free_coordinates))
 
 
 def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[str]) -> Verdict:
@@ -175,17 +175,17 @@ def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[
     facts = () if inside is TRUE else (inside,)
     symbols = extent.names | (net.names | inside.names) - beside - {c.name}
     if moved.names <= symbols:
-        return _shifted(moved)
+        return _translation_verdict(moved)
     moved = simplify(moved, facts=facts)
     if moved.names <= symbols:
-        return _shifted(moved)
+        return _translation_verdict(moved)
     if not symbols:
         return _by_points(net, c, extent, inside)
     if net.names - symbols - {c.name}:  # an axis beside the way decides
         return ("identity", _ZERO, None) if isinstance(prove_equal(net, c, facts=facts), Proof) else _REORDER
     turned = _case_split_mod(net, c, facts, _TURNS) or []
     if len(turned) == 1:
-        return _shifted(turned[0])
+        return _translation_verdict(turned[0])
     if len(turned) == 2 and simplify(turned[0] - turned[1]) in (extent, simplify(-extent)):
         return "shift", min(turned, key=lambda x: len(str(x))), extent
     total = simplify(net.substitute({c: _ZERO}))
@@ -206,7 +206,7 @@ def _by_points(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
         at.update(some.values)
     by = int(net.evaluate(at)) - at[c.name]
     if isinstance(prove_equal(net, c + by, facts=facts), Proof):
-        return _shifted(as_expr(by))
+        return _translation_verdict(as_expr(by))
     if isinstance(prove_equal(net, (c + by) % extent, facts=facts), Proof):
         return "shift", simplify(by % extent), extent
     return _REORDER
@@ -236,7 +236,7 @@ def _case_split_mod(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> li
     return list(found) if is_true(x >= -size) and is_true(x < size * 2) else None  # no other period
 
 
-def _shifted(by: Expr) -> Verdict:
+def _translation_verdict(by: Expr) -> Verdict:
     return ("identity", _ZERO, None) if by == 0 else ("shift", by, None)
 
 
@@ -251,10 +251,10 @@ def project_condition(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
     met = values_met(inside, c, _PROJECTION_POINTS)
     if met is None:
         return inside
-    return _runs(met, c)
+    return _one_of(met, c)
 
 
-def _runs(met: list[int], c: Expr) -> Expr:
+def _one_of(met: list[int], c: Expr) -> Expr:
     """The condition of being one of these numbers."""
     runs: list[tuple[int, int]] = []
     for x in met:
@@ -293,17 +293,17 @@ class PointPropagation:
         False where no such point is found. Axes beside the way of which nothing is known have any coordinate; a way
         ends where something may be known of one.
         """
-        sizes = {g: _number(self._net.axis(g)) for g in among}
+        sizes = {g: _extent_or_unknown(self._net.axis(g)) for g in among}
         starts = sorted((g for g, n in sizes.items() if n > 0), key=lambda g: (-sizes[g], g))  # merged axes first
         return any(_PointSearch(self, g, among, k).is_other(sizes[g]) for k in range(_SEARCH_POINTS) for g in starts)
 
-    def made(self, n: int, values: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+    def outputs_of(self, n: int, values: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
         """The coordinates that an expression makes; None where it has no element there."""
         e = self._net.expr(n)
         limits = self._limits.get(e)
         if limits is None:
-            limits = self._limits[e] = tuple(map(_number, (*e.inputs, *e.outputs)))
-        made = self._net.effects.made(e, values) if min(limits) >= 0 else ()
+            limits = self._limits[e] = tuple(map(_extent_or_unknown, (*e.inputs, *e.outputs)))
+        made = self._net.effects.outputs_of(e, values) if min(limits) >= 0 else ()
         if not made or not all(
             v.is_const and 0 <= int(v) < limit for v, limit in zip((*values, *made), limits, strict=True)
         ):
@@ -335,7 +335,7 @@ class _PointSearch:
                     continue
                 left -= 1
                 values = self._sides(net.ins(n), at.known)
-                made = self._points.made(n, values) if values is not None else None
+                made = self._points.outputs_of(n, values) if values is not None else None
                 if values is None or made is None:
                     continue
                 for to, value in zip(outs, made, strict=True):
@@ -368,11 +368,11 @@ class _PointSearch:
     def _any(self, group: int) -> Expr | None:
         """Some coordinate of a group; None where its extent is not a number, or there is no element."""
         if group not in self._free:
-            extent = _number(self._net.axis(group))
+            extent = _extent_or_unknown(self._net.axis(group))
             at = 5 * len(self._free) + 3 * self._seed + 1
             self._free[group] = as_expr(at % extent) if extent > 0 else None
         return self._free[group]
 
 
-def _number(d: IterDomain) -> int:
+def _extent_or_unknown(d: IterDomain) -> int:
     return int(d.extent) if d.extent.is_const else _UNKNOWN

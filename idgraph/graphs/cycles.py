@@ -115,7 +115,7 @@ class Cycle(Printed, Generic[K]):
     @cached_property
     def exprs(self) -> tuple[DomainExpr, ...]:
         """The expressions on the way."""
-        return tuple(self._finder.told(step.node) for step in self._steps)
+        return tuple(self._finder.reported_expr(step.node) for step in self._steps)
 
     @cached_property
     def closing(self) -> TensorExpr | None:
@@ -153,9 +153,9 @@ class Cycle(Printed, Generic[K]):
             raise IndexingError(
                 f"{key_text(axis)} is in no group of this cycle", where=user_line(), hint="an axis of one of c.groups"
             )
-        return self._turned(k)
+        return self._rotated(k)
 
-    def _turned(self, k: int) -> Cycle[K]:
+    def _rotated(self, k: int) -> Cycle[K]:
         return Cycle(self._finder, placed(self._steps[k:] + self._steps[:k])) if k else self
 
     def mark(self, groups: set[int], seen: set[object]) -> None:
@@ -171,7 +171,7 @@ class Cycle(Printed, Generic[K]):
     @property
     def is_empty(self) -> bool:
         """True where no coordinate goes all the way round, from whichever group."""
-        return all(self._turned(k).kind == "empty" for k in range(len(self._steps)))
+        return all(self._rotated(k).kind == "empty" for k in range(len(self._steps)))
 
     @property
     def domains(self) -> tuple[IterDomain, ...]:
@@ -200,7 +200,7 @@ class Cycle(Printed, Generic[K]):
         return "" if self.holds is simplify(told) else f" where {self.holds}"
 
     @property
-    def told(self) -> str:
+    def effect(self) -> str:
         """The effect of going once around, in words."""
         match self.kind:
             case "identity":
@@ -214,7 +214,7 @@ class Cycle(Printed, Generic[K]):
                 return "no coordinate goes all the way round"
 
     def __str__(self) -> str:
-        told = "" if self.kind == "identity" and not self.where else f": {self.told}"
+        told = "" if self.kind == "identity" and not self.where else f": {self.effect}"
         lines = [f"{self.kind} cycle in the {self.graph} graph{told}"]
         lines += [f"  {e}" + (f"   {e_tensor(e)}" if e_tensor(e) else "") for e in self.exprs]
         if self.closing is not None:
@@ -285,7 +285,7 @@ class _Finder(Generic[K]):
         """The graph by number."""
         return ValGraphDigraph(self.graph)
 
-    def told(self, node: int) -> DomainExpr:
+    def reported_expr(self, node: int) -> DomainExpr:
         """The expression of `told_node`: the report names its line."""
         return self.graph.nodes.form[self.told_node(node)].expr
 

@@ -79,7 +79,7 @@ class DomainGraph(GraphView[IterDomain]):
         >>> m.exact.group(t0.logical[1])
         {t0.I1, t1.I3}
         """
-        return self.graph.lookup(_axis(domain))
+        return self.graph.lookup(_check_domain(domain))
 
     def __contains__(self, domain: object) -> bool:
         return isinstance(domain, IterDomain) and self.graph.holds(domain)
@@ -87,7 +87,7 @@ class DomainGraph(GraphView[IterDomain]):
     @shortened
     def mapped(self, a: IterDomain, b: IterDomain) -> bool:
         """True when the two axes are the same."""
-        return self.graph.same(_axis(a), _axis(b))
+        return self.graph.same(_check_domain(a), _check_domain(b))
 
     @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
@@ -101,7 +101,7 @@ class DomainGraph(GraphView[IterDomain]):
         >>> print(m.exact.explain(t0.logical[1], t1.logical[0]))
         t0.I1 = t1.I3: permute -> t1 reads axis 1 of t0 at the same coordinate (<doctest ...)
         """
-        found = self.graph.chain(_axis(a), _axis(b))
+        found = self.graph.chain(_check_domain(a), _check_domain(b))
         if found.mapped or not any({a, b} == set(pair) for pair in self.unmappable):
             return found
         t = a.tensor.name if a.tensor is not None else ""
@@ -136,7 +136,7 @@ class DomainGraph(GraphView[IterDomain]):
         )
 
 
-def _axis(d: IterDomain) -> IterDomain:
+def _check_domain(d: IterDomain) -> IterDomain:
     if not isinstance(d, IterDomain):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise IndexingError(
             f"{short_repr(d)} is not an axis of a tensor",
@@ -246,11 +246,11 @@ def build_almost_exact(
         for pair in glued:
             unmappable.setdefault(frozenset(pair), pair)
         groups = {builder.number(a) for a, _ in glued}
-        silent = quiet | _beside(builder, groups, pairs)
+        silent = quiet | _adjacent_exprs(builder, groups, pairs)
         if silent != quiet:
             quiet = silent
             continue
-        pairs, left_out = _without(builder, groups, pairs, left_out)
+        pairs, left_out = _without_groups(builder, groups, pairs, left_out)
 
 
 def _once(t: Tensor) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
@@ -260,7 +260,7 @@ def _once(t: Tensor) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
             yield x, a, b
 
 
-def _beside(builder: Builder, glued: set[int], pairs: Sequence[Transparent]) -> frozenset[int]:
+def _adjacent_exprs(builder: Builder, glued: set[int], pairs: Sequence[Transparent]) -> frozenset[int]:
     """The expressions beside single elements that read or make an axis of these groups.
 
     All that they say is said by the pair that each makes one. Two of them on one axis would make their single elements
@@ -287,7 +287,7 @@ def _glued(fusion: Fusion, exact: Builder, builder: Builder) -> Iterator[Unmappa
                     yield first, d
 
 
-def _without(
+def _without_groups(
     builder: Builder, glued: set[int], pairs: list[Transparent], left_out: frozenset[int]
 ) -> tuple[list[Transparent], frozenset[int]]:
     """Pairs and expressions without those in the glued groups; where there is none left, without those around them.

@@ -54,7 +54,7 @@ def first_divergence(
 def unmapped_neighbors(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
     """From the keys of a group across what maps nothing, in the order of the keys."""
     for key in islice(keys, _KEYS):
-        match _parts(key):
+        match _axis_and_operation(key):
             case (IterDomain() as d, None):
                 yield from _loops(d) if graph == "loop" else _reads(d, None, _domain_key)
             case (IterDomain() as d, TensorExpr() as e):
@@ -67,9 +67,11 @@ def unmapped_neighbors(graph: str, keys: Iterable[object]) -> Iterator[Crossing]
 def distinct_axes_of_one_tensor(mine: Iterable[object], theirs: Iterable[object]) -> str | None:
     """Where the two sides hold different axes of one tensor (under one operation), which; else None."""
     listed = [
-        (d, e, t) for d, e in map(_parts, islice(mine, _KEYS)) if d is not None and (t := tensor_of(d)) is not None
+        (d, e, t)
+        for d, e in map(_axis_and_operation, islice(mine, _KEYS))
+        if d is not None and (t := tensor_of(d)) is not None
     ]
-    for other, under in map(_parts, islice(theirs, _KEYS)):
+    for other, under in map(_axis_and_operation, islice(theirs, _KEYS)):
         for d, e, t in listed:
             if other is not None and other is not d and e is under and d in t.axes and other in t.axes:
                 return f"{key_text(d)} and {key_text(other)} are two axes of {t.name}"
@@ -81,7 +83,7 @@ def place_of(e: TensorExpr) -> str:
     return f"{e.op} -> {e.output.name}" + (f" ({e.source_line})" if e.source_line else "")
 
 
-def _parts(key: object) -> tuple[IterDomain | None, object]:
+def _axis_and_operation(key: object) -> tuple[IterDomain | None, object]:
     """The axis of a key and the operation it stands under, if any."""
     if isinstance(key, IterDomain):
         return key, None
@@ -115,10 +117,10 @@ def _reads(
         for p, axis in enumerate(operand.axes):
             yield from ((key(axis, e, k), text) for to, text in _unmapped(e, k, p) if to is d)
     if e.op in SCATTERS:
-        yield from ((key(to, e, None), text) for to, text in _written(d, e))
+        yield from ((key(to, e, None), text) for to, text in _scatter_crossings(d, e))
 
 
-def _written(d: IterDomain, e: TensorExpr) -> Iterator[tuple[IterDomain, str]]:
+def _scatter_crossings(d: IterDomain, e: TensorExpr) -> Iterator[tuple[IterDomain, str]]:
     """Between the axes that a scatter writes at loaded values and those of its loops over the index."""
     out = e.output
     loaded = [r.operand for r in e.reads[0] if isinstance(r, LoadedCoordinate)]
@@ -185,8 +187,8 @@ def _loops(d: IterDomain) -> Iterator[Crossing]:
             said = (
                 f"is inlined at {at}: only loops left of {at} are shared" if at else "is not inlined: no loop is shared"
             )
-            yield other.loop[j], f"{producer.name} {said} with {consumer.name}" + _line(consumer)
+            yield other.loop[j], f"{producer.name} {said} with {consumer.name}" + _line_suffix_of(consumer)
 
 
-def _line(t: Tensor) -> str:
+def _line_suffix_of(t: Tensor) -> str:
     return f" ({t.source_line})" if t.source_line else ""

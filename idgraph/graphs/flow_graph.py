@@ -48,7 +48,7 @@ class GroupDigraph(Protocol):
         """The expression itself."""
         ...
 
-    def alike(self, node: int) -> Sequence[DomainExpr]:
+    def equal_exprs(self, node: int) -> Sequence[DomainExpr]:
         """All expressions equal to one, itself too."""
         ...
 
@@ -128,7 +128,7 @@ class ValGraphDigraph:
         """The expression itself."""
         return self._graph.nodes.form[node].expr
 
-    def alike(self, node: int) -> Sequence[DomainExpr]:
+    def equal_exprs(self, node: int) -> Sequence[DomainExpr]:
         """All expressions equal to one, itself too."""
         return [self._graph.nodes.form[n].expr for n in self.equal[node]]
 

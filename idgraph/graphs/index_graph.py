@@ -331,7 +331,7 @@ class _IndexGraphBuilder:
             self.graph.map((d, definition), key(d), (because, e, t, j, ()))
 
 
-def _at(e: TensorExpr) -> str:
+def _operation_at_line(e: TensorExpr) -> str:
     return f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")
 
 
@@ -349,9 +349,9 @@ def _not_shared(
         f"of its consumer {e.output.name}",
         where=t.source_line,
         because=[
-            f"{_at(e)} {why}",
+            f"{_operation_at_line(e)} {why}",
             *apart,
-            *(f"it is also read by {_at(u)}" for u in others),
+            *(f"it is also read by {_operation_at_line(u)}" for u in others),
         ],
         subject=(t.name, e.output.name),
     )
@@ -376,7 +376,7 @@ def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
                     uses.setdefault(e, t)
         shared = [t for t in dict.fromkeys(uses.values()) if sum(u is t for u in uses.values()) > 1]
         t = shared[0] if shared else next(iter(uses.values()), None)
-        at = [_at(e) for e, u in uses.items() if u is t]
+        at = [_operation_at_line(e) for e, u in uses.items() if u is t]
         name = t.name if t is not None else "a tensor"
         by = f"shifted by {cycle.shift}" if cycle.kind == "shift" else "in another order"
         raise ScheduleError(
@@ -457,7 +457,7 @@ class Legal:
         for e in exprs:
             twin = self.twins.get(e, e)
             if twin not in known:
-                known[twin] = tuple([self.promotion.way(d) for d in twin.output.loop])
+                known[twin] = tuple([self.promotion.parallel_type(d) for d in twin.output.loop])
             found[e] = known[twin]
         return found
 

@@ -50,9 +50,9 @@ def check_positions(fusion: Fusion) -> None:
         k = t.inline_position
         if not k:
             if t.memory in ("local", "shared") and t.definition is not None and t.definition.op in SCATTERS:
-                _check_whole(t, f"asks for {t.memory} memory")
+                _check_materialized(t, f"asks for {t.memory} memory")
             continue
-        _check_whole(t, f"is inlined at {k}")
+        _check_materialized(t, f"is inlined at {k}")
         if k > len(t.loop) or "reduction" in [d.kind for d in t.loop[:k]]:
             raise ScheduleError(
                 f"tensor {t.name} is inlined at {k}, but its loops were rescheduled to {', '.join(map(repr, t.loop))}",
@@ -64,7 +64,7 @@ def check_positions(fusion: Fusion) -> None:
                 raise _past_consumer(t, e, k)
 
 
-def _check_whole(t: Tensor, wish: str) -> None:
+def _check_materialized(t: Tensor, wish: str) -> None:
     """A tensor that a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
     readers = [e for e in t.uses if e.op in SCATTERS and e.inputs[0] is t]
     made = t.definition
@@ -220,9 +220,9 @@ class LoopNests:
                     elif isinstance(read, Fixed) and read.resolves is not None:
                         self._union(axis, read.resolves)
 
-        self._resolve_beside()
+        self._resolve_outer_broadcasts()
 
-    def _resolve_beside(self) -> None:
+    def _resolve_outer_broadcasts(self) -> None:
         """Resolve broadcasts by concrete axes of the same loop, met only where both are read outside of the nest.
 
         ``a[i, 1]`` and ``b[i, j]`` computed in one loop over merge(i, j) and added later: a's loop runs over j too.
@@ -399,7 +399,7 @@ class LoopNests:
 
     def widening_conflicts(self, t: Tensor) -> list[str]:
         """Why no single nest holds all readers of ``t``, where their loops are widened differently."""
-        return self._forwards.apart(t) if self._forwards is not None and self.shared(t) else []
+        return self._forwards.widening_conflicts(t) if self._forwards is not None and self.shared(t) else []
 
     def _standing(self, t: Tensor, d: IterDomain) -> Expr | None:
         found = self._before[t].axis.get(d)

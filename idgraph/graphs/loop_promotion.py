@@ -54,7 +54,7 @@ class Promotion:
                 if d in self._joined:
                     classes.setdefault(nests.loop_class(e.output, j), []).append(d)
         for members in classes.values():
-            self._way.update(dict.fromkeys(members, _one_way(members)))
+            self._way.update(dict.fromkeys(members, _merge_parallel_types(members)))
         moved: dict[IterDomain, IterDomain] = {}  # loops that run over a stand-in
         for t, shadow in nests.shadows.items():
             stands = (shadow.direct.get(j, d) for j, d in enumerate(shadow.loop))
@@ -63,9 +63,11 @@ class Promotion:
         for e in reversed(nests.exprs) if moved else ():  # readers first: a shared loop takes its extent from them
             for j, d in enumerate(e.output.loop):
                 if d in moved:
-                    self._of[d] = self._given(e.output, j, moved, classes.get(nests.loop_class(e.output, j), ()))
+                    self._of[d] = self._extent_source(
+                        e.output, j, moved, classes.get(nests.loop_class(e.output, j), ())
+                    )
 
-    def _given(
+    def _extent_source(
         self, t: Tensor, j: int, moved: Mapping[IterDomain, IterDomain], members: Sequence[IterDomain]
     ) -> IterDomain:
         """The axis that gives loop ``j`` of ``t``, not one of its own, the extent: of a reader, as near as can be;
@@ -78,7 +80,7 @@ class Promotion:
         """The axis that gives the loop of ``d`` its extent."""
         return self._of.get(d, d)
 
-    def way(self, d: IterDomain) -> Parallel:
+    def parallel_type(self, d: IterDomain) -> Parallel:
         """The way the loop of ``d`` runs: serially, unless any that shares it says otherwise."""
         return self._way.get(d, d.parallel)
 
@@ -90,7 +92,7 @@ class Promotion:
         return frozenset(d for e in self.nests.exprs for d in e.output.loop)
 
 
-def _one_way(members: Sequence[IterDomain]) -> Parallel:
+def _merge_parallel_types(members: Sequence[IterDomain]) -> Parallel:
     """The way one loop runs: any other way overrides serial, and blocks and threads override lanes."""
     found: dict[Parallel, IterDomain] = {d.parallel: d for d in members if d.parallel != "serial"}
     threads: list[Parallel] = [w for w in found if w.startswith(("blockIdx", "threadIdx"))]

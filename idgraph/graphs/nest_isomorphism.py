@@ -28,7 +28,7 @@ def unique_nests(exprs: Sequence[TensorExpr], nests: LoopNests, promotion: Promo
     ['t1', 't2']
     """
     first: dict[Hashable, list[TensorExpr]] = {}
-    for nest in _apart(exprs, nests.shared):
+    for nest in _group_by_nest(exprs, nests.shared):
         first.setdefault(structural_key(nest, nests, promotion), nest)
     kept = {e for nest in first.values() for e in nest}
     return tuple(e for e in exprs if e in kept)
@@ -52,7 +52,7 @@ def isomorphic_exprs(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr
     """
     first: dict[Hashable, list[TensorExpr]] = {}
     found: dict[TensorExpr, TensorExpr] = {}
-    for nest in _apart(exprs, _shared):
+    for nest in _group_by_nest(exprs, _shared):
         found.update(zip(nest, first.setdefault(structural_key(nest), nest), strict=True))
     return found
 
@@ -61,7 +61,7 @@ def _shared(t: Tensor) -> int:
     return t.inline_position if t.uses else 0
 
 
-def _apart(exprs: Sequence[TensorExpr], shared: Callable[[Tensor], int]) -> list[list[TensorExpr]]:
+def _group_by_nest(exprs: Sequence[TensorExpr], shared: Callable[[Tensor], int]) -> list[list[TensorExpr]]:
     """Operations by nest: those that share a loop with any other stand together, in order."""
     parent = {e: e for e in exprs}
 

@@ -153,7 +153,7 @@ def _order_level(fusion: Fusion, level: int) -> None:
                 continue
             if find(t.definition) is find(e):
                 if t.inline_position <= level:
-                    raise _inside(t, e, level)
+                    raise _nested_producer_error(t, e, level)
             else:
                 after.setdefault(find(t.definition), set()).add(find(e))
     state: dict[TensorExpr, int] = {}
@@ -181,7 +181,7 @@ def _order_level(fusion: Fusion, level: int) -> None:
                 stack.append((to, iter(sorted(after.get(to, ()), key=lambda e: e.name))))
 
 
-def _inside(t: Tensor, e: TensorExpr, level: int) -> ScheduleError:
+def _nested_producer_error(t: Tensor, e: TensorExpr, level: int) -> ScheduleError:
     where = f" at {e.source_line}" if e.source_line else ""
     return ScheduleError(
         f"{t.name} is not finished where {e.output.name} reads it: both stand inside one loop {level}, but {t.name} is "

@@ -154,7 +154,7 @@ def _short(group: Group[Any]) -> str:
     return "{" + shown + (f" and {len(group) - 4} more" if len(group) > 4 else "") + "}"
 
 
-def _line(x: DomainExpr) -> str:
+def _line_of_expr(x: DomainExpr) -> str:
     t = tensor_of(x.outputs[0])
     if t is None or not any(e is x for e in t.domain.exprs):
         return f" ({x.line})" if x.line is not None else ""
@@ -404,7 +404,7 @@ class ValGraph(Generic[K]):
         for x in self.definitions(mine):
             for y in self.definitions(theirs):
                 if x is y:
-                    return f"{head}: two outputs of {x.expr}{_line(x.expr)}"
+                    return f"{head}: two outputs of {x.expr}{_line_of_expr(x.expr)}"
                 if type(x.expr) is type(y.expr):
                     for p, q in zip(x.inputs, y.inputs, strict=True):
                         if p is not q:
@@ -424,12 +424,12 @@ class ValGraph(Generic[K]):
         for x in self.uses(group):
             for g in x.outputs:
                 yield LabeledEdge(
-                    self._number(g), f"{_short(g)} is made of {_short(group)} by {x.expr}" + _line(x.expr)
+                    self._number(g), f"{_short(g)} is made of {_short(group)} by {x.expr}" + _line_of_expr(x.expr)
                 )
         for x in self.definitions(group):
             for g in x.inputs:
                 yield LabeledEdge(
-                    self._number(g), f"{_short(group)} is made of {_short(g)} by {x.expr}" + _line(x.expr)
+                    self._number(g), f"{_short(group)} is made of {_short(g)} by {x.expr}" + _line_of_expr(x.expr)
                 )
         for key, text in unmapped_neighbors(self.name, self.keys_of(group.number)):
             n = self._known(cast("K", key))

@@ -364,17 +364,17 @@ class Allocator:
 
     def _decide(self, t: Tensor) -> Storage:
         if t.definition is None:
-            return Storage(t, _whole(t, t, "input"))
+            return Storage(t, _buffer_of_alias(t, t, "input"))
         if t.definition in self._counted:
             return Storage(t)
         k, memory = t.inline_position, None
         if t in self._updated and k == 0:
             to = self._updated[t]
-            memory = _whole(t, to, "output" if to in self._outputs else "global")
+            memory = _buffer_of_alias(t, to, "output" if to in self._outputs else "global")
         elif in_memory(t, self._outputs, self.live):
-            memory = _whole(t, t, "output" if t in self._outputs else "global")
+            memory = _buffer_of_alias(t, t, "output" if t in self._outputs else "global")
         if k == 0 and t.memory == "shared" and self._serial:
-            return Storage(t, _whole(t, t, "output" if t in self._outputs else "global"))
+            return Storage(t, _buffer_of_alias(t, t, "output" if t in self._outputs else "global"))
         waits = k == 0 and t.memory in ("shared", "local") and live_uses(t, self.live)  # to be inlined yet
         if (k == 0 and not waits) or t.memory == "global":
             return Storage(t, memory)
@@ -433,6 +433,6 @@ class Allocator:
         return AllocatedBuffer(t, "global", over, box, whole), simplify(start * size)
 
 
-def _whole(t: Tensor, to: Tensor, place: Place) -> AllocatedBuffer:
+def _buffer_of_alias(t: Tensor, to: Tensor, place: Place) -> AllocatedBuffer:
     """Memory of all of ``t``, which is that of ``to``."""
     return AllocatedBuffer(to, place, t.allocation, tuple(d.extent for d in t.allocation), buffer_size(to))

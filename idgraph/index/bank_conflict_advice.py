@@ -103,14 +103,14 @@ def bank_suggestions(found: Conflicts) -> tuple[BankSuggestion, ...]:
     for text, edit in _layouts(access.tensor):
         if sum(c.ways == 1 for c in made) >= _MAX_CURES:
             break
-        suggestion = _counted(access, text, edit, vectors)
+        suggestion = _trial_layout(access, text, edit, vectors)
         if suggestion is not None and suggestion.ways < found.ways:
             made.append(suggestion)
     best = min((c.ways for c in made), default=0)
     return tuple(sorted((c for c in made if c.ways == best), key=lambda c: c.extra))[:_MAX_CURES]
 
 
-def _counted(access: AccessFunction, text: str, edit: NewSteps, vectors: Sequence[int]) -> BankSuggestion | None:
+def _trial_layout(access: AccessFunction, text: str, edit: NewSteps, vectors: Sequence[int]) -> BankSuggestion | None:
     """The layout tried on a copy: the worst of all accesses of the array counts, and none may lose its vectors."""
     try:
         after = _every(access, (edit,))
@@ -119,10 +119,12 @@ def _counted(access: AccessFunction, text: str, edit: NewSteps, vectors: Sequenc
         return None
     if any(c.bytes < n for c, n in zip(counts, vectors, strict=True)):
         return None
-    return BankSuggestion(text, max(c.ways for c in counts), _elements(after[0]) - _elements(access), (edit,))
+    return BankSuggestion(
+        text, max(c.ways for c in counts), _array_elements(after[0]) - _array_elements(access), (edit,)
+    )
 
 
-def _elements(access: AccessFunction) -> int:
+def _array_elements(access: AccessFunction) -> int:
     """Elements of the array; 0 where that is not a constant number."""
     size = access.buffer.size
     return int(size) if size.is_const else 0

@@ -76,9 +76,9 @@ def check_covered(model: CoverageMaps, t: Tensor) -> None:
     if not steps:
         return
     if model.fusion.is_output(t):
-        raise _outside(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
+        raise _outside_error(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
     if t.definition is not None and t.definition.op in SCATTERS:
-        raise _outside(t, steps[0][0], f"{t.definition!r} writes at every element of its index")
+        raise _outside_error(t, steps[0][0], f"{t.definition!r} writes at every element of its index")
     for e in t.uses:
         for k in e.operands_of(t):
             _check_read(model, e, k, t, steps)
@@ -108,22 +108,22 @@ def _check_read(model: CoverageMaps, e: TensorExpr, k: int, t: Tensor, steps: tu
     for x, inside_of in steps:
         for d in inside_of:
             if not solver.known(key(d)):
-                raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
+                raise _outside_error(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
             c = solver.unclamped_coordinate(key(d))
             inside = and_(c >= 0, c < d.extent)
             if isinstance(x, Stride) and x.step not in (1, -1):  # between the steps there is nothing
                 if not solver.known(key(x.source)):
-                    raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
+                    raise _outside_error(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
                 inside = and_(inside, ((solver.unclamped_coordinate(key(x.source)) - x.start) % x.step).eq(0))
             facts = (*read.conditions, *read.load_bounds)
             if not is_true(simplify(inside, facts=facts), facts) and not enumerate_points(inside, POINTS, facts):
                 at = f" at {e.source_line}" if e.source_line else ""
-                raise _outside(
+                raise _outside_error(
                     t, x, f"{e!r}{at} reads it at {', '.join(map(str, read.coordinates))}, not provably inside"
                 )
 
 
-def _outside(t: Tensor, x: DomainExpr, because: str) -> ScheduleError:
+def _outside_error(t: Tensor, x: DomainExpr, because: str) -> ScheduleError:
     return ScheduleError(
         f"the schedule of {t.name} computes a part of it only: {x}",
         where=x.line or t.source_line,

@@ -329,7 +329,9 @@ class IdModel(Printed):
         """
         self._check(e)
         if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise IndexingError(f"{t!r} is not a tensor", where=user_line(), hint=f"{e!r} touches {_touched(e)}")
+            raise IndexingError(
+                f"{t!r} is not a tensor", where=user_line(), hint=f"{e!r} touches {_tensor_names_text(e)}"
+            )
         if operand is not None:
             if not is_int(operand) or not 0 <= operand < len(e.inputs) or e.inputs[operand] is not t:
                 raise IndexingError(f"operand {operand!r} of {e!r} is not {t.name}", where=e.source_line)
@@ -339,7 +341,9 @@ class IdModel(Printed):
         places = e.operands_of(t)
         if not places:
             raise IndexingError(
-                f"{e!r} neither reads nor writes {t.name}", where=e.source_line, hint=f"it touches {_touched(e)}"
+                f"{e!r} neither reads nor writes {t.name}",
+                where=e.source_line,
+                hint=f"it touches {_tensor_names_text(e)}",
             )
         distinct = {canonical_operand(e, k) for k in places}
         if len(distinct) > 1:
@@ -555,7 +559,7 @@ def loops_of(e: TensorExpr, promotion: Promotion) -> tuple[LoopVariable, ...]:
     made: list[LoopVariable] = []
     for j, d in enumerate(e.output.loop):
         by = promotion.of(d)
-        made.append(LoopVariable(f"i{j}", by.extent, promotion.way(d), by, _counter(j, by.extent)))
+        made.append(LoopVariable(f"i{j}", by.extent, promotion.parallel_type(d), by, _counter(j, by.extent)))
     return tuple(made)
 
 
@@ -579,5 +583,5 @@ def _without_known(
     return known, left, tuple(b for b in bounds if not b.names & known.keys())
 
 
-def _touched(e: TensorExpr) -> str:
+def _tensor_names_text(e: TensorExpr) -> str:
     return ", ".join(dict.fromkeys(x.name for x in (*e.outputs, *e.inputs)))

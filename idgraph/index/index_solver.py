@@ -135,14 +135,14 @@ def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (),
     e = t.definition
     if e is None or not depth or not (is_integer(t.dtype) or t.dtype == "bool"):
         return None
-    made = _made(e, at, facts, depth)
+    made = _created_value(e, at, facts, depth)
     if made is None or (t.dtype == "bool") != made.is_condition:
         return None
     made = simplify(made, facts=facts)
-    return made if made.cost <= _MOST and (made.is_condition or _fits(made, t.dtype, facts)) else None
+    return made if made.cost <= _MOST and (made.is_condition or _value_fits_dtype(made, t.dtype, facts)) else None
 
 
-def _fits(value: Expr, dtype: str, facts: Sequence[Expr]) -> bool:
+def _value_fits_dtype(value: Expr, dtype: str, facts: Sequence[Expr]) -> bool:
     """Whether a value within its range, or where the facts hold, is a number of the type."""
     if dtype not in _BITS:
         return False
@@ -154,7 +154,7 @@ def _fits(value: Expr, dtype: str, facts: Sequence[Expr]) -> bool:
     return inside or is_true(and_(value >= least, value <= top), facts)
 
 
-def _made(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+def _created_value(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
     match e.op:
         case "iota":
             start, step = e.attrs["start"], e.attrs["step"]
@@ -165,12 +165,12 @@ def _made(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) 
         case op if op in _MOVED:
             return _operand(e, 0, at, facts, depth)
         case "cat" | "pad":
-            return _joined(e, at, facts, depth)
+            return _cat_element_value(e, at, facts, depth)
         case "neg":
             value = _operand(e, 0, at, facts, depth)
             return None if value is None or value.is_condition else -value
         case "where":
-            return _chosen(e, at, facts, depth)
+            return _where_value(e, at, facts, depth)
         case "floor_divide" | "remainder" if isinstance(d := e.args[1], int) and d > 0:
             value = _operand(e, 0, at, facts, depth)
             if value is None or value.is_condition:
@@ -189,7 +189,7 @@ def _made(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) 
             return None
 
 
-def _joined(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+def _cat_element_value(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
     """The value of the operand that has an element there; beside the operand of a pad its fill."""
     own = CoordinateSolver(zip(e.output.logical, at, strict=True), e.output.domain.exprs)
     found: Expr | None = None
@@ -208,7 +208,7 @@ def _joined(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int
     return found
 
 
-def _chosen(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+def _where_value(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
     condition, a, b = (_argument(e, n, at, facts, depth) for n in range(3))
     if condition is None or a is None or b is None or not condition.is_condition or a.is_condition or b.is_condition:
         return None

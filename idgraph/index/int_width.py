@@ -36,7 +36,7 @@ _KINDS: tuple[IntType, ...] = ("uint32", "int32", "int64")
 
 def index_type(access: AccessFunction, guarded: bool = False) -> IntType:
     """See `Access.index_type`."""
-    found: IntType | None = next((k for k in _KINDS if _fits(access, k, guarded)), None)
+    found: IntType | None = next((k for k in _KINDS if _access_fits(access, k, guarded)), None)
     if found is None:
         raise IndexingError(
             f"{access.tensor.name} at {access.address}: 64 bits are not proved to be enough",
@@ -48,10 +48,10 @@ def index_type(access: AccessFunction, guarded: bool = False) -> IntType:
 
 def index_bits(access: AccessFunction) -> int:
     """See `Access.index_bits`."""
-    return 32 if _fits(access, "int32", guarded=False) else 64
+    return 32 if _access_fits(access, "int32", guarded=False) else 64
 
 
-def _fits(access: AccessFunction, kind: IntType, guarded: bool) -> bool:
+def _access_fits(access: AccessFunction, kind: IntType, guarded: bool) -> bool:
     """Loop ends, both sides of each condition, and the address (loaded values in bounds), also as kernels reduce it."""
     bounded = bounded_loads(access)
     address = access.address.substitute(bounded) if bounded else access.address
@@ -102,7 +102,7 @@ class Size:
     def error(self, value: Expr, env: Mapping[str, int]) -> EmitError:
         """The error that it does not fit, with its range where the symbols have these values."""
         at = ", ".join(f"{k} = {v}" for k, v in sorted(env.items()) if k in _parameters(self.value))
-        worst = next((n for n in postorder(value) if not n.cond and not _inside(n)), value)
+        worst = next((n for n in postorder(value) if not n.cond and not _fits_int64(n)), value)
         low, high = interval(worst)
         ends = ("any number" if low is None else str(low), "any number" if high is None else str(high))
         reach = f"it is {high}" if low == high else f"it runs from {ends[0]} to {ends[1]}"
@@ -190,7 +190,7 @@ def fitting(sizes: Sequence[Size], env: Mapping[str, int]) -> Fitting | None:
     return Fitting(tuple(box))
 
 
-def _inside(e: Expr) -> bool:
+def _fits_int64(e: Expr) -> bool:
     low, high = interval(e)
     return low is not None and high is not None and low >= -LARGEST and high <= LARGEST
 

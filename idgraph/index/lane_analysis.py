@@ -107,7 +107,7 @@ class LaneAccess:
         return and_(*self.conditions) if self.conditions else TRUE
 
 
-def _parts(access: AccessFunction, at: LoopVariable, width: int) -> tuple[Expr, Expr]:
+def _block_and_lane(access: AccessFunction, at: LoopVariable, width: int) -> tuple[Expr, Expr]:
     """Block and lane of a loop; their names are those of loops that the operation does not have, so they are unique."""
     count = len(access.loops)
     return symbol(f"i{count}", 0, simplify(at.extent // width - 1)), symbol(f"i{count + 1}", 0, width - 1)
@@ -115,7 +115,7 @@ def _parts(access: AccessFunction, at: LoopVariable, width: int) -> tuple[Expr, 
 
 def lanes(access: AccessFunction, at: LoopVariable, width: int) -> LaneAccess:
     """``access`` with its loop variable written as block * width + lane."""
-    block, lane = _parts(access, at, width)
+    block, lane = _block_and_lane(access, at, width)
     moved = {**bounded_loads(access), at.symbol: block * width + lane}
     address = simplify(address_along(access, at).substitute(moved))
     return LaneAccess(access, at, width, block, lane, address, tuple(c.substitute(moved) for c in access.conditions))
@@ -123,7 +123,7 @@ def lanes(access: AccessFunction, at: LoopVariable, width: int) -> LaneAccess:
 
 def loaded_anew(access: AccessFunction, at: LoopVariable, width: int) -> str:
     """The load symbol in the address whose value changes from lane to lane; empty when there is none."""
-    block, lane = _parts(access, at, width)
+    block, lane = _block_and_lane(access, at, width)
     for name, (_, where) in access.loads.items():
         if name not in access.address.names:
             continue

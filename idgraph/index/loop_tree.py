@@ -47,7 +47,7 @@ Node = Leaf | LoopNest
 
 def build_tree(exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[Node, ...]:
     """The loop trees of ``exprs``, in launch order. Raises `ScheduleError` where no order exists."""
-    return _level(tuple(exprs), 0, {e: tuple(maps.loops(e)) for e in exprs})
+    return _build_level(tuple(exprs), 0, {e: tuple(maps.loops(e)) for e in exprs})
 
 
 def outermost(exprs: Sequence[TensorExpr]) -> list[tuple[TensorExpr, ...]]:
@@ -64,7 +64,7 @@ def outermost(exprs: Sequence[TensorExpr]) -> list[tuple[TensorExpr, ...]]:
     return _ordered(_components(tuple(exprs), 0), 0)
 
 
-def _level(
+def _build_level(
     exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopProtocol, ...]]
 ) -> tuple[Node, ...]:
     nodes: list[Node] = []
@@ -81,7 +81,9 @@ def _level(
             )
         first = loops[part[0]][depth]
         _check_extents(part, depth, loops)
-        nodes.append(LoopNest(depth, first.name, first.extent, first.parallel, part, _level(part, depth + 1, loops)))
+        nodes.append(
+            LoopNest(depth, first.name, first.extent, first.parallel, part, _build_level(part, depth + 1, loops))
+        )
     return tuple(nodes)
 
 
@@ -128,11 +130,11 @@ def _ordered(parts: list[tuple[TensorExpr, ...]], depth: int) -> list[tuple[Tens
             if not waiting[n]:
                 heappush(ready, n)
     if len(done) < len(parts):
-        raise _cycle([k for k, count in enumerate(waiting) if count], before, depth)
+        raise _cycle_error([k for k, count in enumerate(waiting) if count], before, depth)
     return [parts[k] for k in done]
 
 
-def _cycle(rest: list[int], before: list[dict[int, Tensor]], depth: int) -> ScheduleError:
+def _cycle_error(rest: list[int], before: list[dict[int, Tensor]], depth: int) -> ScheduleError:
     seen: list[int] = []
     at = rest[0]
     while at not in seen:
@@ -311,7 +313,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
                 hint="run that loop serially, or add up instead (ig.scatter_add, accumulate=True)",
             )
     counted = [v for v, _ in inside if v.name in number.names]
-    if [v for v, _ in inside[: len(counted)]] != counted or not _in_order(number, counted):
+    if [v for v, _ in inside[: len(counted)]] != counted or not _is_increasing(number, counted):
         raise ScheduleError(
             f"loops {', '.join(v.name for v, _ in inside)} of {e.output.name} do not visit the entries of its index in "
             "their order",
@@ -321,7 +323,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
         )
 
 
-def _in_order(number: Expr, loops: Sequence[LoopProtocol]) -> bool:
+def _is_increasing(number: Expr, loops: Sequence[LoopProtocol]) -> bool:
     """Whether one step of a loop, the inner ones going back to their first value, leads to a larger number."""
     for p, v in enumerate(loops):
         here = symbol(v.name, 0, simplify(v.extent - 2))

@@ -47,7 +47,7 @@ def pull_back(output: Tensor, source: Tensor) -> Map:
     """See `IdModel.output_to_input`."""
     start = tuple(symbol(f"i{k}", 0, simplify(as_expr(d.extent) - 1)) for k, d in enumerate(output.axes))
     reduced: list[Expr] = []
-    ways = _ways(output, source, start, reduced)
+    ways = _producer_paths(output, source, start, reduced)
     shape = tuple(as_expr(d.extent) for d in source.axes)
     if not ways:
         raise IndexingError(
@@ -67,9 +67,11 @@ def pull_back(output: Tensor, source: Tensor) -> Map:
     return Map((*start, *reduced), results, shape, condition)
 
 
-def _ways(output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list[Expr]) -> list[_ProducerPath]:
+def _producer_paths(
+    output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list[Expr]
+) -> list[_ProducerPath]:
     """All ways from the output to the source, none of them empty; equal ones once."""
-    needed = _above(output, source)
+    needed = _tensors_between(output, source)
     at: dict[Tensor, list[_ProducerPath]] = {output: [_ProducerPath(start, TRUE, ())]}
     for t in reversed([t for t in output.fusion.tensors if t in needed]):
         ways = at.get(t, [])
@@ -80,9 +82,9 @@ def _ways(output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list
             for k, operand in enumerate(e.inputs):
                 if operand not in needed:
                     continue
-                new = _read(e, k, way, reduced)
+                new = _operand_path(e, k, way, reduced)
                 mine = at.setdefault(operand, [])
-                if new is not None and not any(_same(new, old) for old in mine):
+                if new is not None and not any(_same_path(new, old) for old in mine):
                     mine.append(new)
                 if len(mine) > _MAX_WAYS:
                     raise IndexingError(
@@ -92,7 +94,7 @@ def _ways(output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list
     return at.get(source, [])
 
 
-def _above(output: Tensor, source: Tensor) -> set[Tensor]:
+def _tensors_between(output: Tensor, source: Tensor) -> set[Tensor]:
     """Tensors between both, with both."""
     found = {source}
     for t in output.fusion.tensors:
@@ -101,11 +103,11 @@ def _above(output: Tensor, source: Tensor) -> set[Tensor]:
     return found
 
 
-def _same(a: _ProducerPath, b: _ProducerPath) -> bool:
+def _same_path(a: _ProducerPath, b: _ProducerPath) -> bool:
     return a.coordinates == b.coordinates and a.condition == b.condition
 
 
-def _read(e: TensorExpr, k: int, way: _ProducerPath, reduced: list[Expr]) -> _ProducerPath | None:
+def _operand_path(e: TensorExpr, k: int, way: _ProducerPath, reduced: list[Expr]) -> _ProducerPath | None:
     """The way to operand k for the elements of a way to the output; None where it is never read."""
     t, operand = e.output, e.inputs[k]
     loaded = next((r for r in e.reads[k] if isinstance(r, LoadedCoordinate)), None)
@@ -157,12 +159,12 @@ def _agree(before: Sequence[_ProducerPath], way: _ProducerPath, output: Tensor, 
             raise IndexingError(
                 f"an element of {output.name} is computed from several elements of {source.name}{point}",
                 where=output.source_line or user_line(),
-                because=[_told(w, source) for w in (other, way)],
+                because=[_path_text(w, source) for w in (other, way)],
                 hint="ask for the map of one of them: of a tensor that only one way leads through",
             )
 
 
-def _told(way: _ProducerPath, source: Tensor) -> str:
+def _path_text(way: _ProducerPath, source: Tensor) -> str:
     where_ = ", ".join(map(str, way.coordinates))
     when = "" if way.condition is TRUE else f" if {way.condition}"
     e = way.path[-1]

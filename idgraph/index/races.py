@@ -193,7 +193,7 @@ def _check_use(
     loops = maps.loops(use)
     skip = set(reduced(made, maps.loops(made)))
     for p in range(t.inline_position, min(depth, len(slots))):
-        if p in skip or not _same(slots[p], loops[p].symbol):
+        if p in skip or not _same_value(slots[p], loops[p].symbol):
             raise ScheduleError(
                 f"{use.output.name} reads {t.name} inside loop {p}, which is still computing it",
                 where=use.source_line,
@@ -234,7 +234,7 @@ def _other_threads(
         if not is_thread(way) or p in reduced(made, produced):
             continue
         reader = own.get(way)
-        if reader is None or p >= len(slots) or not _same(slots[p], reader.symbol):
+        if reader is None or p >= len(slots) or not _same_value(slots[p], reader.symbol):
             yield way, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis"
     if not (home.is_shared or home.in_memory):
         return  # each thread has written a copy of its own
@@ -263,5 +263,5 @@ def line_of(e: TensorExpr | None) -> str:
     return f" ({e.source_line})" if e is not None and e.source_line else ""
 
 
-def _same(a: Expr | None, b: Expr) -> bool:
+def _same_value(a: Expr | None, b: Expr) -> bool:
     return a is not None and (a == b or simplify(a - b) == 0)

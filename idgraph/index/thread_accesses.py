@@ -259,13 +259,13 @@ def _picture(
     loads: Numbers | None,
     warps: int,
 ) -> AccessPicture:
-    step, note = _step(access, block, symbols, loads)
+    step, note = _numeric_access(access, block, symbols, loads)
     shared = access.buffer.place == "shared" and any(step.threads)
     conflicts = BankConflicts.counted(access, block, symbols) if shared and not access.loads else None
     fixed = _fixed(step, at, conflicts)
     touches, idle = _touches(step, fixed)
     hot: set[tuple[int, int]] = set()
-    counts = [_count(step, shared, w, group, hot) for w, group in _by_warp(touches)]
+    counts = [_count_warp(step, shared, w, group, hot) for w, group in _by_warp(touches)]
     if warps < 1:
         raise IndexingError(f"picture: warps={warps} draws nothing", where=user_line(), hint="warps=1 or more")
     return AccessPicture(
@@ -274,7 +274,7 @@ def _picture(
     )  # fmt: skip
 
 
-def _step(
+def _numeric_access(
     access: AccessFunction,
     block: Mapping[str, int] | None,
     symbols: Mapping[str, int] | None,
@@ -301,13 +301,13 @@ def _step(
     vector = vector_loop(access)
     step = _NumericAccess(
         access, place, access.predicate.substitute(sizes), tuple(x.substitute(sizes) for x in access.coordinates),
-        extents, threads, values, _block(threads, extents, block),
+        extents, threads, values, _block_thread_counts(threads, extents, block),
         lane_bytes(access, vector if vector in values else None, place, extents), _reader(access, loads),
     )  # fmt: skip
     return step, note
 
 
-def _block(
+def _block_thread_counts(
     threads: Sequence[LoopVariable | None], extents: Mapping[str, int], block: Mapping[str, int] | None
 ) -> tuple[int, int, int]:
     x, y, z = block_dims(threads, extents, block)
@@ -413,7 +413,7 @@ def _by_warp(touches: Sequence[ElementAccess]) -> list[tuple[int, list[ElementAc
     return sorted(groups.items())
 
 
-def _count(
+def _count_warp(
     step: _NumericAccess, shared: bool, warp: int, touches: Sequence[ElementAccess], hot: set[tuple[int, int]]
 ) -> WarpCount:
     """Count one warp; (thread, value) of its worst bank conflict go into ``hot``."""

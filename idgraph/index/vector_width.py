@@ -207,7 +207,7 @@ def _refusal(
     found = fault(run)
     if found is not None:
         limit: Limit = "offset" if found.asked == "start" else found.asked
-        return limit, _told(run, found), found.point
+        return limit, _mismatch_text(run, found), found.point
     size = item_size(access.tensor.dtype)
     if access.tensor.alignment % (width * size):
         name, bytes_ = access.tensor.name, access.tensor.alignment
@@ -215,7 +215,7 @@ def _refusal(
     return None
 
 
-def _told(run: LaneAccess, found: LaneMismatch) -> str:
+def _mismatch_text(run: LaneAccess, found: LaneMismatch) -> str:
     """A fault in words, with the loop point that shows it."""
     point = found.point
     seen = "" if not point else f" (at {', '.join(f'{k} = {v}' for k, v in point.items())})"
@@ -312,7 +312,7 @@ def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -
 
 def _by_points(access: AccessFunction, at: LoopVariable, whole: Expr, step: Expr) -> Contiguity:
     """Whether any two points at which the access happens are as far apart in memory as in the loop."""
-    verdict = _all_apart(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
+    verdict = _all_contiguous(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
     if isinstance(verdict, Proof):
         return Contiguity(access, at, True, f"a step moves the address by 1 at all {verdict.points} points", step)
     if step.is_const:
@@ -328,7 +328,9 @@ def _by_points(access: AccessFunction, at: LoopVariable, whole: Expr, step: Expr
     return Contiguity(access, at, False, f"a step moves the address by {step}, not provably 1", step)
 
 
-def _all_apart(whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Expr) -> Proof | CounterExample | Unknown:
+def _all_contiguous(
+    whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Expr
+) -> Proof | CounterExample | Unknown:
     moved = {here: there}
     claim = (whole.substitute(moved) - whole).eq(there - here)
     return enumerate_points(claim, MAX_POINTS, (*conditions, *(c.substitute(moved) for c in conditions)))
@@ -360,4 +362,4 @@ def _side_by_side(run: LaneAccess) -> bool:
     if run.lane not in simplify(run.address - run.lane, facts=run.conditions).symbols:
         return True
     other = symbol(f"{run.lane.name}0", 0, run.width - 1)
-    return isinstance(_all_apart(run.address, run.conditions, run.lane, other), Proof)
+    return isinstance(_all_contiguous(run.address, run.conditions, run.lane, other), Proof)

@@ -141,7 +141,7 @@ def suggestions(why: Width) -> tuple[Suggestion, ...]:
                 sites[c.site] = suggestion.width
                 found.append(suggestion)
     if max((c.width for c in found if c.edits), default=0) < goal:
-        pairs = (p for p in product(candidates, candidates) if _apart(*p))
+        pairs = (p for p in product(candidates, candidates) if _independent_changes(*p))
         for pair in islice(pairs, _MAX_PAIRS):
             made = [c for c in _tried(why, pair) if c.width > max(alone[id(p)] for p in pair)]
             found += made
@@ -168,7 +168,7 @@ def _distinct(candidates: Iterator[_Candidate]) -> Iterator[_Candidate]:
             yield c
 
 
-def _apart(a: _Candidate, b: _Candidate) -> bool:
+def _independent_changes(a: _Candidate, b: _Candidate) -> bool:
     """Whether two changes are of different kinds or tensors; True in one order of the two."""
     return a.site < b.site and not any(
         isinstance(x, type(y)) and not isinstance(x, InputEdit) and x == y for x in a.edits for y in b.edits
@@ -214,7 +214,7 @@ def _candidates(why: Width, width: int) -> Iterator[_Candidate]:
     yield from _order(access, why)
     yield from _factors(access, width)
     yield from _bounds(access.expr, width)
-    yield from _extents(access, width)
+    yield from _padded_extents(access, width)
 
 
 def _up(n: int, width: int) -> int:
@@ -346,12 +346,12 @@ def _bounds(e: TensorExpr, width: int) -> Iterator[_Candidate]:
             yield from _slices(e, width)
         case "pad":
             for side in ("left", "right"):
-                for p, a in enumerate(_ints(e, side)):
+                for p, a in enumerate(_int_attribute(e, side)):
                     for n in _near(a, width) if a is not None else ():
                         text = f"{name} is padded by {n} instead of {a} on the {side} of axis {p}"
                         yield _Candidate(f"{side}{p}", text, (_put(e, side, p, n),), False)
         case "roll":
-            for p, a in enumerate(_ints(e, "shifts")):
+            for p, a in enumerate(_int_attribute(e, "shifts")):
                 for n in _near(a, width) if a is not None else ():
                     text = f"{name} is rolled by {n} instead of {a} (axis {_dim(e, p)})"
                     yield _Candidate(f"roll{p}", text, (_put(e, "shifts", p, n),), False)
@@ -361,7 +361,7 @@ def _bounds(e: TensorExpr, width: int) -> Iterator[_Candidate]:
 
 def _slices(e: TensorExpr, width: int) -> Iterator[_Candidate]:
     name = e.output.name
-    for p, (a, b) in enumerate(zip(_ints(e, "starts"), _ints(e, "stops"), strict=True)):
+    for p, (a, b) in enumerate(zip(_int_attribute(e, "starts"), _int_attribute(e, "stops"), strict=True)):
         if a is None or b is None:
             continue
         for n in _near(a, width):
@@ -373,7 +373,7 @@ def _slices(e: TensorExpr, width: int) -> Iterator[_Candidate]:
             yield _Candidate(f"stop{p}", text, (_put(e, "stops", p, a + n),), False)
 
 
-def _ints(e: TensorExpr, key: str) -> list[int | None]:
+def _int_attribute(e: TensorExpr, key: str) -> list[int | None]:
     values = e.attrs.get(key)
     if not isinstance(values, tuple):
         return []
@@ -392,7 +392,7 @@ def _put(e: TensorExpr, key: str, p: int, n: int) -> AttrEdit:
     return AttrEdit(e.output.name, {key: changed})
 
 
-def _extents(access: AccessFunction, width: int) -> Iterator[_Candidate]:
+def _padded_extents(access: AccessFunction, width: int) -> Iterator[_Candidate]:
     """Extents of inputs, and symbols, made multiples of ``width``."""
     fusion = access.expr.output.fusion
     sizes: dict[int, list[Tensor]] = {}

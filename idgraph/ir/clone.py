@@ -98,10 +98,10 @@ def _sorted(edits: Sequence[Edit]) -> _Changes:
     return made
 
 
-def _moved(value: Attr, symbols: Mapping[str, Expr]) -> Attr:
+def _clone_attribute(value: Attr, symbols: Mapping[str, Expr]) -> Attr:
     """An attribute with the symbols of the new fusion."""
     if isinstance(value, tuple):
-        return tuple(_moved(v, symbols) for v in value)
+        return tuple(_clone_attribute(v, symbols) for v in value)
     return value.substitute(symbols) if isinstance(value, Expr) else value
 
 
@@ -158,18 +158,18 @@ def _part(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusio
         for t in e.inputs:
             if t not in of:
                 given = input_arguments(t) if t.definition is None else {"shape": t.shape, "dtype": t.dtype}
-                moved = {k: _moved(v, symbols) for k, v in given.items()}
+                moved = {k: _clone_attribute(v, symbols) for k, v in given.items()}
                 name = f"p{len(of)}"
                 declare_input(made, name, moved)
                 of[t] = made[name]
         args = tuple(of[a] if isinstance(a, Tensor) else _scalar(a, symbols) for a in e.args)
-        attrs = {k: _moved(v, symbols) for k, v in e.attrs.items()}
+        attrs = {k: _clone_attribute(v, symbols) for k, v in e.attrs.items()}
         of[e.output] = apply(made, e.op, args, attrs, f"p{len(of)}")
     for t in outputs:
         made.output(of[t])
         for step in t.log:
             if step.name == "set_allocation":
-                replay_step(of[t], step.name, tuple(_moved(a, symbols) for a in step.args), step.kwargs)
+                replay_step(of[t], step.name, tuple(_clone_attribute(a, symbols) for a in step.args), step.kwargs)
     return made, of
 
 
@@ -197,7 +197,7 @@ def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str]) -> Fusio
     for _, name, n in steps:
         step = fusion[name].log[n]
         args = changes.steps.get((name, n), step.args)
-        replay_step(made[name], step.name, tuple(_moved(a, symbols) for a in args), step.kwargs)
+        replay_step(made[name], step.name, tuple(_clone_attribute(a, symbols) for a in args), step.kwargs)
     for more in changes.more:
         for name, args in more.steps:
             replay_step(made[more.tensor], name, args, {})
@@ -208,10 +208,10 @@ def _again(t: Tensor, made: Fusion, changes: _Changes, symbols: Mapping[str, Exp
     e = t.definition
     if e is None:
         given = {**input_arguments(t), **changes.inputs.get(t.name, {})}
-        declare_input(made, t.name, {k: _moved(v, symbols) for k, v in given.items() if v is not None})
+        declare_input(made, t.name, {k: _clone_attribute(v, symbols) for k, v in given.items() if v is not None})
         return
     args = tuple(made[a.name] if isinstance(a, Tensor) else _scalar(a, symbols) for a in e.args)
-    attrs = {k: _moved(v, symbols) for k, v in {**e.attrs, **changes.attrs.get(t.name, {})}.items()}
+    attrs = {k: _clone_attribute(v, symbols) for k, v in {**e.attrs, **changes.attrs.get(t.name, {})}.items()}
     apply(made, e.op, args, attrs, t.name)
 
 

@@ -56,13 +56,13 @@ class Saving:
         return 1e3 * self.not_moved / bandwidth
 
     def __str__(self) -> str:
-        stored, moved = (_amount(n) for n in (self.not_stored, self.not_moved))
+        stored, moved = (_bytes_text(n) for n in (self.not_stored, self.not_moved))
         ms = self.milliseconds()
         time = f"{ms:.1f} ms" if ms >= 0.1 else f"{1e3 * ms:.2f} us"
         return f"{stored} not stored, {moved} not moved ({time} at {BANDWIDTH / 1e12:g} TB/s)"
 
 
-def _amount(n: int) -> str:
+def _bytes_text(n: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n >= size:
             return f"{n / size:.2f} {unit}"

@@ -131,17 +131,17 @@ class UnsupportedArrayApi:
             other = b if a is self else a
             if getattr(other, "shape", None) == () and hasattr(other, "item"):
                 return getattr(self, operator if a is self else _REFLECTED[operator])(other.item())
-        raise _not_taken(self, f"np.{ufunc.__name__}")
+        raise _unsupported(self, f"np.{ufunc.__name__}")
 
     def __array_function__(self, function: Any, _types: object, _args: object, _kwargs: object) -> NoReturn:
-        raise _not_taken(self, f"np.{function.__name__}")
+        raise _unsupported(self, f"np.{function.__name__}")
 
     @classmethod
     def __torch_function__(
         cls, function: Any, _types: object, args: tuple[Any, ...] = (), _kwargs: Mapping[str, Any] | None = None
     ) -> NoReturn:
         mine = next((a for a in args if isinstance(a, cls)), None)
-        raise _not_taken(mine, f"torch.{getattr(function, '__name__', 'function')}")
+        raise _unsupported(mine, f"torch.{getattr(function, '__name__', 'function')}")
 
 
 def _name(what: object) -> str:
@@ -156,7 +156,7 @@ def _no_numbers(what: object, wanted: str) -> OperationError:
     )
 
 
-def _not_taken(what: object, function: str) -> OperationError:
+def _unsupported(what: object, function: str) -> OperationError:
     word = function.partition(".")[2]
     return OperationError(
         f"{function} takes arrays, and {_name(what)} is a tensor of a fusion",

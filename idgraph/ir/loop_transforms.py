@@ -74,7 +74,7 @@ def checked_strides(
     return tuple(steps)
 
 
-def _axis(tensor: TensorLike, axis: int, step: str) -> int:
+def _normalize_loop_axis(tensor: TensorLike, axis: int, step: str) -> int:
     count = len(tensor.loop)
     if not is_int(axis) or not -count <= axis < count:
         raise ScheduleError(
@@ -171,7 +171,7 @@ def split_like(tensor: TensorLike, at: int, known: Split) -> None:
 
 def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> None:
     """See `Tensor.split`."""
-    at = _axis(tensor, axis, "split")
+    at = _normalize_loop_axis(tensor, axis, "split")
     source = tensor.loop[at]
     size = _amount(tensor, factor, "split")
     if not is_true(size >= 1):
@@ -196,14 +196,14 @@ def _split(tensor: TensorLike, at: int, size: Expr, extents: tuple[Expr, Expr], 
 
 def merge(tensor: TensorLike, axis: int, other: int | None) -> None:
     """See `Tensor.merge`."""
-    at = _axis(tensor, axis, "merge")
+    at = _normalize_loop_axis(tensor, axis, "merge")
     if other is None or other == len(tensor.loop):
         raise ScheduleError(
             f"merge: axis {at} of tensor {tensor.name} is its last loop axis and has no next one",
             where=user_line(),
             hint="name the other axis: merge(outer, inner)",
         )
-    to = _axis(tensor, other, "merge")
+    to = _normalize_loop_axis(tensor, other, "merge")
     if at == to:
         raise ScheduleError(f"merge: axis {at} of tensor {tensor.name} with itself", where=user_line())
     a, b = tensor.loop[at], tensor.loop[to]
@@ -230,7 +230,10 @@ def reorder(tensor: TensorLike, order: Mapping[int, int] | Sequence[int]) -> Non
         raise ScheduleError(
             f"reorder: tensor {tensor.name} has {count} loop axes, the list names {len(order)}", where=user_line()
         )
-    moves = {_axis(tensor, old, "reorder"): _axis(tensor, new, "reorder") for old, new in pairs.items()}
+    moves = {
+        _normalize_loop_axis(tensor, old, "reorder"): _normalize_loop_axis(tensor, new, "reorder")
+        for old, new in pairs.items()
+    }
     if len(moves) != len(pairs) or len(set(moves.values())) != len(moves):
         raise ScheduleError(
             f"reorder: {pairs} of tensor {tensor.name} names an axis or a position twice", where=user_line()
@@ -244,7 +247,7 @@ def reorder(tensor: TensorLike, order: Mapping[int, int] | Sequence[int]) -> Non
 
 def swizzle(tensor: TensorLike, kind: str, x: int, y: int) -> None:
     """See `Tensor.swizzle`."""
-    at_x, at_y = _axis(tensor, x, "swizzle"), _axis(tensor, y, "swizzle")
+    at_x, at_y = _normalize_loop_axis(tensor, x, "swizzle"), _normalize_loop_axis(tensor, y, "swizzle")
     a, b = tensor.loop[at_x], tensor.loop[at_y]
     known: SwizzleKind | None = next((k for k in SWIZZLES if k == kind), None)
     if known is None:
@@ -276,7 +279,7 @@ def xor_stays_inside(x: IterDomain, y: IterDomain) -> bool:
 
 def resize(tensor: TensorLike, axis: int, left: int | Expr, right: int | Expr) -> None:
     """See `Tensor.resize`."""
-    at = _axis(tensor, axis, "resize")
+    at = _normalize_loop_axis(tensor, axis, "resize")
     source = tensor.loop[at]
     left, right = (int(a) if a.is_const else a for a in (_amount(tensor, a, "resize") for a in (left, right)))
     extent = simplify(source.extent + left + right)
@@ -298,7 +301,7 @@ def resize(tensor: TensorLike, axis: int, left: int | Expr, right: int | Expr) -
 
 def roll(tensor: TensorLike, axis: int, shift: int | Expr) -> None:
     """See `Tensor.roll`."""
-    at, amount = _axis(tensor, axis, "roll"), _amount(tensor, shift, "roll")
+    at, amount = _normalize_loop_axis(tensor, axis, "roll"), _amount(tensor, shift, "roll")
     source = tensor.loop[at]
     out = tensor.fusion.new_domain(source.extent, source.kind, tensor)
     expr = Roll(source, out, amount, user_line())
@@ -309,7 +312,7 @@ def roll(tensor: TensorLike, axis: int, shift: int | Expr) -> None:
 
 def stride(tensor: TensorLike, axis: int, start: int | Expr, step: int, extent: int | Expr) -> None:
     """See `Tensor.stride`."""
-    at = _axis(tensor, axis, "stride")
+    at = _normalize_loop_axis(tensor, axis, "stride")
     source = tensor.loop[at]
     size, first = _amount(tensor, extent, "stride"), _amount(tensor, start, "stride")
     last = simplify(first + (size - 1) * _amount(tensor, step, "stride"))
@@ -363,7 +366,7 @@ _WAYS: Mapping[str, Parallel] = {p: p for p in PARALLEL}
 
 def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
     """See `Tensor.parallelize`."""
-    at = _axis(tensor, axis, "parallelize")
+    at = _normalize_loop_axis(tensor, axis, "parallelize")
     known = _WAYS.get(parallel) if isinstance(parallel, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if known is None:
         raise ScheduleError(

@@ -60,7 +60,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | 
     """
     at = resolve_dim(checked(x, "scatter_add"), dim, "scatter_add")
     with at_user_line("scatter_add"):
-        source = _cut(checked(src, "scatter_add"), checked(index, "scatter_add"))
+        source = _crop_to_index(checked(src, "scatter_add"), checked(index, "scatter_add"))
         _same_type(x, source)
         wide = _wide(x.dtype)
         if wide == x.dtype:
@@ -96,7 +96,7 @@ def scatter(
         if written is None or (src is not None and value is not None) or isinstance(value, Tensor):
             raise OperationError("takes a tensor src or a number value, one of them")
         if isinstance(written, Tensor):
-            written = _cut(written, index)
+            written = _crop_to_index(written, index)
             _same_type(x, written)
         return apply_op("scatter", x, index, written, name=name, dim=at)
 
@@ -109,7 +109,7 @@ def _same_type(x: Tensor, src: Tensor) -> None:
         )
 
 
-def _cut(src: Tensor, index: Tensor) -> Tensor:
+def _crop_to_index(src: Tensor, index: Tensor) -> Tensor:
     """src cut to the index's shape, as torch allows it to be larger."""
     if src.ndim != index.ndim:
         raise OperationError(f"src {src.name} has {src.ndim} axes, index {index.name} has {index.ndim}")

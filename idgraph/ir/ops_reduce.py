@@ -310,7 +310,7 @@ class _Loss:
         return squeeze(t, self.dim)
 
 
-def _wide(x: Tensor) -> Tensor:
+def _to_float32(x: Tensor) -> Tensor:
     return cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
 
 
@@ -345,7 +345,7 @@ def _check(op: str, x: Tensor, target: Tensor, reduction: str, smoothing: float)
     return dim
 
 
-def _parts(
+def _loss_terms(
     op: str,
     x: Tensor,
     target: Tensor,
@@ -355,7 +355,7 @@ def _parts(
     smoothing: float,
 ) -> _Loss:
     dim = _check(op, x, target, reduction, smoothing)
-    wide = _wide(x)
+    wide = _to_float32(x)
     row = unsqueeze(cast(target, "int64"), dim)
     if ignore_index is not None and not is_int(ignore_index):
         raise OperationError(f"ignore_index {short_repr(ignore_index)} is not an int")
@@ -427,7 +427,7 @@ def cross_entropy(
     ((), (8,))
     """
     with at_user_line("cross_entropy"):
-        p = _parts("cross_entropy", input, target, weight, ignore_index, reduction, label_smoothing)
+        p = _loss_terms("cross_entropy", input, target, weight, ignore_index, reduction, label_smoothing)
         top = amax(p.wide, p.dim, keepdim=True)
         logsum = log(sum(exp(sub(p.wide, top)), p.dim, keepdim=True))
         picked = cast(gather(input, p.dim, p.target), p.wide.dtype)
@@ -436,7 +436,7 @@ def cross_entropy(
         if p.share is not None:
             loss = mul(loss, p.share)
         if p.smoothing:
-            loss = add(mul(loss, 1.0 - p.smoothing), mul(_spread(p, top, logsum), _smoothed(p)))
+            loss = add(mul(loss, 1.0 - p.smoothing), mul(_smoothing_loss(p, top, logsum), _smoothed(p)))
         if p.valid is not None:
             loss = where(p.valid, loss, 0.0)  # also where an ignored row holds no finite number
         rows = p.per_row(loss)
@@ -449,7 +449,7 @@ def cross_entropy(
         return cast(result, input.dtype, name=name)
 
 
-def _spread(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
+def _smoothing_loss(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
     """The sum over classes of weight * -log(p)."""
     weights = _class_weights(p)
     below = sub(top, p.wide)
@@ -484,7 +484,7 @@ def cross_entropy_backward(
     (8, 100)
     """
     with at_user_line("cross_entropy_backward"):
-        p = _parts("cross_entropy_backward", input, target, weight, ignore_index, reduction, label_smoothing)
+        p = _loss_terms("cross_entropy_backward", input, target, weight, ignore_index, reduction, label_smoothing)
         factor = _row_factor(p, grad, reduction)
         e = exp(sub(p.wide, amax(p.wide, p.dim, keepdim=True)))
         shares = div(e, sum(e, p.dim, keepdim=True))
@@ -538,7 +538,7 @@ def _row_factor(p: _Loss, grad: Tensor | None, reduction: Reduction) -> Tensor |
 
 
 def _spread_slope(p: _Loss, shares: Tensor) -> Tensor:
-    """The slope of `_spread`."""
+    """The slope of `_smoothing_loss`."""
     weights = _class_weights(p)
     if weights is None:
         return sub(mul(shares, float(p.classes or 0)), 1.0)

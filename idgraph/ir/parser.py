@@ -218,7 +218,7 @@ def _call(reader: _FusionParser, fusion: Fusion) -> tuple[list[Tensor | Scalar |
                 elif token.kind == "word":
                     raise ParseError(
                         f"line {token.line}: there is no tensor {word!r} yet",
-                        hint=did_you_mean(word, _names(fusion), _excerpt(reader.text, token.at)),
+                        hint=did_you_mean(word, _tensor_names(fusion), _excerpt(reader.text, token.at)),
                     )
         else:
             value = reader.value(scope)
@@ -259,7 +259,7 @@ def declare_input(fusion: Fusion, name: str, attrs: Mapping[str, Attr]) -> None:
     )
 
 
-def _symbol(reader: _FusionParser, fusion: Fusion) -> None:
+def _parse_symbol(reader: _FusionParser, fusion: Fusion) -> None:
     name = reader.name()
     bounds: dict[str, int | Expr] = {}
     step = 1
@@ -344,11 +344,11 @@ def _statement(reader: _FusionParser, fusion: Fusion) -> Tensor | None:
     if word in ("symbol", "output", "schedule"):
         reader.take()
         if word == "symbol":
-            _symbol(reader, fusion)
+            _parse_symbol(reader, fusion)
         elif word == "output":
-            fusion.output(_known(reader, fusion))
+            fusion.output(_parse_tensor_reference(reader, fusion))
         else:
-            tensor = _known(reader, fusion)
+            tensor = _parse_tensor_reference(reader, fusion)
             step = reader.name()
             _, kwargs, plain = _call(reader, fusion)
             done = reader.steps[tensor.name] = reader.steps.get(tensor.name, 0) + 1
@@ -377,14 +377,14 @@ def _statement(reader: _FusionParser, fusion: Fusion) -> Tensor | None:
     return fusion[name]
 
 
-def _names(fusion: Fusion) -> list[str]:
+def _tensor_names(fusion: Fusion) -> list[str]:
     return [t.name for t in fusion.tensors]
 
 
-def _known(reader: _FusionParser, fusion: Fusion) -> Tensor:
+def _parse_tensor_reference(reader: _FusionParser, fusion: Fusion) -> Tensor:
     name = reader.name()
     if name not in fusion:
-        reader.fail(f"fusion {fusion.name} has no tensor {name!r}", did_you_mean(name, _names(fusion)))
+        reader.fail(f"fusion {fusion.name} has no tensor {name!r}", did_you_mean(name, _tensor_names(fusion)))
     return fusion[name]
 
 
@@ -460,10 +460,10 @@ def snapshot(fusion: Fusion) -> Callable[[], Fusion]:
     >>> len(before()["t1"].loop), len(t.loop)
     (1, 2)
     """
-    return partial(_copied, str(fusion), [e.source_line for e in fusion.exprs])
+    return partial(_reparse, str(fusion), [e.source_line for e in fusion.exprs])
 
 
-def _copied(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
+def _reparse(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
     made = parse_fusion(text, limits=_OWN)
     for e, line in zip(made.exprs, lines, strict=True):
         e.source_line = line

@@ -72,7 +72,7 @@ def _sample(extents: Sequence[Expr], values: Mapping[str, int]) -> list[int]:
     return [int(e.evaluate(values)) for e in extents]
 
 
-def _sizes(extents: Sequence[Expr]) -> dict[str, int]:
+def _sample_sizes(extents: Sequence[Expr]) -> dict[str, int]:
     values: dict[str, int] = {}
     for number, s in enumerate(sorted({s for e in extents for s in e.symbols}, key=str)):
         # Any value in range will do: large, and not a multiple of small factors by accident where that is allowed.
@@ -86,7 +86,7 @@ def _sizes(extents: Sequence[Expr]) -> dict[str, int]:
 
 def groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[int], list[int]]]:
     """Smallest runs of source and target positions with equal products, left to right (no extent is 1)."""
-    values = _sizes([*source, *target])
+    values = _sample_sizes([*source, *target])
     src, dst = _sample(source, values), _sample(target, values)
     found: list[tuple[list[int], list[int]]] = []
     i = j = 0

@@ -56,11 +56,11 @@ def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
         return ()
     kept = {d for x in e.output.domain.exprs for d in x.inputs} | set(e.output.logical)
     if e.op == "index_put":
-        kept |= {d for _, k in scatter_axes(e) if (d := _counted(e, k)) is not None}
+        kept |= {d for _, k in scatter_axes(e) if (d := _iota_axis(e, k)) is not None}
     return tuple(d for d in e.output.root if d not in kept)
 
 
-def _counted(e: TensorExpr, k: int) -> IterDomain | None:
+def _iota_axis(e: TensorExpr, k: int) -> IterDomain | None:
     """The axis along which index ``k`` counts, alone: it is an iota, perhaps with axes of one element."""
     along = [(p, r.domain) for p, r in enumerate(e.reads[k]) if isinstance(r, Mapped)]
     t = e.inputs[k]
@@ -83,7 +83,9 @@ def adds(e: TensorExpr) -> bool:
     return has_atomic_update(e) is not None
 
 
-def _axis(fusion: Fusion, x: Tensor, p: int, entries: IterDomain) -> tuple[IterDomain, IterDomain, list[DomainExpr]]:
+def _scatter_axis(
+    fusion: Fusion, x: Tensor, p: int, entries: IterDomain
+) -> tuple[IterDomain, IterDomain, list[DomainExpr]]:
     """(root, logical, expressions) of an axis that the index shares with x, whole or the front part of it."""
     wide = x.axes[p].extent
     if same_extent(entries.extent, wide):
@@ -109,7 +111,7 @@ def _domain(root: Sequence[IterDomain], logical: Sequence[IterDomain], exprs: Se
     return TensorDomain(tuple(root), own, own, tuple(root), (None,) * len(own), tuple(exprs))
 
 
-def _operands(args: tuple[Tensor | Scalar | Expr, ...]) -> tuple[Tensor, list[Tensor], Tensor | None]:
+def _scatter_operands(args: tuple[Tensor | Scalar | Expr, ...]) -> tuple[Tensor, list[Tensor], Tensor | None]:
     """(x, the index tensors, src or None where it is a number)."""
     x, *middle, last = args if len(args) >= 3 else (None, None, None)
     if not isinstance(x, Tensor) or not all(isinstance(t, Tensor) for t in middle) or isinstance(last, Expr):
@@ -128,7 +130,7 @@ def _operands(args: tuple[Tensor | Scalar | Expr, ...]) -> tuple[Tensor, list[Te
 def _build_scatter(
     fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
-    x, indices, src = _operands(args)
+    x, indices, src = _scatter_operands(args)
     if len(indices) != 1 or indices[0].ndim != x.ndim:
         raise OperationError(f"takes one index with as many axes as {x.name}, which has shape {shape_text(x)}")
     index, dim = indices[0], check_axis(x, attrs.get("dim"))
@@ -140,18 +142,18 @@ def _build_scatter(
             root.append(fusion.new_domain(d.extent))
             logical.append(_target(fusion, x.axes[p].extent))
         else:
-            own, out, more = _axis(fusion, x, p, d)
+            own, out, more = _scatter_axis(fusion, x, p, d)
             root.append(own)
             logical.append(out)
             exprs += more
-    _fits(src, root, x)
+    _check_source_shape(src, root, x)
     row: list[AxisRead] = [Mapped(d) for d in root]
     kept: list[AxisRead] = [LoadedCoordinate(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
     reads = [kept, row, *([row] if src is not None else [])]
     return fusion.emit(op, args, dict(attrs), reads, x.dtype, _domain(root, logical, exprs), name)
 
 
-def _fits(src: Tensor | None, root: Sequence[IterDomain], x: Tensor) -> None:
+def _check_source_shape(src: Tensor | None, root: Sequence[IterDomain], x: Tensor) -> None:
     if src is None:
         return
     wanted = ", ".join(str(d.extent) for d in root)
@@ -195,7 +197,7 @@ def build_index_put(
     ``accumulate`` is False, True, or "amax" for the larger of the two (integers only). With ``aligned`` the index
     tensors have the rank of what is written: one element along what is not indexed.
     """
-    x, indices, values = _operands(args)
+    x, indices, values = _scatter_operands(args)
     value = attrs.get("dims")
     dims = [check_axis(x, d) for d in value] if isinstance(value, tuple) else []
     if len(dims) != len(indices) or dims != list(range(dims[0], dims[0] + len(dims))):

@@ -164,10 +164,10 @@ class KernelHints:
     why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        for name, value in self.made().items():
+        for name, value in self.explicit().items():
             check_choice(name, value, "a kernel", MAX_ELEMENTS if name == "items_per_thread" else None)
 
-    def made(self) -> dict[str, int | bool]:
+    def explicit(self) -> dict[str, int | bool]:
         """The choices that are made, by name."""
         return {n: v for n in NAMES if (v := getattr(self, n)) is not None}
 
@@ -189,7 +189,7 @@ class KernelHints:
         return KernelHints(**made)
 
     def __str__(self) -> str:
-        return " ".join(f"{n}={str(v).lower()}" for n, v in self.made().items())
+        return " ".join(f"{n}={str(v).lower()}" for n, v in self.explicit().items())
 
 
 Memory: TypeAlias = Literal["auto", "local", "shared", "global"]

@@ -37,7 +37,9 @@ def row_loops(
     across: bool = False,
 ) -> None:
     """See `Tensor.row_loops`."""
-    _check(tensor, axes, columns, {"threads": threads, "rows": rows, "lanes": lanes, "side": side}, across)
+    _check_loop_positions(
+        tensor, axes, columns, {"threads": threads, "rows": rows, "lanes": lanes, "side": side}, across
+    )
     taken = len(tensor.log)
     rest = [p for p in range(len(tensor.loop)) if p not in axes and p not in columns]
     order = [*axes, *columns, *rest]
@@ -49,16 +51,16 @@ def row_loops(
         loop_steps.merge(tensor, 0, 1)
     first = min(len(axes), 1)
     if columns and across and threads > 1:
-        _cut(tensor, first, threads, "threadIdx.y")
+        _split_and_parallelize(tensor, first, threads, "threadIdx.y")
     elif columns and not across:
         loop_steps.split(tensor, first, lanes, inner=True)
-        _cut(tensor, first, threads, "threadIdx.x")
+        _split_and_parallelize(tensor, first, threads, "threadIdx.x")
         loop_steps.parallelize(tensor, first + 2, "vectorize")
     if first:
         if side > 1:
-            _cut(tensor, 0, side, "unroll")
+            _split_and_parallelize(tensor, 0, side, "unroll")
         if across or rows > 1 or side > 1:
-            _cut(tensor, 0, rows, "threadIdx.x" if across else "threadIdx.y")
+            _split_and_parallelize(tensor, 0, rows, "threadIdx.x" if across else "threadIdx.y")
         loop_steps.parallelize(tensor, 0, "blockIdx.x")
     tensor.keep_first(taken)  # one step, which takes all of these again
     told = {"threads": threads, "rows": rows, "lanes": lanes, "side": side, "across": across}
@@ -66,12 +68,12 @@ def row_loops(
     loop_steps.log_step(tensor, "row_loops", tuple(axes), tuple(columns), **named)
 
 
-def _cut(tensor: TensorLike, at: int, size: int, parallel: Parallel) -> None:
+def _split_and_parallelize(tensor: TensorLike, at: int, size: int, parallel: Parallel) -> None:
     loop_steps.split(tensor, at, size, inner=True)
     loop_steps.parallelize(tensor, at + 1, parallel)
 
 
-def _check(
+def _check_loop_positions(
     tensor: TensorLike, axes: Sequence[int], columns: Sequence[int], sizes: dict[str, int], across: object
 ) -> None:
     """Raise `ScheduleError` for a position that is not a loop, or is named twice, and for numbers that no block has."""
@@ -401,7 +403,7 @@ class ScheduleMixin:
         _check_rows(self, "by_rule")
         found = KernelHints(persistent, online, items_per_thread, why=why)
         self.ruled = {**self.ruled, target: found}
-        told = {**found.made(), **({"why": why} if why else {})}
+        told = {**found.explicit(), **({"why": why} if why else {})}
         loop_steps.log_step(self, "by_rule", target, **told)
         return self
 

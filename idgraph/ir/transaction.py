@@ -118,11 +118,11 @@ _NUMBERS = (str, bytes, bytearray, memoryview, range)
 def fusions_among(args: Args, kwargs: Mapping[str, object]) -> list[Restorable]:
     """The fusions that the arguments belong to, each once."""
     found: dict[Restorable, None] = {}
-    _gather((*args, *kwargs.values()), found, _NEST)
+    _collect_fusions((*args, *kwargs.values()), found, _NEST)
     return list(found)
 
 
-def _gather(values: Iterable[object], found: dict[Restorable, None], depth: int) -> None:
+def _collect_fusions(values: Iterable[object], found: dict[Restorable, None], depth: int) -> None:
     """Add the fusions of tensors, of objects that have a fusion or a tensor, and of those in collections."""
     for value in values:
         if isinstance(value, Member):
@@ -130,10 +130,12 @@ def _gather(values: Iterable[object], found: dict[Restorable, None], depth: int)
         elif isinstance(value, Restorable):
             found[value] = None
         elif depth and type(value).__module__.startswith("idgraph."):
-            _gather((getattr(value, "fusion", None), getattr(value, "tensor", None)), found, depth - 1)
+            _collect_fusions((getattr(value, "fusion", None), getattr(value, "tensor", None)), found, depth - 1)
         elif depth and isinstance(value, Sequence | Set | Mapping) and not isinstance(value, _NUMBERS):
             held = cast("Collection[object]", value)
             with suppress(Exception):  # whatever a collection of somebody else's raises
-                _gather(islice(held, MOST_LISTED), found, depth - 1)
+                _collect_fusions(islice(held, MOST_LISTED), found, depth - 1)
                 if isinstance(held, Mapping):
-                    _gather(islice(cast("Mapping[object, object]", held).values(), MOST_LISTED), found, depth - 1)
+                    _collect_fusions(
+                        islice(cast("Mapping[object, object]", held).values(), MOST_LISTED), found, depth - 1
+                    )

@@ -58,7 +58,7 @@ class _Known:
         if found is not None:
             return found
         widest, e = _widest(t.dtype), t.definition
-        made = self._made(e, depth - 1) if e is not None and depth else None
+        made = self._unrounded(e, depth - 1) if e is not None and depth else None
         room = widest
         if made is not None and is_float(t.dtype):
             made = made[0] - abs(made[0]) * _ROUNDED, made[1] + abs(made[1]) * _ROUNDED
@@ -76,12 +76,12 @@ class _Known:
             return -inf if low is None else low, inf if high is None else high
         return a, a
 
-    def _made(self, e: TensorExpr, depth: int) -> Bounds | None:
+    def _unrounded(self, e: TensorExpr, depth: int) -> Bounds | None:
         """The bounds of a result before it is a number of its type; None where nothing is known."""
         if e.op == "where" and _is_wrapped(e.args):
             return 0, int_limits("int64")[1]  # whatever is left of it is refused by the bounds of the axis
         if e.op == "iota":
-            return _counted(e)
+            return _iota_range(e)
         if e.op == "full":
             value = e.attrs["value"]
             return (value, value) if isinstance(value, (int, float)) else None
@@ -137,7 +137,7 @@ def _terms(e: TensorExpr) -> int:
     return prod(sizes[: len(read)]) // max(prod(sizes[len(read) :]), 1)
 
 
-def _counted(e: TensorExpr) -> Bounds | None:
+def _iota_range(e: TensorExpr) -> Bounds | None:
     start, step, n = e.attrs["start"], e.attrs["step"], e.outputs[0].logical[0].extent
     if not isinstance(start, (int, float)) or not isinstance(step, (int, float)):
         return None

@@ -43,7 +43,7 @@ def check_symbols(op: str, values: Iterable[object], known: Container[str], fusi
             check_symbols(op, cast("tuple[object, ...]", x), known, fusion)
 
 
-def _sizes(fusion: FusionLike) -> list[str]:
+def _unaddressable_tensors(fusion: FusionLike) -> list[str]:
     """Tensors whose memory no 64-bit address reaches."""
     found: list[str] = []
     for t in fusion.tensors:
@@ -59,7 +59,7 @@ def _sizes(fusion: FusionLike) -> list[str]:
     return found
 
 
-def _reads(e: OperationLike) -> list[str]:
+def _read_violations(e: OperationLike) -> list[str]:
     found: list[str] = []
     own = {*e.output.root, *e.output.logical}
     for x in e.output.domain.exprs:
@@ -85,9 +85,9 @@ def violations(fusion: FusionLike) -> list[str]:
     for e in fusion.exprs:
         line = f" ({e.source_line})" if e.source_line else ""
         found += [f"{e.name} reads {t.name} before it is made{line}" for t in e.inputs if t.name not in made]
-        found += [f"{finding}{line}" for finding in _reads(e)]
+        found += [f"{finding}{line}" for finding in _read_violations(e)]
         made |= {t.name for t in e.outputs}
-    found += _sizes(fusion)
+    found += _unaddressable_tensors(fusion)
     found += [f"output {t.name} is not a tensor of the fusion" for t in fusion.outputs if t not in fusion]
     if fusion.exprs and not fusion.outputs:
         found.append(f"fusion {fusion.name} has no output")

@@ -96,11 +96,11 @@ def map_statement(
     done = _rewritten(s, made, updated, read, index)
     to = index if point is None else point
     if to is not same_index and isinstance(done, Access | Let) and done.serves:
-        done = _with(done, serves=_moved_all(done.serves, to))
+        done = _replace_parts(done, serves=_moved_all(done.serves, to))
     return done  # pyright: ignore[reportReturnType]  # each kind gives its own kind
 
 
-def _with(x: D, **parts: object) -> D:
+def _replace_parts(x: D, **parts: object) -> D:
     """``x`` with other parts; itself where they are those it has, so that passes know what none of them changed."""
     for name, part in parts.items():
         if getattr(x, name) is not part:
@@ -116,15 +116,17 @@ def _each(f: Callable[[T], T], given: tuple[T, ...]) -> tuple[T, ...]:
 
 def _moved_all(purpose: ProvenanceList, to: ToExpr) -> ProvenanceList:
     """The purpose through ``to``, without entries that never hold."""
-    done = _each(lambda x: _moved(x, to), purpose)
+    done = _each(lambda x: _substitute_provenance(x, to), purpose)
     return tuple(x for x in done if x.when is not FALSE) if any(x.when is FALSE for x in done) else done
 
 
-def _moved(x: Provenance, to: ToExpr) -> Provenance:
+def _substitute_provenance(x: Provenance, to: ToExpr) -> Provenance:
     def end(v: tuple[str, Expr]) -> tuple[str, Expr]:
         return v if (e := to(v[1])) is v[1] else (v[0], e)
 
-    return _with(x, point=_each(to, x.point), over=_each(end, x.over), when=x.when if x.when is TRUE else to(x.when))
+    return _replace_parts(
+        x, point=_each(to, x.point), over=_each(end, x.over), when=x.when if x.when is TRUE else to(x.when)
+    )
 
 
 def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index: ToExpr) -> Stmt:
@@ -147,43 +149,45 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
 
     match s:
         case Load(local, _, address, guard):
-            return _with(s, local=made(local), address=index(address), guard=index(guard))
+            return _replace_parts(s, local=made(local), address=index(address), guard=index(guard))
         case Compute(local, _, operands):
-            return _with(s, operands=_each(operand, operands), local=made(local))
+            return _replace_parts(s, operands=_each(operand, operands), local=made(local))
         case Store(_, address, value):
-            return _with(s, address=index(address), value=operand(value))
+            return _replace_parts(s, address=index(address), value=operand(value))
         case Loop(extent=extent, first=first, column=column):
-            axis = None if column is None else _with(column, extent=index(column.extent))
-            return _with(s, extent=index(extent), first=index(first), column=axis)
+            axis = None if column is None else _replace_parts(column, extent=index(column.extent))
+            return _replace_parts(s, extent=index(extent), first=index(first), column=axis)
         case If(condition):
-            return _with(s, condition=index(condition))
+            return _replace_parts(s, condition=index(condition))
         case BoundsCheck(condition, point=point):
-            return _with(s, condition=index(condition), point=_each(index, point))
+            return _replace_parts(s, condition=index(condition), point=_each(index, point))
         case SingleThread() | StraightLineBlock() | Comment() | Barrier() | RegisterArray():
             return s
         case InitAccumulator(name, dtype):
-            return _with(s, name=made(Local(name, dtype)).name)
+            return _replace_parts(s, name=made(Local(name, dtype)).name)
         case Alloc(buffer):
-            return _with(s, buffer=_with(buffer, size=index(buffer.size)))
+            return _replace_parts(s, buffer=_replace_parts(buffer, size=index(buffer.size)))
         case Let(name, value):
-            return _with(s, name=made(Local(name, "int64")).name, value=operand(value))
+            return _replace_parts(s, name=made(Local(name, "int64")).name, value=operand(value))
         case Select(local, cases, default):
             chosen, last = _each(case_of, cases), operand(default)
-            return _with(s, cases=chosen, default=last, local=made(local))
+            return _replace_parts(s, cases=chosen, default=last, local=made(local))
         case Accumulate(acc, _, value, buffer, address, running=running):
             value, acc = operand(value), updated(acc) if buffer is None else acc
             place = None if address is None else index(address)
-            return _with(s, value=value, acc=acc, address=place, running=None if running is None else made(running))
+            return _replace_parts(
+                s, value=value, acc=acc, address=place, running=None if running is None else made(running)
+            )
         case BlockReduce(acc, before=before):
-            return _with(s, acc=updated(acc), before=None if before is None else made(before))
+            return _replace_parts(s, acc=updated(acc), before=None if before is None else made(before))
         case VectorLoad(locals_, _, address):
-            return _with(s, locals=_each(made, locals_), address=index(address))
+            return _replace_parts(s, locals=_each(made, locals_), address=index(address))
         case VectorStore(_, address, values) | VectorAdd(_, address, values):
-            return _with(s, address=index(address), values=_each(operand, values))
+            return _replace_parts(s, address=index(address), values=_each(operand, values))
         case Half2Op(local, _, operands):
-            return _with(s, operands=_each(word, operands), local=made(local))
+            return _replace_parts(s, operands=_each(word, operands), local=made(local))
         case ExtractHalf(local, word=pair):
-            return _with(s, word=word(pair), local=made(local))
+            return _replace_parts(s, word=word(pair), local=made(local))
         case _:
             assert_never(s)
 
@@ -219,11 +223,11 @@ def parts(s: Stmt) -> Parts:
     indices: list[Expr] = []
 
     def keep(into: list[T]) -> Callable[[T], T]:
-        def kept(x: T) -> T:
+        def retained(x: T) -> T:
             into.append(x)
             return x
 
-        return kept
+        return retained
 
     _rewritten(s, keep(made), keep(updated), keep(operands), keep(indices))
     if isinstance(s, BoundsCheck):
@@ -488,7 +492,7 @@ class Renamer:
         self.taken.add(found)
         return found
 
-    def apart(self, x: Local) -> Local:
+    def unique(self, x: Local) -> Local:
         """A variable of unique name for ``x``: itself where its name is free, else a new one that stands for it."""
         name = self.fresh(chain((x.name,), (f"{x.name}_s{n}" for n in count(2))))
         if name != x.name:

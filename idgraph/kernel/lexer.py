@@ -238,7 +238,7 @@ class LineParser:
             raise WrongError(f"{name} has no type here")
         return Local(name, dtype, None if found["at"] is None else self.expr(found["at"]))
 
-    def made(self, text: str) -> Local:
+    def definition(self, text: str) -> Local:
         """A variable that is set, with its type, or of the type that it has already."""
         left, _, dtype = parted_once(text, ": ")
         found = _LOCAL.match(left)
@@ -259,9 +259,9 @@ class LineParser:
 
     def made_lanes(self, text: str, width: int) -> tuple[Local, ...]:
         if text.startswith("(") and text.endswith(")"):
-            made = tuple(map(self.made, split_top_level(text[1:-1], ",")))
+            made = tuple(map(self.definition, split_top_level(text[1:-1], ",")))
         else:
-            made = tuple(self._row(text, self.made))
+            made = tuple(self._row(text, self.definition))
         if len(made) != width:
             raise WrongError(f"{len(made)} variables for {width} elements")
         return made

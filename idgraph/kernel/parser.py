@@ -33,7 +33,7 @@ from idgraph.kernel.lexer import (
     string_of,
     way_of,
 )
-from idgraph.kernel.printer import BESIDE, OF_NEXT, ONE_LINE, apart, implied
+from idgraph.kernel.printer import BESIDE, OF_NEXT, ONE_LINE, implied, split_comments
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
@@ -120,7 +120,7 @@ def _split_lines(lines: list[str]) -> Iterator[_Line]:
         yield _Line(n, depth, bare)
 
 
-def _told(line: _Line, problem: str) -> str:
+def _error_text(line: _Line, problem: str) -> str:
     """The text of an error; a problem may quote a line of any length."""
     return f"line {line.number}: {problem if len(problem) <= LONGEST else problem[:LONGEST] + '...'}"
 
@@ -143,10 +143,10 @@ class _KernelParser(LineParser):
             return self._kernel()
         except WrongError as problem:
             line = self.lines[min(self.at, len(self.lines) - 1)]
-            raise ParseError(_told(line, str(problem)), hint=line.text[:80]) from None
+            raise ParseError(_error_text(line, str(problem)), hint=line.text[:80]) from None
         except IdGraphError as problem:
             line = self.lines[min(self.at, len(self.lines) - 1)]
-            raise ParseError(_told(line, str(problem)), hint=line.text[:80]) from problem
+            raise ParseError(_error_text(line, str(problem)), hint=line.text[:80]) from problem
 
     def _kernel(self) -> Kernel:
         first = self.lines[0]
@@ -201,29 +201,29 @@ class _KernelParser(LineParser):
                 made.append(Comment(string_of(text.partition(" ")[2])))
                 self.at += 1
             elif text.startswith("# "):
-                made += (Comment(x) for x in apart(text[2:], BESIDE))
+                made += (Comment(x) for x in split_comments(text[2:], BESIDE))
                 self.at += 1
             else:
                 head, mark, note = parted_once(text, "  # ")
                 if text.startswith(OPENING) and (not mark or head.endswith(":") or head == "barrier"):
                     head, note = text, ""  # a comment of its own
-                made += self.beside(head, note, depth)
+                made += self.statements_of_line(head, note, depth)
         if self.at < len(self.lines) and self.lines[self.at].depth > depth:
             raise WrongError("this line is too deep")
         return tuple(made)
 
-    def beside(self, head: str, note: str, depth: int) -> Iterator[Stmt]:
+    def statements_of_line(self, head: str, note: str, depth: int) -> Iterator[Stmt]:
         """The statements of one line, each behind its comments: one, or several that have none inside them."""
         alone = "; " not in head or any(parted_once(head, m)[1] for m in ("  @ ", "  # "))
         parts = [head] if alone else split_top_level(head, ";")
-        notes = apart(note, OF_NEXT)
+        notes = split_comments(note, OF_NEXT)
         if len(notes) > len(parts):
             raise WrongError(f"{len(notes)} comments for {len(parts)} statements")
         first = self.at
         for part, told in zip_longest(parts, notes, fillvalue=""):
             if len(parts) > 1 and part.endswith(":"):
                 raise WrongError("a statement with others inside it begins a line")
-            yield from (Comment(x) for x in apart(told, BESIDE) if told)
+            yield from (Comment(x) for x in split_comments(told, BESIDE) if told)
             self.at = first
             yield self.statement(part, depth)
 
@@ -324,7 +324,7 @@ class _KernelParser(LineParser):
                 return Barrier(split_once(text, "  # ")[1])
             case "acc" if not text.startswith("acc <-"):
                 left, value = split_once(text[4:], " = ")
-                acc = self.made(left)
+                acc = self.definition(left)
                 if acc.at is not None:
                     raise WrongError("an accumulator is not one of an array")
                 return InitAccumulator(acc.name, acc.dtype, scalar_of(value))
@@ -342,7 +342,7 @@ class _KernelParser(LineParser):
         found = re.match(r"([\w.]+): (\w+?)(x2)?\[(\d{1,6})\]\Z", text, re.ASCII)
         if found is None:
             raise WrongError("registers have a name, a type and a count")
-        made = self.made(f"{found[1]}: {found[2]}")
+        made = self.definition(f"{found[1]}: {found[2]}")
         return RegisterArray(made.name, made.dtype, int(found[4]), bool(found[3]))
 
     def access(self, text: str) -> Stmt:
@@ -380,7 +380,7 @@ class _KernelParser(LineParser):
         found = re.match(r"(\w+) over (.*)\Z", right, re.ASCII)
         if found is not None:
             *dims, last = split_top_level(found[2], ",")
-            before = self.made(last[: -len(" before")]) if last.endswith(" before") else None
+            before = self.definition(last[: -len(" before")]) if last.endswith(" before") else None
             ways = tuple(way_of(x) for x in (dims if before is not None else (*dims, last)))
             return BlockReduce(self.local(left), reduction_of(found[1]), ways, before)
         if place is not None and buffer is not None and "; " in place["at"] and right.startswith("add "):
@@ -403,7 +403,7 @@ class _KernelParser(LineParser):
                 case "atomic" if not rest:
                     shared = True
                 case "now":
-                    running = self.made(rest)
+                    running = self.definition(rest)
                 case "along":
                     along.append(name_of(rest))
                 case "to":
@@ -436,7 +436,7 @@ class _KernelParser(LineParser):
         if place is not None and buffer is not None:
             address, mark, count = parted_once(place["at"], "; ")
             if not mark and not pairs and not realigned:
-                local = self.made(left)
+                local = self.definition(left)
                 where = self.condition(guard) if word else TRUE
                 return Load(local, buffer, self.expr(place["at"]), where, self.serves(tail, None))
             width = lane_count(count)
@@ -467,9 +467,9 @@ class _KernelParser(LineParser):
             if not inside:
                 raise WrongError("a choice has a last value")
             last = self.operand(inside[-1])
-            return Select(self.made(left), tuple(cases), last)
+            return Select(self.definition(left), tuple(cases), last)
         operands = tuple(map(self.operand, inside))
-        local = self.made(left)
+        local = self.definition(left)
         if op.startswith(("pair.", "half.")):
             words = tuple(o for o in operands if isinstance(o, Local))
             if len(words) != len(operands) or compute is not None:

@@ -103,7 +103,7 @@ def is_plain(s: Stmt) -> bool:
     return '"' not in bare and not any(mark.strip() in bare for mark in (BESIDE, OF_NEXT))
 
 
-def apart(text: str, mark: str) -> list[str]:
+def split_comments(text: str, mark: str) -> list[str]:
     """Comments that share a line, split at each ``mark`` outside of quoted names.
 
     >>> apart('"a | b" = cast("x") | "t2" = neg("a | b")', " | ")
@@ -128,10 +128,10 @@ def is_short(s: Loop) -> bool:
     return one is not None and not s.note and not bodies(one) and isinstance(one, ONE_LINE)
 
 
-def is_beside(s: Stmt) -> bool:
+def may_share_line(s: Stmt) -> bool:
     """True of a statement that may share a line with others: short, and not an access that says what it serves."""
     if isinstance(s, Loop):
-        return is_short(s) and is_beside(s.body[0])
+        return is_short(s) and may_share_line(s.body[0])
     return isinstance(s, (*ONE_LINE, InitAccumulator, Let, BlockReduce, Accumulate)) and not getattr(s, "serves", ())
 
 
@@ -224,7 +224,7 @@ def serving(s: Access | Let, x: Provenance) -> dict[str, Expr]:
 # lines ----------------------------------------------------------------------------------------------------------------
 
 
-def _alike(body: Sequence[Stmt]) -> Sequence[Stmt]:
+def _leading_run(body: Sequence[Stmt]) -> Sequence[Stmt]:
     """The statements at the front that share a line: arrays of registers; comments without a mark of their own."""
     s = body[0]
     if isinstance(s, RegisterArray) or is_plain(s):
@@ -236,7 +236,7 @@ def _alike(body: Sequence[Stmt]) -> Sequence[Stmt]:
     return body[:1]
 
 
-def _told(notes: Sequence[Stmt]) -> str:
+def _comment_text(notes: Sequence[Stmt]) -> str:
     """Comments on one line."""
     return BESIDE.join(s.text for s in notes if isinstance(s, Comment))
 
@@ -257,17 +257,17 @@ class _Lines:
         at = 0
         while at < len(units):
             notes, alike = units[at]
-            line, told = "  " * depth + self.whole(alike), [_told(notes)]
+            line, told = "  " * depth + self.shared_line(alike), [_comment_text(notes)]
             at += 1
-            while at < len(units) and is_beside(alike[0]) and is_beside(units[at][1][0]):
+            while at < len(units) and may_share_line(alike[0]) and may_share_line(units[at][1][0]):
                 notes, following = units[at]
                 known = dict(self.types)
-                more = f"{line}{NEXT}{self.whole(following)}"
+                more = f"{line}{NEXT}{self.shared_line(following)}"
                 if len(more) > self.width:
                     self.types = known
                     break
                 line, alike = more, following
-                told.append(_told(notes))
+                told.append(_comment_text(notes))
                 at += 1
             while told and not told[-1]:
                 told.pop()
@@ -283,7 +283,7 @@ class _Lines:
         """The comments that stand behind a statement, and the statement; or arrays of registers, or comments alone."""
         at = 0
         while at < len(body):
-            alike = _alike(body[at:])
+            alike = _leading_run(body[at:])
             at += len(alike)
             if is_plain(alike[0]) and at < len(body) and self.takes_note(body[at]):
                 yield alike, body[at : at + 1]
@@ -293,14 +293,16 @@ class _Lines:
 
     def takes_note(self, s: Stmt) -> bool:
         """True of a statement behind whose line the comment in front of it stands."""
-        long = isinstance(s, (InitAccumulator, Let, BlockReduce, Accumulate)) or (isinstance(s, Loop) and is_beside(s))
+        long = isinstance(s, (InitAccumulator, Let, BlockReduce, Accumulate)) or (
+            isinstance(s, Loop) and may_share_line(s)
+        )
         return isinstance(s, ONE_LINE) or (self.width > 0 and long)
 
-    def whole(self, alike: Sequence[Stmt]) -> str:
+    def shared_line(self, alike: Sequence[Stmt]) -> str:
         """The line of statements that share one, and the only statement of a short loop."""
         s = alike[0]
         if isinstance(s, Comment) and is_plain(s):
-            return f"# {_told(alike)}"
+            return f"# {_comment_text(alike)}"
         if isinstance(s, RegisterArray):
             return f"registers {', '.join(self.line(x).partition(' ')[2] for x in alike)}"
         if not (isinstance(s, Loop) and is_short(s)):
@@ -316,7 +318,7 @@ class _Lines:
         how = "" if self.types.get(x.name) == x.dtype else f":{x.dtype}"
         return f"{x.name}{'' if x.at is None else f'[{self.names.expr(x.at)}]'}{how}"
 
-    def made(self, x: Local) -> str:
+    def definition(self, x: Local) -> str:
         """A variable that is set: ``t0: float32``, in a long kernel without the type that it has already."""
         known = self.width > 0 and self.types.get(x.name) == x.dtype
         self.types[x.name] = x.dtype
@@ -380,7 +382,7 @@ class _Lines:
             case Comment(text):
                 return f"# {text}" if is_plain(s) else f"note {quote(text)}"
             case InitAccumulator(name, dtype, value):
-                return f"acc {self.made(Local(name, dtype))} = {value!r}"
+                return f"acc {self.definition(Local(name, dtype))} = {value!r}"
             case RegisterArray(name, dtype, number, words):
                 self.types[name] = dtype
                 return f"registers {name}: {dtype}{'x2' if words else ''}[{number}]"
@@ -391,21 +393,23 @@ class _Lines:
             case Let(name, value):
                 return f"let {name} = {self.operand(value)}{self.serves(s)}"
             case BlockReduce(acc, op, dims, before):
-                first = "" if before is None else f", {self.made(before)} before"
+                first = "" if before is None else f", {self.definition(before)} before"
                 return f"{self.local(acc)} <- {op} over {', '.join(dims)}{first}"
             case Compute(_, op, operands, compute):
                 given = self.operands(operands)
-                return f"{self.made(s.local)} = {op}({given}){'' if compute == s.local.dtype else f' in {compute}'}"
+                return (
+                    f"{self.definition(s.local)} = {op}({given}){'' if compute == s.local.dtype else f' in {compute}'}"
+                )
             case Select(_, cases, default):
                 chain = "".join(f"{expr(c)} ? {self.operand(o)}, " for c, o in cases)
                 last = self.operand(default)
-                return f"{self.made(s.local)} = choose({chain}{last})"
+                return f"{self.definition(s.local)} = choose({chain}{last})"
             case Half2Op(_, op, operands):
                 given = self.operands(operands)
-                return f"{self.made(s.local)} = pair.{op}({given})"
+                return f"{self.definition(s.local)} = pair.{op}({given})"
             case ExtractHalf(_, word, high):
                 given = self.operand(word)
-                return f"{self.made(s.local)} = half.{'high' if high else 'low'}({given})"
+                return f"{self.definition(s.local)} = half.{'high' if high else 'low'}({given})"
             case _:
                 return self.access(s) + self.serves(s)
 
@@ -414,12 +418,12 @@ class _Lines:
         match s:
             case Load(local, buffer, address, guard):
                 where = "" if guard is TRUE else f" if {expr(guard)}"
-                return f"{self.made(local)} = {buffer.name}[{expr(address)}]{where}"
+                return f"{self.definition(local)} = {buffer.name}[{expr(address)}]{where}"
             case Store(buffer, address, value):
                 return f"{buffer.name}[{expr(address)}] = {self.operand(value)}"
             case VectorLoad(made, buffer, address, pairs, realigned=realigned):
                 how = f"{' realigned' if realigned else ''}{' in pairs' if pairs else ''}"
-                return f"{self.lanes(made, self.made)} = {buffer.name}[{expr(address)}; {elements_of(s)}]{how}"
+                return f"{self.lanes(made, self.definition)} = {buffer.name}[{expr(address)}; {elements_of(s)}]{how}"
             case VectorStore(buffer, address, values, pairs):
                 place = f"{buffer.name}[{expr(address)}; {elements_of(s)}]"
                 return f"{place} = {self.lanes(values, self.local)}{' in pairs' if pairs else ''}"
@@ -438,7 +442,7 @@ class _Lines:
             more.append(f"as {s.acc.name}:{s.acc.dtype}")
         value = self.operand(s.value)
         more += ["atomic"] if s.shared else []
-        more += [f"now {self.made(s.running)}"] if s.running is not None else []
+        more += [f"now {self.definition(s.running)}"] if s.running is not None else []
         more += [f"along {v}" for v in s.along]
         more += [f"to {s.result}"] if s.result is not None else []
         return f"{to} <- {', '.join([f'{s.op} {value}', *more])}"

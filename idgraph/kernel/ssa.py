@@ -294,7 +294,7 @@ class _ValueNames:
         self.defined.add(made)
         return made
 
-    def made(self, x: Local) -> Local:
+    def define(self, x: Local) -> Local:
         """The definition of a variable."""
         if x.at is not None or x.name in self.arrays:
             return x
@@ -441,7 +441,7 @@ class _ValueNames:
     def defining(self, s: Stmt) -> Stmt:
         """``s`` with what it defines."""
         if not isinstance(s, Let):
-            return map_statement(s, made=self.made)
+            return map_statement(s, made=self.define)
         name = self.fresh(s.name)
         self.lets[s.name] = name
         return replace(s, name=name)

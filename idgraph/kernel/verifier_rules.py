@@ -148,7 +148,7 @@ class RegisterArrays:
 FIRST = "the first of "
 
 
-def _first(s: Stmt) -> tuple[str, ...]:
+def _first_thread_dims(s: Stmt) -> tuple[str, ...]:
     """Marks of dimensions of which the first thread alone runs ``s``: what it adds up is the whole sum."""
     if isinstance(s, SingleThread):
         return tuple(FIRST + d for d in s.dims)
@@ -190,10 +190,10 @@ class ThreadSums:
         with what is apart there."""
         found: list[tuple[Accumulate, frozenset[str]]] = []
         for s in body:
-            self.made(s, apart)
+            self.is_partial(s, apart)
             self.write(s, apart)
             alone = s.dims if isinstance(s, SingleThread) else (s.parallel,) if isinstance(s, Loop) else ()
-            own = (*alone, *_first(s), *(FIRST + d for d, v in self.steps.items() if _is_one(s, v)))
+            own = (*alone, *_first_thread_dims(s), *(FIRST + d for d, v in self.steps.items() if _is_one(s, v)))
             around = self.steps
             if isinstance(s, Loop) and s.parallel:
                 self.steps = {**around, s.parallel: s.var}
@@ -206,7 +206,7 @@ class ThreadSums:
                     if way in self.several:
                         for x, there in inner:
                             if x.buffer is None and x.running is None:
-                                one = (FIRST + way,) if FIRST + way in there else _first(s)
+                                one = (FIRST + way,) if FIRST + way in there else _first_thread_dims(s)
                                 self.parts.setdefault(x.acc.name, set()).update(one or (way,))
                 case Accumulate():
                     found.append((s, apart))
@@ -253,7 +253,7 @@ class ThreadSums:
             if isinstance(x, Local) and dims:
                 raise malformed_error(self.name, f"{x.name} is made of a value that one thread of {dims} holds", s)
 
-    def made(self, s: Stmt, apart: frozenset[str]) -> None:
+    def is_partial(self, s: Stmt, apart: frozenset[str]) -> None:
         """A value made of a part is one, and so is a value that the first thread alone makes."""
         given = [x for x in operands_of(s) if isinstance(x, Local)]
         found = {d for x in given for d in self.parts.get(x.name, ())}

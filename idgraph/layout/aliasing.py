@@ -86,7 +86,9 @@ def _alias(tensor: Tensor) -> Alias | NoAlias:
         seen = view_of(tensor, source, joined.strides, joined.offset) if source is not tensor else joined
         return Alias(joined.of, seen.strides, seen.offset) if isinstance(seen, Alias) else seen
     if source is tensor:
-        return _no_view(e) if e is not None else Alias(source, _strides_of(source), _number(as_expr(source.offset)))
+        return (
+            _no_view(e) if e is not None else Alias(source, _strides_of(source), _int_if_const(as_expr(source.offset)))
+        )
     return _view_of_memory(tensor, source)
 
 
@@ -133,7 +135,7 @@ def _joined(e: TensorExpr) -> Alias | NoAlias:
         if t.axes[at].extent != 1 and not _equal(part.strides[at], step):
             return _no_view(e)
         place = simplify(place + t.axes[at].extent * step)
-    strides = (*first.strides[:at], _number(step), *first.strides[at + 1 :])
+    strides = (*first.strides[:at], _int_if_const(step), *first.strides[at + 1 :])
     return Alias(first.of, strides, first.offset)
 
 
@@ -195,7 +197,7 @@ def _linear(
         whole = whole + x * step
     if not isinstance(prove_equal(address, simplify(whole)), Proof):
         return NoAlias(f"the address is not a sum over the axes: {chain[0].op} copies", chain[0])
-    return Alias(source, tuple(map(_number, steps)), _number(offset))
+    return Alias(source, tuple(map(_int_if_const, steps)), _int_if_const(offset))
 
 
 def _at_zero(x: Expr, variables: tuple[Expr, ...]) -> Expr:
@@ -206,9 +208,9 @@ def _at_zero(x: Expr, variables: tuple[Expr, ...]) -> Expr:
 def _strides_of(t: Tensor) -> tuple[int | Expr, ...]:
     from_allocation = {d: address_of(t, [as_expr(int(x is d)) for x in t.allocation]) for d in t.allocation}
     return tuple(
-        _number(simplify(from_allocation[d] - as_expr(t.offset))) if d in from_allocation else 0 for d in t.axes
+        _int_if_const(simplify(from_allocation[d] - as_expr(t.offset))) if d in from_allocation else 0 for d in t.axes
     )
 
 
-def _number(x: Expr) -> int | Expr:
+def _int_if_const(x: Expr) -> int | Expr:
     return int(x) if x.is_const else x

@@ -206,7 +206,7 @@ class Formats:
         if demanded(t):
             return _as_it_is(t)
         self._reach(t)
-        return _decide(t, self.known[t], self.ended.get(t, ()))
+        return _decide_layout(t, self.known[t], self.ended.get(t, ()))
 
     def _reach(self, t: Tensor) -> None:
         """The formats offered to ``t``, those of its operands first."""
@@ -241,9 +241,9 @@ def _as_it_is(t: Tensor) -> LayoutDecision:
     """The memory that the user asked for."""
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
     inside = set(t.allocation) <= set(t.axes)
-    order = _numbers(t, memory_order(t))
+    order = _axis_numbers(t, memory_order(t))
     told = tuple(_plain(by_axis[d]) for d in t.axes) if inside else dense_strides(t, order)
-    reasons = tuple(f"{_axis(t, a)}: set_allocation" for a in order)
+    reasons = tuple(f"{_axis_text(t, a)}: set_allocation" for a in order)
     return LayoutDecision(t, order, told, None, "demand", reasons)
 
 
@@ -261,34 +261,36 @@ def _as_torch(t: Tensor, given: tuple[int | Expr, ...]) -> LayoutDecision:
         return stride if isinstance(stride, int) else ASSUMED
 
     order = tuple(sorted(range(len(given)), key=lambda a: (-size(a), a)))
-    return LayoutDecision(t, order, given, None, "hint", tuple(f"{_axis(t, a)}: as torch's eager mode" for a in order))
+    return LayoutDecision(
+        t, order, given, None, "hint", tuple(f"{_axis_text(t, a)}: as torch's eager mode" for a in order)
+    )
 
 
-def _decide(t: Tensor, orders: Sequence[Order], lost: tuple[str, ...]) -> LayoutDecision:
+def _decide_layout(t: Tensor, orders: Sequence[Order], lost: tuple[str, ...]) -> LayoutDecision:
     most = max((len(o.axes) for o in orders), default=0)
     best = [o for o in orders if len(o.axes) == most]
     logical = tuple(range(len(t.axes)))
     if not best:
         why = lost or ("no tensor that it is computed from has a say",)
-        plain = tuple(f"{_axis(t, a)}: logical order" for a in logical)
+        plain = tuple(f"{_axis_text(t, a)}: logical order" for a in logical)
         return LayoutDecision(t, logical, dense_strides(t, logical), None, "none", plain, why)
     whole = [(o, *_completed(t, o, orders)) for o in best]
     different = list(dict.fromkeys(axes for _, axes, _ in whole))
     costs: tuple[Candidate, ...] = ()
     chosen = whole[0]
     if len(different) > 1:
-        costs = tuple(Candidate(o.source, _numbers(t, axes), moved_bytes(t, axes, orders)) for o, axes, _ in whole)
+        costs = tuple(Candidate(o.source, _axis_numbers(t, axes), moved_bytes(t, axes, orders)) for o, axes, _ in whole)
         least = min(c.moved_bytes for c in costs)
         cheap = [w for w, c in zip(whole, costs, strict=True) if c.moved_bytes == least]
         if len({axes for _, axes, _ in cheap}) > 1:
-            plain = tuple(f"{_axis(t, a)}: logical order" for a in logical)
+            plain = tuple(f"{_axis_text(t, a)}: logical order" for a in logical)
             why = ("orders that disagree move the same bytes: a tie keeps the logical order",)
             return LayoutDecision(t, logical, dense_strides(t, logical), None, "none", plain, why, costs)
         chosen = cheap[0]
     reference, axes, reasons = chosen
-    order = _numbers(t, axes)
-    ones = [f"{_axis(t, a)}: one element, no say, outermost" for a in order[: len(order) - len(axes)]]
-    told = (*ones, *(f"{_axis(t, t.axes.index(d))}: {why}" for d, why in zip(axes, reasons, strict=True)))
+    order = _axis_numbers(t, axes)
+    ones = [f"{_axis_text(t, a)}: one element, no say, outermost" for a in order[: len(order) - len(axes)]]
+    told = (*ones, *(f"{_axis_text(t, t.axes.index(d))}: {why}" for d, why in zip(axes, reasons, strict=True)))
     return LayoutDecision(t, order, dense_strides(t, order), reference.source, "hint", told, (), costs)
 
 
@@ -318,7 +320,7 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
 def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) -> int:
     """Bytes of the sectors that warps ask for whose threads walk through the innermost axes, as `ig.cost` counts them:
     of ``t``, and of what offers orders."""
-    total, inside = bytes_of(t), _inside(axes)
+    total, inside = bytes_of(t), _warp_axes(axes)
     for o in orders:
         size = bytes_of(o.source)
         walk = _walk(o, inside)
@@ -329,7 +331,7 @@ def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) 
     return total
 
 
-def _inside(axes: Sequence[IterDomain]) -> list[IterDomain]:
+def _warp_axes(axes: Sequence[IterDomain]) -> list[IterDomain]:
     """The axes that the threads of one warp are apart on, the innermost first."""
     found: list[IterDomain] = []
     lanes = 1
@@ -372,13 +374,13 @@ def bytes_of(t: Tensor) -> int:
     return count * item_size(t.dtype)
 
 
-def _numbers(t: Tensor, axes: Sequence[IterDomain]) -> tuple[int, ...]:
+def _axis_numbers(t: Tensor, axes: Sequence[IterDomain]) -> tuple[int, ...]:
     """Axis numbers, those of one element in front."""
     chosen = [t.axes.index(d) for d in axes]
     return (*(a for a in range(len(t.axes)) if a not in chosen), *chosen)
 
 
-def _axis(t: Tensor, axis: int) -> str:
+def _axis_text(t: Tensor, axis: int) -> str:
     return f"axis {axis} ({t.axes[axis].extent} elements)"
 
 

@@ -106,8 +106,8 @@ def carried(e: TensorExpr, operand: int, order: Order) -> Order:
             names[read[d]] = name
     if not axes and order.axes:
         return Order(order.source, (), (), f"{e.op} reads none of the axes of {e.inputs[operand].name}")
-    for x in _ways(e.output, read.values()):
-        reason = _step(x, axes, names)
+    for x in _exprs_in_order(e.output, read.values()):
+        reason = _replay_backward(x, axes, names)
         if reason:
             line = f" at {e.source_line}" if e.source_line else ""
             return Order(order.source, (), (), f"{reason} in the memory of {order.source.name}: {e.op}{line}")
@@ -124,7 +124,7 @@ def _read_at(e: TensorExpr, operand: int) -> dict[IterDomain, IterDomain]:
     return {d: r.domain for d, r in zip(t.axes, read, strict=True) if isinstance(r, Mapped)}
 
 
-def _ways(t: Tensor, read: Iterable[IterDomain]) -> Iterator[DomainExpr]:
+def _exprs_in_order(t: Tensor, read: Iterable[IterDomain]) -> Iterator[DomainExpr]:
     """The axis expressions from root to logical, each behind those that make what it reads; ``read``: axes at which an
     operand is read. Those of a cat's pieces are not root axes, but for the first piece's."""
     known, pending = {*t.root, *read}, list(t.domain.exprs)
@@ -138,31 +138,31 @@ def _ways(t: Tensor, read: Iterable[IterDomain]) -> Iterator[DomainExpr]:
         pending = [x for x in pending if x not in ready]
 
 
-def _step(x: DomainExpr, axes: list[IterDomain], names: dict[IterDomain, str]) -> str:
+def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDomain, str]) -> str:
     """Take one axis expression, in place; the reason where the order ends there."""
     match x:
         case Resize(source, out) | Stride(source, out) | Roll(source, out):
-            _put(axes, names, [source], [out])
+            _replace_neighbours(axes, names, [source], [out])
         case Split(source, outer, inner):
-            _put(axes, names, [source], [d for d in (outer, inner) if not d.is_broadcast])
+            _replace_neighbours(axes, names, [source], [d for d in (outer, inner) if not d.is_broadcast])
         case Merge(outer, inner, out):
             have = [d for d in (outer, inner) if d in axes]
             missing = [d for d in (outer, inner) if d not in axes and d.extent != 1]
             if missing:  # filled by another operand, or of one element there: this source does not place it
-                _put(axes, names, have, [])
+                _replace_neighbours(axes, names, have, [])
             elif len(have) == 2 and axes.index(inner) != axes.index(outer) + 1:
                 return f"{names[outer]} and {names[inner]} are not neighbours"
             else:
-                _put(axes, names, have, [out])
+                _replace_neighbours(axes, names, have, [out])
         case Swizzle(sx, sy, out_x, out_y):
-            _put(axes, names, [sx], [out_x])
-            _put(axes, names, [sy], [out_y])
+            _replace_neighbours(axes, names, [sx], [out_x])
+            _replace_neighbours(axes, names, [sy], [out_y])
         case _:
             assert_never(x)
     return ""
 
 
-def _put(
+def _replace_neighbours(
     axes: list[IterDomain], names: dict[IterDomain, str], old: Sequence[IterDomain], new: Sequence[IterDomain]
 ) -> None:
     """Put ``new`` in the place of the neighbours ``old``; nothing changes where the order does not have them."""

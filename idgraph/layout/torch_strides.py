@@ -38,7 +38,7 @@ def eager_strides(fusion: Fusion) -> dict[Tensor, Ints]:
     for t in fusion.tensors:
         if not all(isinstance(n, int) for n in t.shape):
             raise OperationError(f"{t.name} has shape {t.shape}: eager strides need numbers", where=t.source_line)
-        found[t] = _declared(t) if t.definition is None else _made(t.definition, found)
+        found[t] = _declared(t) if t.definition is None else _result_strides(t.definition, found)
     return found
 
 
@@ -68,7 +68,7 @@ def contiguous(sizes: Sequence[int], order: Sequence[int] | None = None) -> Ints
     return tuple(made)
 
 
-def _made(e: TensorExpr, known: dict[Tensor, Ints]) -> Ints:
+def _result_strides(e: TensorExpr, known: dict[Tensor, Ints]) -> Ints:
     t = e.output
     sizes = _sizes(t)
     if e.op in VIEWS:
@@ -85,11 +85,11 @@ def _made(e: TensorExpr, known: dict[Tensor, Ints]) -> Ints:
         same = formats[0] is not None and all(f == formats[0] for f in formats)
         return contiguous(sizes, formats[0] if same else None)
     if e.op in ELEMENTWISE:
-        return _iterated(sizes, [_operand(e, a, known) for a in e.args])
+        return _iterated(sizes, [_iterator_operand(e, a, known) for a in e.args])
     return contiguous(sizes)
 
 
-def _operand(e: TensorExpr, a: object, known: dict[Tensor, Ints]) -> tuple[Ints, Ints]:
+def _iterator_operand(e: TensorExpr, a: object, known: dict[Tensor, Ints]) -> tuple[Ints, Ints]:
     """Sizes and strides of an operand as the iterator sees it: on the CPU it is converted to the common type first."""
     if not isinstance(a, Tensor):
         return (), ()  # a number has no axes

@@ -114,11 +114,11 @@ def bind_buffers(
         value = Local(f"t{numbers[t]}", t.dtype)
         if storage.array is not None:
             array = _array(numbers[t], storage.array, threads)
-        made[t] = BufferBinding(storage, value, None if memory is None else _memory(numbers, t, memory), array)
+        made[t] = BufferBinding(storage, value, None if memory is None else _make_buffer(numbers, t, memory), array)
     return made
 
 
-def _memory(numbers: Mapping[Tensor, int], t: Tensor, of: Allocated) -> Buffer:
+def _make_buffer(numbers: Mapping[Tensor, int], t: Tensor, of: Allocated) -> Buffer:
     to = of.tensor
     alignment = t.alignment if of.place == "input" else 16
     match of.place:

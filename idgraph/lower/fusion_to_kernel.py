@@ -108,7 +108,7 @@ def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "")
         for body in bodies:
             check_shared_total(body)
     pairs = zip(bodies, chosen, strict=True)
-    kernels = tuple(_kernel(f"kernel{k}", body, rename, *found) for k, (body, found) in enumerate(pairs))
+    kernels = tuple(_make_kernel(f"kernel{k}", body, rename, *found) for k, (body, found) in enumerate(pairs))
     for kernel in kernels:
         check_barriers(kernel)
     return KernelModule(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
@@ -143,7 +143,7 @@ def _buffers(body: Body) -> Iterable[Buffer]:
                 pass
 
 
-def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: KernelHints, ruled: Ruled) -> Kernel:
+def _make_kernel(name: str, body: Body, rename: Mapping[str, str], choices: KernelHints, ruled: Ruled) -> Kernel:
     buffers = {b.name: b for b in _buffers(body) if b.place not in ("private", "shared")}
     body = to_ssa(body, {*rename})
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
@@ -279,7 +279,7 @@ class _KernelBuilder:
             )  # fmt: skip
             inside = (*value.body, step)
         else:
-            rounded = () if value.result == home.value else (_rounded(e, value.result, home.value),)
+            rounded = () if value.result == home.value else (_emit_identity_reduction(e, value.result, home.value),)
             inside = (*value.body, *rounded, *self.store(e, home.value, ()))
             if home.is_local and guard is not TRUE:
                 out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
@@ -439,7 +439,7 @@ class _KernelBuilder:
         return found
 
 
-def _rounded(e: TensorExpr, value: Operand, to: Local) -> Stmt:
+def _emit_identity_reduction(e: TensorExpr, value: Operand, to: Local) -> Stmt:
     """A reduction over no axis: the term itself, in the tensor's type."""
     return Compute(to, "cast", (value,), e.output.dtype)
 

@@ -60,16 +60,16 @@ def split_axis(nest: LoopNest, depth: int, maps: IndexMaps) -> SplitAxis | None:
     first, *others = (_axes([v.domain for v in maps.loops(e)], depth) for e in nest.exprs)
     for axis, whole in first.items():
         if all(axis in x for x in others) and (whole or any(x[axis] for x in others)):
-            return axis if _alone(nest, axis.loops) else None
+            return axis if _is_perfect_nest(nest, axis.loops) else None
     return None
 
 
-def _alone(nest: LoopNest, loops: int) -> bool:
+def _is_perfect_nest(nest: LoopNest, loops: int) -> bool:
     """Whether so many loops stand directly inside each other."""
     if loops == 1:
         return True
     inner = nest.children[0]
-    return len(nest.children) == 1 and isinstance(inner, LoopNest) and _alone(inner, loops - 1)
+    return len(nest.children) == 1 and isinstance(inner, LoopNest) and _is_perfect_nest(inner, loops - 1)
 
 
 def _axes(loops: Sequence[IterDomain], depth: int) -> dict[SplitAxis, bool]:
@@ -81,7 +81,7 @@ def _axes(loops: Sequence[IterDomain], depth: int) -> dict[SplitAxis, bool]:
     found: dict[SplitAxis, bool] = {}
     for n, d in enumerate(loops, 1):
         parts.append((d, n - 1, True))
-        while len(parts) > 1 and parts[-1][2] and (source := _source(parts[-2][0], parts[-1][0])) is not None:
+        while len(parts) > 1 and parts[-1][2] and (source := _split_source(parts[-2][0], parts[-1][0])) is not None:
             (outer, at, exact), (inner, _, _) = parts[-2:]
             exact = exact and simplify(outer.extent * inner.extent) == simplify(source.extent)
             parts[-2:] = [(source, at, exact)]
@@ -94,7 +94,7 @@ def _axes(loops: Sequence[IterDomain], depth: int) -> dict[SplitAxis, bool]:
     return {axis: axis in whole for axis in reversed(found)}
 
 
-def _source(outer: IterDomain, inner: IterDomain) -> IterDomain | None:
+def _split_source(outer: IterDomain, inner: IterDomain) -> IterDomain | None:
     """The axis that the schedule split into these two."""
     made, t = inner.definition, tensor_of(inner)
     if isinstance(made, Split) and made.outer is outer and made.inner is inner:
@@ -121,12 +121,12 @@ def kernel_choices(tensors: Sequence[Tensor]) -> KernelHints:
     by: dict[str, Tensor] = {}
     made = KernelHints()
     for t in tensors:
-        for name, value in t.choices.made().items():
+        for name, value in t.choices.explicit().items():
             first = by.setdefault(name, t)
             if getattr(first.choices, name) != value:
                 raise ScheduleError(
                     f"{t.name} says {_said(t, name)}, {first.name} in the same kernel says {_said(first, name)}",
-                    where=_line(t, name), hint="say the same of both",
+                    where=_choice_line(t, name), hint="say the same of both",
                 )  # fmt: skip
             made = made.but(**{name: value})
     if made.persistent and made.online:
@@ -134,12 +134,12 @@ def kernel_choices(tensors: Sequence[Tensor]) -> KernelHints:
         raise ScheduleError(
             f"{t.name} says persistent(True), {u.name} in the same kernel says online(True)",
             because=("a row that is held is passed over twice, and online is one pass",),
-            where=_line(t, "persistent"),
+            where=_choice_line(t, "persistent"),
             hint=f"{t.name}.persistent(False), or {u.name}.online(False)",
         )
     if not by:
         return made
-    told = [f"{t.name}.{_said(t, name)}{_at(t, name)}" for name, t in by.items()]
+    told = [f"{t.name}.{_said(t, name)}{_line_suffix(t, name)}" for name, t in by.items()]
     return made.but(of="; ".join(told))
 
 
@@ -147,11 +147,11 @@ def _said(t: Tensor, name: str) -> str:
     return f"{name}({getattr(t.choices, name)})"
 
 
-def _line(t: Tensor, name: str) -> SourceLine | None:
+def _choice_line(t: Tensor, name: str) -> SourceLine | None:
     """The user's line that made the choice."""
     return next((s.line for s in reversed(t.log) if s.name == name), None)
 
 
-def _at(t: Tensor, name: str) -> str:
-    line = _line(t, name)
+def _line_suffix(t: Tensor, name: str) -> str:
+    line = _choice_line(t, name)
     return f" at {line.file}:{line.line}" if line is not None else ""

@@ -29,7 +29,7 @@ def check_schedule(fusion: Fusion, target: Target) -> None:
         else:
             _innermost(t)
             if target.threads:
-                _limits(t, target, limits)
+                _check_limits(t, target, limits)
 
 
 def _no_loops(t: Tensor) -> None:
@@ -60,7 +60,7 @@ def _innermost(t: Tensor) -> None:
         )
 
 
-def _limits(t: Tensor, target: Target, limits: Mapping[str, int]) -> None:
+def _check_limits(t: Tensor, target: Target, limits: Mapping[str, int]) -> None:
     threads: list[tuple[int, IterDomain, int]] = []
     for p, d in enumerate(t.loop):
         most = limits.get(d.parallel)
@@ -109,10 +109,10 @@ def _least(extent: Expr) -> int:
 
 def _line_of(t: Tensor, parallel: str) -> SourceLine | None:
     """The line that put an axis there."""
-    return next(_lines(t, parallel), t.source_line)
+    return next(_lines_of_parallelize(t, parallel), t.source_line)
 
 
-def _lines(t: Tensor, parallel: str) -> Iterator[SourceLine | None]:
+def _lines_of_parallelize(t: Tensor, parallel: str) -> Iterator[SourceLine | None]:
     for step in reversed(t.log):
         if (step.name == "parallelize" and parallel in step.args) or step.name == "row_loops":
             yield step.line

@@ -155,17 +155,17 @@ def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: Inde
     elif op == "matmul":
         wide = accumulator(e).dtype
         product = Local(f"{v.local.name}_term", wide)
-        narrow = tuple(_as(v, operands[k], dtype, k) for k in (0, 1))
+        narrow = tuple(_converted_operand(v, operands[k], dtype, k) for k in (0, 1))
         v.add(Compute(product, "mul", narrow, wide))
         v.result = product
     elif op in ("pad", "cat", "slice_scatter"):
         v.add(_choice(v, operands))
         v.result = v.local
     elif op == "full":
-        v.add(Compute(v.local, "cast", (Constant(_number(e, "value")),), dtype))
+        v.add(Compute(v.local, "cast", (Constant(_scalar_attribute(e, "value")),), dtype))
         v.result = v.local
     elif op == "iota":
-        _count(v, e, maps.write(e).coordinates[0], v.local)
+        _emit_iota(v, e, maps.write(e).coordinates[0], v.local)
         v.result = v.local
     elif op in SCATTERS:
         last = e.args[-1]  # the others are the place that it writes
@@ -217,7 +217,7 @@ def _pointwise(v: PendingValue, operands: tuple[Operand, ...]) -> Compute:
 def _choice(v: PendingValue, operands: Mapping[int, Operand]) -> Select:
     e = v.expr
     if e.op == "pad":
-        return _settled(v.local, [(v.exists[0], operands[0])], Constant(_number(e, "value")))
+        return _settled(v.local, [(v.exists[0], operands[0])], Constant(_scalar_attribute(e, "value")))
     if e.op == "slice_scatter":
         return _settled(v.local, [(v.exists[1], operands[1])], operands[0])
     # Parts that these loops never reach (an empty one, one that was cut away) may not be computed at all.
@@ -236,16 +236,16 @@ def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Opera
     return Select(local, tuple(kept), default)
 
 
-def _number(e: TensorExpr, key: str) -> Scalar:
+def _scalar_attribute(e: TensorExpr, key: str) -> Scalar:
     value = e.attrs[key]
     if isinstance(value, (bool, int, float)):
         return value
     raise EmitError(f"{key} {value!r} of {e.output.name} is not a number", where=e.source_line)
 
 
-def _count(v: PendingValue, e: TensorExpr, place: Expr, to: Local) -> None:
+def _emit_iota(v: PendingValue, e: TensorExpr, place: Expr, to: Local) -> None:
     """start + step * coordinate: integers exactly, others in float64."""
-    start, step = _number(e, "start"), _number(e, "step")
+    start, step = _scalar_attribute(e, "start"), _scalar_attribute(e, "step")
     if isinstance(start, int) and isinstance(step, int):
         v.add(Compute(to, "cast", (Index(place * step + start),), e.output.dtype))
         return
@@ -272,13 +272,13 @@ def made_in_place(v: PendingValue, k: int, place: Sequence[Expr]) -> Operand:
         raise EmitError(f"{t.name} is not made of coordinates alone")
     to = Local(f"{v.local.name}_in{k}", t.dtype)
     if made.op == "full":
-        v.add(Compute(to, "cast", (Constant(_number(made, "value")),), t.dtype))
+        v.add(Compute(to, "cast", (Constant(_scalar_attribute(made, "value")),), t.dtype))
     else:
-        _count(v, made, place[0], to)
+        _emit_iota(v, made, place[0], to)
     return to
 
 
-def _as(v: PendingValue, operand: Operand, dtype: DType, k: int) -> Operand:
+def _converted_operand(v: PendingValue, operand: Operand, dtype: DType, k: int) -> Operand:
     if isinstance(operand, Local) and operand.dtype != dtype:
         made = Local(f"{operand.name}_as{k}", dtype)
         v.add(Compute(made, "cast", (operand,), dtype))
@@ -290,7 +290,7 @@ def _term(v: PendingValue, operand: Operand, a: Accumulator) -> Operand:
     """The operand in the accumulator's type; a sum with a dtype of its own casts to that first, as torch does."""
     e = v.expr
     if a.op in ("sum", "prod") and "dtype" in e.attrs:
-        operand = _as(v, operand, e.output.dtype, 0)
+        operand = _converted_operand(v, operand, e.output.dtype, 0)
     if isinstance(operand, Local) and operand.dtype != a.dtype:
         made = Local(f"{v.local.name}_term", a.dtype)
         v.add(Compute(made, "cast", (operand,), a.dtype))

@@ -140,7 +140,7 @@ class _Scans:
         """Statements before the running value, the exchange, and those after it."""
         first, step, second, tests = _split(body, thread.var)
         reaches = lanes is None and not tests  # what stands in front of the exchange is defined behind it
-        if step.running is None or not (reaches or _apart(first, second, lanes)):
+        if step.running is None or not (reaches or _is_independent(first, second, lanes)):
             raise self.stuck(thread)
         self.count += 1
         number, op, dtype = self.count, step.op, step.acc.dtype
@@ -169,7 +169,7 @@ class _Scans:
         out: list[Stmt] = [Alloc(b) for b in arrays]
         if guarded:  # a thread without an element holds the identity
             out += [Store(run, as_expr(n), start) for n in range(extent)]
-        out += _lanes(lanes, one)
+        out += _in_lane_loop(lanes, one)
         out.append(InitAccumulator(own.name, dtype, identity(Accumulator(op, dtype))))
         for n in range(extent):
             here, now = Local(f"{step.acc.name}_at{n}", dtype), Local(f"{step.acc.name}_run{n}", dtype)
@@ -191,7 +191,7 @@ class _Scans:
         rest = [*back, *second]
         if any(_of(x, thread.var) for x in walk(tuple(second))):
             return [*out, *self.phases(thread, lanes, rest)]
-        return [*out, *_lanes(lanes, rest)]
+        return [*out, *_in_lane_loop(lanes, rest)]
 
 
 def _single_steps(body: Sequence[Stmt], var: str) -> tuple[dict[str, Loop], tuple[Stmt, ...]]:
@@ -212,7 +212,7 @@ def _single_steps(body: Sequence[Stmt], var: str) -> tuple[dict[str, Loop], tupl
     return found, tuple(made)
 
 
-def _lanes(lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
+def _in_lane_loop(lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
     return list(body) if lanes is None else [replace(lanes, body=tuple(body))]
 
 
@@ -230,7 +230,7 @@ def _split(body: Sequence[Stmt], var: str) -> tuple[list[Stmt], Accumulate, list
     return [*body[:at], replace(s, body=tuple(first))], step, [*tail, *body[at + 1 :]], tests + 1
 
 
-def _apart(first: Sequence[Stmt], second: Sequence[Stmt], lanes: Loop | None) -> bool:
+def _is_independent(first: Sequence[Stmt], second: Sequence[Stmt], lanes: Loop | None) -> bool:
     """Whether the loops of ``first`` leave nothing to ``second`` but elements of arrays that both see."""
     loops = tuple(x for x in walk(tuple(first)) if isinstance(x, Loop))
     if not loops:

@@ -88,7 +88,7 @@ def eliminate_bounds_checks(kernel: Kernel) -> Kernel:
     if not proved:
         return kernel
     used = {n: s for n, s in known.items() if any(n in c.names for c in proved)}
-    return replace(kernel, body=_without(kernel.body, proved, used))
+    return replace(kernel, body=_drop_proved_checks(kernel.body, proved, used))
 
 
 def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset[str]) -> None:
@@ -123,17 +123,17 @@ def _narrowed(e: Expr, known: dict[str, Expr]) -> Expr:
     return e.substitute(changed) if changed else e
 
 
-def _without(body: Sequence[Stmt], proved: set[Expr], known: dict[str, Expr]) -> Body:
+def _drop_proved_checks(body: Sequence[Stmt], proved: set[Expr], known: dict[str, Expr]) -> Body:
     def narrowed(e: Expr) -> Expr:
         return _narrowed(e, known)
 
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, BoundsCheck) and s.condition in proved:
-            made += _without(s.body, proved, known)
+            made += _drop_proved_checks(s.body, proved, known)
             continue
         if isinstance(s, Loop | If | SingleThread | StraightLineBlock | BoundsCheck):
-            s = replace(s, body=_without(s.body, proved, known))
+            s = replace(s, body=_drop_proved_checks(s.body, proved, known))
         made.append(map_statement(s, index=narrowed))
     return tuple(made)
 
@@ -189,25 +189,27 @@ def merge_bounds_checks(kernel: Kernel) -> Kernel:
     """
     if sum(isinstance(s, BoundsCheck) for s in walk(kernel.body)) < 2:
         return kernel
-    return replace(kernel, body=in_lanes(kernel.body, _joined))
+    return replace(kernel, body=in_lanes(kernel.body, _merge_checks))
 
 
-def _joined(body: Sequence[Stmt]) -> Body:
+def _merge_checks(body: Sequence[Stmt]) -> Body:
     """The statements with each check inside of the one before, where it may move there; so under tests."""
-    return _level(tuple(replace(s, body=_joined(s.body)) if isinstance(s, If) else s for s in body))
+    return _merge_checks_of_body(
+        tuple(replace(s, body=_merge_checks(s.body)) if isinstance(s, If) else s for s in body)
+    )
 
 
-def _level(body: Body) -> Body:
+def _merge_checks_of_body(body: Body) -> Body:
     """The same of one level."""
     at = [n for n, s in enumerate(body) if isinstance(s, BoundsCheck) and not s.always]
     for first, second in pairwise(at):
-        made = _together(body, first, second)
+        made = _merge_two_checks(body, first, second)
         if made is not None:
-            return _level(made)
+            return _merge_checks_of_body(made)
     return body
 
 
-def _together(body: Body, first: int, second: int) -> Body | None:
+def _merge_two_checks(body: Body, first: int, second: int) -> Body | None:
     """Two checks as one; None where what stands between them, or the second one, may not move."""
     outer = body[first]
     inner, between = body[second], body[first + 1 : second]
@@ -229,9 +231,9 @@ def _together(body: Body, first: int, second: int) -> Body | None:
         return None
 
     def body_of(own: Body) -> Body:
-        return (_inside(inner, lambda more: (*own, *late, *more)),)
+        return (_replace_innermost_body(inner, lambda more: (*own, *late, *more)),)
 
-    return (*body[:first], *early, _inside(outer, body_of), *body[second + 1 :])
+    return (*body[:first], *early, _replace_innermost_body(outer, body_of), *body[second + 1 :])
 
 
 def _depth(s: BoundsCheck) -> int:
@@ -242,8 +244,8 @@ def _is_read(e: Expr, after: Effects) -> bool:
     return bool(e.names & after.sets)
 
 
-def _inside(s: BoundsCheck, made: Callable[[Body], Body]) -> BoundsCheck:
+def _replace_innermost_body(s: BoundsCheck, made: Callable[[Body], Body]) -> BoundsCheck:
     """``s`` with other statements in the innermost of its checks, where these stand alone in each other."""
     if len(s.body) == 1 and isinstance(s.body[0], BoundsCheck) and not s.body[0].always:
-        return replace(s, body=(_inside(s.body[0], made),))
+        return replace(s, body=(_replace_innermost_body(s.body[0], made),))
     return replace(s, body=made(s.body))

@@ -38,9 +38,9 @@ def cache_block_transpose(
     part, row = symbol(first, 0, rows // run - 1), symbol(f"{first}_{AT}", 0, run - 1)
     column = symbol(last, 0, length - 1)
     body = at((part * run + row) * length + column)
-    turned = [s for s in walk(body) if isinstance(s, Load) and _is_turned(s.address, row, column)]
-    if all(_fits(s, column, length) for s in turned) or any(
-        isinstance(s, Store) and _step(s.address, column) != 1 for s in walk(body)
+    turned = [s for s in walk(body) if isinstance(s, Load) and _is_row_neighbour(s.address, row, column)]
+    if all(_column_fits_cache(s, column, length) for s in turned) or any(
+        isinstance(s, Store) and _stride_in(s.address, column) != 1 for s in walk(body)
     ):
         return None
     tall = min(run, max(COLUMNS, LINE // min(item_size(s.buffer.dtype) for s in turned)))
@@ -71,27 +71,27 @@ def run_of(lengths: Sequence[int], rows: int) -> int:
 def is_transposed(chain: Sequence[Loop]) -> bool:
     """Whether the lanes of the innermost loop read an array far apart, or not evenly."""
     lane = symbol(chain[-1].var, 0, simplify(chain[-1].extent - 1))
-    steps = [_step(s.address, lane) for s in walk(chain[-1].body) if isinstance(s, Load)]
+    steps = [_stride_in(s.address, lane) for s in walk(chain[-1].body) if isinstance(s, Load)]
     return any(n is None or abs(n) >= LEAST for n in steps)
 
 
-def _is_turned(address: Expr, row: Expr, column: Expr) -> bool:
+def _is_row_neighbour(address: Expr, row: Expr, column: Expr) -> bool:
     """Whether neighbours are those of neighbouring rows, and not of columns."""
-    step = _step(address, column)
-    return abs(_step(address, row) or 0) == 1 and step is not None and abs(step) >= LEAST
+    step = _stride_in(address, column)
+    return abs(_stride_in(address, row) or 0) == 1 and step is not None and abs(step) >= LEAST
 
 
-def _fits(s: Load, column: Expr, length: int) -> bool:
+def _column_fits_cache(s: Load, column: Expr, length: int) -> bool:
     """Whether the lines of a whole column find room in half of the nearest cache: lines apart by a multiple of a power
     of two are in few of its sets."""
     cpu = devices["cpu"]
     sets = cpu.levels[0][0] // cpu.processors // (WAYS * LINE)
-    apart = abs(_step(s.address, column) or 1) * item_size(s.buffer.dtype)
+    apart = abs(_stride_in(s.address, column) or 1) * item_size(s.buffer.dtype)
     used = sets // math.gcd(apart // LINE, sets) if apart % LINE == 0 else sets
     return length <= used * WAYS // 2
 
 
-def _step(e: Expr, var: Expr) -> int | None:
+def _stride_in(e: Expr, var: Expr) -> int | None:
     """How far an index goes at each step of a variable; None where that varies."""
     found = simplify(e.substitute({var: var + 1}) - e)
     return int(found) if found.is_const else None

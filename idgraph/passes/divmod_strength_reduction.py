@@ -93,11 +93,11 @@ def _is_cut(s: Stmt) -> bool:
 
 def _straight(s: Loop) -> tuple[Stmt, ...]:
     """The statements of the lanes, inside of a condition that is the same for all of them, if there is one."""
-    whole = _whole(s)
+    whole = _common_lane_condition(s)
     return s.body if whole is None else whole.body
 
 
-def _whole(s: Loop) -> If | None:
+def _common_lane_condition(s: Loop) -> If | None:
     """The condition that all lanes of a loop stand under together."""
     inside = [x for x in s.body if not isinstance(x, Comment)]
     if len(inside) != 1 or not isinstance(inside[0], If) or s.var in inside[0].condition.names:
@@ -118,12 +118,12 @@ class _Carried:
     def __call__(self, s: Stmt) -> Stmt:
         if not isinstance(s, Loop) or not _is_cut(s):
             return s
-        whole = _whole(s)
+        whole = _common_lane_condition(s)
         if whole is not None:
             inner = self(replace(s, body=whole.body))
             body = tuple(replace(x, body=bodies(inner)) if x is whole else x for x in s.body)
             return replace(s, body=body)
-        digits = _digits(s, str(self.used or ""))
+        digits = _lane_digits(s, str(self.used or ""))
         if digits is None:
             return s
         try:
@@ -154,7 +154,7 @@ def _anywhere(s: Load) -> Load:
     )
 
 
-def _digits(s: Loop, number: str) -> _Digits | None:
+def _lane_digits(s: Loop, number: str) -> _Digits | None:
     """The rows that the lanes of a loop cross, by the shortest of their digits; None where they cross several ends."""
     lane, width = symbol(s.var, 0, s.extent - 1), int(s.extent)
     nodes = {x: None for y in s.body for e in index_exprs(y) for x in _divisions(e, s.var)}
@@ -215,7 +215,7 @@ class _Digits:
             return e
         if e.op in ("floordiv", "mod") and e.args[1].is_const:
             by = int(e.args[1])
-            rows = self.rows_apart(e.args[0]) if by % self.n == 0 else None
+            rows = self.row_distance(e.args[0]) if by % self.n == 0 else None
             if rows is not None:
                 there, times = row + rows, by // self.n
                 if e.op == "floordiv":
@@ -227,7 +227,7 @@ class _Digits:
             return rebuild(e, (inner, e.args[1]))
         return rebuild(e, tuple(self.by_column(x, row, column) for x in e.args))
 
-    def rows_apart(self, e: Expr) -> Expr | None:
+    def row_distance(self, e: Expr) -> Expr | None:
         """How many whole rows a number is behind ``place``; None where that is not a number of rows."""
         back: dict[Expr, Expr] = {}
         apart = simplify(_without_remainders(e, back) - _without_remainders(self.place, back))
@@ -284,10 +284,10 @@ def with_reciprocals(kernel: Kernel) -> Kernel:
     if not any(_is_division(s) for s in walk(kernel.body)):
         return kernel
     taken = {n for s in walk(kernel.body) for n in names(s)}
-    return replace(kernel, body=_level(kernel.body, taken))
+    return replace(kernel, body=_reciprocal_divisions(kernel.body, taken))
 
 
-def _level(body: Sequence[Stmt], taken: set[str]) -> tuple[Stmt, ...]:
+def _reciprocal_divisions(body: Sequence[Stmt], taken: set[str]) -> tuple[Stmt, ...]:
     """The statements with divisions by reciprocals; bodies inside of them on their own."""
     known = definitions(body)
     counts = Counter(s.operands[1] for s in body if isinstance(s, Compute) and _is_division(s))
@@ -295,7 +295,7 @@ def _level(body: Sequence[Stmt], taken: set[str]) -> tuple[Stmt, ...]:
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
-            made.append(replace(s, body=_level(s.body, taken)))
+            made.append(replace(s, body=_reciprocal_divisions(s.body, taken)))
             continue
         if isinstance(s, Compute) and _is_division(s):
             a, by = s.operands

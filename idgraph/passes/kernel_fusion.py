@@ -163,7 +163,7 @@ def reblock(k: Nested, block: Block) -> Kernel:
     linear = simplify(x + y * block[0] + z * (block[0] * block[1]))
     place = simplify(j // parts if parts > 1 else j * several + linear // mine)
     thread = j % parts * threads + linear if parts > 1 else linear % mine if several > 1 else linear
-    inner = _moved(nest.body, {nest.var: place}, simplify(thread))
+    inner = _renumber_launch(nest.body, {nest.var: place}, simplify(thread))
     if several > 1 and not (k.blocks.is_const and int(k.blocks) % several == 0):
         inner = (If(place < k.blocks, inner),)
     if several == 1 and threads > mine:
@@ -176,21 +176,21 @@ def reblock(k: Nested, block: Block) -> Kernel:
     return replace(k.kernel, body=(*notes, Loop(names[0], blocks, "blockIdx.x", inner, nest.note)), launch=launch)
 
 
-def _moved(body: Sequence[Stmt], at: Mapping[str, Expr], thread: Expr) -> tuple[Stmt, ...]:
+def _renumber_launch(body: Sequence[Stmt], at: Mapping[str, Expr], thread: Expr) -> tuple[Stmt, ...]:
     """``body`` with its block, and the threads of its loops, renumbered."""
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Loop) and s.parallel == DIMS[0]:
-            made += _moved(s.body, {**at, s.var: thread}, thread)
+            made += _renumber_launch(s.body, {**at, s.var: thread}, thread)
             continue
-        s = _counted(s, at)
+        s = _renumber_statement(s, at)
         if isinstance(s, (Loop, If, BoundsCheck)):
-            s = replace(s, body=_moved(s.body, at, thread))
+            s = replace(s, body=_renumber_launch(s.body, at, thread))
         made.append(s)
     return tuple(made)
 
 
-def _counted(s: Stmt, at: Mapping[str, Expr]) -> Stmt:
+def _renumber_statement(s: Stmt, at: Mapping[str, Expr]) -> Stmt:
     """One statement with other expressions for the variables of ``at``."""
 
     def moved(e: Expr) -> Expr:
@@ -318,7 +318,7 @@ class _Launch:
         if len(self.kernels) == 1 or self.nests is None:
             return self.kernels[0]
         block = self.block or (self.threads, 1, 1)
-        made = _joined([reblock(n, block) for n in self.nests])
+        made = _fuse_nests([reblock(n, block) for n in self.nests])
         return replace(made, body=to_ssa(made.body), choices=self.choices or made.choices)
 
 
@@ -397,7 +397,7 @@ def _choices(n: Nested) -> KernelHints | None:
     return n.kernel.choices if rows else None
 
 
-def _joined(kernels: Sequence[Kernel]) -> Kernel:
+def _fuse_nests(kernels: Sequence[Kernel]) -> Kernel:
     """One kernel: nests over equal loops merged, the others side by side on ranges of blocks."""
     merged: list[list[Kernel]] = []
     for k in kernels:

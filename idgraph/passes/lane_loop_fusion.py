@@ -117,7 +117,13 @@ def fused(body: Sequence[Stmt]) -> Body:
     for s in body:
         at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Comment)), -1)
         last = made[at] if at >= 0 else None
-        if is_lanes(s) and is_lanes(last) and _alike(last, s) and not _waits(last, s) and _independent(last, s):
+        if (
+            is_lanes(s)
+            and is_lanes(last)
+            and _same_loop_header(last, s)
+            and not _must_wait(last, s)
+            and _independent(last, s)
+        ):
             made[at:] = [*made[at + 1 :], replace(last, body=(*last.body, *s.body))]
         else:
             made.append(s)
@@ -131,11 +137,11 @@ def is_lanes(s: Stmt | None) -> TypeGuard[Loop]:
     return isinstance(s, Loop) and s.parallel == "unroll" and s.extent.is_const
 
 
-def _alike(a: Loop, b: Loop) -> bool:
+def _same_loop_header(a: Loop, b: Loop) -> bool:
     return (a.var, a.extent) == (b.var, b.extent)
 
 
-def _waits(a: Loop, b: Loop) -> bool:
+def _must_wait(a: Loop, b: Loop) -> bool:
     """True where ``a`` loads from memory and ``b`` stores to it."""
     return bool(loaded_in((a,)) and stored_in((b,)))
 
@@ -145,13 +151,13 @@ def _independent(a: Loop, b: Loop) -> bool:
     stored = (stored_in((a,)), stored_in((b,)))
     if stored[0] & (stored[1] | loaded_in((b,))) or stored[1] & loaded_in((a,)):
         return False
-    touched = [_places(loop) for loop in (a, b)]
-    written = [_places(loop, written=True) for loop in (a, b)]
+    touched = [_array_indices(loop) for loop in (a, b)]
+    written = [_array_indices(loop, written=True) for loop in (a, b)]
     names = (written[0].keys() & touched[1].keys()) | (written[1].keys() & touched[0].keys())
     return all(_one_each(touched[0][n] | touched[1][n], a) for n in names)
 
 
-def _places(loop: Loop, written: bool = False) -> dict[str, set[Expr | None]]:
+def _array_indices(loop: Loop, written: bool = False) -> dict[str, set[Expr | None]]:
     found: dict[str, set[Expr | None]] = {}
     for s in walk(loop.body):
         for x in (*defs(s), *updates(s), *(() if written else operands_of(s))):
@@ -204,7 +210,7 @@ def in_line(body: Body) -> Body:
     made: list[Stmt] = []
     for s in body:
         if _loads_only(s):
-            made += _steps(s)
+            made += _unroll_loads(s)
         else:
             made.append(replace(s, body=in_line(s.body)) if isinstance(s, (Loop, If, SingleThread, BoundsCheck)) else s)
     return tuple(made)
@@ -223,11 +229,11 @@ def _at_iteration(s: Stmt, var: str, n: int) -> Stmt:
     return map_statement(s, made=at, index=lambda e: e.substitute({var: n}))
 
 
-def _steps(s: Stmt) -> list[Stmt]:
+def _unroll_loads(s: Stmt) -> list[Stmt]:
     """The steps of a loop of loads, and of loops in it: all of the first statement, then all of the next."""
     if not isinstance(s, Loop):
         return [s]
-    return [_at_iteration(x, s.var, n) for one in s.body for n in range(int(s.extent)) for x in _steps(one)]
+    return [_at_iteration(x, s.var, n) for one in s.body for n in range(int(s.extent)) for x in _unroll_loads(one)]
 
 
 def _touched(s: Stmt) -> Iterator[Local]:
@@ -294,7 +300,7 @@ def along(es: Sequence[Expr], var: Expr) -> Expr | None:
     if all(e == es[0] for e in es):
         return es[0]
     found = _affine_in(es, var)
-    if found is None or any(not _equal(found.substitute({var: n}), e) for n, e in enumerate(es)):
+    if found is None or any(not _equal_indices(found.substitute({var: n}), e) for n, e in enumerate(es)):
         return None
     return found
 
@@ -320,5 +326,5 @@ def _affine_in(es: Sequence[Expr], var: Expr) -> Expr | None:
     return rest if first.is_condition else rest + constants[0] + var * by
 
 
-def _equal(a: Expr, b: Expr) -> bool:
+def _equal_indices(a: Expr, b: Expr) -> bool:
     return a == b or simplify(a) == simplify(b) or (not a.is_condition and simplify(a - b) == 0)

@@ -201,14 +201,14 @@ def can_unroll(s: Loop) -> bool:
         elif isinstance(inner, (SingleThread, StraightLineBlock, Alloc, Barrier, BlockReduce)):
             return False
         elif isinstance(inner, Accumulate):
-            if not _is_apart(inner):
+            if not _is_unordered(inner):
                 return False
         elif isinstance(inner, BoundsCheck) and inner.always and any(isinstance(x, Store) for x in walk(inner.body)):
             return False  # each write has a test of its own, and the last one wins
     return lanes <= MAX_LANES
 
 
-def _is_apart(s: Accumulate) -> bool:
+def _is_unordered(s: Accumulate) -> bool:
     """An atomic addition to memory: those of several lanes may run in any order."""
     return s.shared and s.buffer is not None and s.buffer.place in ("output", "global") and s.running is None
 
@@ -380,10 +380,10 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
         index=lambda e: lane.decide(e) if e.is_condition else lane.index(e),
         point=lane.served,
     )
-    return _chosen(found.local, found.cases, found.default) if isinstance(found, Select) else found
+    return _narrow_cases(found.local, found.cases, found.default) if isinstance(found, Select) else found
 
 
-def _chosen(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Select:
+def _narrow_cases(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Select:
     """A choice without the cases that this lane rules out."""
     kept: list[tuple[Expr, Operand]] = []
     for condition, value in cases:

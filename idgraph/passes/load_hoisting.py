@@ -79,7 +79,7 @@ def licm_loads(kernel: Kernel) -> Kernel:
     sometimes = frozenset[str]().union(*(all_sets(s.body) for s in walk(kernel.body) if isinstance(s, If)))
     made = _Hoist(frozenset(b.name for b in kernel.buffers if b.name not in written), sometimes)
     body, loads = made.level(kernel.body)
-    return replace(kernel, body=_inside(loads, body)) if made.known else kernel
+    return replace(kernel, body=_inside_index_checks(loads, body)) if made.known else kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Hoist:
             elif isinstance(s, If):
                 inside, loads = self.level(s.body)
                 if any(s.condition.names & x.names or x.outer & self.sometimes for x in loads):
-                    out.append(replace(s, body=_inside(loads, inside)))
+                    out.append(replace(s, body=_inside_index_checks(loads, inside)))
                 else:
                     out += _named(replace(s, body=inside), found, loads)
             else:
@@ -159,7 +159,7 @@ class _Hoist:
         body, first = self.first(body)
         every = [*first, *loads]
         if is_block(s.parallel) or not is_true(s.extent >= 1):
-            return replace(s, body=_inside(every, body)), []
+            return replace(s, body=_inside_index_checks(every, body)), []
         stay: list[LoadedIndex] = []
         go: list[LoadedIndex] = []
         held: set[str] = {s.var}
@@ -171,7 +171,7 @@ class _Hoist:
                 held.update((x.let.name, *(v.name for v in x.locals)))
             else:
                 go.append(outside(x, s))
-        return replace(s, body=_inside(stay, body)), go
+        return replace(s, body=_inside_index_checks(stay, body)), go
 
     def first(self, body: Sequence[Stmt]) -> tuple[Body, list[LoadedIndex]]:
         """The statements without the indices that they load first, also those under tests of other values."""
@@ -277,7 +277,7 @@ def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> l
     rest = list(loads)
     while rest:
         x = rest.pop(0)
-        same = next((y for y in found if _alike(x, y)), None)
+        same = next((y for y in found if _same_index(x, y)), None)
         if same is None or _as(x.check.condition, x.let.name, same.let.name) != same.check.condition:
             found.append(x)
             continue
@@ -292,7 +292,7 @@ def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> l
     return [s]
 
 
-def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
+def _same_index(x: LoadedIndex, y: LoadedIndex) -> bool:
     """Whether two indices are computed alike from one element."""
     if x.load is None or y.load is None:
         return x.load is y.load and x.let.value == y.let.value
@@ -307,7 +307,7 @@ def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
     return renamed == list(y.steps)
 
 
-def _inside(loads: Sequence[LoadedIndex], body: Body) -> Body:
+def _inside_index_checks(loads: Sequence[LoadedIndex], body: Body) -> Body:
     """The statements inside the checks of these indices, of which each may depend on those before it."""
     for n in range(len(loads) - 1, -1, -1):
         body = _checked(loads[n], _needed(loads[n], loads[:n]), body)
@@ -331,7 +331,7 @@ def _checked(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
     and behind a gather stay side by side.
     """
     own = {x.let.name, *(v.name for v in x.locals)}
-    at = max((n + 1 for n, s in enumerate(body) if _made((s,)) & needed), default=0)
+    at = max((n + 1 for n, s in enumerate(body) if _defined_values((s,)) & needed), default=0)
     readers = [n for n, s in enumerate(body) if own & all_reads((s,))]
     if readers and readers[0] < at and isinstance(s := body[readers[0]], BoundsCheck):
         rest = (*s.body, *body[readers[0] + 1 :])
@@ -339,13 +339,13 @@ def _checked(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
     end = len(body)
     if x.load is None:
         at, end = max(at, min(readers, default=at)), max(readers, default=end - 1) + 1
-        while end < len(body) and _made(body[at:end]) & all_reads(body[end:]):
+        while end < len(body) and _defined_values(body[at:end]) & all_reads(body[end:]):
             end += 1
     first = () if x.load is None else (x.load,)
     return (*body[:at], *first, *x.steps, x.let, replace(x.check, body=body[at:end]), *body[end:])
 
 
-def _made(body: Body) -> frozenset[str]:
+def _defined_values(body: Body) -> frozenset[str]:
     """The values that statements set, loops' variables left out."""
     return all_sets(body) - {s.var for s in walk(body) if isinstance(s, Loop)}
 

@@ -91,7 +91,7 @@ class _Selection:
                     made.append(load)
                 case Loop() if s.extent == 1:
                     zero = {symbol(s.var, 0, 0): as_expr(0)}
-                    made.append(replace(s, body=self.level(_placed(s.body, zero), facts, known)))
+                    made.append(replace(s, body=self.level(_substitute_loop_variable(s.body, zero), facts, known)))
                     continue
                 case If(condition):
                     made.append(replace(s, body=self.level(s.body, (*facts, condition), known)))
@@ -146,7 +146,7 @@ class _Selection:
         before, serves, ways = list(facts), list[ProvenanceList](), list[Expr]()
         for condition, piece in zip([*(c for c, _ in s.cases), TRUE], pieces, strict=True):
             here = (*before, condition) if condition is not TRUE else tuple(before)
-            if not all(_follows(c, here) for c in dict.fromkeys(piece.conditions)):
+            if not all(_is_implied(c, here) for c in dict.fromkeys(piece.conditions)):
                 return None
             way = and_(*here[len(facts) :])
             ways.append(condition)
@@ -159,7 +159,7 @@ class _Selection:
         return Load(s.local, buffer, last + apart, serves=tuple(x for some in serves for x in some))
 
 
-def _follows(condition: Expr, facts: tuple[Expr, ...]) -> bool:
+def _is_implied(condition: Expr, facts: tuple[Expr, ...]) -> bool:
     """True where a condition provably holds under the facts: by the algebra, or at every point of its few variables."""
     if simplify(condition, facts=facts) is TRUE:
         return True
@@ -170,12 +170,14 @@ def _element(o: Operand, known: Known) -> _SelectedAddress | None:
     return known.get(o.name) if isinstance(o, Local) and o.at is None else None
 
 
-def _placed(body: Sequence[Stmt], place: dict[Expr, Expr]) -> Body:
+def _substitute_loop_variable(body: Sequence[Stmt], place: dict[Expr, Expr]) -> Body:
     """Straight statements with a loop's variable as a number."""
     made: list[Stmt] = []
     for s in body:
         moved = map_statement(s, index=lambda e: e.substitute(place) if e.names & {x.name for x in place} else e)
         made.append(
-            replace(moved, body=_placed(moved.body, place)) if isinstance(moved, (If, Loop, BoundsCheck)) else moved
+            replace(moved, body=_substitute_loop_variable(moved.body, place))
+            if isinstance(moved, (If, Loop, BoundsCheck))
+            else moved
         )
     return tuple(made)

@@ -65,7 +65,7 @@ def flatten_loops(kernel: Kernel) -> Kernel:
           v: float32 = x[q]
           y[q] = v
     """
-    return recompute_launch_bounds(kernel, to_ssa(without_empty([_collapsed(s) for s in kernel.body])))
+    return recompute_launch_bounds(kernel, to_ssa(without_empty([_flatten_grid(s) for s in kernel.body])))
 
 
 def recompute_launch_bounds(kernel: Kernel, body: tuple[Stmt, ...]) -> Kernel:
@@ -79,7 +79,7 @@ def recompute_launch_bounds(kernel: Kernel, body: tuple[Stmt, ...]) -> Kernel:
     return replace(kernel, body=body, launch={dim: tuple(extents) for dim, extents in launch.items()})
 
 
-def _collapsed(s: Stmt) -> Stmt:
+def _flatten_grid(s: Stmt) -> Stmt:
     if not isinstance(s, Loop) or s.parallel != "blockIdx.x":
         return s
     chain = chain_of(_sunk(replace(s, body=tuple(drop_unit_loops(s.body)))))
@@ -148,7 +148,7 @@ def _hoisted(s: Loop) -> tuple[Stmt, ...]:
 
 def _by_columns(chunk: VectorTail, chain: Sequence[Loop]) -> Loop | None:
     """A block for each row, or for `COLUMNS` of its columns."""
-    rows = _rows(chunk)
+    rows = _row_count(chunk)
     if rows is None:
         return None
     outer, inner = chain[0], chain[-1]
@@ -211,7 +211,7 @@ class _FlattenedRow:
             return None
         row, column = self.number // self.length, self.number % self.length
         place = {self.number: simplify((row % parts * rows + row // parts) * self.length + column)}
-        body = _moved(self.body, place)
+        body = _substitute_indices(self.body, place)
         ends = _ends_of(_numbers_of(body, self.number), self.number, self.total, parts * self.length, MAX_PIECES)
         return _FlattenedRow(body, self.number, self.total, ends) if ends else None
 
@@ -282,7 +282,7 @@ def _in_digits(chain: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[list[Loop
             continue
         outer = Loop(f"{v.var}_{DIGIT}", as_expr(extent // size), "serial", (), v.note)
         place = {var: symbol(outer.var, 0, extent // size - 1) * size + symbol(v.var, 0, size - 1)}
-        body = _moved(body, place)
+        body = _substitute_indices(body, place)
         made += [outer, replace(v, extent=as_expr(size))]
     return made, body
 
@@ -315,14 +315,14 @@ def _in_pieces(chain: Sequence[Loop], row: _FlattenedRow) -> Stmt:
         body = row.at(simplify(outer // blocks * row.length) + first + inside)
         lane = symbol(var, 0, min(COLUMNS, end - first) - 1)
         extent = simplify(minimum(as_expr(COLUMNS), end - first - start))
-        loop = Loop(var, extent, "serial", _moved(body, {inside: start + lane}), chain[-1].note)
+        loop = Loop(var, extent, "serial", _substitute_indices(body, {inside: start + lane}), chain[-1].note)
         mine = simplify(and_(number >= before, number < before + count))
         made += _hoisted(loop) if is_true(mine) else (If(mine, _hoisted(loop)),)
         before += count
     return replace(chain[0], extent=as_expr(row.total // row.length * blocks), body=tuple(made))
 
 
-def _moved(body: tuple[Stmt, ...], place: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
+def _substitute_indices(body: tuple[Stmt, ...], place: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
     """The statements with other indices."""
     return map_body(body, lambda x: map_statement(x, index=lambda e: simplify(e.substitute(place))))
 
@@ -454,19 +454,19 @@ def division_periods(e: Expr, number: Expr) -> set[int]:
     found: set[int] = set()
     for x in _divisions(e):
         if number in x.symbols and x.args[1].is_const:
-            found.add(_step(x.args[0]) * int(x.args[1]))
+            found.add(_period_of(x.args[0]) * int(x.args[1]))
     for c in conjuncts(e) if e.is_condition else ():
         sides = [a for a in c.args if number in a.symbols]
         ends = [int(a) for a in c.args if a.is_const]
-        found |= {_step(a) * (n + more) for a in sides for n in ends for more in (0, 1)}
+        found |= {_period_of(a) * (n + more) for a in sides for n in ends for more in (0, 1)}
     return found
 
 
-def _step(e: Expr) -> int:
+def _period_of(e: Expr) -> int:
     """How far the number goes until the expression changes."""
     if e.op == "floordiv" and e.args[1].is_const:
-        return _step(e.args[0]) * int(e.args[1])
-    return _step(e.args[0]) if e.op == "mod" else 1
+        return _period_of(e.args[0]) * int(e.args[1])
+    return _period_of(e.args[0]) if e.op == "mod" else 1
 
 
 def _divisions(e: Expr) -> Iterator[Expr]:
@@ -488,7 +488,7 @@ def _limits(chunk: VectorTail) -> list[Expr]:
     return list(found)
 
 
-def _rows(chunk: VectorTail) -> Expr | None:
+def _row_count(chunk: VectorTail) -> Expr | None:
     """The number of rows, where the chunks make up whole rows."""
     count = chunk.rows.count
     if count is None:

@@ -109,7 +109,7 @@ def interchange_loops(kernel: Kernel) -> Kernel:
 @dataclass(frozen=True, slots=True)
 class _Nest:
     """``outer`` blocks of ``inner`` rows, the last of which is ``count`` - 1; what each does, in parts: loops over
-    columns, and what stands between them. ``kept``: arrays of one row, indexed by columns."""
+    columns, and what stands between them. ``retained``: arrays of one row, indexed by columns."""
 
     outer: Loop
     inner: Loop
@@ -150,11 +150,11 @@ def _nest(s: Stmt) -> _Nest | None:
     if unguarded is None:
         return None
     body, count = unguarded
-    nest = _Nest(s, inner, count, _parts(body), kept)
-    return nest if all(map(_is_straight, nest.parts)) and _is_apart(nest, body) else None
+    nest = _Nest(s, inner, count, _loops_and_statements(body), kept)
+    return nest if all(map(_is_straight, nest.parts)) and _is_row_independent(nest, body) else None
 
 
-def _parts(body: Body) -> tuple[Loop | Body, ...]:
+def _loops_and_statements(body: Body) -> tuple[Loop | Body, ...]:
     """The loops of ``body``, and the statements between them, without notes alone."""
     made: list[Loop | Body] = []
     for is_loop, some in groupby(body, lambda x: isinstance(x, Loop)):
@@ -174,7 +174,7 @@ def _is_straight(part: Loop | Body) -> bool:
     return all(isinstance(x, (Comment, InitAccumulator, Load, Compute, Select, Store)) for x in part)
 
 
-def _is_apart(nest: _Nest, body: Body) -> bool:
+def _is_row_independent(nest: _Nest, body: Body) -> bool:
     """Whether rows may be taken in any order, and column by column: each has its own running values, which no column
     reads, and none reads what another one has written."""
     declared = [x.name for p in nest.parts if not isinstance(p, Loop) for x in p if isinstance(x, InitAccumulator)]
@@ -183,23 +183,23 @@ def _is_apart(nest: _Nest, body: Body) -> bool:
         return False
     if {x.acc.name for x in updates} != set(declared) or len(set(declared)) < len(declared):
         return False
-    if any(_read(p) & {x.acc.name for x in p.body if isinstance(x, Accumulate)} for p in nest.loops):
+    if any(_live_in(p) & {x.acc.name for x in p.body if isinstance(x, Accumulate)} for p in nest.loops):
         return False
     private = {b.name for b in nest.kept}
     stores = [x for p in nest.loops for x in p.body if isinstance(x, Store)]
     if (stores and nest.inner.parallel == "serial") or not (stored_in(body) & loaded_in(body) <= private):
         return False
-    own = [(p, x) for p in nest.parts for x in _inside(p) if isinstance(x, (Load, Store)) and x.buffer in nest.kept]
+    own = [(p, x) for p in nest.parts for x in _body_of(p) if isinstance(x, (Load, Store)) and x.buffer in nest.kept]
     return all(isinstance(p, Loop) and x.address.names == frozenset({p.var}) for p, x in own)
 
 
-def _inside(part: Loop | Body) -> Body:
+def _body_of(part: Loop | Body) -> Body:
     return part.body if isinstance(part, Loop) else part
 
 
-def _read(part: Loop | Body) -> frozenset[str]:
+def _live_in(part: Loop | Body) -> frozenset[str]:
     """The variables that a part reads and others have set, its own running values left out."""
-    inside = _inside(part)
+    inside = _body_of(part)
     found = {n for x in inside for n in reads(x) - ({x.acc.name} if isinstance(x, Accumulate) else set[str]())}
     return frozenset(found - all_sets(x for x in inside if not isinstance(x, Accumulate)))
 
@@ -255,7 +255,7 @@ def _limit(c: Expr, outer: Loop, inner: Loop, lanes: int) -> int | None:
 def _pays(nest: _Nest) -> bool:
     """Whether rows lie side by side in the memory of columns, and columns do not."""
     block, lane, many = _blocks(nest)
-    place, columns = _place(nest, block * many + lane), {p.var for p in nest.loops}
+    place, columns = _row_substitution(nest, block * many + lane), {p.var for p in nest.loops}
     found = [simplify(s.address.substitute(place)) for s in nest.accesses]
     beside = [a for a in found if lane.name not in simplify(a - lane).names]
     along = [a for a in found for c in a.symbols if c.name in columns and c.name not in simplify(a - c).names]
@@ -264,7 +264,7 @@ def _pays(nest: _Nest) -> bool:
 
 def _rebuilt(nest: _Nest) -> Loop:
     block, lane, many = _blocks(nest)
-    place = _place(nest, block * many + lane)
+    place = _row_substitution(nest, block * many + lane)
     extent = simplify(minimum(as_expr(many), nest.count - block * many))
     arrays = _arrays(nest, many)
     rows = {b.name: replace(b, title=f"{b.title} of {many} rows", size=simplify(b.size * many)) for b in nest.kept}
@@ -275,25 +275,25 @@ def _rebuilt(nest: _Nest) -> Loop:
             s = replace(s, buffer=rows[s.buffer.name], address=simplify(s.address * many + lane))
         return s
 
-    def beside(body: Sequence[Stmt]) -> Loop:
+    def side_by_side(body: Sequence[Stmt]) -> Loop:
         return Loop(nest.inner.var, extent, "serial", tuple(body), nest.inner.note)
 
-    def kept(s: Stmt) -> Stmt:
+    def retained(s: Stmt) -> Stmt:
         return replace(s, buffer=arrays[s.acc.name][1], address=lane) if isinstance(s, Accumulate) else s
 
     made: list[Stmt] = []
     for part in nest.parts:
-        read = _read(part)
+        read = _live_in(part)
         held = [Load(x, b, lane) for name, (x, b) in arrays.items() if name in read]
-        body = map_body(_inside(part), moved)
+        body = map_body(_body_of(part), moved)
         if isinstance(part, Loop):
-            made += _at_once(part, body, lambda body, held=held: beside([*held, *map(kept, body)]))
+            made += _at_once(part, body, lambda body, held=held: side_by_side([*held, *map(retained, body)]))
             continue
         first = [
             Store(arrays[s.name][1], lane, Constant(s.value)) if isinstance(s, InitAccumulator) else s for s in body
         ]
         handed = [x for s in body for x in defs(s) if x.name in arrays and not isinstance(s, InitAccumulator)]
-        made.append(beside([*held, *first, *(Store(arrays[x.name][1], lane, x) for x in handed)]))
+        made.append(side_by_side([*held, *first, *(Store(arrays[x.name][1], lane, x) for x in handed)]))
     allocated = [Alloc(b) for b in (*(b for _, b in arrays.values()), *rows.values())]
     body = (*allocated, *made)
     return replace(nest.outer, extent=simplify(ceildiv(as_expr(nest.count), as_expr(many))), body=body)
@@ -301,7 +301,7 @@ def _rebuilt(nest: _Nest) -> Loop:
 
 def _arrays(nest: _Nest, many: int) -> dict[str, tuple[Local, Buffer]]:
     """Running values, and what one part hands on to others: the variable and its array, by name."""
-    outside = frozenset[str]().union(*map(_read, nest.parts))
+    outside = frozenset[str]().union(*map(_live_in, nest.parts))
     found: dict[str, Local] = {}
     for part in nest.parts:
         for s in part if not isinstance(part, Loop) else ():
@@ -319,7 +319,7 @@ def _blocks(nest: _Nest) -> tuple[Expr, Expr, int]:
     return symbol(nest.outer.var, 0, -(-nest.count // many) - 1), symbol(nest.inner.var, 0, many - 1), many
 
 
-def _place(nest: _Nest, row: Expr) -> dict[Expr, Expr]:
+def _row_substitution(nest: _Nest, row: Expr) -> dict[Expr, Expr]:
     """The variables of the loops over rows at a row."""
     return {
         symbol(nest.outer.var, 0, nest.outer.extent - 1): simplify(row // nest.step),
@@ -334,7 +334,7 @@ def _many(nest: _Nest) -> int:
     row = sum(int(b.size) * item_size(b.dtype) for b in nest.kept)
     most = most if not row else max(LEAST, min(most, KEPT // row // LEAST * LEAST))
     number = symbol("interchange_row", 0, nest.count - 1)
-    place = _place(nest, number)
+    place = _row_substitution(nest, number)
     read = [simplify(s.address.substitute(place)) for s in nest.accesses]
     whole = {n for e in read for n in division_periods(e, number)}
     if not whole:

@@ -82,7 +82,7 @@ def peel_loops(kernel: Kernel) -> Kernel:
     """
     if not any(isinstance(s, Loop) and s.parallel in ("vectorize", "unroll") for s in walk(kernel.body)):
         return kernel
-    return replace(kernel, body=to_ssa(_inside(kernel.body, (), _Numbers())))
+    return replace(kernel, body=to_ssa(_peel_nested_loops(kernel.body, (), _Numbers())))
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class _Numbers:
         return f"{stem}{self.used or ''}"
 
 
-def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
+def _peel_nested_loops(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
     made: list[Stmt] = []
     for s in body:
         match s:
@@ -103,11 +103,11 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
                 chunk = chunk_of(s, around)
                 made += [s] if chunk is None else chunk.peeled(numbers)
             case Loop(parallel="unroll") if (cut := _last_cut(s, around)) is not None:
-                made += _steps(s, cut)
+                made += _peel_last_iterations(s, cut)
             case Loop():
-                made.append(replace(s, body=_inside(s.body, (*around, s), numbers)))
+                made.append(replace(s, body=_peel_nested_loops(s.body, (*around, s), numbers)))
             case If():
-                made.append(replace(s, body=_inside(s.body, around, numbers)))
+                made.append(replace(s, body=_peel_nested_loops(s.body, around, numbers)))
             case _:
                 made.append(s)
     return tuple(made)
@@ -129,7 +129,7 @@ def chunk_of(s: Loop, around: Sequence[Loop]) -> VectorTail | None:
     moving = {v.var for v in around} | {s.var}
     if s.var in start.names or end.names & moving or not multiple_of(start, int(s.extent)):
         return None
-    rows = _rows(start, around, int(s.extent))
+    rows = _row_blocks(start, around, int(s.extent))
     return None if rows is None else VectorTail(s, tuple(around), lane, cut, start, end, rows)
 
 
@@ -148,7 +148,7 @@ class RowBlocks:
         return self.block * self.threads + self.thread
 
 
-def _rows(start: Expr, around: Sequence[Loop], width: int) -> RowBlocks | None:
+def _row_blocks(start: Expr, around: Sequence[Loop], width: int) -> RowBlocks | None:
     """How chunks are numbered, proved of the column ``start`` at which a thread's begins."""
     block = next((v for v in around if v.parallel == "blockIdx.x"), None)
     thread = next((v for v in around if v.parallel == "threadIdx.x"), None)
@@ -318,7 +318,7 @@ def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
     return cut if apart.is_const and int(apart) > 0 and simplify(cut.args[0] - linear) == 0 else None
 
 
-def _steps(s: Loop, cut: Expr) -> list[Stmt]:
+def _peel_last_iterations(s: Loop, cut: Expr) -> list[Stmt]:
     """All steps without the condition where the last one meets it; else those that meet it, one by one."""
     step = symbol(s.var, 0, s.extent - 1)
     last, first = (simplify(cut.substitute({step: as_expr(n)})) for n in (int(s.extent) - 1, 0))

@@ -69,17 +69,17 @@ def unswitched(kernel: Kernel) -> Kernel:
             y[c + r*64] = v_s2
     """
     return replace(
-        kernel, body=to_ssa(without_empty(_level(kernel.body, read_only_buffers(kernel.buffers, kernel.body))))
+        kernel, body=to_ssa(without_empty(_unswitch_body(kernel.body, read_only_buffers(kernel.buffers, kernel.body))))
     )
 
 
-def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
+def _unswitch_body(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Loop) and _is_straight(s):
             made += _sides(s, read_only, ())
         elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
-            made.append(replace(s, body=_level(s.body, read_only)))
+            made.append(replace(s, body=_unswitch_body(s.body, read_only)))
         else:
             made.append(s)
     return tuple(made)

@@ -82,10 +82,10 @@ def narrow_int64(kernel: Kernel) -> Kernel:
         t: int8 = cast(t_int)
         y[i] = t
     """
-    return replace(kernel, body=tuple(_level(kernel.body, Ranges(), {})))
+    return replace(kernel, body=tuple(_narrow_body(kernel.body, Ranges(), {})))
 
 
-def _level(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) -> list[Stmt]:
+def _narrow_body(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) -> list[Stmt]:
     """``short``: the variable of 32 bits that has the value of one of 64."""
     made: list[Stmt] = []
     for s in body:
@@ -93,7 +93,7 @@ def _level(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) -> lis
             inside = all_sets((s,))
             ranges = ranges.without(inside)
             short = {n: x for n, x in short.items() if n not in inside}
-            made.append(replace(s, body=tuple(_level(s.body, ranges.without(()), dict(short)))))
+            made.append(replace(s, body=tuple(_narrow_body(s.body, ranges.without(()), dict(short)))))
             continue
         beside: Local | None = None
         if isinstance(s, Let) and isinstance(s.value, Local) and s.value.name in short:
@@ -104,7 +104,7 @@ def _level(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) -> lis
             for b in before:
                 ranges.learn(b)
             near = before[0].local if before and s.local.dtype == "int64" else None
-            more = None if near is not None else _beside(s, ranges.of_compute(s), short)
+            more = None if near is not None else _narrow_compute(s, ranges.of_compute(s), short)
             beside = more.local if more is not None else near
             made += [s] if more is None else [s, more]
         if not isinstance(s, Compute):
@@ -131,15 +131,15 @@ def _in_short(s: Compute, ranges: Ranges, short: Mapping[str, Local]) -> tuple[C
     if not isinstance(x, Local) or x.at is not None or not is_float(x.dtype):
         return s, []
     known = ranges.known.get(x.name)
-    if known is None or not _fits(known) or (known.nan and s.local.dtype == "int64"):
+    if known is None or not _fits_int32(known) or (known.nan and s.local.dtype == "int64"):
         return s, []
     near = Compute(Local(f"{s.local.name}_int", "int32"), "near_int", (x,), x.dtype)
     return replace(s, operands=(near.local,)), [near]
 
 
-def _beside(s: Compute, known: ValueInterval | None, short: Mapping[str, Local]) -> Compute | None:
+def _narrow_compute(s: Compute, known: ValueInterval | None, short: Mapping[str, Local]) -> Compute | None:
     """The same value in 32 bits, of operands that have as many."""
-    if not s.local.dtype == s.compute == "int64" or s.local.at is not None or known is None or not _fits(known):
+    if not s.local.dtype == s.compute == "int64" or s.local.at is not None or known is None or not _fits_int32(known):
         return None
     operands = _in_32(s, short)
     return None if operands is None else Compute(Local(f"{s.local.name}_int", "int32"), s.op, operands, "int32")
@@ -153,14 +153,14 @@ def _in_32(s: Compute, short: Mapping[str, Local]) -> tuple[Operand, ...] | None
             if o.at is not None or o.name not in short:
                 return None
             found.append(short[o.name])
-        elif (known := Ranges().of(o, "int64")) is not None and _fits(known):
+        elif (known := Ranges().of(o, "int64")) is not None and _fits_int32(known):
             found.append(o)
         else:
             return None
     return tuple(found)
 
 
-def _fits(known: ValueInterval) -> bool:
+def _fits_int32(known: ValueInterval) -> bool:
     return known.lo >= -LIMIT and known.hi < LIMIT
 
 

@@ -198,7 +198,7 @@ class _Owner:
         whole = _only(made, _name(step.value))
         if whole is None:
             return None
-        selects, value = _selected(whole, step, start)
+        selects, value = _match_selection(whole, step, start)
         test = _only(made, _name(selects))
         if value is None or test is None or test.op != "eq" or test.compute != "int64":
             return None
@@ -256,8 +256,8 @@ class _Owner:
         """(what the reduction's value is used for, the other statements), where its owner can do that alone."""
         tainted, uses = {acc}, list[Stmt]()
         for s in body:
-            if tainted & (all_reads((s,)) | _made((s,))):
-                tainted |= _made((s,))
+            if tainted & (all_reads((s,)) | _live_out_names((s,))):
+                tainted |= _live_out_names((s,))
                 uses.append(s)
         own = Counter(m for s in walk(tuple(uses)) for m in reads(s))
         own[acc] += sum(acc in reads(s) for s in walk((loop,)))
@@ -267,7 +267,7 @@ class _Owner:
         steps = _with_needed(uses, rest)
         others = (loop, *rest)
         open_ = {*read_before_set(steps, reads, scoped=False)} - {acc}
-        if not all(self.is_alone(s, acc) for s in walk(steps)) or open_ & _made(others):
+        if not all(self.is_alone(s, acc) for s in walk(steps)) or open_ & _live_out_names(others):
             return None
         return None if stored_in(steps) & (stored_in(others) | loaded_in(others)) else (steps, rest)
 
@@ -288,11 +288,11 @@ class _Owner:
     def stored(self, loop: Loop, hit: _Hit, steps: Body) -> Loop:
         """The loop, in which the owner does ``steps`` where the reduction took its value."""
         renaming = Renamer(self.taken)
-        acc = renaming.apart(hit.step.acc)
+        acc = renaming.unique(hit.step.acc)
         for s in walk(steps):
             for x in defs(s):
                 if x.name not in renaming.to:
-                    renaming.apart(x)
+                    renaming.unique(x)
         here = map_body(steps, renaming.statement)
         threads = frozenset(v.parallel for v in hit.loops if v.parallel.startswith("threadIdx"))
         own = (Compute(acc, "cast", (hit.value,), acc.dtype), *_by(here, threads))
@@ -308,7 +308,7 @@ class _Owner:
         return live[0]  # type: ignore[return-value]
 
 
-def _made(body: Sequence[Stmt]) -> frozenset[str]:
+def _live_out_names(body: Sequence[Stmt]) -> frozenset[str]:
     """Names set in ``body`` that mean something behind it: not those of its loops."""
     return all_sets(body) - {s.var for s in walk(tuple(body)) if isinstance(s, Loop)}
 
@@ -318,7 +318,7 @@ def _with_needed(uses: Sequence[Stmt], rest: Sequence[Stmt]) -> Body:
     found = list(uses)
     needs = set(all_reads(found))
     for s in reversed(rest):
-        if _made((s,)) & needs:
+        if _live_out_names((s,)) & needs:
             found.insert(0, s)
             needs |= all_reads((s,))
     return tuple(found)
@@ -412,7 +412,7 @@ def _only(made: Mapping[str, list[Stmt]], name: str) -> Compute | None:
     return found[0] if len(found) == 1 and isinstance(found[0], Compute) else None
 
 
-def _selected(whole: Compute, step: Accumulate, start: InitAccumulator) -> tuple[object, Local | None]:
+def _match_selection(whole: Compute, step: Accumulate, start: InitAccumulator) -> tuple[object, Local | None]:
     """(where it holds, the value there) of a selection that is the reduction's first value elsewhere."""
     if whole.op == "where" and step.op == "amax":
         hit, value, other = whole.operands

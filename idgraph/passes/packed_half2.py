@@ -68,16 +68,16 @@ def paired(body: Sequence[Stmt]) -> Sequence[Stmt]:
     """Straight-line code in pairs."""
     if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in walk(tuple(body))):
         return body
-    return _level(body)
+    return _pack_body(body)
 
 
 def _is_short(dtype: DType) -> bool:
     return is_float(dtype) and item_size(dtype) == 2
 
 
-def _level(given: Sequence[Stmt]) -> list[Stmt]:
+def _pack_body(given: Sequence[Stmt]) -> list[Stmt]:
     body: list[Stmt] = [
-        replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, BoundsCheck)) else s for s in given
+        replace(s, body=tuple(_pack_body(s.body))) if isinstance(s, (If, BoundsCheck)) else s for s in given
     ]
     defined = defined_once(body)
     pairs = _Pairs(defined, pack_partners(body, defined))

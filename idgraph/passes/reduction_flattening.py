@@ -69,23 +69,23 @@ def flatten_reduction_loops(kernel: Kernel) -> Kernel:
           s <- sum v
       y[0] = s
     """
-    body = _level(kernel.body)
+    body = _flatten_body(kernel.body)
     return kernel if body == kernel.body else replace(kernel, body=simplify_selects(body))
 
 
-def _level(body: Sequence[Stmt]) -> Body:
+def _flatten_body(body: Sequence[Stmt]) -> Body:
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, Loop) and not s.parallel.startswith("blockIdx") and (row := _row(s)) is not None:
+        if isinstance(s, Loop) and not s.parallel.startswith("blockIdx") and (row := _row_loop(s)) is not None:
             made.append(row)
         elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
-            made.append(replace(s, body=_level(s.body)))
+            made.append(replace(s, body=_flatten_body(s.body)))
         else:
             made.append(s)
     return tuple(made)
 
 
-def _row(s: Loop) -> Loop | None:
+def _row_loop(s: Loop) -> Loop | None:
     """The loops that only add up, in their order; None where they do more, or where one sweep holds them already."""
     inside = tuple(walk(s.body))
     if not any(isinstance(x, Accumulate) for x in inside) or any(isinstance(x, Store) for x in inside):
@@ -173,7 +173,7 @@ def privatize_scatter_rows(kernel: Kernel) -> Kernel:
             check (at >= 0) & (at < 80), of at, site "y", axis 1, extent 80, index "i", in "y", at "f.py:1":
               y[at + b*80] <- sum v, as v:float32
     """
-    found = _alone(kernel)
+    found = _single_update(kernel)
     if found is None:
         return kernel
     loop, update, limits = found
@@ -188,12 +188,12 @@ def privatize_scatter_rows(kernel: Kernel) -> Kernel:
             continue
         row, part = symbol(loop.var, 0, count // k - 1), symbol(inner, 0, k - 1)
         place: dict[Expr, Expr] = {number: row * k + part}
-        if _apart(simplify(address.substitute(place).substitute(limits)), row):
-            return _joined(kernel, loop, place, Loop(inner, as_expr(k), "serial", ()))
+        if _is_injective_in(simplify(address.substitute(place).substitute(limits)), row):
+            return _block_per_row(kernel, loop, place, Loop(inner, as_expr(k), "serial", ()))
     return kernel
 
 
-def _alone(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | None:
+def _single_update(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | None:
     """The loop over blocks and the update in it that is the only access to its buffer; the loaded indices of its
     address, each within the extent that its check names."""
     loops = [s for s in kernel.body if not isinstance(s, Comment)]
@@ -219,7 +219,7 @@ def _limits(address: Expr | None, check: BoundsCheck) -> list[tuple[Expr, Expr]]
     return found
 
 
-def _apart(address: Expr, row: Expr) -> bool:
+def _is_injective_in(address: Expr, row: Expr) -> bool:
     """Whether no two values of ``row`` lead to one address: it is ``row * step``, and less than ``step``."""
     first = simplify(address.substitute({row: as_expr(0)}))
     step = simplify(address.substitute({row: as_expr(1)}) - first)
@@ -228,7 +228,7 @@ def _apart(address: Expr, row: Expr) -> bool:
     return is_true(simplify(first >= 0)) and is_true(simplify(first < step))
 
 
-def _joined(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], parts: Loop) -> Kernel:
+def _block_per_row(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], parts: Loop) -> Kernel:
     """A block for each row, and in it the loop over its ``parts``; updates are shared no more."""
     within = [symbol(s.var, 0, s.extent - 1) for s in walk(loop.body) if isinstance(s, Loop)]
     values: dict[Expr, Expr] = {**{x: x for x in within}, **place}

@@ -170,7 +170,7 @@ def _single(body: Body) -> frozenset[str]:
 # the parts of a statement, of those inside it too, in one order
 
 
-def _parts(s: Stmt) -> list[Part]:
+def _statement_operands(s: Stmt) -> list[Part]:
     found: list[Part] = []
 
     def local(x: Local) -> Local:
@@ -236,7 +236,7 @@ def _blank(p: Part) -> Part:
             return as_expr(0)
 
 
-def _key(s: Stmt, parts: Sequence[Part]) -> object:
+def _isomorphism_key(s: Stmt, parts: Sequence[Part]) -> object:
     """Equal for statements that may be steps of one loop: operands in the same arrays, indices of one form."""
     forms = tuple(
         shape(p) if isinstance(p, Expr) else p.name if isinstance(p, Local) and p.at is None else
@@ -340,14 +340,14 @@ class SlpReroller:
         made: list[Stmt] = []
         part: list[Stmt] = []
         for s in body:
-            if _is_straight(s):
+            if _has_no_control_flow(s):
                 part.append(s)
             else:
-                made += [*self.part(part), self.whole(s)]
+                made += [*self.part(part), self.reroll_statement(s)]
                 part = []
         return [*made, *self.part(part)]
 
-    def whole(self, s: Stmt) -> Stmt:
+    def reroll_statement(self, s: Stmt) -> Stmt:
         """A whole statement, its body included."""
         s = self.names.statement(s)
         if isinstance(s, (Loop, SingleThread, If, BoundsCheck)):
@@ -373,7 +373,7 @@ class SlpReroller:
         for s in body:
             unlike = id(s) in kinds and (alike[kinds[id(s)]] < 2 or _has_vectors(s))
             if unlike or isinstance(s, (Let, Comment)) or (isinstance(s, Accumulate) and s.buffer is None):
-                order.alone(s, self.whole(s))
+                order.alone(s, self.reroll_statement(s))
             elif isinstance(s, VectorStore):
                 self.lane(self.side_by_side(s, order), order)
             elif isinstance(s, VectorLoad) and not self.may_load(s):
@@ -390,7 +390,7 @@ class SlpReroller:
         groups = [defs(y) for y in walk((s,))]
         fresh = {x.name for group in groups for x in group if x.name not in self.names.to}
         if fresh & self.fixed:
-            order.alone(s, self.whole(s))
+            order.alone(s, self.reroll_statement(s))
             return
         blank = {name: f"#{n}" for n, name in enumerate(x.name for g in groups for x in g if x.name in fresh)}
 
@@ -401,7 +401,7 @@ class SlpReroller:
             return replace(x, name=blank[x.name]) if x.name in blank else self.names.local(x)
 
         form = _everywhere(s, loose_local, loose)
-        pack = order.place(s, _key(form, _parts(form)))
+        pack = order.place(s, _isomorphism_key(form, _statement_operands(form)))
         for n, group in enumerate(groups):
             if n == len(pack.arrays):
                 pack.arrays.append(self.array(group, self.makes_words(s)) if {x.name for x in group} & fresh else "")
@@ -479,7 +479,7 @@ class SlpReroller:
         return replace(s, values=tuple(values))
 
 
-def _is_straight(s: Stmt) -> bool:
+def _has_no_control_flow(s: Stmt) -> bool:
     return not any(
         isinstance(x, (Loop, SingleThread, Alloc, Barrier, BlockReduce))
         or (x is not s and isinstance(x, (Let, Accumulate)))
@@ -497,7 +497,7 @@ def _everywhere(s: Stmt, local: Callable[[Local], Local], operand: Callable[[Ope
 
 def _loose(s: Stmt) -> object:
     """Equal for conditions whose bodies may be alike."""
-    parts = _parts(s)
+    parts = _statement_operands(s)
     return _with(s, map(_blank, parts)), tuple(shape(p) for p in parts if isinstance(p, Expr))
 
 
@@ -509,7 +509,7 @@ def _loops(steps: Sequence[Stmt], depth: int) -> list[Stmt]:
     made: list[Stmt] = []
     at = 0
     while at < len(steps):
-        run = next((x for n in _lengths(len(steps) - at) if (x := _run(steps[at : at + n], depth))), None)
+        run = next((x for n in _lengths(len(steps) - at) if (x := _reroll_run(steps[at : at + n], depth))), None)
         made.append(run or steps[at])
         at += int(run.extent) if run is not None else 1
     if depth + 1 < len(LANE) and 1 < len(made) < len(steps):
@@ -522,10 +522,10 @@ def _lengths(count: int) -> list[int]:
     return [n for n in (count, *powers) if n > 1]
 
 
-def _run(steps: Sequence[Stmt], depth: int) -> Loop | None:
-    parts = [_parts(s) for s in steps]
-    first = _key(steps[0], parts[0])
-    if any(_key(s, p) != first for s, p in zip(steps[1:], parts[1:], strict=True)):
+def _reroll_run(steps: Sequence[Stmt], depth: int) -> Loop | None:
+    parts = [_statement_operands(s) for s in steps]
+    first = _isomorphism_key(steps[0], parts[0])
+    if any(_isomorphism_key(s, p) != first for s, p in zip(steps[1:], parts[1:], strict=True)):
         return None
     var = symbol(LANE[depth], 0, len(steps) - 1)
     one = _united(steps[0], parts, var)

@@ -114,10 +114,10 @@ def _can_jam(s: Loop) -> bool:
         is_lanes(x) or own & (x.extent.names | x.first.names) for x in loops
     ):
         return False
-    return all(_keeps_apart(x, s.var, own) for x in inner)
+    return all(_is_distinct(x, s.var, own) for x in inner)
 
 
-def _keeps_apart(s: Stmt, lane: str, own: frozenset[str]) -> bool:
+def _is_distinct(s: Stmt, lane: str, own: frozenset[str]) -> bool:
     match s:
         case Alloc() | Barrier():
             return False

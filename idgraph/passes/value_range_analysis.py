@@ -169,7 +169,7 @@ def _fitting(found: ValueInterval | None, dtype: DType) -> ValueInterval | None:
 def _rounded(found: ValueInterval, largest: int | float, dtype: DType) -> ValueInterval:
     """The range with room for the roundings of an operation among whose numbers ``largest`` is the largest."""
     room = _ROOM[dtype] * (largest + _LEAST_NORMAL)
-    return _held(ValueInterval(found.lo - room, found.hi + room, found.nan), dtype)
+    return _clamp_to_dtype(ValueInterval(found.lo - room, found.hi + room, found.nan), dtype)
 
 
 def _converted(found: ValueInterval, dtype: DType) -> ValueInterval:
@@ -182,7 +182,7 @@ def _converted(found: ValueInterval, dtype: DType) -> ValueInterval:
     return _rounded(found, max(abs(found.lo), abs(found.hi)), dtype)
 
 
-def _held(found: ValueInterval, dtype: DType) -> ValueInterval:
+def _clamp_to_dtype(found: ValueInterval, dtype: DType) -> ValueInterval:
     """Numbers that the type may not have are infinite."""
     most = _MOST[dtype]
     return ValueInterval(

@@ -348,10 +348,10 @@ def realigned(kernel: Kernel) -> Kernel:
           (a: int16, b: int16, c: int16, d: int16, e: int16, g: int16, h: int16, k: int16) = x[i*8 + 1; 8] realigned
           y[i*8; 8] = (a, b, c, d, e, g, h, k)
     """
-    return replace(kernel, body=in_lanes(kernel.body, _level))
+    return replace(kernel, body=in_lanes(kernel.body, _vectorize_body))
 
 
-def _level(body: Sequence[Stmt]) -> list[Stmt]:
+def _vectorize_body(body: Sequence[Stmt]) -> list[Stmt]:
     """Loads side by side, between other statements, may stand in any order."""
     made: list[Stmt] = []
     side: list[Stmt] = []
@@ -359,13 +359,13 @@ def _level(body: Sequence[Stmt]) -> list[Stmt]:
         if isinstance(s, (Load, VectorLoad, Comment)):
             side.append(s)
             continue
-        made += _joined(side)
+        made += _merge_neighbour_loads(side)
         side = []
-        made.append(replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, BoundsCheck)) else s)
-    return [*made, *_joined(side)]
+        made.append(replace(s, body=tuple(_vectorize_body(s.body))) if isinstance(s, (If, BoundsCheck)) else s)
+    return [*made, *_merge_neighbour_loads(side)]
 
 
-def _joined(side: Sequence[Stmt]) -> list[Stmt]:
+def _merge_neighbour_loads(side: Sequence[Stmt]) -> list[Stmt]:
     places = Places()
     wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
     for s in side:
@@ -375,7 +375,7 @@ def _joined(side: Sequence[Stmt]) -> list[Stmt]:
     by_first: dict[int, VectorLoad] = {}
     inside: set[int] = set()
     for (_, base), loads in wanted.items():
-        for first, width in _runs(loads):
+        for first, width in _neighbour_runs(loads):
             chunk = [loads[n] for n in range(first, first + width)]
             inside.update(map(id, chunk))
             at = next(id(s) for s in side if any(s is x for x in chunk))
@@ -391,7 +391,7 @@ def _may_join(s: Load) -> bool:
     return plain and whole and b.dtype in VECTOR_TYPES
 
 
-def _runs(loads: Mapping[int, Load]) -> list[tuple[int, int]]:
+def _neighbour_runs(loads: Mapping[int, Load]) -> list[tuple[int, int]]:
     """(first, width) of neighbours, as many as a vector has, or half as many, at least `LEAST_REALIGNED`."""
     size = item_size(next(iter(loads.values())).buffer.dtype)
     found: list[tuple[int, int]] = []

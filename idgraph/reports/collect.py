@@ -144,14 +144,14 @@ def _boundaries(
             if theirs is None or (tensor not in reads and not theirs.bytes_read):
                 continue
             how = "stores" if theirs.bytes_written else "reads"
-            o = _between(set(k.operations), mine, tensor, pairs)
+            o = _obstacle_between(set(k.operations), mine, tensor, pairs)
             yield Boundary(
                 k.name, tensor, how, "" if o is None else o.cause, "" if o is None else "; ".join(o.because)
             )  # fmt: skip
             break
 
 
-def _between(theirs: set[str], mine: set[str], tensor: str, pairs: Sequence[Obstacle]) -> Obstacle | None:
+def _obstacle_between(theirs: set[str], mine: set[str], tensor: str, pairs: Sequence[Obstacle]) -> Obstacle | None:
     """The obstacle between operations of the two kernels: over this tensor, else over any."""
     found = [
         o for o in pairs
@@ -194,7 +194,7 @@ def segment_facts(
     made: AsEmitted = as_emitted(f, how if how is not None else Emission())
     told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
     return SegmentFacts(
-        number, f.name, tuple(_tensor(f, t) for t in told), tuple(operations),
+        number, f.name, tuple(_tensor_facts(f, t) for t in told), tuple(operations),
         tuple(map(cycle_facts, m.exact.cycles())),
         tuple(_self_mapping(s) for s in m.exact.self_mappings),
         made.traffic, calls, made.kernels, made.refused, f,
@@ -241,26 +241,28 @@ def _self_mapping(s: SelfMapping) -> SelfMappingFacts:
     return SelfMappingFacts(s.tensor.name, str(s.first), str(s.second), str(s.reason))
 
 
-def _number(x: Expr) -> int | str:
+def _amount_or_text(x: Expr) -> int | str:
     made = amount(x)
     return made if isinstance(made, int) else str(made)
 
 
 def _shape(t: Tensor) -> tuple[int | str, ...]:
-    return tuple(_number(d.extent) for d in t.axes)
+    return tuple(_amount_or_text(d.extent) for d in t.axes)
 
 
-def _tensor(f: Fusion, t: Tensor) -> TensorFacts:
+def _tensor_facts(f: Fusion, t: Tensor) -> TensorFacts:
     role: Literal["input", "output"] = "input" if t.definition is None else "output"
     given = t.domain.strides
-    strides = None if all(s is None for s in given) else tuple("free" if s is None else _number(s) for s in given)
+    strides = (
+        None if all(s is None for s in given) else tuple("free" if s is None else _amount_or_text(s) for s in given)
+    )
     return TensorFacts(t.name, role, _shape(t), t.dtype, strides, t.source_line)
 
 
 def operation_facts(m: IdModel, e: TensorExpr) -> OperationFacts:
     """One operation with all of its accesses."""
     found = m.index_map(e)
-    loops = tuple(LoopFacts(x.name, _number(x.extent), x.parallel) for x in found.loops)
+    loops = tuple(LoopFacts(x.name, _amount_or_text(x.extent), x.parallel) for x in found.loops)
     accesses = tuple(access_facts(a) for a in found.accesses)
     return OperationFacts(e.output.name, e.op, repr(e), e.source_line, loops, e.output.inline_position, accesses)
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from idgraph.cost import Device, cost
 from idgraph.cost.report import Cost, KernelCost, csv_text, csv_value
-from idgraph.display import Printed, Sheet, write_whole
+from idgraph.display import Printed, Sheet, write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, check_fusion
@@ -79,7 +79,7 @@ def add_rows(folder: Path, models: Mapping[str, Tables]) -> tuple[Path, ...]:
                 path = folder / f"{name}.csv"
                 kept = [r for r in _rows(path, columns) if r["model"] not in models]
                 fresh = [r for tables in models.values() for r in tables.get(name, ())]
-                write_whole(path, csv_text(columns, [*kept, *fresh]))
+                write_atomically(path, csv_text(columns, [*kept, *fresh]))
                 made.append(path)
     except (OSError, UnicodeError, csv.Error) as error:
         raise IdGraphError(f"metric tables in {str(folder)!r}: {error}", hint="another folder") from None
@@ -256,7 +256,7 @@ def _graph(found: dict[str, list[dict[str, Value]]], how: _How, number: int, giv
         return
     times = kernel_times(program, how.symbols) if how.measure else {}
     measured = program_time(program, how.symbols) if how.measure else None
-    found["kernel_metadata"] += [{**tag, **_kernel(k, told, times)} for k in told.kernels]
+    found["kernel_metadata"] += [{**tag, **_kernel_metrics(k, told, times)} for k in told.kernels]
     homes = same_kernel(program)
     failures = [{**tag, **failure_row(o, how.align), "same_kernel": _together(o, homes)} for o in pairs]
     found["fusion_failures"] += failures
@@ -312,7 +312,7 @@ def failure_row(o: Obstacle, align: bool = True) -> dict[str, Value]:
     }  # fmt: skip
 
 
-def _kernel(k: KernelCost, told: Cost, times: Mapping[str, float]) -> dict[str, Value]:
+def _kernel_metrics(k: KernelCost, told: Cost, times: Mapping[str, float]) -> dict[str, Value]:
     known = k.assembly.known.get(k.name)
     return {
         "kernel": k.name, "target": told.target, "device": told.device.name, "blocks": k.blocks, "threads": k.threads,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from idgraph.display import Printed, Sheet, render, write_whole
+from idgraph.display import Printed, Sheet, render, write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
@@ -130,7 +130,7 @@ class IndexReport(ProgramFacts, Printed):
                     f"a report is not written as {file.suffix or 'a file without a suffix'}",
                     hint="name the file report.html, report.json or report.txt",
                 )
-        write_whole(file, text)
+        write_atomically(file, text)
         return file
 
     def __str__(self) -> str:
@@ -310,7 +310,7 @@ def _accesses(before: IndexReport, after: IndexReport) -> list[Change]:
     found = [_by_place(r) for r in (before, after)]
     made: list[Change] = []
     for where in dict.fromkeys([*found[0], *found[1]]):
-        a, b = (_lanes(f.get(where, ())) for f in found)
+        a, b = (_widths_text(f.get(where, ())) for f in found)
         made.append(Change("elements at once", where, a, b))
     return made
 
@@ -324,7 +324,7 @@ def _by_place(r: IndexReport) -> dict[str, list[AccessFacts]]:
     return made
 
 
-def _lanes(found: Sequence[AccessFacts]) -> str:
+def _widths_text(found: Sequence[AccessFacts]) -> str:
     """The vector width of each access and what limits it; for registers and private arrays their place alone."""
     told = [f"{a.vector_width}" + (f" ({a.why})" if a.narrow else "") if a.in_memory else a.place for a in found]
     return "; ".join(dict.fromkeys(told))

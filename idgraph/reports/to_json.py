@@ -68,7 +68,7 @@ def plain_report(r: ProgramFacts) -> Plain:
         "totals": totals(r),
         "mapped": dict(sorted(r.mapped.items())),
         "opaque": dict(sorted(r.opaque.items())),
-        "segments": [_segment(s) for s in r.segments],
+        "segments": [_segment_to_json(s) for s in r.segments],
     }
 
 
@@ -95,21 +95,21 @@ def _amount(x: Amount) -> int | str:
     return x if isinstance(x, int) else str(x)
 
 
-def _line(line: SourceLine | None) -> Plain | None:
+def _line_to_json(line: SourceLine | None) -> Plain | None:
     return None if line is None else {"file": line.file, "line": line.line, "code": line.code}
 
 
-def _segment(s: SegmentFacts) -> Plain:
+def _segment_to_json(s: SegmentFacts) -> Plain:
     return {
         "number": s.number,
         "name": s.name,
-        "tensors": [_tensor(t) for t in s.tensors],
-        "operations": [_operation(e) for e in s.operations],
+        "tensors": [_tensor_to_json(t) for t in s.tensors],
+        "operations": [_operation_to_json(e) for e in s.operations],
         "cycles": [_cycle(c) for c in s.cycles],
         "self_mappings": [
             {"tensor": m.tensor, "first": m.first, "second": m.second, "reason": m.reason} for m in s.self_mappings
         ],
-        "traffic": [_traffic(t) for t in s.traffic],
+        "traffic": [_traffic_to_json(t) for t in s.traffic],
         "bytes_read": s.bytes_read,
         "bytes_written": s.bytes_written,
         "bytes_between": s.bytes_between,
@@ -119,18 +119,18 @@ def _segment(s: SegmentFacts) -> Plain:
     }
 
 
-def _tensor(t: TensorFacts) -> Plain:
+def _tensor_to_json(t: TensorFacts) -> Plain:
     strides = None if t.strides is None else list(t.strides)
     facts: Plain = {"name": t.name, "role": t.role, "shape": list(t.shape), "dtype": t.dtype}
-    return {**facts, "strides": strides, "line": _line(t.line)}
+    return {**facts, "strides": strides, "line": _line_to_json(t.line)}
 
 
-def _operation(e: OperationFacts) -> Plain:
+def _operation_to_json(e: OperationFacts) -> Plain:
     return {
         "name": e.name,
         "op": e.op,
         "text": e.text,
-        "line": _line(e.line),
+        "line": _line_to_json(e.line),
         "inlined_at": e.inlined_at,
         "loops": [{"name": x.name, "extent": x.extent, "parallel": x.parallel} for x in e.loops],
         "accesses": [_access(a) for a in e.accesses],
@@ -181,14 +181,14 @@ def _cycle(c: CycleFacts) -> Plain:
         "changes_index": c.changes_index,
         "tensors": list(c.tensors),
         "steps": list(c.steps),
-        "lines": [_line(x) for x in c.lines],
+        "lines": [_line_to_json(x) for x in c.lines],
         "closed_by": c.closed_by,
-        "closing_line": _line(c.closing_line),
+        "closing_line": _line_to_json(c.closing_line),
         "consequence": c.consequence,
     }
 
 
-def _traffic(t: Traffic) -> Plain:
+def _traffic_to_json(t: Traffic) -> Plain:
     return {
         "tensor": t.tensor,
         "role": t.role,
@@ -212,4 +212,4 @@ def _kernel(k: KernelFacts) -> Plain:
 
 
 def _call(c: OpaqueFacts) -> Plain:
-    return {"name": c.name, "op": c.op, "reason": c.reason, "line": _line(c.line)}
+    return {"name": c.name, "op": c.op, "reason": c.reason, "line": _line_to_json(c.line)}

@@ -239,7 +239,7 @@ def _segment(s: SegmentFacts, of: int, rows: int | None) -> list[RenderableType]
     for m in s.self_mappings:
         parts.append(Text(f"{m.tensor} is mapped onto itself: {m.first} = {m.second}\n{m.reason}"))
     if s.operations:
-        parts += [*_kernels(s, title, rows), _traffic(s, title, rows), _accesses(s, title, rows)]
+        parts += [*_kernel_sections(s, title, rows), _traffic(s, title, rows), _accesses(s, title, rows)]
         parts += _findings(s, title, rows)
     if s.calls:
         table = _table(f"{title}: opaque calls", ("result", "operation", "why", "line"))
@@ -291,7 +291,7 @@ def _accesses(s: SegmentFacts, title: str, rows: int | None) -> Table:
     return made
 
 
-def _kernels(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableType]:
+def _kernel_sections(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableType]:
     """The kernels as emitted, and the source of each beside what it touches."""
     if s.refused:
         return [Text(f"{title}: no kernels were made, so bytes are not known: {s.refused}")]

@@ -259,7 +259,7 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
             continue
         if any(use.op not in POINTWISE for use in m.uses):
             continue
-        if _alike(m, e.output) and _after_reduction(made.inputs[0]):
+        if _same_shape(m, e.output) and _after_reduction(made.inputs[0]):
             a = made.inputs[0]
             others = [x for x in e.inputs if x is not m and _of_shape(x, a) is None]
             return None if any(_after_reduction(x) for x in others) else m
@@ -269,10 +269,10 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
 def _of_shape(x: Tensor, a: Tensor) -> Tensor | None:
     """The operand of a reshape ``x``, where that has the shape of ``a``."""
     e = x.definition
-    return e.inputs[0] if e is not None and e.op == "reshape" and _alike(e.inputs[0], a) else None
+    return e.inputs[0] if e is not None and e.op == "reshape" and _same_shape(e.inputs[0], a) else None
 
 
-def _alike(a: Tensor, b: Tensor) -> bool:
+def _same_shape(a: Tensor, b: Tensor) -> bool:
     return a.ndim == b.ndim and all(is_true(p.extent.eq(q.extent)) for p, q in zip(a.axes, b.axes, strict=True))
 
 

@@ -42,7 +42,7 @@ def _both(a: Scalar, b: Scalar) -> bool:
     return bool(a) and bool(b)
 
 
-def _one(a: Scalar, b: Scalar) -> bool:
+def _logical_or(a: Scalar, b: Scalar) -> bool:
     return bool(a) or bool(b)
 
 
@@ -63,7 +63,7 @@ _FLOATS: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 _TRUTHS: Mapping[str, Callable[..., Any]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "logical_not": operator.not_, "logical_and": _both, "logical_or": _one, "logical_xor": _either,
+    "logical_not": operator.not_, "logical_and": _both, "logical_or": _logical_or, "logical_xor": _either,
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def folded(fusion: Fusion) -> int:
     before = len(fusion.exprs)
     known: dict[Tensor, Scalar] = {}
     for e in fusion.exprs:
-        value = _value(e, known) if len(e.outputs) == 1 else None
+        value = _uniform_value(e, known) if len(e.outputs) == 1 else None
         if value is not None:
             known[e.output] = value
     for e in fusion.exprs:
@@ -109,7 +109,9 @@ def _with_numbers(e: TensorExpr, known: Mapping[Tensor, Scalar]) -> None:
             replace_operation(e, lambda: picked if picked.ndim == t.ndim else movement.expand(picked, list(t.shape)))
         return
     changed = [a for a, new in zip(e.args, args, strict=True) if isinstance(a, Tensor) and not isinstance(new, Tensor)]
-    if not any(isinstance(a, Tensor) for a in args) or any(a.ndim and not _fits(known[a], "float32") for a in changed):
+    if not any(isinstance(a, Tensor) for a in args) or any(
+        a.ndim and not _is_exact(known[a], "float32") for a in changed
+    ):
         return
     build = partial(apply, fusion, e.op, args, e.attrs)
     mark = fusion.mark
@@ -142,12 +144,12 @@ def _sweep(fusion: Fusion, known: Mapping[Tensor, Scalar]) -> None:
 # values ---------------------------------------------------------------------------------------------------------------
 
 
-def _value(e: TensorExpr, known: Mapping[Tensor, Scalar]) -> Scalar | None:
+def _uniform_value(e: TensorExpr, known: Mapping[Tensor, Scalar]) -> Scalar | None:
     """The one number that the output of ``e`` holds everywhere; None where it is not known."""
     dtype = e.outputs[0].dtype
     if e.op == "full":
         value = e.attrs["value"]
-        return _kept(value, dtype) if isinstance(value, (bool, int, float)) else None
+        return _representable(value, dtype) if isinstance(value, (bool, int, float)) else None
     if e.op in VIEWS:
         return known.get(e.inputs[0])
     if e.op not in POINTWISE:
@@ -155,14 +157,14 @@ def _value(e: TensorExpr, known: Mapping[Tensor, Scalar]) -> Scalar | None:
     values = [known.get(a) if isinstance(a, Tensor) else a for a in e.args]
     if e.op == "where" and _is_number(values[0]):
         picked = values[1] if values[0] else values[2]
-        return _kept(picked, dtype) if _is_number(picked) else None
+        return _representable(picked, dtype) if _is_number(picked) else None
     if not all(_is_number(v) for v in values):
         return None
     numbers = [v for v in values if _is_number(v)]
     if e.op in ("cast", "copy"):
-        return _kept(numbers[0], dtype)
+        return _representable(numbers[0], dtype)
     wide = all(a.dtype == "float64" for a in e.args if isinstance(a, Tensor))
-    if not wide and not all(_fits(v, "float32") for v in numbers if isinstance(v, float)):
+    if not wide and not all(_is_exact(v, "float32") for v in numbers if isinstance(v, float)):
         return None
     return _computed(e.op, numbers, dtype)
 
@@ -186,14 +188,14 @@ def _computed(op: str, numbers: list[Scalar], dtype: DType) -> Scalar | None:
         return None
     if floats and dtype in ("float16", "bfloat16"):
         found = _rounded(float(found), "float32")
-    return None if found is None else _kept(found, dtype)
+    return None if found is None else _representable(found, dtype)
 
 
 def _is_number(value: object) -> TypeGuard[Scalar]:
     return isinstance(value, (bool, int, float))
 
 
-def _kept(value: Scalar, dtype: DType) -> Scalar | None:
+def _representable(value: Scalar, dtype: DType) -> Scalar | None:
     """``value`` as a tensor of this type holds it; None where targets may differ."""
     if isinstance(value, float) and (not math.isfinite(value) or (value == 0.0 and math.copysign(1, value) < 0)):
         return None
@@ -211,7 +213,7 @@ def _kept(value: Scalar, dtype: DType) -> Scalar | None:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
-def _fits(value: Scalar, dtype: DType) -> bool:
+def _is_exact(value: Scalar, dtype: DType) -> bool:
     return not isinstance(value, float) or _rounded(value, dtype) == value
 
 

@@ -307,7 +307,7 @@ def _decide(
     """The decision of one gather among the ways ``found``."""
     x, line, entries = source_of(e), place_of(e), _entries(e)
 
-    def made(chosen: str, reason: str, rejected: Iterable[Option] = ()) -> Decision:
+    def decision(chosen: str, reason: str, rejected: Iterable[Option] = ()) -> Decision:
         name = e.output.name
         return Decision("gather", name, x.name, entries, line, chosen, reason, tuple(rejected), forced is not None)
 
@@ -317,17 +317,17 @@ def _decide(
         if forced not in why:
             told = next(w.why for w in found if w.name == forced)
             raise _impossible(e, forced, told)
-        return made(forced, why[forced], stuck)
+        return decision(forced, why[forced], stuck)
     if not estimates:
         (only,) = why
-        return made(only, f"the one way that is possible; {why[only]}", stuck)
+        return decision(only, f"the one way that is possible; {why[only]}", stuck)
     best = cheapest({name: t for name, t in estimates.items() if isinstance(t, Estimate) and name != "one-hot"})
     if best is None:
         told = "; ".join(dict.fromkeys(map(str, estimates.values())))
-        return made("global", f"no way is emitted for {device.name} ({told}); {why['global']}", stuck)
+        return decision("global", f"no way is emitted for {device.name} ({told}); {why['global']}", stuck)
     options = {name: _option(name, t, why[name], device) for name, t in estimates.items()}
     reason = f"{options[best].amount()}; {options[best].why}"
-    return made(best, reason, [*stuck, *(o for name, o in options.items() if name != best)])
+    return decision(best, reason, [*stuck, *(o for name, o in options.items() if name != best)])
 
 
 def _direct(e: TensorExpr) -> Decision:
@@ -364,10 +364,10 @@ def _possible(e: TensorExpr, kept: Collection[Tensor]) -> list[_StrategyCandidat
         if len(loaded) != 1:
             found.append(_StrategyCandidate(way, f"{len(loaded)} axes are indexed together", True))
             continue
-        count = _number(x.axes[loaded[0]].extent)
+        count = _thousands(x.axes[loaded[0]].extent)
         what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
         found.append(_StrategyCandidate(way, f"it looks at all {count} elements of the axis for each; {what}"))
-    stored, size = _stored_anyway(x), _number(simplify(product([d.extent for d in x.axes])))
+    stored, size = _stored_anyway(x), _thousands(simplify(product([d.extent for d in x.axes])))
     told = f"{x.name} is in memory anyway: {stored}" if stored else f"it stores {x.name}, {size} elements"
     return [*found, _StrategyCandidate("global", told)]
 
@@ -391,7 +391,7 @@ def _recomputable(e: TensorExpr, kept: Collection[Tensor]) -> _StrategyCandidate
     return _StrategyCandidate("recompute", f"it reads {reads} at the index; {x.name} is not stored")
 
 
-def _number(n: Expr) -> str:
+def _thousands(n: Expr) -> str:
     return f"{int(n):,}" if n.is_const else str(n)
 
 

@@ -104,7 +104,7 @@ def _spread(t: Tensor, before: int, after: int, known: dict[tuple[Tensor, int, i
     key = (t, before, after)
     e = t.definition
     if e is not None and e.op == "unsqueeze" and _follows(t, e):  # its axes in front and behind, as those of ``t``
-        own = {*_moved(e.attrs["dims"], t.ndim, 0)}
+        own = {*_shift_dims(e.attrs["dims"], t.ndim, 0)}
         front = next(p for p in range(t.ndim + 1) if p not in own)
         behind = next(p for p in range(t.ndim + 1) if t.ndim - 1 - p not in own)
         if front + behind == len(own):
@@ -123,7 +123,7 @@ def _spread(t: Tensor, before: int, after: int, known: dict[tuple[Tensor, int, i
     return known[key]
 
 
-def _has_beside(a: Tensor, t: Tensor, before: int, after: int) -> bool:
+def _has_unit_axes(a: Tensor, t: Tensor, before: int, after: int) -> bool:
     """Whether an operand of ``t`` has the axes of one element that ``t`` is to lose."""
     beside = (*a.axes[:before], *a.axes[a.ndim - after :])
     aligned = a.ndim == t.ndim or (t.definition is not None and t.definition.op not in POINTWISE)
@@ -134,13 +134,13 @@ def _shifted(e: TensorExpr, source: Tensor, before: int, after: int) -> Mapping[
     """The attributes of a view when its operand gets (or loses: below 0) axes of one element in front and behind."""
     attrs, rank = dict(e.attrs), (e.output if e.op == "unsqueeze" else e.inputs[0]).ndim
     if e.op in SHIFTED:
-        return {**attrs, "dims": _moved(attrs["dims"], rank, before)}
+        return {**attrs, "dims": _shift_dims(attrs["dims"], rank, before)}
     if e.op == "select":
-        return {**attrs, "dim": _moved((attrs["dim"],), rank, before)[0]}
+        return {**attrs, "dim": _shift_dims((attrs["dim"],), rank, before)[0]}
     key = "dims" if e.op == "permute" else "shape"
     value = attrs[key]
     given: tuple[Attr, ...] = value if isinstance(value, tuple) else ()
-    own: tuple[Attr, ...] = _moved(given, rank, before) if e.op == "permute" else given
+    own: tuple[Attr, ...] = _shift_dims(given, rank, before) if e.op == "permute" else given
     if before <= 0 and after <= 0:
         return {**attrs, key: own[-before : len(own) + after]}
     last = range(before + source.ndim, before + source.ndim + after)
@@ -148,7 +148,7 @@ def _shifted(e: TensorExpr, source: Tensor, before: int, after: int) -> Mapping[
     return {**attrs, key: (*front, *own, *behind)}
 
 
-def _moved(dims: Attr, rank: int, by: int) -> tuple[int, ...]:
+def _shift_dims(dims: Attr, rank: int, by: int) -> tuple[int, ...]:
     return tuple(d % rank + by for d in dims if isinstance(d, int)) if isinstance(dims, tuple) else ()
 
 
@@ -167,11 +167,11 @@ def _stripped(t: Tensor, before: int, after: int, known: dict[Tensor, Tensor]) -
     """``t`` without that many axes of one element in front and behind."""
     if t not in known:
         e, drop = t.definition, (*range(before), *range(t.ndim - after, t.ndim))
-        own = _moved(e.attrs["dims"], t.ndim, 0) if e is not None and e.op == "unsqueeze" else ()
+        own = _shift_dims(e.attrs["dims"], t.ndim, 0) if e is not None and e.op == "unsqueeze" else ()
         if e is not None and own and {*drop} <= {*own}:
             rest = tuple(d - before for d in own if d not in drop)
             known[t] = apply(t.fusion, "unsqueeze", e.inputs, {"dims": rest}) if rest else e.inputs[0]
-        elif e is None or not _follows(t, e) or not all(_has_beside(a, t, before, after) for a in e.inputs):
+        elif e is None or not _follows(t, e) or not all(_has_unit_axes(a, t, before, after) for a in e.inputs):
             known[t] = apply(t.fusion, "squeeze", (t,), {"dims": drop})
         elif e.op not in POINTWISE:
             source = _stripped(e.inputs[0], before, after, known)

@@ -63,7 +63,7 @@ def fold_one_hot_sums(fusion: Fusion) -> tuple[Decision, ...]:
         made.append(
             Decision(
                 "one-hot sum", name, source, "one", line, "gather", "of each row one element is not 0, at the index",
-                (Option("sum", _size(found), "looks at all elements of the axis"),), saved=saved,
+                (Option("sum", _sum_elements(found), "looks at all elements of the axis"),), saved=saved,
                 proof=(
                     "where index == c for a c of the axis, the sum adds x at c and zeros",
                     "where it is out of range, every term is 0: the gather is then 0 by a selection",
@@ -98,7 +98,7 @@ def _mask(e: TensorExpr) -> _OneHot | None:
     if len(reduced) != 1 or made is None or not _keeps(t.dtype, e.output.dtype):
         return None
     dim = reduced[0]
-    for k, is_not, x in _selected(made):
+    for k, is_not, x in _mask_operands(made):
         found = _hit(made, k, is_not, dim)
         if found is not None and _keeps(x.dtype, t.dtype):
             index, views, start = found
@@ -116,7 +116,7 @@ def _keeps(a: DType, b: DType) -> bool:
     return b != "bool" and least <= low and high <= most
 
 
-def _selected(e: TensorExpr) -> Iterator[tuple[int, bool, Tensor]]:
+def _mask_operands(e: TensorExpr) -> Iterator[tuple[int, bool, Tensor]]:
     """(operand that is the mask, whether it names what is left out, the tensor that it selects from)."""
     if e.op == "where" and len(e.args) == 3 and isinstance(e.args[0], Tensor):
         _, x, y = e.args
@@ -247,14 +247,14 @@ def _wide(t: Tensor, shape: Sequence[int | Expr]) -> Tensor:
     return t if same else movement.expand(t, list(shape))
 
 
-def _size(o: _OneHot) -> int | None:
+def _sum_elements(o: _OneHot) -> int | None:
     """Elements that the sum looks at."""
     return prod(int(k) for k in o.shape) if all(k.is_const for k in o.shape) else None
 
 
 def _saved(o: _OneHot) -> Saving | None:
     """The bytes of elements that no index names; a tensor that broadcasts is read once."""
-    whole, n = _size(o), o.shape[o.dim]
+    whole, n = _sum_elements(o), o.shape[o.dim]
     if not whole or not all(d.extent.is_const for d in o.x.axes):
         return None
     own = prod(int(d.extent) for d in o.x.axes)

@@ -225,11 +225,13 @@ def split_reduction_over_cat(fusion: Fusion) -> None:
     """
     for e in fusion.exprs:
         if e.op == "cat" and e.output.definition is e:
-            joined = _joined(e)
+            joined = _match_single_element_cat(e)
             readers = _readers(joined) if joined is not None else []
             if joined is not None and any(r.op in REDUCTIONS for r in readers):
                 for r in readers:
-                    replace_operation(r, partial(_whole if r.op in REDUCTIONS else _reduced_piece, joined, r))
+                    replace_operation(
+                        r, partial(_reduce_with_singles if r.op in REDUCTIONS else _reduced_piece, joined, r)
+                    )
 
 
 @dataclass(slots=True)
@@ -284,7 +286,7 @@ class _Joined:
         return t.ndim + self.last >= 0 and not t.axes[t.ndim + self.last].is_broadcast
 
 
-def _joined(e: TensorExpr) -> _Joined | None:
+def _match_single_element_cat(e: TensorExpr) -> _Joined | None:
     """The cat, where all its pieces but one have one element."""
     t, dim = e.output, e.attrs["dim"]
     if not isinstance(dim, int) or len(e.inputs) > MOST or not t.uses:
@@ -353,7 +355,7 @@ def _reduced_piece(joined: _Joined, e: TensorExpr) -> Tensor:
     return joined.piece(e.inputs[0], piece)
 
 
-def _whole(joined: _Joined, e: TensorExpr) -> Tensor:
+def _reduce_with_singles(joined: _Joined, e: TensorExpr) -> Tensor:
     """The reduction of the long piece, and each single element as one value more."""
     x = e.inputs[0]
     dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))

@@ -385,13 +385,13 @@ class Rematerializer:
             if isinstance(c, Picked):
                 return apply(self.fusion, "take_along_dim", (t, self.index(c)), {"dim": loaded[0]})
         before = 0
-        while before < t.ndim and before not in varying and self._kept(t, at, before, before):
+        while before < t.ndim and before not in varying and self._axis_coordinate(t, at, before, before):
             before += 1
         after = 0
         while (
             before + after < min(t.ndim, self.rank)
             and (self.rank - 1 - after) not in varying
-            and self._kept(t, at, t.ndim - 1 - after, self.rank - 1 - after)
+            and self._axis_coordinate(t, at, t.ndim - 1 - after, self.rank - 1 - after)
         ):
             after += 1
         dims = tuple(range(before, t.ndim - after))
@@ -410,14 +410,14 @@ class Rematerializer:
         """The tensor to index with: -1 where a moved index was out of range before."""
         return c.tensor if c.valid is None else ops.where(c.valid, c.tensor, -1)
 
-    def _kept(self, t: Tensor, at: Sequence[Coordinate], p: int, axis: int) -> bool:
+    def _axis_coordinate(self, t: Tensor, at: Sequence[Coordinate], p: int, axis: int) -> bool:
         """Axis ``p`` of t is the result's ``axis``, whole, or one element for all of it."""
         if t.axes[p].is_broadcast and isinstance(at[p], Expr):
             return True
         return at[p] == Along(axis) and same_extent(t.axes[p].extent, self.shape[axis])
 
     def _stays(self, t: Tensor, at: Sequence[Coordinate], dim: int) -> bool:
-        return all(self._kept(t, at, p, p) for p in range(t.ndim) if p != dim)
+        return all(self._axis_coordinate(t, at, p, p) for p in range(t.ndim) if p != dim)
 
 
 def _squeezed(t: Tensor, drop: tuple[int, ...]) -> Tensor:
@@ -425,7 +425,7 @@ def _squeezed(t: Tensor, drop: tuple[int, ...]) -> Tensor:
     if not drop:
         return t
     e = t.definition
-    added = {*_ints(e.attrs["dims"])} if e is not None and e.op == "unsqueeze" else set[int]()
+    added = {*_int_values(e.attrs["dims"])} if e is not None and e.op == "unsqueeze" else set[int]()
     if e is None or not {*drop} <= added:
         return apply(t.fusion, "squeeze", (t,), {"dims": drop})
     left = [p for p in range(t.ndim) if p not in drop]
@@ -441,7 +441,7 @@ def unsqueezed(t: Tensor, dims: tuple[int, ...]) -> Tensor:
     e = t.definition
     if not dims or e is None or e.op != "squeeze":
         return apply(t.fusion, "unsqueeze", (t,), {"dims": dims}) if dims else t
-    gone = {*_ints(e.attrs["dims"])}
+    gone = {*_int_values(e.attrs["dims"])}
     before = Counter(q - sum(d < q for d in gone) for q in sorted(gone))  # kept axes in front: how many are squeezed
     new: list[int] = []
     for n, p in enumerate(dims):
@@ -455,7 +455,7 @@ def unsqueezed(t: Tensor, dims: tuple[int, ...]) -> Tensor:
     return unsqueezed(e.inputs[0], tuple(new))
 
 
-def _ints(value: Attr) -> Iterator[int]:
+def _int_values(value: Attr) -> Iterator[int]:
     return (d for d in value if isinstance(d, int)) if isinstance(value, tuple) else iter(())
 
 

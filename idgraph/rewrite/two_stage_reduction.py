@@ -43,12 +43,12 @@ def two_stages(fusion: Fusion) -> None:
     """
     for e in fusion.exprs:
         if e.op in REDUCTIONS and e.is_reduction:
-            way = _way(e)
+            way = _two_stage_split(e)
             if way is not None:
                 replace_operation(e, partial(finished, e, way))
 
 
-def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
+def _two_stage_split(e: TensorExpr) -> Callable[[], Tensor] | None:
     """The way to reduce in two stages; None where that is not worth it, or not known to be."""
     (x,) = e.inputs
     sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
@@ -62,11 +62,11 @@ def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
         inner = prod(sizes[p] for p in dims[k:])
         if inner >= LEAST and reduced // inner * kept >= 4 * FEW:
             return partial(_by_axes, e, x, dims[:k], dims[k:])
-    parts = _parts(reduced)
+    parts = _equal_part_count(reduced)
     if parts is not None:
         return partial(_by_parts, e, x, len(dims), parts, reduced)
     whole = reduced - reduced % (4 * FEW * ALIGNED)
-    parts = _parts(whole)
+    parts = _equal_part_count(whole)
     return None if parts is None else partial(_with_rest, e, x, len(dims), parts, whole)
 
 
@@ -77,14 +77,14 @@ def _way_across(
     for a device."""
     if not 0 < kept < NARROW or reduced < 2 * LEAST:
         return None
-    run = max(_runs(dims), key=lambda axes: prod(sizes[d] for d in axes))
+    run = max(_adjacent_axes(dims), key=lambda axes: prod(sizes[d] for d in axes))
     length = prod(sizes[d] for d in run)
     wanted = min(BLOCKS * NARROW // kept, reduced // LEAST, length)
     parts = max((p for p in range(1, wanted + 1) if length % p == 0), default=1)
     return partial(_by_slices, e, x, dims, run, parts) if parts * 4 > wanted and parts > 2 else None
 
 
-def _runs(dims: Sequence[int]) -> list[list[int]]:
+def _adjacent_axes(dims: Sequence[int]) -> list[list[int]]:
     """Sorted axes as runs of neighbours.
 
     >>> _runs([0, 1, 3])
@@ -110,7 +110,7 @@ def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], run: Sequence[int]
     return stage(e, stage(e, cut, inner), (first - sum(d < first for d in dims),))
 
 
-def _parts(n: int) -> int | None:
+def _equal_part_count(n: int) -> int | None:
     """A number of equal, aligned parts of ``n`` elements, near `PARTS`."""
     found = [p for p in range(4 * FEW, 2 * PARTS + 1) if n % (p * ALIGNED) == 0 and n // p >= LEAST]
     return min(found, key=lambda p: abs(p - PARTS), default=None)

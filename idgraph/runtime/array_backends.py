@@ -1,6 +1,6 @@
 """Kinds of arrays that callers hand in: NumPy's, torch's tensors, and memory on a device by the CUDA array interface.
 
-A kind describes an array (`given`), says what its binding follows from (`key`, fast), where it lies (`address`), and
+A kind describes an array (`declared`), says what its binding follows from (`key`, fast), where it lies (`address`), and
 makes memory of its own sort on the same device. torch is loaded by callers that hand in a tensor, never here.
 """
 
@@ -27,8 +27,8 @@ from idgraph.runtime.binding import (
     flat_input,
     given_array,
     logical_strides,
+    overlap_message,
     places,
-    repeats_told,
 )
 
 Array = npt.NDArray[Any]
@@ -94,12 +94,12 @@ class ArrayBackend(Protocol):
         """The number that a stride of one element is in keys."""
         ...
 
-    def given(self, name: str, value: Any) -> BoundArray:
+    def declared(self, name: str, value: Any) -> BoundArray:
         """The array as declarations are compared with it; raises `EmitError` for one that no kernel can read."""
         ...
 
     def address(self, value: Any) -> int:
-        """Where its first element lies, in bytes; below `UNMAPPED` where it has no memory, which `given` refuses."""
+        """Where its first element lies, in bytes; below `UNMAPPED` where it has no memory, which `declared` refuses."""
         ...
 
     @property
@@ -119,12 +119,12 @@ class ArrayBackend(Protocol):
         """New memory of ``size`` elements."""
         ...
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         """New memory as an array of the caller's kind; its elements are in these places, and no others between."""
         ...
 
     def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
-        """`whole` of a shape and strides, or `flat` of a size, in as few steps as there are."""
+        """`adopt_buffer` of a shape and strides, or `flat` of a size, in as few steps as there are."""
         ...
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
@@ -193,7 +193,7 @@ class NumPy:
     def unit(self, dtype: DType) -> int:
         return storage_dtype(dtype).itemsize
 
-    def given(self, name: str, value: Any) -> BoundArray:
+    def declared(self, name: str, value: Any) -> BoundArray:
         return given_array(name, value)
 
     def address(self, value: Any) -> int:
@@ -208,13 +208,13 @@ class NumPy:
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
         return np.empty(size, storage_dtype(dtype))
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         if strides == element_strides(shape, None, 1):
             return np.empty(shape, numpy_type(dtype))
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
     def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
-        return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
+        return partial(self.adopt_buffer if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         array = flat.view(numpy_type(dtype))
@@ -269,7 +269,7 @@ class Torch:
     def unit(self, dtype: DType) -> int:
         return 1
 
-    def given(self, name: str, value: Any) -> BoundArray:
+    def declared(self, name: str, value: Any) -> BoundArray:
         torch = self.torch
         if not isinstance(value, torch.Tensor):
             raise EmitError(
@@ -314,7 +314,7 @@ class Torch:
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
         return self.torch.empty(size, dtype=self._types[dtype], device=device)
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.torch.empty_strided(shape, strides, dtype=self._types[dtype], device=device)
 
     def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
@@ -342,7 +342,7 @@ class Torch:
         repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in want)
         view[repeated] = data[repeated]
         if 0 in want and not bool(((view == data) | ((view != view) & (data != data))).all()):
-            raise repeats_told(t, want)
+            raise overlap_message(t, want)
         return flat
 
     def fill(self, flat: Any, dtype: DType) -> None:
@@ -394,7 +394,7 @@ def shape_place(key: Sequence[Any]) -> int | None:
 def check_writable(kind: ArrayBackend, name: str, target: Any) -> None:
     """Raise where results cannot be written into an array of ``out=``: it has no memory, or nobody may write it, or
     several of its elements are one."""
-    kind.given(f"out of {name}", target)
+    kind.declared(f"out of {name}", target)
     if kind.is_read_only(target):
         raise EmitError(f"out of {name} is read-only", hint="pass an array that may be written, or a copy of it")
     if kind.placing(target).repeats:

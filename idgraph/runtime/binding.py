@@ -93,7 +93,7 @@ def bind(fusion: Fusion, given: Mapping[str, BoundArray], symbols: Mapping[str, 
             f"input {missing[0]} is missing" if missing else f"{extra[0]} is not an input of fusion {fusion.name}",
             hint=f"inputs: {', '.join(names) or '(none)'}",
         )
-    env = _chosen(fusion, symbols)
+    env = _bind_symbols(fusion, symbols)
     for t in fusion.inputs:
         g = given[t.name]
         if g.dtype != t.dtype:
@@ -169,7 +169,7 @@ def _solve(fusion: Fusion, given: Mapping[str, BoundArray], env: Env) -> None:
                 raise _misfit(t, given[t.name], f"axis {p} has {n} elements, and {extent} is {n} for no {left[0]}")
 
 
-def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
+def _bind_symbols(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     env: Env = {}
     for name, value in (symbols or {}).items():
         equal = any(found.name == name for found in fusion.equalities)
@@ -299,17 +299,17 @@ def flat_input(t: Tensor, g: BoundArray, env: Env) -> Array:
         return flat
     view = np.lib.stride_tricks.as_strided(flat[offset:], shape, tuple(s * data.itemsize for s in want))
     view[...] = data
-    if apart(shape, want):
+    if has_distinct_elements(shape, want):
         return flat
     same = view == data
     if data.dtype.kind == "f":
         same |= (view != view) & (data != data)
     if not bool(np.all(same)):
-        raise repeats_told(t, want)
+        raise overlap_message(t, want)
     return flat
 
 
-def apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def has_distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether each element is known to have a place of its own."""
     end = 0
     for step, n in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
@@ -319,7 +319,7 @@ def apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def repeats_told(t: Tensor, want: Sequence[int]) -> EmitError:
+def overlap_message(t: Tensor, want: Sequence[int]) -> EmitError:
     """That an array holds different elements where its declaration has one."""
     return EmitError(
         f"input {t.name}: its strides {tuple(want)} put several elements of the array in one place, and they differ",
@@ -391,7 +391,7 @@ def places(t: Tensor, env: Mapping[str, int]) -> Array:
         known[d] = np.arange(n, dtype=np.int64).reshape([-1 if q == p else 1 for q in range(len(shape))])
     pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
     while pending:
-        rest = [x for x in pending if not _step(x, known, env)]
+        rest = [x for x in pending if not _propagate_extents(x, known, env)]
         if len(rest) == len(pending):
             break
         pending = rest
@@ -404,7 +404,7 @@ def places(t: Tensor, env: Mapping[str, int]) -> Array:
     return np.broadcast_to(from_axes.evaluate_array(values), shape)
 
 
-def _step(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:
+def _propagate_extents(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:
     """Apply one expression forward or backward, if one side is known."""
 
     def size(d: IterDomain) -> int:

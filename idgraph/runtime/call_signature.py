@@ -125,7 +125,7 @@ class CallSignature:
         self.inputs = tuple(inputs)
         self.input_names = tuple(t.name for t in fusion.inputs)
         self.made = tuple(
-            self._made(listed, b, fusion, program.fusion_names)
+            self._output_specs(listed, b, fusion, program.fusion_names)
             for b in program.plan.buffers
             if b.place in ("output", "global")
         )
@@ -142,7 +142,7 @@ class CallSignature:
         self.exprs = tuple(listed.exprs)
         self._tape = CompiledExprs(self.exprs)
 
-    def _made(self, listed: _Listed, b: Buffer, fusion: Fusion, names: frozenset[str]) -> OutputSpec:
+    def _output_specs(self, listed: _Listed, b: Buffer, fusion: Fusion, names: frozenset[str]) -> OutputSpec:
         number = self.names.setdefault(b.name, len(self.names))
         if b.title in names and b.name[:3] == "buf":
             t = fusion[b.title]
@@ -318,7 +318,7 @@ def mistaken_address(name: str, alignment: int) -> str:
 
 
 @lru_cache(maxsize=512)
-def _bound(steps: FastCallTemplate) -> Callable[..., Whole]:
+def _compile_binding(steps: FastCallTemplate) -> Callable[..., Whole]:
     return function_of(steps.text, "bound", {}, "call")
 
 
@@ -330,4 +330,4 @@ def compile_fast_call(
     makers: Sequence[Callable[[], Any]],
 ) -> Whole:
     """The function of `FastCallTemplate` over what makes each new array, in the order of ``steps.made``."""
-    return _bound(steps)(pointer, launch, slow, *makers)
+    return _compile_binding(steps)(pointer, launch, slow, *makers)

@@ -84,12 +84,12 @@ class Dispatcher:
             return whole(values, tell, wait)
         route = self._routes.get(key)
         if route is None:
-            route = self._kept(key, self._found(keys, values, symbols))
+            route = self._remember(key, self._lookup(keys, values, symbols))
             wait = True
         found = route(values, out, poison, tell, wait)
         return found if strange is None else [kinds.given_back(x, strange) for x in found]
 
-    def _found(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
+    def _lookup(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
         """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
         for alike in self._alike:
             found = alike(keys)
@@ -110,7 +110,7 @@ class Dispatcher:
         if made is not None:
             self._alike = [made, *self._alike[: KEPT - 1]]
 
-    def _kept(self, key: Hashable, route: CallPath) -> CallPath:
+    def _remember(self, key: Hashable, route: CallPath) -> CallPath:
         if len(self._routes) >= ROUTES:
             self.check()  # the failures that routes have seen go with them
             self._routes.clear()
@@ -136,9 +136,9 @@ class Dispatcher:
         if found is None and hasattr(value, "__dlpack__"):
             return self._known(name, kinds.from_dlpack(name, value))
         if found is None or isinstance(value, np.generic):
-            value = NUMPY.given(name, value).data
+            value = NUMPY.declared(name, value).data
             found = NUMPY
-        found.given(name, value)  # raises for a type whose arrays are not their memory: its keys are like plain ones
+        found.declared(name, value)  # raises for a type whose arrays are not their memory: its keys are like plain ones
         if found is not calls.DEVICE_ARRAYS or not hasattr(value, "__array_namespace__"):
             _KEYS[type(value)] = found.key  # others are looked at each time, to give their kind back
         return value
@@ -166,7 +166,9 @@ class Dispatcher:
             return copies(self.program.fusion, named, symbols)
         return dict.fromkeys(named, f"the {self.program.target} target takes other arrays")
 
-    def held(self, values: Sequence[Any], symbols: Symbols, poison: bool, overlap: bool = True) -> PreparedLaunch:
+    def with_static_buffers(
+        self, values: Sequence[Any], symbols: Symbols, poison: bool, overlap: bool = True
+    ) -> PreparedLaunch:
         """The program with buffers that stay, for launches that are timed; the host's arrays are taken to a device."""
         found = self.route(values, symbols, overlap)
         if isinstance(found, _OnDevice):
@@ -185,7 +187,7 @@ class Dispatcher:
         kind = next((k for k in found if k is not NUMPY), NUMPY)
         if any(k is not kind for k in found):
             return _MixedArrays(self, symbols, kind)
-        given = {n: kind.given(n, v) for n, v in zip(names, values, strict=True)}
+        given = {n: kind.declared(n, v) for n, v in zip(names, values, strict=True)}
         devices = {g.device for g in given.values()}
         if len(devices) > 1 and _has_lone_numbers(kind, values):
             return _MixedArrays(self, symbols, kind)
@@ -251,13 +253,13 @@ class DirectCall:
         """See `Resized`: of the sizes that calls were bound for."""
         return None
 
-    def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
+    def run_all(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """See `Frozen.whole`."""
         return self.frozen.whole(values, tell, wait)
 
     @property
     def whole_shapes(self) -> list[tuple[int, ...]] | None:
-        """The shapes of the memory that calls make for outputs; None where `whole` does not serve."""
+        """The shapes of the memory that calls make for outputs; None where `run_all` does not serve."""
         return [m.shape for m in self.frozen.made if m.shape is not None] if self.frozen.gives_whole else None
 
     def __call__(
@@ -286,7 +288,7 @@ class ConvertedCall:
         if len(out) != len(found):
             raise EmitError(f"{self.caller.program.fusion.name} has {len(found)} outputs, out has {len(out)}")
         kind = next((kind_of(x) for x in out if x is not None), None)
-        _check_apart([t.name for t in self.caller.program.fusion.outputs], out, kind)
+        _check_no_overlap([t.name for t in self.caller.program.fusion.outputs], out, kind)
         for target, result in zip(out, found, strict=True):
             if target is None:
                 continue
@@ -297,7 +299,7 @@ class ConvertedCall:
                     f"an array of out= is {target.dtype}{tuple(target.shape)}, "
                     f"the result {result.dtype}{tuple(result.shape)}"
                 )
-            there, here = (kind.given("out", x).device for x in (target, result))
+            there, here = (kind.declared("out", x).device for x in (target, result))
             if there != here:
                 raise EmitError(f"an array of out= is on {there}, the result on {here}", hint="give memory there")
             kind.assign(target, result)
@@ -307,7 +309,7 @@ class ConvertedCall:
         found: list[Any] = []
         for v, t in zip(values, self.caller.program.fusion.inputs, strict=True):
             kind = kind_of(v) or NUMPY
-            g = kind.given(t.name, v)  # raises for a tensor without memory, which has the key of one that has it
+            g = kind.declared(t.name, v)  # raises for a tensor without memory, which has the key of one that has it
             if isinstance(kind, kinds.Torch) and g.dtype != t.dtype:
                 raise mistyped(t, g)  # NumPy has no words for some of torch's types
             found.append(self.there(v, t.dtype, values))
@@ -324,7 +326,7 @@ class ConvertedCall:
         raise NotImplementedError
 
 
-def _check_apart(names: Sequence[str], out: Sequence[Any], kind: ArrayBackend | None) -> None:
+def _check_no_overlap(names: Sequence[str], out: Sequence[Any], kind: ArrayBackend | None) -> None:
     """Raise where an array of ``out`` cannot be written, or two of them share memory."""
     if kind is None or any(x is not None and kind_of(x) is not kind for x in out):
         return  # refused by the caller, which names the kind

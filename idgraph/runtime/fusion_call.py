@@ -82,7 +82,7 @@ class Compiled:
         return tuple(self.program.ordered({**given, **named}))
 
     def _tell(self, name: str, why: str) -> None:
-        told(self.program.fusion.name, name, why, self._layout, self._told)
+        warn_of_copy(self.program.fusion.name, name, why, self._layout, self._told)
 
     def check(self) -> None:
         """Wait for the calls so far, and raise the first `IndexingError` that they have left.
@@ -116,7 +116,7 @@ class Compiled:
         return f"Compiled({self.program!r})"
 
 
-def told(title: str, name: str, why: str, layout: Layout | None, known: set[tuple[str, str]]) -> None:
+def warn_of_copy(title: str, name: str, why: str, layout: Layout | None, known: set[tuple[str, str]]) -> None:
     """Say once that an input is copied, or refuse."""
     if layout == "refuse":
         raise EmitError(f"input {name} would be copied: {why}", hint='layout="copy", or x.contiguous()')

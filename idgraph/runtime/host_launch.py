@@ -137,10 +137,10 @@ def view(t: Tensor, v: Alias, given: Any) -> Any:
     if isinstance(given, np.ndarray):
         array = cast("npt.NDArray[Any]", given)
         size = array.dtype.itemsize
-        _check(v.of, declared, tuple(s // size for s in array.strides))
+        _check_strides(v.of, declared, tuple(s // size for s in array.strides))
         return strided(array, shape, steps, start)
     if hasattr(given, "as_strided") and hasattr(given, "storage_offset"):
-        _check(v.of, declared, tuple(given.stride()))
+        _check_strides(v.of, declared, tuple(given.stride()))
         return given.as_strided(shape, steps, given.storage_offset() + start)
     raise EmitError(
         f"{t.name} is a view of {v.of.name}, and {type(given).__name__} gives no views",
@@ -163,7 +163,7 @@ def strided(array: npt.NDArray[Any], shape: tuple[int, ...], steps: tuple[int, .
     return np.lib.stride_tricks.as_strided(whole[start:], shape, tuple(s * size for s in steps))
 
 
-def _check(t: Tensor, declared: tuple[int, ...], found: tuple[int, ...]) -> None:
+def _check_strides(t: Tensor, declared: tuple[int, ...], found: tuple[int, ...]) -> None:
     if any(a != b and n != 1 for a, b, n in zip(declared, found, t.shape, strict=True)):
         raise EmitError(
             f"{t.name} has strides {found}, not {declared} as declared: outputs that are views of it lie elsewhere",

@@ -63,7 +63,7 @@ class KernelCache:
     def find(self, key: str) -> str | None:
         """The text stored under ``key``; None where there is none that is whole."""
         name = _digest(key)
-        return _read(self.folder / f"{name}{self.suffix}", name) if _is_ours(self.folder) else None
+        return _read_entry(self.folder / f"{name}{self.suffix}", name) if _is_ours(self.folder) else None
 
     def put(self, key: str, text: str) -> None:
         """Store ``text`` in place of the old one; readers see the one or the other."""
@@ -133,7 +133,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read(place: Path, name: str) -> str | None:
+def _read_entry(place: Path, name: str) -> str | None:
     """The stored text, or None where there is none that is whole and of this format."""
     try:
         with open(place, "rb", opener=_not_followed) as stream:

@@ -27,4 +27,4 @@ def prepare_launch(
         return HostPrepared(program, inputs, symbols, checked, poison)
     if program.target == "cuda" and simulated():
         return Simulated(program, inputs, symbols, checked, poison)
-    return program.caller(checked).held(program.ordered(inputs), symbols, poison, overlap)
+    return program.caller(checked).with_static_buffers(program.ordered(inputs), symbols, poison, overlap)

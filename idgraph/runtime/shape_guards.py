@@ -67,7 +67,7 @@ class ShapeFamily:
         found = self._lay(key)
         return None if found is None else ResizedCall(self, found)
 
-    def whole(self, values: Sequence[Any], env: Mapping[str, int]) -> ShapeSpecialization:
+    def specialize(self, values: Sequence[Any], env: Mapping[str, int]) -> ShapeSpecialization:
         """The program frozen for these arrays, by all the work that it takes."""
         return self._whole(values, env)
 
@@ -87,10 +87,10 @@ class ResizedCall:
     ) -> list[Any]:
         """See `idgraph.runtime.dispatch.Route`."""
         if out is None and not poison:
-            return self.whole(values, tell, wait)
+            return self.run_all(values, tell, wait)
         return self.frozen(values)(values, out, poison, tell, wait)
 
-    def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
+    def run_all(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """A call whose outputs are all new arrays."""
         alike = self._alike
         address_of, addresses = alike.frozen.kind.address, [0] * alike.count
@@ -122,7 +122,7 @@ class ResizedCall:
     def frozen(self, values: Sequence[Any]) -> ShapeSpecialization:
         """The frozen program for these arrays."""
         if self._frozen is None:
-            self._frozen = self._alike.whole(values, self.env)
+            self._frozen = self._alike.specialize(values, self.env)
         return self._frozen
 
 

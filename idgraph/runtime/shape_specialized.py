@@ -156,11 +156,11 @@ class ShapeSpecialization:
         places = {m.number: n for n, m in enumerate(mold.made)}
         self.order = tuple(places[o] if o >= 0 else -1 for o in mold.outputs)
         self.launches = machine.launches(program, checked, self._laid_out(numbers))
-        self.whole: Whole = self._whole
+        self.whole: Whole = self._run_all
         if self.gives_whole and not any(i.why for i in self.inputs):
             inputs = tuple([(i.position, i.number, i.before, i.alignment) for i in self.inputs])
             steps = FastCallTemplate(inputs, tuple([m.number for m in self.made]), self.count, self.order)
-            self.whole = compile_fast_call(steps, kind.pointer, self.launches.direct(), self._whole, self._makers)
+            self.whole = compile_fast_call(steps, kind.pointer, self.launches.direct(), self._run_all, self._makers)
 
     def _laid_out(self, numbers: Sequence[Number]) -> CallSizes:
         """Find the memory that calls make; return the numbers of the launches."""
@@ -247,7 +247,7 @@ class ShapeSpecialization:
         """How the outputs at these places lie in memory, as `whole` gives them."""
         return [self.made[self.order[n]].strides for n in places]
 
-    def _whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
+    def _run_all(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """``whole``, a call whose outputs are all new arrays, where inputs may have to be copied
         (`compile_fast_call`)."""
         kind, addresses = self.kind, [0] * self.count
@@ -266,7 +266,7 @@ class ShapeSpecialization:
         """New memory of a buffer."""
         try:
             if m.whole and m.shape is not None and m.strides is not None:
-                return self.kind.whole(m.shape, m.strides, m.dtype, self.device)
+                return self.kind.adopt_buffer(m.shape, m.strides, m.dtype, self.device)
             return self.kind.flat(m.size, m.dtype, self.device)
         except (MemoryError, ValueError):
             raise EmitError(
@@ -294,7 +294,7 @@ class ShapeSpecialization:
         return kept
 
     def _copied(self, i: _In, value: Any, why: str, tell: Tell | None) -> Any:
-        g = self.kind.given(i.tensor.name, value)
+        g = self.kind.declared(i.tensor.name, value)
         if tell is not None and 0 not in g.shape:
             tell(i.tensor.name, why)
         if 0 in g.shape:
@@ -344,7 +344,7 @@ class ShapeSpecialization:
         if found is not None:
             return found
         check_writable(kind, t.name, target)
-        g = kind.given(f"out of {t.name}", target)
+        g = kind.declared(f"out of {t.name}", target)
         wanted = made.shape if isinstance(made, OutputBuffer) else extents(t, self.env)
         if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
             raise EmitError(

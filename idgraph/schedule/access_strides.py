@@ -282,10 +282,10 @@ def flat_cut(
     by_row = [u for u in touches if u not in heavy and u.steps[kept[-1]] == 0]
     count = min(_joint(kept, u) for u in (*whole, *columns))
     still = min((_still(kept, u) for u in by_row), default=count)
-    if still < count and is_true(_elements(kept[len(kept) - still :]) >= LONG_ROW):
+    if still < count and is_true(_product_of_extents(kept[len(kept) - still :]) >= LONG_ROW):
         count = still  # a number for each row is loaded once for a vector
     inner, outer = kept[len(kept) - count :], kept[: len(kept) - count]
-    n = _elements(inner)
+    n = _product_of_extents(inner)
     aligned = all(_aligned(u, outer, width) for u in whole)
     if aligned and multiple_of(n, width):
         return FlatTiling(count, width, None)
@@ -297,7 +297,7 @@ def flat_cut(
         return FlatTiling(count, width, None)
     if aligned:
         return FlatTiling(count, width, -(-int(n) // width))
-    unlike = [u for u in whole if not _alike(own, u, outer, width)]
+    unlike = [u for u in whole if not _same_alignment(own, u, outer, width)]
     if unlike and not (realigned and width >= LEAST_REALIGNED and all(_has_columns(kept, u) for u in unlike)):
         if _crosses(kept, own, touches, width):
             return FlatTiling(len(kept), width, None)
@@ -327,14 +327,18 @@ def _short(
     aligned = all(_aligned(u, outer, width) for u in heavy if u.steps[kept[-1]] == 1)
     if count < 2 or not beside or not aligned:
         return None
-    if not whole_steps and all(u.steps[kept[-1]] == 1 for u in heavy) and multiple_of(_elements(inner), width):
+    if (
+        not whole_steps
+        and all(u.steps[kept[-1]] == 1 for u in heavy)
+        and multiple_of(_product_of_extents(inner), width)
+    ):
         return FlatTiling(count, width, None, period=lanes // width if tables else 1)
-    if lanes > LANES or not multiple_of(_elements(inner), lanes):
+    if lanes > LANES or not multiple_of(_product_of_extents(inner), lanes):
         return None
     return FlatTiling(count, lanes, None, several=True)
 
 
-def _elements(axes: Sequence[IterDomain]) -> Expr:
+def _product_of_extents(axes: Sequence[IterDomain]) -> Expr:
     return simplify(prod((d.extent for d in axes), start=as_expr(1)))
 
 
@@ -348,7 +352,7 @@ def _still(kept: Sequence[IterDomain], u: SourceAccess) -> int:
     return count
 
 
-def _alike(own: SourceAccess, u: SourceAccess, outer: Sequence[IterDomain], width: int) -> bool:
+def _same_alignment(own: SourceAccess, u: SourceAccess, outer: Sequence[IterDomain], width: int) -> bool:
     """Whether vectors of both begin as far from a multiple of ``width``, wherever the loops outside are."""
     offset = as_expr(u.source.offset if u.source.definition is None else 0)
     pairs = [(own.steps[d], u.steps[d]) for d in outer]
@@ -359,13 +363,13 @@ def _alike(own: SourceAccess, u: SourceAccess, outer: Sequence[IterDomain], widt
 
 def _has_columns(kept: Sequence[IterDomain], u: SourceAccess) -> bool:
     """Whether a source has all columns: a part of a cat has some of them, and its ends lie inside of vectors."""
-    return is_true(_elements(u.source.axes) >= _elements([d for d in kept if u.steps[d] != 0]))
+    return is_true(_product_of_extents(u.source.axes) >= _product_of_extents([d for d in kept if u.steps[d] != 0]))
 
 
 def _crosses(kept: Sequence[IterDomain], own: SourceAccess, touches: Sequence[SourceAccess], width: int) -> bool:
     """Whether vectors are counted over all rows of one padded source: its elements are read one by one, but written
     as vectors. Short elements that are written one by one take longer than what they move."""
-    whole = _joint(kept, own) == len(kept) and multiple_of(_elements(kept), width)
+    whole = _joint(kept, own) == len(kept) and multiple_of(_product_of_extents(kept), width)
     return whole and width >= LEAST_REALIGNED and len(touches) == 1 and all(d.extent.is_const for d in kept)
 
 

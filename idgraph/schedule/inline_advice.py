@@ -109,10 +109,10 @@ def _changes(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str, st
     tensors.sort(key=lambda t: subject.index(t.name))
     for t in tensors:
         for k in reversed(range(t.inline_position)):
-            yield f"inline {t.name}", f"inline {t.name} at most at {k}", _at(t, k)
+            yield f"inline {t.name}", f"inline {t.name} at most at {k}", _inline_change(t, k)
     for t in tensors[:1]:
         for k in range(t.inline_position + 1, len(t.loop) + 1) if t.inline_position < len(t.loop) else ():
-            yield f"inline {t.name}", f"inline {t.name} at {k}", _at(t, k)
+            yield f"inline {t.name}", f"inline {t.name} at {k}", _inline_change(t, k)
         readers = [e.output for e in t.uses]
         for r in (u for u in tensors[1:] if u in readers):
             yield "like", f"schedule it like {r.name}: ig.schedule.like(f, {r.name})", _like(r)
@@ -132,15 +132,15 @@ def _on_threads(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str,
     """For a tensor that other threads read: memory that they share, or no threads along that axis."""
     for t in (t for t in fusion.tensors if t.name == subject[0]):
         if t.inline_position and t.memory in ("auto", "local"):
-            yield "shared", f'keep it in shared memory: {t.name}.set_memory("shared")', _shared(t)
+            yield "shared", f'keep it in shared memory: {t.name}.set_memory("shared")', _shared_memory_change(t)
         if t.inline_position:
-            yield f"inline {t.name}", f"do not inline {t.name} (global memory and a new launch)", _at(t, 0)
+            yield f"inline {t.name}", f"do not inline {t.name} (global memory and a new launch)", _inline_change(t, 0)
         for p, d in enumerate(t.loop):
             if is_thread(d.parallel) and p >= t.inline_position:
-                yield "serial", f'run loop {p} serially: {t.name}.parallelize({p}, "serial")', _serial(t, p)
+                yield "serial", f'run loop {p} serially: {t.name}.parallelize({p}, "serial")', _serial_change(t, p)
 
 
-def _shared(t: Tensor) -> Change:
+def _shared_memory_change(t: Tensor) -> Change:
     name = t.name
 
     def change(f: Fusion) -> None:
@@ -149,7 +149,7 @@ def _shared(t: Tensor) -> Change:
     return change
 
 
-def _serial(t: Tensor, axis: int) -> Change:
+def _serial_change(t: Tensor, axis: int) -> Change:
     name = t.name
 
     def change(f: Fusion) -> None:
@@ -180,7 +180,7 @@ def _resize(t: Tensor, axis: int, left: Expr, right: Expr) -> Change:
     return change
 
 
-def _at(t: Tensor, position: int) -> Change:
+def _inline_change(t: Tensor, position: int) -> Change:
     name = t.name
 
     def change(f: Fusion) -> None:

@@ -88,12 +88,12 @@ def _one_less(
     for t in tried:
         kept = t.inline_position
         for p in range(kept - 1, -1, -1):
-            left = _at(fusion, {t: p}, among)
+            left = _conflicts_at(fusion, {t: p}, among)
             if left is not None and len(left) < len(before):
                 return left
         t.inline_position = kept
     positions = {t: t.inline_position for t in tried}
-    left = _at(fusion, dict.fromkeys(tried, 0), among)
+    left = _conflicts_at(fusion, dict.fromkeys(tried, 0), among)
     if tried and left is not None and len(left) < len(before):
         return left
     for t, p in positions.items():
@@ -101,7 +101,7 @@ def _one_less(
     return None
 
 
-def _at(fusion: Fusion, positions: dict[Tensor, int], among: Sequence[TensorExpr]) -> Conflicts | None:
+def _conflicts_at(fusion: Fusion, positions: dict[Tensor, int], among: Sequence[TensorExpr]) -> Conflicts | None:
     """Conflicts with these positions; None where the index graph does not allow them."""
     for t, p in positions.items():
         t.inline_position = p

@@ -139,7 +139,7 @@ class Dataflow:
             return self.row(_itself(t))
         counted = e is not None and e.op in COUNTED and not t.fusion.is_output(t)
         if e is None or not (t.inline_position or counted):
-            if t in self.stored or (columns and path in self._reshaped and _size(t) != self.points):
+            if t in self.stored or (columns and path in self._reshaped and _element_count(t) != self.points):
                 raise UnclearError  # written by the same kernel; columns that are digits of an axis
             return ColumnValue(self.number(("load", id(t), path)), "load", t.dtype, varies=bool(columns))
         known = (t, columns, path)
@@ -203,7 +203,7 @@ class Dataflow:
         return ColumnValue(self.number(("cast", dtype, v.number)), "compute", dtype, v.varies, "cast", (v,), v.rows)
 
 
-def _size(t: Tensor) -> int | None:
+def _element_count(t: Tensor) -> int | None:
     return product_of([d.extent for d in t.axes])
 
 
@@ -311,7 +311,7 @@ def _linear(v: ColumnValue, top: int, c: Tensor, known: Collection[int], seen: d
 # which values a later pass takes from an earlier one ----------------------------------------------------------------
 
 
-def taken(parts: Sequence[FusedPasses], loads: bool) -> list[ColumnValue]:
+def reused_values(parts: Sequence[FusedPasses], loads: bool) -> list[ColumnValue]:
     """Values of columns that later passes need and an earlier one has: what costs more to compute than to keep and,
     with ``loads``, what is loaded. Values nearer to their use are taken where those are no more."""
     first: dict[int, int] = {}
@@ -319,15 +319,17 @@ def taken(parts: Sequence[FusedPasses], loads: bool) -> list[ColumnValue]:
         for p in part.passes:
             for v in values(p.value):
                 first.setdefault(v.number, n)
-    found = _wanted(parts, first, loads, any_value=False)
+    found = _needed_values(parts, first, loads, any_value=False)
     if loads and found:
-        nearer = _wanted(parts, first, loads, any_value=True)
+        nearer = _needed_values(parts, first, loads, any_value=True)
         if nearer and len(nearer) <= len(found):
             return nearer
     return found
 
 
-def _wanted(parts: Sequence[FusedPasses], first: Mapping[int, int], loads: bool, any_value: bool) -> list[ColumnValue]:
+def _needed_values(
+    parts: Sequence[FusedPasses], first: Mapping[int, int], loads: bool, any_value: bool
+) -> list[ColumnValue]:
     found: dict[int, ColumnValue] = {}
     for n in range(len(parts) - 1, -1, -1):
         seen = set[int]()
@@ -337,14 +339,14 @@ def _wanted(parts: Sequence[FusedPasses], first: Mapping[int, int], loads: bool,
             if v.number in seen or v.kind == "row":
                 continue
             seen.add(v.number)
-            if first[v.number] < n and _is_kept(v, loads, any_value):
+            if first[v.number] < n and _is_worth_keeping(v, loads, any_value):
                 found[v.number] = v
             else:
                 work += v.operands
     return list(found.values())
 
 
-def _is_kept(v: ColumnValue, loads: bool, any_value: bool) -> bool:
+def _is_worth_keeping(v: ColumnValue, loads: bool, any_value: bool) -> bool:
     """True of a value that is worth keeping between two passes."""
     if v.dtype == "bool" or not v.varies:
         return False

@@ -87,7 +87,7 @@ def reduction_domains(fusion: Fusion) -> list[ReductionDomain]:
         if seed not in taken:
             space = _grown(seed, taken, depth, orders)
             found = [places[t] for t in space.labels]
-            _cut(exprs[min(found) : max(found) + 1], space)
+            _drop_late_members(exprs[min(found) : max(found) + 1], space)
             taken.update(space.labels)
             made.append(space)
     return made
@@ -144,11 +144,11 @@ def _whole_again(space: ReductionDomain, late: Collection[Tensor], taken: Collec
             o = use.output
             if o in space.labels or o in beside or o in taken or use.is_reduction:
                 continue
-            rows = _beside(space, use, beside, late)
+            rows = _sibling_row_labels(space, use, beside, late)
             if not rows:
                 continue
             rest = [d for d in o.logical if d not in rows and not d.is_broadcast]
-            if _same(rest, space.extents[space.rows :]) and not _is_narrow(space):
+            if _same_extents(rest, space.extents[space.rows :]) and not _is_narrow(space):
                 space.labels[o] = {**rows, **{d: space.rows + n for n, d in enumerate(rest)}}
                 made.append(o)
             else:
@@ -183,7 +183,7 @@ def _label_reduced(space: ReductionDomain, p: Tensor, labels: Labels) -> bool:
     columns = space.extents[space.rows :]
     if not reduced:
         return True
-    if not reduces(p) or any(n >= space.rows for n in labels.values()) or not _same(reduced, columns):
+    if not reduces(p) or any(n >= space.rows for n in labels.values()) or not _same_extents(reduced, columns):
         return False
     labels.update({d: space.rows + n for n, d in enumerate(reduced)})
     return True
@@ -195,7 +195,7 @@ def _is_narrow(space: ReductionDomain) -> bool:
     return space.rows == 0 or (rows is not None and rows < FEW_ROWS // 16 and (columns is None or columns > LONG))
 
 
-def _same(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:
+def _same_extents(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:
     return len(axes) == len(extents) and all(same_extent(d.extent, n) for d, n in zip(axes, extents, strict=True))
 
 
@@ -217,7 +217,7 @@ def _consumers(space: ReductionDomain, t: Tensor) -> Iterator[tuple[Tensor, Labe
                     clash = clash or labels.setdefault(read.domain, known[axis]) != known[axis]
         rest = [d for d in o.root if d not in labels and not d.is_broadcast]
         free = [n for n in range(len(space.extents)) if n not in labels.values()]
-        if clash or (rest and not _same(rest, [space.extents[n] for n in free])):
+        if clash or (rest and not _same_extents(rest, [space.extents[n] for n in free])):
             continue
         labels.update(dict(zip(rest, free, strict=False)) if rest else {})
         reduced = sorted(labels[d] for d in o.root if d.kind == "reduction" and d in labels)
@@ -231,10 +231,10 @@ def _consumers(space: ReductionDomain, t: Tensor) -> Iterator[tuple[Tensor, Labe
             yield o, labels
 
 
-def _cut(exprs: Sequence[TensorExpr], space: ReductionDomain) -> None:
+def _drop_late_members(exprs: Sequence[TensorExpr], space: ReductionDomain) -> None:
     """Drop members computed from tensors outside that depend on the space's reductions: they go to a later kernel.
 
-    Those outside that stand *beside* the space (`_beside`) are computed where members read them.
+    Those outside that stand *beside* the space (`_sibling_row_labels`) are computed where members read them.
     ``exprs`` are those from the first member to the last."""
     whole, away = dict(space.labels), set[Tensor]()
     while True:
@@ -264,7 +264,7 @@ def _fixed(exprs: Sequence[TensorExpr], space: ReductionDomain, away: Collection
         late = any(p in space.fixed or p in beside for p in e.inputs)
         reads_beside = any(p in beside for p in e.inputs)
         asks = late and (reads_beside or t not in space.labels) and not any(p in outside for p in e.inputs)
-        rows = _beside(space, e, beside, space.fixed) if asks else {}
+        rows = _sibling_row_labels(space, e, beside, space.fixed) if asks else {}
         if t in space.labels and reads_beside:
             own = {d: n for d, n in space.labels[t].items() if n < space.rows}
             rows = rows if rows == own else None
@@ -279,7 +279,7 @@ def _fixed(exprs: Sequence[TensorExpr], space: ReductionDomain, away: Collection
     return beside
 
 
-def _beside(
+def _sibling_row_labels(
     space: ReductionDomain, e: TensorExpr, beside: Mapping[Tensor, Labels], late: Collection[Tensor]
 ) -> Labels | None:
     """The rows of a tensor that is read, or computed, at other columns of the same rows: part of a row, or a row turned

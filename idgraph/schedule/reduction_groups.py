@@ -54,7 +54,7 @@ def separate(
         if outside and len(outside) == len(space.uses(t)):
             ends.add(t)
         elif outside and t not in ends:
-            ends.add(_kept(space, t, outside, order))
+            ends.add(_stored_copy(space, t, outside, order))
     owner: dict[Tensor, Owner] = {}
     alone_: dict[Tensor, bool] = {}
 
@@ -63,7 +63,7 @@ def separate(
             alone_[t] = home.get(t, space) is not space or _stays_alone(t)
         return alone_[t]
 
-    for e in _around(space, stays, order):
+    for e in _members_and_neighbours(space, stays, order):
         t = e.output
         groups, alone = _by_owner(space, t, owner, ends), stays(t)
         if t in space.labels and space.is_row(t):
@@ -93,7 +93,7 @@ def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:
     return [t for _, t in sorted(made, key=lambda pair: order[pair[0]])]
 
 
-def _around(space: ReductionDomain, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
+def _members_and_neighbours(space: ReductionDomain, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
     """The members, and what is computed for them or from them up to what stays alone; readers first."""
     found = {t.definition for t in space.labels}
     up, down = list(found), list[TensorExpr]()
@@ -141,7 +141,7 @@ def _outside(space: ReductionDomain, groups: dict[Owner, list[TensorExpr]]) -> l
     return [(k, [u for u in g if u.output not in space.labels]) for k, g in groups.items()]
 
 
-def _kept(space: ReductionDomain, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
+def _stored_copy(space: ReductionDomain, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
     """A copy of ``t`` in memory, which other kernels read."""
     fusion = t.fusion
     with fusion.at_line(t.definition.source_line if t.definition is not None else None):

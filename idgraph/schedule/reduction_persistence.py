@@ -24,7 +24,14 @@ from idgraph.ir.device import SECTOR
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.layout.padding import PaddedStrides, pad_strides
 from idgraph.layout.stride_order import memory_order
-from idgraph.schedule.reduction_dataflow import Dataflow, FusedPasses, ReductionPass, UnclearError, joined, taken
+from idgraph.schedule.reduction_dataflow import (
+    Dataflow,
+    FusedPasses,
+    ReductionPass,
+    UnclearError,
+    joined,
+    reused_values,
+)
 from idgraph.schedule.reduction_domain import ReductionDomain, product_of, reduces
 from idgraph.schedule.reduction_tiling import ReductionTiling
 
@@ -67,7 +74,7 @@ def choose_persistence(group: ReductionGroup) -> Iterator[Ruled]:
     for t in group.owners:
         with suppress(UnclearError):
             passes.append(flow.sweep(t))
-    for part in _kernels(passes):
+    for part in _passes_by_nest(passes):
         sums = [p.owner for p in part if reduces(p.owner)]
         again = KernelHints(online=_is_online(part), items_per_thread=_in_flight(part, group.how.side), why=AGAIN)
         yield from _written(sums, "cuda", on_gpu(part, group), again, "online")
@@ -81,11 +88,11 @@ def choose_persistence(group: ReductionGroup) -> Iterator[Ruled]:
 def _written(sums: Sequence[Tensor], target: str, rule: KernelHints, again: KernelHints, *read: str) -> Iterator[Ruled]:
     """The decision written on reductions, as far as the user made none: where one was made on whether the row is held,
     or that says so too (``read``), the rest is that of a row that is read ``again``."""
-    made = {n for t in sums for n in t.choices.made()}
+    made = {n for t in sums for n in t.choices.explicit()}
     if sums:
         given = again if made & {"persistent", *read} else rule
         given = given.but(**dict.fromkeys(made & {"online", "items_per_thread"}, None))
-        if given.made():
+        if given.explicit():
             for t in sums:
                 t.by_rule(
                     target, persistent=given.persistent, online=given.online,
@@ -94,7 +101,7 @@ def _written(sums: Sequence[Tensor], target: str, rule: KernelHints, again: Kern
             yield Ruled(target, tuple(t.name for t in sums), given, given.why)
 
 
-def _kernels(passes: Sequence[ReductionPass]) -> list[list[ReductionPass]]:
+def _passes_by_nest(passes: Sequence[ReductionPass]) -> list[list[ReductionPass]]:
     """The passes of each loop nest: those that read one number of a row share it."""
     home: dict[Tensor, list[ReductionPass]] = {p.owner: [p] for p in passes}
     for p in passes:
@@ -136,7 +143,7 @@ def _in_registers(parts: Sequence[FusedPasses], group: ReductionGroup) -> tuple[
         return False, ONE_PASS
     if columns is None:
         return False, "its length is open"
-    arrays = len(taken(parts, loads=True))
+    arrays = len(reused_values(parts, loads=True))
     if not arrays:
         return False, NO_VALUE
     threads, lanes = group.how.threads, group.how.lanes
@@ -152,7 +159,7 @@ def _in_registers(parts: Sequence[FusedPasses], group: ReductionGroup) -> tuple[
 
 def cpu_persistence(passes: Sequence[ReductionPass], group: ReductionGroup) -> KernelHints:
     """In an array, where a value is expensive to compute and the array stays in a core's cache."""
-    found = taken(joined(passes, online=False), loads=False)
+    found = reused_values(joined(passes, online=False), loads=False)
     if not found:
         return KernelHints(False, False, BLOCK, why=CHEAP)
     size = as_expr(sum(item_size(v.dtype) for v in found))

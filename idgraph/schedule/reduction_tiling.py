@@ -80,7 +80,7 @@ def choose_reduction_tiling(
     count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
     if across:
         return _held_across(space, rows, count, config) if writes and again else _across(space, rows, count, config)
-    beside = 1 if writes or config.threads or config.rows else _beside(space, rows, count)
+    beside = 1 if writes or config.threads or config.rows else _rows_per_thread(space, rows, count)
     if beside > 1:
         why = "rows of a few columns: several a thread, which lie side by side"
         return ReductionTiling(1, 1, BLOCK, across=True, why=why, side=beside)
@@ -161,14 +161,14 @@ def _whole_warps(count: int, lanes: int, once: bool) -> int:
 def _uncut(space: ReductionDomain, count: int, lanes: int, threads: int) -> int:
     """Threads of a row whose parts are read at other columns: as many as one part has vectors, so that all threads are
     in one part at a time and take the same branch, and each has both columns of a pair."""
-    places = {c for t in space.labels if any(p in space.beside for p in _operands(t)) for c in cuts(t, count)}
+    places = {c for t in space.labels if any(p in space.beside for p in _definition_inputs(t)) for c in cuts(t, count)}
     part = gcd(count, *places)
     vectors = part // lanes
     fits = part % lanes == 0 and LEAST_THREADS <= vectors < threads and vectors & (vectors - 1) == 0
     return vectors if fits else threads
 
 
-def _operands(t: Tensor) -> Iterable[Tensor]:
+def _definition_inputs(t: Tensor) -> Iterable[Tensor]:
     return t.definition.inputs if t.definition is not None else ()
 
 
@@ -253,7 +253,7 @@ def _side(space: ReductionDomain) -> int:
     return _neighbours(space, VECTOR_BYTES // max(_largest_read(space, t) for t in wide))
 
 
-def _beside(space: ReductionDomain, rows: int | None, count: int | None) -> int:
+def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None) -> int:
     """Rows of a few columns that one thread takes, so that it reads one run of memory and writes one access."""
     if rows is None or count is None or count > SHORT:
         return 1

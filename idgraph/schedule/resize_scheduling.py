@@ -94,7 +94,7 @@ def _replayed(t: Tensor, image: dict[IterDomain, IterDomain], steps: Sequence[Do
             if isinstance(step, Resize):
                 continue  # the part of a cat that another operand fills
             return False
-        alike = None if plan else _alike(t, [image[d] for d in step.inputs], step)
+        alike = None if plan else _matching_step(t, [image[d] for d in step.inputs], step)
         if alike is not None:
             image.update(zip(step.outputs, alike.outputs, strict=True))
         elif isinstance(step, (Split, Merge)):
@@ -118,7 +118,7 @@ def _replayed(t: Tensor, image: dict[IterDomain, IterDomain], steps: Sequence[Do
     return True
 
 
-def _alike(t: Tensor, axes: Sequence[IterDomain], step: DomainExpr) -> DomainExpr | None:
+def _matching_step(t: Tensor, axes: Sequence[IterDomain], step: DomainExpr) -> DomainExpr | None:
     """The axes that the schedule of ``t`` makes of ``axes`` by a step like this one."""
     for y in t.domain.loop_exprs:
         if list(y.inputs) == axes and type(y) is type(step) and len(y.outputs) == len(step.outputs):

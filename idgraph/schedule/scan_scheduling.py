@@ -59,13 +59,13 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     at = min(1, rows)
     if contiguous:
         block = WIDE_THREADS if _is_wide(t, exprs) else THREADS
-        threads = min(block, _power(-(-n // width)))
+        threads = min(block, _next_power_of_two(-(-n // width)))
         t.split(at, width).split(at, threads)
         t.parallelize(at + 1, "threadIdx.x").parallelize(at + 2, "vectorize")
         if rows and threads < block:
             t.split(0, block // threads).parallelize(1, "threadIdx.y")
     else:
-        threads = min(DEEP, _power(-(-n // AHEAD)))
+        threads = min(DEEP, _next_power_of_two(-(-n // AHEAD)))
         t.split(at, AHEAD).split(at, threads)
         t.parallelize(at + 1, "threadIdx.y").parallelize(at + 2, "unroll")
         t.split(0, COLUMNS).parallelize(1, "threadIdx.x")
@@ -88,7 +88,7 @@ def _count(axes: Sequence[IterDomain]) -> Expr:
     return prod((d.extent for d in axes), start=as_expr(1))
 
 
-def _power(n: int) -> int:
+def _next_power_of_two(n: int) -> int:
     """The least power of two that is not less."""
     return 1 << max(0, n - 1).bit_length()
 

@@ -284,7 +284,7 @@ def _selected(e: TensorExpr, x: Tensor, at: int, index: Tensor, src: Tensor | Sc
     for p in short:
         hit = ops.logical_and(hit, ops.lt(count(p), extents[p]))
     if not isinstance(src, Tensor):
-        src = _number(src, x)
+        src = _typed_scalar(src, x)
     return ops.where(hit, ops.add(x, src) if adds(e) else src, x)
 
 
@@ -313,7 +313,7 @@ def _by_last_writer(e: TensorExpr) -> Tensor:
             src, [as_expr(0) if d.is_broadcast else c for d, c in zip(src.axes, kept, strict=True)]
         )
     else:
-        value = _number(src, x)
+        value = _typed_scalar(src, x)
     return ops.where(ops.ge(wide, 0), value, x)
 
 
@@ -333,7 +333,7 @@ def _targets(e: TensorExpr) -> tuple[list[Tensor], bool, tuple[int, ...]]:
     return made, False, tuple(range(x.ndim))
 
 
-def _number(value: object, x: Tensor) -> Scalar:
+def _typed_scalar(value: object, x: Tensor) -> Scalar:
     """A number as a tensor of x's type holds it, so that ``where`` keeps that type."""
     plain = value if isinstance(value, (bool, int, float)) else 0
     return bool(plain) if x.dtype == "bool" else int(plain) if is_integer(x.dtype) else float(plain)

@@ -80,7 +80,7 @@ class _Replay:
             have = [image[d] for d in sources if d in image]
             if self._narrow or len(have) < len(sources):
                 self._narrowed(e)
-            if have and self._stays_whole(e):
+            if have and self._is_skipped(e):
                 continue
             if len(have) == len(sources):
                 loop = self.tensor.loop
@@ -127,7 +127,7 @@ class _Replay:
             loop_steps.resize(t, at, e.start, behind)
         self.image[e.source] = t.loop[at]
 
-    def _stays_whole(self, e: DomainExpr) -> bool:
+    def _is_skipped(self, e: DomainExpr) -> bool:
         """Whether ``e`` is left out, as the axis it moves or cuts stays whole; its outputs get its inputs' images."""
         if self._cut:
             return False
@@ -277,13 +277,13 @@ def _path(e: TensorExpr, k: int) -> list[DomainExpr]:
     consumer = e.output
     path = consumer.domain.exprs
     if any(isinstance(x, Resize) for x in path):
-        own = {*_producer_axes(e, k), *_made(consumer)}
+        own = {*_producer_axes(e, k), *_derived_domains(consumer)}
         # Of several definitions of one axis (cat) only the operand's own leads to its axes.
         path = [x for x in path if not isinstance(x, Resize) or x.source in own]
     return [*path, *consumer.domain.loop_exprs]
 
 
-def _is_cut_on_the_way(e: TensorExpr, k: int) -> bool:
+def _is_resized_on_path(e: TensorExpr, k: int) -> bool:
     """Whether an expression on the way from operand ``k`` to the loops of the output reaches a part only."""
     needed = set(e.output.loop)
     for x in reversed(_path(e, k)):
@@ -294,7 +294,7 @@ def _is_cut_on_the_way(e: TensorExpr, k: int) -> bool:
     return False
 
 
-def _made(t: Tensor) -> set[IterDomain]:
+def _derived_domains(t: Tensor) -> set[IterDomain]:
     return {d for x in t.domain.exprs for d in x.outputs}
 
 
@@ -396,7 +396,7 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
             for k, p in enumerate(e.inputs):
                 if p in done or p.definition is None or any(isinstance(r, LoadedCoordinate) for r in e.reads[k]):
                     continue
-                if _selected(e, k) or _is_cut_on_the_way(e, k):
+                if _selected(e, k) or _is_resized_on_path(e, k):
                     later.append((e, k))
                 else:
                     follow(p, e, k, cut=True)

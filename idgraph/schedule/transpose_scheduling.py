@@ -171,14 +171,14 @@ def _tiled(
             p = e.inputs[k]
             if nest.members.get(p) == (e, k):
                 known[p] = axes
-            elif (p.definition is None or p in stored) and e.inputs.count(p) == 1 and _is_whole(p, axes, wide):
+            elif (p.definition is None or p in stored) and e.inputs.count(p) == 1 and _has_all_axes(p, axes, wide):
                 along = _runs_along(p, axes)
                 if along is not None and along is not fast:
                     found.append(Tiled(e, k, along, axes))
     return [x for x in found if x.fast is found[0].fast]
 
 
-def _is_whole(p: Tensor, axes: Axes, wide: set[IterDomain]) -> bool:
+def _has_all_axes(p: Tensor, axes: Axes, wide: set[IterDomain]) -> bool:
     """True where an input has all axes of the output and no others: one element of it for each of the output."""
     return set(axes.values()) == wide and all(d in axes or d.is_broadcast for d in p.axes)
 
@@ -221,7 +221,7 @@ def _schedule(nest: TransposeNest, plan: TransposePlan, tiles: Sequence[SharedTi
     members = {u: lead for u, lead in nest.members.items() if u not in {x.copy for x in tiles}}
     reset(t)
     t.set_loop(plan.axes)
-    _cut(t, plan)
+    _tile_loops(t, plan)
     for u, (use, k) in members.items():
         like_consumer(u, use, k)
     for x in tiles:
@@ -272,7 +272,7 @@ def _tile(nest: TransposeNest, x: Tiled) -> SharedTile:
     return SharedTile(made.set_memory("shared"), x.use, x.operand)
 
 
-def _cut(t: Tensor, plan: TransposePlan) -> None:
+def _tile_loops(t: Tensor, plan: TransposePlan) -> None:
     """Loops [blocks, column of the tile, row of the tile]."""
     for n, g in enumerate(plan.groups):
         for _ in g[1:]:

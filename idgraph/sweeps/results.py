@@ -158,7 +158,7 @@ def read_rows(path: Path) -> dict[str, SweepRow]:
     found: dict[str, SweepRow] = {}
     try:
         with open_plain(path, "rb") as stream:
-            for number, line in enumerate(_lines(stream), 1):
+            for number, line in enumerate(_bounded_lines(stream), 1):
                 row = _row(line, f"line {number} of {str(path)!r}")
                 if row is not None:
                     found[row.graph] = row
@@ -169,7 +169,7 @@ def read_rows(path: Path) -> dict[str, SweepRow]:
     return found
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
+def _bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Lines with their ends; one that is longer than a row can be is cut."""
     with BufferedReader(cast("FileIO", stream)) as lines:
         yield from iter(lambda: lines.readline(LONGEST + 1), b"")
@@ -202,7 +202,7 @@ class RowFile:
     def keep(self, kept: Iterable[SweepRow]) -> None:
         """Let the file hold these rows and no others. A kill at any moment leaves the old file or the new one."""
         wanted = b"".join(r.to_json().encode() + b"\n" for r in kept)
-        with _told(self._path):
+        with _report_errors(self._path):
             if self._path.stat().st_size == len(wanted) and self._path.read_bytes() == wanted:
                 return
             copy = self._path.with_name(f"{self._path.name}.new")
@@ -221,7 +221,7 @@ class RowFile:
 
     def add(self, row: SweepRow) -> None:
         """Append one row."""
-        with _told(self._path):
+        with _report_errors(self._path):
             _write(self._stream, row.to_json().encode() + b"\n")
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ def row_file(path: Path) -> Generator[RowFile]:
     """The file, open for this sweep alone, and a link to it stays one. Raises `IdGraphError` where another sweep is
     writing it."""
     path = Path(os.path.realpath(path))
-    with _told(path):
+    with _report_errors(path):
         stream = _opened(path)
         while not os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # a sweep that has just ended put it there
             stream.close()
@@ -258,7 +258,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Generator[None]:
+def _report_errors(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -44,7 +44,7 @@ def sources_of(graphs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
             found = sorted(p for p in top.rglob("*") if p.suffix in SUFFIXES and p.is_file() and not _hidden(p, top))
             sources = [Source(p.relative_to(top).as_posix(), p) for p in found]
         else:
-            sources = [Source(line, top.parent / line) for line in _lines(top)]
+            sources = [Source(line, top.parent / line) for line in _file_lines(top)]
     else:
         sources = [Source(os.fspath(p), Path(p)) for p in graphs]
     unique = list({s.graph: s for s in sources}.values())
@@ -59,7 +59,7 @@ def _hidden(path: Path, top: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
-def _lines(file: Path) -> list[str]:
+def _file_lines(file: Path) -> list[str]:
     try:
         data = read_within(file, MAX_BYTES)
         text = data.decode("utf-8")
@@ -130,7 +130,7 @@ def run_sweep(
     seen = progress if progress is not None else _unseen
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(row_file(output)) if output is not None else None
-        kept = _kept(sources, file.rows, settings, again) if file is not None else {}
+        kept = _reusable_rows(sources, file.rows, settings, again) if file is not None else {}
         rows = dict(kept)
         if file is not None:
             file.keep(kept.values())
@@ -140,7 +140,7 @@ def run_sweep(
         submit = stack.enter_context(_hands(executor, hands))
         window = 2 * hands if executor is None else max(64, 2 * hands)
         tasks = (_task(s, options, settings, timeout, memory) for s in todo)
-        for row in _rows(tasks, submit, window):
+        for row in _rows_as_completed(tasks, submit, window):
             rows[row.graph] = row
             _note(file, row)
             done += 1
@@ -164,7 +164,7 @@ def _version() -> str:
         return "source"
 
 
-def _kept(
+def _reusable_rows(
     sources: Iterable[Source], before: Mapping[str, SweepRow], settings: Settings, again: Collection[Status]
 ) -> dict[str, SweepRow]:
     """Rows that stand: of other graphs, and of graphs whose file and settings are the same."""
@@ -174,7 +174,7 @@ def _kept(
         if row is None:
             continue
         same = dict(row.settings) == dict(settings) and row.status not in again
-        if not same or row.digest != _digest(_read(s)[0]):
+        if not same or row.digest != _digest(_read_source(s)[0]):
             del kept[s.graph]
     return kept
 
@@ -183,7 +183,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _read(source: Source) -> tuple[bytes, str]:
+def _read_source(source: Source) -> tuple[bytes, str]:
     """The content of a file; empty with the reason where it cannot be read."""
     try:
         if not source.path.is_file():
@@ -198,7 +198,7 @@ def _task(
     source: Source, options: ExaminationOptions, settings: Settings, timeout: float, memory: int
 ) -> Task | SweepRow:
     """The task to hand out, or at once the row of a file that cannot be read."""
-    data, wrong = _read(source)
+    data, wrong = _read_source(source)
     if wrong:
         return SweepRow(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)
     program = str(source.path.resolve()) if source.path.suffix == ".py" else ""
@@ -207,7 +207,7 @@ def _task(
     )  # fmt: skip
 
 
-def _rows(
+def _rows_as_completed(
     tasks: Iterator[Task | SweepRow], submit: Callable[[Task], Future[SweepRow]], window: int
 ) -> Generator[SweepRow]:
     """Rows as they come; at most ``window`` tasks are out, so that content waits on the disk, not in memory."""

@@ -88,7 +88,7 @@ def _extents(t: Tensor) -> tuple[int, ...]:
     return tuple(int(d.extent) for d in t.axes)
 
 
-def _axis(draw: Draw, t: Tensor) -> int:
+def _draw_axis(draw: Draw, t: Tensor) -> int:
     return draw(st.integers(0, t.ndim - 1))
 
 
@@ -100,11 +100,11 @@ def broadcasts(a: Tensor, b: Tensor) -> bool:
     return all(x == y or 1 in (x, y) for x, y in pairs) and wide * rest <= _FEW
 
 
-def _unary(draw: Draw, t: Tensor) -> Tensor:
+def _draw_unary(draw: Draw, t: Tensor) -> Tensor:
     return draw(st.sampled_from((ops.neg, ops.copy)))(t)
 
 
-def _binary(draw: Draw, t: Tensor) -> Tensor:
+def _draw_binary(draw: Draw, t: Tensor) -> Tensor:
     """Add or multiply ``t`` and any earlier tensor that broadcasts with it: a residual path."""
     others = [u for u in t.fusion.tensors if u.dtype == t.dtype and broadcasts(t, u)]
     other = draw(st.sampled_from(others or [t]))
@@ -118,7 +118,7 @@ def _where(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _slice(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     n = _extents(t)[axis]
     start = draw(st.integers(0, n - 1))
     stop = draw(st.integers(start + 1, n))
@@ -127,7 +127,7 @@ def _slice(draw: Draw, t: Tensor) -> Tensor:
 
 def _rotate(draw: Draw, t: Tensor) -> Tensor:
     """cat(t[k:], t[:k]), the heart of RoPE, sometimes negating one part."""
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     n = _extents(t)[axis]
     if n < 2:
         return ops.neg(t)
@@ -137,7 +137,7 @@ def _rotate(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _pad(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     n = _extents(t)[axis]
     left, right = draw(st.integers(-(n // 2), 3)), draw(st.integers(-(n // 3), 3))
     if n + left + right < 1 or prod(_extents(t)) // n * (n + left + right) > _FEW:
@@ -147,7 +147,7 @@ def _pad(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _cat(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
 
     def same(u: Tensor) -> bool:
         fits = all(x == y for p, (x, y) in enumerate(zip(_extents(t), _extents(u), strict=True)) if p != axis)
@@ -158,12 +158,12 @@ def _cat(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _roll(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     return moves.roll(t, draw(st.integers(-9, 9)), axis)
 
 
 def _flip(draw: Draw, t: Tensor) -> Tensor:
-    return moves.flip(t, _axis(draw, t))
+    return moves.flip(t, _draw_axis(draw, t))
 
 
 def _permute(draw: Draw, t: Tensor) -> Tensor:
@@ -193,12 +193,12 @@ def _expand(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _select(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     return ops.neg(t) if t.ndim < 2 else moves.select(t, axis, draw(st.integers(0, _extents(t)[axis] - 1)))
 
 
 def _slice_scatter(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     n = _extents(t)[axis]
     start = draw(st.integers(0, n - 1))
     stop, step = draw(st.integers(start + 1, n)), draw(st.sampled_from((1, 2)))
@@ -207,12 +207,12 @@ def _slice_scatter(draw: Draw, t: Tensor) -> Tensor:
 
 def _reduce(draw: Draw, t: Tensor) -> Tensor:
     f = draw(st.sampled_from((rows.sum, rows.amax)))
-    return f(t, _axis(draw, t), draw(st.booleans()))
+    return f(t, _draw_axis(draw, t), draw(st.booleans()))
 
 
 def _normalise(draw: Draw, t: Tensor) -> Tensor:
     """A reduction broadcast back onto what it reduced."""
-    return ops.sub(t, rows.amax(t, _axis(draw, t), keepdim=True))
+    return ops.sub(t, rows.amax(t, _draw_axis(draw, t), keepdim=True))
 
 
 def _index(draw: Draw, t: Tensor, shape: Sequence[int]) -> Tensor:
@@ -220,24 +220,24 @@ def _index(draw: Draw, t: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _gather(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     shape = [draw(st.integers(1, n)) for n in _extents(t)]
     return rows.gather(t, axis, _index(draw, t, shape))
 
 
 def _take_along(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     shape = [draw(st.integers(1, 3)) if p == axis else draw(st.sampled_from((1, n))) for p, n in enumerate(_extents(t))]
     return rows.take_along_dim(t, _index(draw, t, shape), axis)
 
 
 def _index_select(draw: Draw, t: Tensor) -> Tensor:
-    return rows.index_select(t, _axis(draw, t), _index(draw, t, (draw(st.integers(1, 4)),)))
+    return rows.index_select(t, _draw_axis(draw, t), _index(draw, t, (draw(st.integers(1, 4)),)))
 
 
 def _embedding(draw: Draw, t: Tensor) -> Tensor:
     if t.ndim != 2:
-        return _unary(draw, t)
+        return _draw_unary(draw, t)
     return rows.embedding(_index(draw, t, draw(shapes(max_rank=2, max_extent=3))), t)
 
 
@@ -258,21 +258,21 @@ def _source(draw: Draw, t: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _scatter(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     shape = _shrunk(draw, t, axis)
     value = _source(draw, t, shape) if draw(st.booleans()) else 2.5
     return indexed.scatter(t, axis, _index(draw, t, shape), value)
 
 
 def _scatter_add(draw: Draw, t: Tensor) -> Tensor:
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     shape = _shrunk(draw, t, axis)
     return indexed.scatter_add(t, axis, _index(draw, t, shape), _source(draw, t, shape))
 
 
 def _index_put(draw: Draw, t: Tensor) -> Tensor:
     """One or two axes that lie together, with index tensors that broadcast against each other."""
-    first = _axis(draw, t)
+    first = _draw_axis(draw, t)
     count = draw(st.integers(1, min(2, t.ndim - first)))
     common = draw(shapes(max_rank=2, max_extent=3))
     found = [_index(draw, t, [n if draw(st.booleans()) else 1 for n in common]) for _ in range(count)]
@@ -291,9 +291,9 @@ def _values_of(draw: Draw, t: Tensor, written: Sequence[int]) -> Tensor | float:
     return t.fusion.input(f"source{len(t.fusion.inputs)}", shape=[n if draw(st.booleans()) else 1 for n in written])
 
 
-def _selects(draw: Draw, t: Tensor) -> Tensor:
+def _draw_selects(draw: Draw, t: Tensor) -> Tensor:
     """Elements of one axis, each read by an operation of its own, then added, joined or stacked."""
-    axis = _axis(draw, t)
+    axis = _draw_axis(draw, t)
     if t.ndim < 2:
         return ops.neg(t)
     p, n = ops.neg(t) if draw(st.booleans()) else t, _extents(t)[axis]
@@ -303,7 +303,7 @@ def _selects(draw: Draw, t: Tensor) -> Tensor:
         case "stack" if room:
             return moves.stack(parts, draw(st.integers(0, parts[0].ndim)))
         case "cat" if room:
-            return moves.cat(parts, _axis(draw, parts[0]))
+            return moves.cat(parts, _draw_axis(draw, parts[0]))
         case _:
             return ops.add(parts[0], ops.add(parts[1], parts[-1]))
 
@@ -319,7 +319,7 @@ def _interleave(draw: Draw, t: Tensor) -> Tensor:
 
 def _halves(draw: Draw, t: Tensor) -> Tensor:
     """Two halves of an axis, selected after a reshape, change places."""
-    axis, twice = _axis(draw, t), ops.mul(t, 2.0)
+    axis, twice = _draw_axis(draw, t), ops.mul(t, 2.0)
     shape = list(_extents(t))
     if shape[axis] % 2 or t.ndim >= 4:
         return twice
@@ -329,24 +329,24 @@ def _halves(draw: Draw, t: Tensor) -> Tensor:
 
 def _repeat(draw: Draw, t: Tensor) -> Tensor:
     """Every element of an axis three times: expanded, then reshaped."""
-    axis, shape = _axis(draw, t), list(_extents(t))
+    axis, shape = _draw_axis(draw, t), list(_extents(t))
     if t.ndim >= 4 or 3 * prod(shape) > _FEW:
         return ops.neg(t)
     wide = moves.expand(moves.unsqueeze(t, axis + 1), *shape[: axis + 1], 3, *shape[axis + 1 :])
     return moves.reshape(wide, *shape[:axis], 3 * shape[axis], *shape[axis + 1 :])
 
 
-def _scan(draw: Draw, t: Tensor) -> Tensor:
-    return rows.cumsum(t, _axis(draw, t))
+def _draw_scan(draw: Draw, t: Tensor) -> Tensor:
+    return rows.cumsum(t, _draw_axis(draw, t))
 
 
 STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
-    "unary": _unary, "binary": _binary, "where": _where, "slice": _slice, "rotate": _rotate, "pad": _pad, "cat": _cat,
-    "roll": _roll, "flip": _flip, "permute": _permute, "reshape": _reshape, "unsqueeze": _unsqueeze,
-    "expand": _expand, "select": _select, "slice_scatter": _slice_scatter, "reduce": _reduce,
-    "normalise": _normalise, "gather": _gather, "take_along_dim": _take_along, "index_select": _index_select,
-    "embedding": _embedding, "scatter": _scatter, "scatter_add": _scatter_add, "index_put": _index_put,
-    "selects": _selects, "interleave": _interleave, "halves": _halves, "repeat": _repeat, "scan": _scan,
+    "unary": _draw_unary, "binary": _draw_binary, "where": _where, "slice": _slice, "rotate": _rotate, "pad": _pad,
+    "cat": _cat, "roll": _roll, "flip": _flip, "permute": _permute, "reshape": _reshape, "unsqueeze": _unsqueeze,
+    "expand": _expand, "select": _select, "slice_scatter": _slice_scatter, "reduce": _reduce, "normalise":
+    _normalise, "gather": _gather, "take_along_dim": _take_along, "index_select": _index_select, "embedding":
+    _embedding, "scatter": _scatter, "scatter_add": _scatter_add, "index_put": _index_put, "selects": _draw_selects,
+    "interleave": _interleave, "halves": _halves, "repeat": _repeat, "scan": _draw_scan,
 }  # fmt: skip
 """Kinds of steps that `fusions` takes, by name, simplest first: a failing example shrinks towards the front."""
 

@@ -151,7 +151,7 @@ def _shared(draw: Draw, f: Fusion, max_steps: int) -> None:
             t.inline(draw(st.integers(0, kept)))
 
 
-def _alike(draw: Draw, f: Fusion, max_steps: int) -> None:
+def _schedule_as_one(draw: Draw, f: Fusion, max_steps: int) -> None:
     """Every tensor scheduled as one of them, through reshapes, slices and reductions; then inlined, some less deep."""
     made = [t for t in f.tensors if t.definition is not None and t.loop]
     if not made:
@@ -187,7 +187,7 @@ def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
         case 1 | 2:
             _shared(draw, f, max_steps)
         case 3 | 4:
-            _alike(draw, f, max_steps)
+            _schedule_as_one(draw, f, max_steps)
         case _:
             _free(draw, f, max_steps)
     return f
@@ -211,7 +211,7 @@ _BLOCKS: Final = ("blockIdx.x", "blockIdx.y")
 _DTYPES: Final = ("float32", "int32", "bfloat16", "int8")
 
 
-def _moved(draw: Draw, x: Tensor) -> Tensor:
+def _draw_inner_operation(draw: Draw, x: Tensor) -> Tensor:
     """An operation along any axis but the first."""
     axis = draw(st.integers(1, x.ndim - 1))
     n = int(x.shape[axis])
@@ -237,7 +237,7 @@ def _moved(draw: Draw, x: Tensor) -> Tensor:
             return x + 1
 
 
-def _ways(draw: Draw, count: int, dims: tuple[str, ...]) -> list[str]:
+def _draw_parallel_types(draw: Draw, count: int, dims: tuple[str, ...]) -> list[str]:
     """How ``count`` loops run: each of ``dims`` once at most, serial any number of times."""
     order = draw(st.permutations(dims))
     return [order[p] if p < len(order) and draw(st.integers(0, 2)) else "serial" for p in range(count)]
@@ -297,18 +297,18 @@ def threaded_fusions(draw: Draw, *, max_steps: int = 4) -> Fusion:
     shape = (draw(st.integers(1, 5)), *(draw(st.integers(1, 5)) for _ in range(draw(st.integers(1, 2)))))
     x = f.input("x", shape, draw(st.sampled_from(_DTYPES)))
     for _ in range(draw(st.integers(2, max_steps + 1))):
-        x = _moved(draw, x)
+        x = _draw_inner_operation(draw, x)
     f.output(x)
     factor = draw(st.sampled_from((0, 0, 2, 3)))
     k = 2 if factor else 1
-    common = _ways(draw, k, (*_BLOCKS, *_THREADS))
+    common = _draw_parallel_types(draw, k, (*_BLOCKS, *_THREADS))
     # Block loops inside the inline position of tensors are rarely legal together.
     free = tuple(w for w in (*_THREADS, *(_BLOCKS if not draw(st.integers(0, 9)) else ())) if w not in common)
     for t in reversed([t for t in f.tensors if t.definition is not None]):
         if factor:
             t.split(0, factor)
         _inner(draw, t, k)
-        own = _ways(draw, len(t.loop) - k, free)
+        own = _draw_parallel_types(draw, len(t.loop) - k, free)
         for p, way in enumerate([*common, *own]):
             if way != "serial" and t.loop[p].kind != "reduction":
                 t.parallelize(p, way)

@@ -111,7 +111,7 @@ def point_source(case: Case, tables: Tables) -> str:
     if tables.terms is not None:
         b.add(f"terms[{_outer(case)}, {_term(case, at)}] = 1")
     for k, site in enumerate(case.reads):
-        _read(b, case, site, k, at, tables)
+        _emit_read_check(b, case, site, k, at, tables)
     b.indent = 2
     b.add("return 1")
     b.indent = 1
@@ -134,7 +134,7 @@ def _term(case: Case, at: Sequence[str]) -> str:
     return _row_major([at[p] for p in folded], [case.write.shape[p] for p in folded])
 
 
-def _read(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
+def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
     place = site.number
     indices = index_names(case)
     for load in site.loads:

@@ -26,7 +26,7 @@ REGISTERS, MOST_REGISTERS = 1 << 16, 255  # of a block; of a thread
 _PIECE: Final = 1 << 28  # points of one launch, so that progress shows
 
 
-def _kernel(source: str) -> Any:
+def _compile_grid(source: str) -> Any:
     """The grid function; its point function is inlined, since a device function would ask for a device."""
     module = load_source(source, "address_check_cuda")
     module.cuda = load_cuda()
@@ -36,7 +36,7 @@ def _kernel(source: str) -> Any:
 
 @lru_cache(maxsize=512)
 def _compiled(source: str) -> Any:
-    return need_device().jit(_kernel(source))
+    return need_device().jit(_compile_grid(source))
 
 
 def _source(case: Case, tables: Tables) -> str:
@@ -46,7 +46,7 @@ def _source(case: Case, tables: Tables) -> str:
 def address_check_ptx(case: Case, tables: Tables, cc: tuple[int, int] = (9, 0)) -> str:
     """PTX of one operation's check; needs the CUDA compiler libraries but no device."""
     given = (0, 0, np.zeros(2, np.int64), *arrays_of(case, tables))
-    return ptx_of(_kernel(_source(case, tables)), given, cc)
+    return ptx_of(_compile_grid(_source(case, tables)), given, cc)
 
 
 def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:

@@ -52,18 +52,18 @@ def loop_values(case: Case, flat: Array) -> Env:
     return dict(zip((name for name, _ in case.loops), np.unravel_index(flat, shape), strict=True))
 
 
-def _at(e: Expr, env: Env, size: int) -> Array:
+def _evaluate_points(e: Expr, env: Env, size: int) -> Array:
     return np.broadcast_to(e.evaluate_array(env), (size,))
 
 
-def _inside(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
+def _coordinates_in_bounds(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
     ok = np.ones(size, np.bool_)
     for c, n in zip(coordinates, shape, strict=True):
         ok &= (c >= 0) & (c < n)
     return ok
 
 
-def _number(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
+def _row_major_number(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
     """Row-major element numbers; coordinates outside are clipped (they are faults already)."""
     out = np.zeros(size, np.int64)
     for c, n in zip(coordinates, shape, strict=True):
@@ -87,18 +87,18 @@ def check_points(case: Case, tables: Tables, flat: Array) -> tuple[Array, Array]
     env = loop_values(case, flat)
     found = _Codes(size)
     w = case.write
-    happens = _at(w.predicate, env, size)
+    happens = _evaluate_points(w.predicate, env, size)
     found.code[happens] = 1
-    at = [_at(c, env, size) for c in w.coordinates]
-    found.fault(happens & ~_inside(at, w.shape, size), faults.OUTSIDE_WRITE, 0)
-    point = _number(at, w.shape, size)
+    at = [_evaluate_points(c, env, size) for c in w.coordinates]
+    found.fault(happens & ~_coordinates_in_bounds(at, w.shape, size), faults.OUTSIDE_WRITE, 0)
+    point = _row_major_number(at, w.shape, size)
     kept = [at[p] for p in w.kept]
     shape = [w.shape[p] for p in w.kept]
-    element = _number(kept, shape, size)
-    found.fault(happens & (_at(w.address, env, size) != _address(w, kept, element)), faults.ADDRESS, 0)
+    element = _row_major_number(kept, shape, size)
+    found.fault(happens & (_evaluate_points(w.address, env, size) != _address(w, kept, element)), faults.ADDRESS, 0)
     for c, x in zip(kept, case.settled, strict=True):
         if case.reduced:
-            found.fault(happens & (c != _at(x, env, size)), faults.SPREAD, 0)
+            found.fault(happens & (c != _evaluate_points(x, env, size)), faults.SPREAD, 0)
     for k, site in enumerate(case.reads):
         wanted = tables.wanted[k].reshape(-1) if tables.wanted[k].flags.c_contiguous else None
         if wanted is None:
@@ -119,17 +119,17 @@ def _check_read(
     inner = dict(env)
     for read in site.loads:
         inner[read.name] = _load(read, env, found, happens, place, tables)
-    does = _at(site.predicate, inner, size)
+    does = _evaluate_points(site.predicate, inner, size)
     found.fault(does & ~happens, faults.UNWRITTEN, place)
     does = does & happens
     for bound in site.load_bounds:
-        found.fault(does & ~_at(bound, inner, size), faults.LOAD_BOUNDS, place)
-    at = [_at(c, inner, size) for c in site.coordinates]
+        found.fault(does & ~_evaluate_points(bound, inner, size), faults.LOAD_BOUNDS, place)
+    at = [_evaluate_points(c, inner, size) for c in site.coordinates]
     nothing = want < 0
     if free is None:
         found.fault(does & nothing, faults.LOOSE, place)
-    found.fault(does & ~_inside(at, site.shape, size), faults.OUTSIDE_READ, place)
-    element = _number(at, site.shape, size)
+    found.fault(does & ~_coordinates_in_bounds(at, site.shape, size), faults.OUTSIDE_READ, place)
+    element = _row_major_number(at, site.shape, size)
     right = element == want
     if free is not None:
         right |= nothing & (element == free)
@@ -137,27 +137,29 @@ def _check_read(
     found.fault(does & nothing, faults.LOOSE, place)
     found.fault(does & ~right, faults.ELEMENT, place)
     found.fault(happens & ~does & (want >= 0), faults.STRICT, place)
-    found.fault(does & (_at(site.address, inner, size) != _address(site, at, element)), faults.ADDRESS, place)
+    found.fault(
+        does & (_evaluate_points(site.address, inner, size) != _address(site, at, element)), faults.ADDRESS, place
+    )
     if site.slot is not None:
         _check_slot(site.slot, site, inner, found, does, at)
 
 
 def _load(load: IndexLoad, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
     size = happens.size
-    at = [_at(c, env, size) for c in load.coordinates]
-    found.fault(happens & ~_inside(at, load.shape, size), faults.LOAD_RANGE, place)
+    at = [_evaluate_points(c, env, size) for c in load.coordinates]
+    found.fault(happens & ~_coordinates_in_bounds(at, load.shape, size), faults.LOAD_RANGE, place)
     values = tables.values[load.tensor.name].reshape(-1)
-    return values[_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
+    return values[_row_major_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
 
 
 def _check_slot(slot: ProducerSlot, site: Site, env: Env, found: _Codes, does: Array, at: Sequence[Array]) -> None:
     size, place = does.size, site.number
     for x, extent in slot.places:
-        v = _at(x, env, size)
+        v = _evaluate_points(x, env, size)
         found.fault(does & ~((v >= 0) & (v < extent)), faults.SLOT_RANGE, place)
-    found.fault(does & ~_at(slot.when, env, size), faults.SLOT_EMPTY, place)
+    found.fault(does & ~_evaluate_points(slot.when, env, size), faults.SLOT_EMPTY, place)
     for x, c in zip(slot.made, at, strict=True):
-        found.fault(does & (_at(x, env, size) != c), faults.SLOT_ELEMENT, place)
+        found.fault(does & (_evaluate_points(x, env, size) != c), faults.SLOT_ELEMENT, place)
 
 
 def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, at: Sequence[Array]) -> None:
@@ -170,7 +172,7 @@ def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, 
             if j not in case.reduced:
                 outer = outer * n + env[name]
         folded = [p for p in range(len(case.write.shape)) if p not in case.write.kept]
-        term = _number([at[p] for p in folded], [case.write.shape[p] for p in folded], happens.size)
+        term = _row_major_number([at[p] for p in folded], [case.write.shape[p] for p in folded], happens.size)
         tables.terms[outer[happens], term[happens]] = 1
 
 

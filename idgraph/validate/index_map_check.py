@@ -46,12 +46,12 @@ def find_mismatch(case: Case, tables: Tables, found: Scan) -> AddressMismatch | 
         per_point = np.count_nonzero(tables.terms, axis=1)
         visits = int(np.count_nonzero(per_point))
         if found.writes != int(per_point.sum()) or visits * terms != found.writes:
-            return _coverage(case, faults.REDUCED, None)
+            return _coverage_mismatch(case, faults.REDUCED, None)
     if visits != seen and not case.widened:
-        return _coverage(case, faults.TWICE, _second_visit(case, tables))
+        return _coverage_mismatch(case, faults.TWICE, _second_visit(case, tables))
     if case.must_cover and seen != tables.seen.size:
         missing = np.argwhere(tables.seen == 0)[0]
-        found_none = _coverage(case, faults.NEVER, None)
+        found_none = _coverage_mismatch(case, faults.NEVER, None)
         coordinates = tuple(int(c) for c in missing)
         return replace(found_none, coordinates=None, expected=_row_major(coordinates, tables.seen.shape))
     return None
@@ -82,7 +82,7 @@ def _second_visit(case: Case, tables: Tables) -> int | None:
     return None
 
 
-def _coverage(case: Case, code: int, bad: int | None) -> AddressMismatch:
+def _coverage_mismatch(case: Case, code: int, bad: int | None) -> AddressMismatch:
     if bad is not None:
         return describe(case, None, bad, code, 0)
     e = case.expr
@@ -101,7 +101,7 @@ def describe(case: Case, tables: Tables | None, bad: int, code: int, place: int)
     shape = tuple(site.shape[p] for p in site.kept)
     inside = coordinates is not None and all(0 <= c < n for c, n in zip(coordinates, shape, strict=True))
     element = _row_major(coordinates, shape) if inside and coordinates is not None else None
-    expected = element if place == 0 else _wanted(case, tables, env, place - 1)
+    expected = element if place == 0 else _expected_element(case, tables, env, place - 1)
     expected_address = None
     if expected is not None:
         where = tuple(int(c) for c in np.unravel_index(expected, shape)) if shape else ()
@@ -124,7 +124,7 @@ def _evaluate(site: Site, env: dict[str, int], tables: Tables | None) -> tuple[t
     return tuple(int(site.coordinates[p].evaluate(at)) for p in site.kept), int(site.address.evaluate(at))
 
 
-def _wanted(case: Case, tables: Tables | None, env: dict[str, int], k: int) -> int | None:
+def _expected_element(case: Case, tables: Tables | None, env: dict[str, int], k: int) -> int | None:
     where = tuple(int(c.evaluate(env)) for c in case.write.coordinates)
     if tables is None or not all(0 <= c < n for c, n in zip(where, case.write.shape, strict=True)):
         return None

@@ -76,7 +76,7 @@ def check_kernel_addresses(
     check = _Check(program, Expected(f, at, values), at, exhaustive, table_limit, np.random.default_rng(seed), engine)
     served: dict[str, int] = {}
     accesses = points = 0
-    for name in _names(program):
+    for name in _operation_names(program):
         e = check.expected.expr(name)
         found = check.operation(name, None if e is None else build_case(maps, e, at))
         accesses += found.accesses
@@ -91,7 +91,7 @@ def check_kernel_addresses(
     return check.report(None, accesses, points, served, started)
 
 
-def _names(program: Program) -> list[str]:
+def _operation_names(program: Program) -> list[str]:
     """The operations that accesses serve, in the order of the fusion."""
     bodies = (s for k in program.kernels for s in walk(k.body))
     found = [
@@ -141,7 +141,7 @@ class _Check:
             mine = [s for s in walk(kernel.body) if isinstance(s, Access) and any(x.tensor == name for x in s.serves)]
             if not mine:
                 continue
-            steps = _steps(kernel, name, self.symbols)
+            steps = _estimate_checks(kernel, name, self.symbols)
             part = self.part(name, case, steps)
             whole &= part is None
             try:
@@ -188,7 +188,7 @@ class _Check:
         if not TARGETS[self.program.target].threads or self.engine not in ("auto", "cuda"):
             return False
         return self.engine == "cuda" or (
-            sum(_steps(k, name, self.symbols) for k in self.program.kernels) > DEVICE and cuda_available()
+            sum(_estimate_checks(k, name, self.symbols) for k in self.program.kernels) > DEVICE and cuda_available()
         )
 
     def part(self, name: str, case: Case | None, steps: int) -> tuple[int, int] | None:
@@ -246,7 +246,7 @@ def _uncovered(e: TensorExpr, operand: int | None, kind: str, at: Array) -> Addr
     return AddressMismatch(kind, repr(e), t.name, operand, {}, point, None, None, None, None)
 
 
-def _steps(kernel: Kernel, name: str, symbols: Mapping[str, int]) -> int:
+def _estimate_checks(kernel: Kernel, name: str, symbols: Mapping[str, int]) -> int:
     """About how many checks there are: steps of the loops around each access."""
     total = 0
 

@@ -46,7 +46,7 @@ class DeviceSource(KernelCheckSource):
         self.blocks = max(1, min(launched, BLOCKS, SLOT_BYTES // (8 * max(1, own)))) if self.turns else launched
         for b in self.slots.values():
             self.arrays[f"slot_{b.name}"] = np.full(max(1, self.size(b) * self.copies(b)), -1, np.int64)
-        self.level(self.kernel.body, self.kept(), 1, {})
+        self.level(self.kernel.body, self.statements_to_keep(), 1, {})
         head = f"def check(out, {', '.join(self.arrays)}):"
         return "\n".join([head, "    n = 0", *self.lines, "    cuda.atomic.add(out, 4, n)"])
 

@@ -106,7 +106,7 @@ class KernelCheckSource:
         resets = self.resets()
         for b in self.slots.values():
             self.arrays[f"slot_{b.name}"] = np.full(max(1, self.size(b) * self.copies(b)), -1, np.int64)
-        self.level(self.kernel.body, self.kept(), 1, resets)
+        self.level(self.kernel.body, self.statements_to_keep(), 1, resets)
         head = f"def check(out, {', '.join(self.arrays)}):"
         return "\n".join([NOTE, head, "    n = 0", *self.lines, "    out[4] = n"])
 
@@ -127,7 +127,7 @@ class KernelCheckSource:
             found = [x for x in s.serves if x.operand is None]
         return found
 
-    def kept(self) -> set[int]:
+    def statements_to_keep(self) -> set[int]:
         """The statements to keep, by identity: accesses, the variables that they need, and what is around."""
         accesses = [s for s in walk(self.kernel.body) if isinstance(s, Access) and self.looked_at(s)]
         wanted = {id(s) for s in accesses}
@@ -392,11 +392,11 @@ class KernelCheckSource:
             expected = self.expected.write(x.tensor)
             if memory_of(b) is None:  # a running value may be begun for points behind the end, which nobody reads
                 inside = [f"0 <= {p} < {n}" for p, n in zip(point, expected.shape, strict=True)]
-                number = _row_major(point, expected.shape)
+                number = _row_major_source(point, expected.shape)
                 self.put(depth, f"w = ({number}) if {' and '.join(inside) or 'True'} else -2")
             else:
                 self.outside(depth, point, expected.shape)
-                self.put(depth, f"w = {_row_major(point, expected.shape)}")
+                self.put(depth, f"w = {_row_major_source(point, expected.shape)}")
                 self.memory(depth, b, expected.tensor.name)
                 self.mark(depth, None, point, expected.shape)
                 if expected.wanted is not None:
@@ -485,7 +485,7 @@ def in_place(f: Fusion, title: str) -> frozenset[str]:
         found |= more
 
 
-def _row_major(names: Sequence[str], shape: Sequence[int]) -> str:
+def _row_major_source(names: Sequence[str], shape: Sequence[int]) -> str:
     out = ""
     for c, n in zip(names, shape, strict=True):
         out = f"({out}) * {n} + {c}" if out else c

@@ -165,13 +165,13 @@ def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Ar
     values: dict[IterDomain, Array] = dict(zip(t.axes, np.indices(shape, dtype=np.int64), strict=True))
     pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
     while True:
-        rest = [e for e in pending if not _step(e, values, symbols)]
+        rest = [e for e in pending if not _apply_domain_expr(e, values, symbols)]
         if len(rest) == len(pending):
             return values
         pending = rest
 
 
-def _step(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
+def _apply_domain_expr(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
     """One axis expression from its inputs to its outputs, or back, in numbers; False while both sides lack an axis."""
     if not all(d in values for d in e.inputs):
         return all(d in values for d in e.outputs) and _step_back(e, values, symbols)

@@ -37,7 +37,7 @@ def run_guarded(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(outputs by name, names of the buffers whose surroundings were written) of a "cpu" program; outputs poisoned."""
     guard = _Guard()
-    frozen = ShapeSpecialization(program, guard, CpuMachine(), _given(program, inputs), symbols, False)
+    frozen = ShapeSpecialization(program, guard, CpuMachine(), _input_values(program, inputs), symbols, False)
     with np.errstate(all="ignore"):
         results = frozen(program.ordered(inputs), poison=True)
     out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
@@ -49,7 +49,7 @@ def run_guarded(
     return out, touched
 
 
-def _given(program: Program, inputs: Mapping[str, Any]) -> dict[str, BoundArray]:
+def _input_values(program: Program, inputs: Mapping[str, Any]) -> dict[str, BoundArray]:
     return {t.name: given_array(t.name, a) for t, a in zip(program.fusion.inputs, program.ordered(inputs), strict=True)}
 
 
@@ -68,7 +68,7 @@ class _Guard(NumPy):
         self.zones.append((around, mark))
         return around[GUARD : GUARD + size]
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
 
@@ -179,7 +179,7 @@ def compare(name: str, dtype: DType, got: Array, want: Array, slack: float = 0.0
     largest, count = 0.0, 0
     first: ValueMismatch | None = None
     for block in blocks(want.shape):
-        x, y = _plain(got[block]), _plain(want[block])
+        x, y = _as_reference_type(got[block]), _as_reference_type(want[block])
         allowed, difference = _differences(x, y, relative, scale)
         allowed = allowed + slack
         bad = ~(difference <= allowed)
@@ -200,7 +200,7 @@ def compare(name: str, dtype: DType, got: Array, want: Array, slack: float = 0.0
     return Compared(TensorError(name, dtype, int(want.size), largest, 2 * relative * scale + slack), first)
 
 
-def _plain(x: Array) -> Array:
+def _as_reference_type(x: Array) -> Array:
     """float64 for floating point types (bfloat16 is ml_dtypes'), int64 or bool else."""
     if x.dtype.kind in "iu":
         return x.astype(np.int64)

@@ -87,7 +87,7 @@ def _lane(p: AccessPicture, t: ElementAccess) -> int:
     return t.thread if p.threaded else t.value
 
 
-def _told(p: AccessPicture, t: ElementAccess) -> str:
+def _tooltip(p: AccessPicture, t: ElementAccess) -> str:
     """The tooltip of a touch."""
     a = p.access
     point = ", ".join(f"{k}={v}" for k, v in t.point.items())
@@ -100,7 +100,7 @@ def _told(p: AccessPicture, t: ElementAccess) -> str:
     )
 
 
-def _cell(
+def _draw_cell(
     at: tuple[float, float], wide: float, text: str, told: str, fill: str, *, hot: bool = False, high: float = HIGH
 ) -> str:
     x, y = at
@@ -171,10 +171,10 @@ def _grid(
             if t.happens:
                 hot = (t.thread, t.value) in p.hot
                 sheet.parts.append(
-                    _cell(at, CELL, str(t.address - base), _told(p, t), lane_colour(_lane(p, t)), hot=hot)
+                    _draw_cell(at, CELL, str(t.address - base), _tooltip(p, t), lane_colour(_lane(p, t)), hot=hot)
                 )
             else:
-                sheet.parts.append(_masked(at, CELL, _told(p, t)))
+                sheet.parts.append(_masked(at, CELL, _tooltip(p, t)))
         sheet.y += HIGH
     if len(rows) > VALUES:
         sheet.fold(f"{len(rows) - VALUES} more values of each {'thread' if p.threaded else 'row'}")
@@ -202,7 +202,7 @@ def _tile(sheet: _Sheet, p: AccessPicture) -> None:
     fixed = "".join(f", axis {n} at {v}" for n, v in others.items())
     name = p.access.tensor.name
     sheet.head(f"Who touches each element of {name}: axis {down} down, axis {across} across{fixed}")
-    _columns(sheet, first, min(columns, COLUMNS))
+    _draw_columns(sheet, first, min(columns, COLUMNS))
     valued = len({t.value for t in here}) > 1
     for r in range(min(rows, ROWS)):
         sheet.left(str(top + r), sheet.y)
@@ -215,7 +215,7 @@ def _tile(sheet: _Sheet, p: AccessPicture) -> None:
         sheet.fold(" and ".join(cut))
 
 
-def _columns(sheet: _Sheet, first: int, count: int) -> None:
+def _draw_columns(sheet: _Sheet, first: int, count: int) -> None:
     for c in range(count):
         x = MARGIN + LEFT + (c + 0.5) * CELL
         sheet.parts.append(label(str(first + c), x, sheet.y + 12, size=9, fill=DIM, anchor="middle"))
@@ -225,8 +225,8 @@ def _columns(sheet: _Sheet, first: int, count: int) -> None:
 def _element(sheet: _Sheet, p: AccessPicture, who: Sequence[ElementAccess], column: int, *, valued: bool) -> str:
     at = (MARGIN + LEFT + column * CELL, sheet.y)
     if not who:
-        return _cell(at, CELL, "", "not touched", EMPTY)
-    return _cell(at, CELL, _names(p, who, valued=valued), _everyone(p, who), lane_colour(_lane(p, who[0])))
+        return _draw_cell(at, CELL, "", "not touched", EMPTY)
+    return _draw_cell(at, CELL, _names(p, who, valued=valued), _everyone(p, who), lane_colour(_lane(p, who[0])))
 
 
 def _names(p: AccessPicture, who: Sequence[ElementAccess], *, valued: bool) -> str:
@@ -235,7 +235,7 @@ def _names(p: AccessPicture, who: Sequence[ElementAccess], *, valued: bool) -> s
 
 
 def _everyone(p: AccessPicture, who: Sequence[ElementAccess]) -> str:
-    told = [_told(p, t) for t in who[:6]]
+    told = [_tooltip(p, t) for t in who[:6]]
     return "\n".join([*told, f"and {len(who) - 6} more"] if len(who) > 6 else told)
 
 
@@ -294,14 +294,16 @@ def _row(
         who = at.get(start + n, [])
         x = MARGIN + LEFT + n * wide
         if not who:
-            sheet.parts.append(_cell((x, sheet.y), wide, "", f"address {start + n}: not touched", EMPTY))
+            sheet.parts.append(_draw_cell((x, sheet.y), wide, "", f"address {start + n}: not touched", EMPTY))
             continue
         touched.add((start + n) * size // p.unit)
         hot = any((t.thread, t.value) in p.hot for t in who)
         text = _names(p, who, valued=valued)
         if cells(text) * 7.5 * 0.62 > wide - 2:  # too narrow for its whole name
             text = str(_lane(p, who[0]))
-        sheet.parts.append(_cell((x, sheet.y), wide, text, _everyone(p, who), lane_colour(_lane(p, who[0])), hot=hot))
+        sheet.parts.append(
+            _draw_cell((x, sheet.y), wide, text, _everyone(p, who), lane_colour(_lane(p, who[0])), hot=hot)
+        )
     if p.access.buffer.place != "shared" or not p.threaded:
         _frames(sheet, p, row, row_bytes, touched)
     sheet.y += HIGH + (0 if p.access.buffer.place == "shared" else 4)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
 from idgraph.index import AccessPicture
@@ -116,7 +116,7 @@ def write(what: object, path: str | Path, **options: object) -> Path:
     target = Path(path)
     if target.suffix not in (".svg", ".dot"):
         raise IdGraphError(f"{target.name} is neither .svg nor .dot", hint="name the file picture.svg or picture.dot")
-    write_whole(target, draw(what, target.suffix[1:], **options))
+    write_atomically(target, draw(what, target.suffix[1:], **options))
     return target
 
 

@@ -39,7 +39,7 @@ MEANING = {
 
 def fusion_picture(fusion: Fusion, *, title: str = "", collapse: bool = False) -> Picture:
     """Tensors and operations as a DAG; collapsed, operations with one consumer join it where both are elementwise."""
-    blocks = _blocks(fusion) if collapse else {t: t for t in fusion.tensors}
+    blocks = _picture_blocks(fusion) if collapse else {t: t for t in fusion.tensors}
     members: dict[Tensor, list[Tensor]] = {}
     for t in fusion.tensors:
         members.setdefault(blocks[t], []).append(t)
@@ -51,7 +51,7 @@ def fusion_picture(fusion: Fusion, *, title: str = "", collapse: bool = False) -
                 a, b = blocks[t], blocks[made]
                 if a is not b:
                     title_ = f"{e.op} -> {made.name} reads {t.name}\n{where(e)}"
-                    edges.setdefault((_key(a), _key(b)), PictureEdge(_key(a), _key(b), title_))
+                    edges.setdefault((_node_key(a), _node_key(b)), PictureEdge(_node_key(a), _node_key(b), title_))
     kinds = [k for k in KINDS if any(_kind(ts) == k for ts in members.values())]
     legend = [Swatch(MEANING[k], *KINDS[k]) for k in kinds]
     legend.append(Swatch("output", WHITE, "#1f2430", thick=True))
@@ -65,7 +65,7 @@ def fusion_picture(fusion: Fusion, *, title: str = "", collapse: bool = False) -
     return folded(made) if collapse else made
 
 
-def _key(t: Tensor) -> str:
+def _node_key(t: Tensor) -> str:
     return t.name
 
 
@@ -73,7 +73,7 @@ def _kind(members: list[Tensor]) -> str:
     return category(members[0]) if len(members) == 1 else "several"
 
 
-def _blocks(fusion: Fusion) -> dict[Tensor, Tensor]:
+def _picture_blocks(fusion: Fusion) -> dict[Tensor, Tensor]:
     """For each tensor the last one of its block. Joining a producer with its only consumer never closes a cycle."""
     block: dict[Tensor, Tensor] = {}
     kept = set(fusion.outputs)
@@ -98,11 +98,11 @@ def _node(fusion: Fusion, t: Tensor, members: list[Tensor], collapsed: bool) -> 
         name = t.name if t.definition is None else f"{t.name} = {t.definition.op}"
         lines = [Line(clip(name, LIMIT), "head"), Line(clip(axes_text(t.axes), LIMIT), "dim")]
     else:
-        lines = _lines(t)
-    return PictureNode(_key(t), tuple(lines), "box", fill, "#1f2430" if output else stroke, title, thick=output)
+        lines = _tensor_label(t)
+    return PictureNode(_node_key(t), tuple(lines), "box", fill, "#1f2430" if output else stroke, title, thick=output)
 
 
-def _lines(t: Tensor) -> list[Line]:
+def _tensor_label(t: Tensor) -> list[Line]:
     e = t.definition
     head = t.name if e is None else f"{clip(t.name, 24)} = {call_text(e)}"
     lines = [Line(clip(head, LIMIT), "head")]

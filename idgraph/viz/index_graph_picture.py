@@ -57,7 +57,7 @@ def index_picture(
     if model is not None:
         graph = model.index
     drawn = [e for e in graph.fusion.exprs if only is None or e in only]
-    parts = {e: _parts(graph, e) for e in drawn}
+    parts = {e: _groups_of_operation(graph, e) for e in drawn}
     spanning = _spanning(parts)
     if collapse:
         return _collapsed(graph, parts, spanning, marks, shown)
@@ -72,8 +72,8 @@ def index_picture(
         code = e.source_line.code if e.source_line is not None else ""
         lines = [Line(clip(head, LIMIT), "head")] + ([Line(clip(code, LIMIT), "dim")] if code else [])
         clusters.append(Cluster(cluster, tuple(lines), f"{e!r}\n{where(e)}"))
-        nodes += [_node(p, cluster, spanning, marks) for p in parts[e].values()]
-        _steps(graph, e, parts[e], cluster, marks, nodes, edges)
+        nodes += [_group_node(p, cluster, spanning, marks) for p in parts[e].values()]
+        _draw_domain_exprs(graph, e, parts[e], cluster, marks, nodes, edges)
     edges += _links(graph, parts, spanning)
     caption = (
         "A frame for each operation, a box for each coordinate in it, written in the operation's loop variables; under "
@@ -93,7 +93,7 @@ def index_picture(
     return Picture(shown, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, legend)
 
 
-def _parts(graph: IndexGraph, e: TensorExpr) -> dict[int, _GroupUses]:
+def _groups_of_operation(graph: IndexGraph, e: TensorExpr) -> dict[int, _GroupUses]:
     """Groups that an operation uses: all axes of its output; of operands the logical ones and loops it shares."""
     own = key_of(e, None)
     keys: list[Key] = [own(d) for d in own_domains(e.output)]
@@ -141,7 +141,7 @@ def _coordinates(model: IdModel, parts: dict[TensorExpr, dict[int, _GroupUses]])
                 part.coordinate = str(solver.coordinate(key))
 
 
-def _node(part: _GroupUses, cluster: str, spanning: dict[int, int], marks: Marks) -> PictureNode:
+def _group_node(part: _GroupUses, cluster: str, spanning: dict[int, int], marks: Marks) -> PictureNode:
     number = part.group.number
     fill, stroke = colours(spanning[number]) if number in spanning else PLAIN
     head = part.coordinate
@@ -161,7 +161,7 @@ def _key(part: _GroupUses) -> str:
     return f"group {axis.label} in {part.expr.output.name}" + (f", operand {operand[0]}" if operand else "")
 
 
-def _steps(
+def _draw_domain_exprs(
     graph: IndexGraph,
     e: TensorExpr,
     mine: dict[int, _GroupUses],

@@ -142,7 +142,7 @@ class _Inner:
 
 def _nested(picture: Picture) -> Arranged:
     """Each cluster inside, then the clusters as boxes; an edge between clusters follows the way of their arrow."""
-    inner = _inside(picture)
+    inner = _cluster_members(picture)
     at = {n.key: c for c, box in enumerate(inner) for n in box.nodes}
     at |= {box.cluster.key: c for c, box in enumerate(inner) if box.cluster is not None}
     outer: dict[tuple[int, int], int] = {}
@@ -168,7 +168,7 @@ def _nested(picture: Picture) -> Arranged:
             way = placed.routes[outer[at[e.tail], at[e.head]]]
             whole = e.tail in clusters
             routes[n] = way if whole else _between(nodes[e.tail], nodes[e.head], way)
-    _beside(picture, nodes, routes)
+    _route_around_boxes(picture, nodes, routes)
     return Arranged(placed.width, placed.height, nodes, clusters, routes)
 
 
@@ -180,7 +180,7 @@ def _between(tail: Rect, head: Rect, way: list[Point]) -> list[Point]:
     return [start, *way[1:-1], end]
 
 
-def _beside(picture: Picture, nodes: dict[str, Rect], routes: list[list[Point]]) -> None:
+def _route_around_boxes(picture: Picture, nodes: dict[str, Rect], routes: list[list[Point]]) -> None:
     """Links that would run behind other boxes of their two frames run beside them, each in a lane of its own."""
     frame = {n.key: n.cluster for n in picture.nodes}
     lanes: dict[tuple[str, str, bool], int] = {}
@@ -203,7 +203,7 @@ def _beside(picture: Picture, nodes: dict[str, Rect], routes: list[list[Point]])
         routes[n] = [(x, y), (aside, y + turn), (aside, to_y - turn), (to_x, to_y)]
 
 
-def _inside(picture: Picture) -> list[_Inner]:
+def _cluster_members(picture: Picture) -> list[_Inner]:
     by_cluster: dict[str, list[PictureNode]] = {c.key: [] for c in picture.clusters}
     alone: list[PictureNode] = []
     for n in picture.nodes:

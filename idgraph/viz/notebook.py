@@ -47,7 +47,7 @@ def sheet_html(sheet: Sheet) -> str:
     if sheet.rows:
         head = "".join(f'<th style="{_CELL}">{xml(c)}</th>' for c in sheet.columns)
         rows = "".join(
-            "<tr>" + "".join(f'<td style="{_CELL};{_MONO}">{_lines(c)}</td>' for c in row) + "</tr>"
+            "<tr>" + "".join(f'<td style="{_CELL};{_MONO}">{_html_lines(c)}</td>' for c in row) + "</tr>"
             for row in sheet.rows
         )
         parts.append(
@@ -55,11 +55,11 @@ def sheet_html(sheet: Sheet) -> str:
             f"<tbody>{rows}</tbody></table>"
         )
     if sheet.notes:
-        parts.append(f'<pre style="margin:4px 0;font-size:90%;{_MONO}">{_lines(chr(10).join(sheet.notes))}</pre>')
+        parts.append(f'<pre style="margin:4px 0;font-size:90%;{_MONO}">{_html_lines(chr(10).join(sheet.notes))}</pre>')
     return "".join([*parts, "</div>"])
 
 
-def _lines(text: str) -> str:
+def _html_lines(text: str) -> str:
     return "<br>".join(xml(line) for line in text.split("\n"))
 
 

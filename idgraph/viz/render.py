@@ -44,7 +44,7 @@ def to_svg(picture: Picture) -> str:
     least = max(min(max(_caption_cells(picture) * CELL, cells(picture.title) * 9.5), 900), 380)
     inner = max(placed.width, least)
     head, top = _caption(picture, inner)
-    foot, bottom = _legend(picture.legend, inner)
+    foot, bottom = _svg_legend(picture.legend, inner)
     width, height = inner + 2 * MARGIN, top + placed.height + bottom + MARGIN
     left = MARGIN + (inner - placed.width) / 2
     body = _body(picture, placed)
@@ -91,7 +91,7 @@ def _caption(picture: Picture, width: float) -> tuple[list[str], float]:
     return parts, y + 24
 
 
-def _legend(entries: tuple[Swatch, ...], width: float) -> tuple[list[str], float]:
+def _svg_legend(entries: tuple[Swatch, ...], width: float) -> tuple[list[str], float]:
     parts: list[str] = []
     x, y = 0.0, 30.0
     for e in entries:
@@ -144,7 +144,7 @@ def _frame_head(cluster: Cluster, rect: Rect) -> str:
             f'<rect x="{px(x + 8)}" y="{px(top)}" width="{px(line_width(line) + 8)}" height="{px(ROW)}" '
             f'fill="{FRAME}"/>'
         )
-        parts.append(_line(line, x + 12, top + 13))
+        parts.append(_svg_line(line, x + 12, top + 13))
     return "".join(parts)
 
 
@@ -160,14 +160,14 @@ def _svg_node(node: PictureNode, rect: Rect) -> str:
     for p, line in enumerate(node.lines):
         centred = rect.x - line_width(line) / 2
         start = centred if node.shape == "pill" or len(node.lines) == 1 else x + PAD
-        rows.append(_line(line, start, base + p * ROW))
+        rows.append(_svg_line(line, start, base + p * ROW))
     return (
         f'<g>{title}<rect x="{px(x)}" y="{px(y)}" width="{px(rect.width)}" height="{px(rect.height)}" '
         f'rx="{px(radius)}" fill="{node.fill}" stroke="{stroke}" stroke-width="{weight}"{dash}/>{"".join(rows)}</g>'
     )
 
 
-def _line(line: Line, x: float, y: float) -> str:
+def _svg_line(line: Line, x: float, y: float) -> str:
     parts: list[str] = []
     for fill, stroke in line.chips:
         parts.append(

@@ -87,7 +87,7 @@ def _header(r: IndexReport) -> str:
     )
 
 
-def _entries(s: SegmentFacts, drawn: Drawn) -> list[Entry]:
+def _section_entries(s: SegmentFacts, drawn: Drawn) -> list[Entry]:
     """The parts of a segment that have something in them."""
     slow = sum(len(rows) for _, rows in findings(s))
     data = sum(a.data_dependent for a in s.accesses)
@@ -110,7 +110,7 @@ def _contents(r: IndexReport, drawn: dict[int, Drawn]) -> str:
     items = ['<li><a href="#overview">Overview</a></li>']
     for s in r.segments:
         inner = "".join(
-            f'<li><a href="#{a}">{text}<span>{n}</span></a></li>' for a, text, n in _entries(s, drawn[s.number])
+            f'<li><a href="#{a}">{text}<span>{n}</span></a></li>' for a, text, n in _section_entries(s, drawn[s.number])
         )
         items.append(f'<li><a href="#s{s.number}">{xml(_title(r, s))}</a><ol>{inner}</ol></li>')
     if r.mapped or r.opaque:
@@ -184,7 +184,7 @@ def _segment(r: IndexReport, s: SegmentFacts, drawn: Drawn) -> str:
         body = table(("tensor", "axis", "axis", "because"), rows)
         title = f"{len(s.self_mappings)} pairs of axes of one tensor are the same in the exact graph"
         parts.append(f'<h3 id="{at}-self">Mapped onto itself</h3>{foldable(title, body)}')
-    parts += [_lanes(s), picture_section(s, drawn), _loads(s), _kernels(s), _memory(s), _operations(s)]
+    parts += [_widths_section(s), picture_section(s, drawn), _loads(s), _kernels(s), _memory(s), _operations(s)]
     if s.calls:
         rows = ((c.name, c.op, c.reason, place(c.line)) for c in s.calls)
         parts.append(f'<h3 id="{at}-calls">Opaque calls</h3>{table(("result", "operation", "because", "line"), rows)}')
@@ -244,7 +244,7 @@ def _cycle(anchor: str, c: CycleFacts, *, is_open: bool) -> str:
     )
     resize = '<span class="tag amber">resize</span>' if c.resizes else ""
     lines = "".join(f"<li><code>{xml(str(x))}</code></li>" for x in c.lines)
-    closed = f"<p>Closed by <code>{xml(c.closed_by)}</code> {_at(c)}</p>" if c.closed_by else ""
+    closed = f"<p>Closed by <code>{xml(c.closed_by)}</code> {_closing_line(c)}</p>" if c.closed_by else ""
     steps = "".join(f"<li><code>{xml(x)}</code></li>" for x in c.steps)
     picture = "" if c.cycle is None else _figure(c.cycle)
     body = (
@@ -255,11 +255,11 @@ def _cycle(anchor: str, c: CycleFacts, *, is_open: bool) -> str:
     return foldable(head, body, anchor=anchor, is_open=is_open, is_html=True)
 
 
-def _at(c: CycleFacts) -> str:
+def _closing_line(c: CycleFacts) -> str:
     return "" if c.closing_line is None else f"at <code>{xml(str(c.closing_line))}</code>"
 
 
-def _lanes(s: SegmentFacts) -> str:
+def _widths_section(s: SegmentFacts) -> str:
     found = findings(s)
     if not found:
         return ""

@@ -41,7 +41,7 @@ def table(
     body: list[str] = []
     for row in rows:
         cells = (
-            f'<td class="{"n" if n in right else "m"}">{_linked(c) if n == links else _lines(c)}</td>'
+            f'<td class="{"n" if n in right else "m"}">{_linked(c) if n == links else _html_line_breaks(c)}</td>'
             for n, c in enumerate(row)
         )
         body.append(f"<tr>{''.join(cells)}</tr>")
@@ -52,7 +52,7 @@ def _side(right: bool) -> str:
     return ' class="n"' if right else ""
 
 
-def _lines(text: str) -> str:
+def _html_line_breaks(text: str) -> str:
     return "<br>".join(map(xml, text.split("\n")))
 
 

@@ -15,7 +15,7 @@ import pytest
 import idgraph as ig
 from idgraph.check.program_json import read_any
 from idgraph.cost.calibrate import assembled
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 from idgraph.frontends.files import read_file
 from idgraph.reports.metric_tables import LOCK, add_rows
 from idgraph.runtime.kernel_cache import KernelCache
@@ -127,13 +127,13 @@ def test_a_lock_of_tables_is_a_plain_file(tmp_path: Path) -> None:
 def test_a_page_is_not_written_into_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="pipe"):
-        write_whole(tmp_path / "pipe", "text")
+        write_atomically(tmp_path / "pipe", "text")
 
 
 def test_a_link_to_itself_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to("round")
     with pytest.raises(OSError, match="symbolic links"):
-        write_whole(tmp_path / "round", "text")
+        write_atomically(tmp_path / "round", "text")
     assert (tmp_path / "round").is_symlink() and len(list(tmp_path.iterdir())) == 1
 
 

@@ -22,7 +22,7 @@ def _layers(n: int) -> ig.IdModel:
 def _asked(monkeypatch: pytest.MonkeyPatch, layers: int) -> int:
     """How many coordinates the algebra is given for the aligned graph."""
     asked: list[object] = []
-    made = TransferFunctions.made
+    made = TransferFunctions.outputs_of
 
     def counted(self: TransferFunctions, *args: object) -> object:
         before = len(self._made)  # pyright: ignore[reportPrivateUsage]
@@ -31,7 +31,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch, layers: int) -> int:
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(TransferFunctions, "made", counted)
+        patch.setattr(TransferFunctions, "outputs_of", counted)
         assert len(_layers(layers).aligned.left_out) == layers + 1
     return len(asked)
 

@@ -157,7 +157,7 @@ def test_statements_that_wait_for_nothing_may_change_places(seed: int) -> None:
 def test_names_that_are_given_are_taken() -> None:
     names = Renamer({"a"})
     x = Local("a", "int64")
-    first, second = names.apart(x), names.apart(x)
+    first, second = names.unique(x), names.unique(x)
     assert len({"a", first.name, second.name}) == 3
     assert names.operand(x) == second and names.local(Local("b", "int64")).name == "b"
-    assert names.apart(Local("b", "int64")).name == "b" and names.apart(Local("b", "int64")).name != "b"
+    assert names.unique(Local("b", "int64")).name == "b" and names.unique(Local("b", "int64")).name != "b"

@@ -191,7 +191,7 @@ def found(torch: Any, p: Program, device: str = "cpu") -> str:
             _placed(torch, kind, t.dtype, a, device) for t, a in zip(p.fusion.inputs, arrays(p.fusion), strict=True)
         ]
         before = [x.clone() for x in given]
-        facts = {t.name: kind.given(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
+        facts = {t.name: kind.declared(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
         machine = CpuMachine() if device == "cpu" else calls.machine_of(kind, device)
         results = ShapeSpecialization(p, kind, machine, facts, None, True)(given, None, True)
         if device != "cpu":
@@ -253,7 +253,7 @@ def paged(p: Program, at_end: bool) -> None:
         made[...] = a.reshape(-1)
         shaped = kind.view(made, a.shape, tuple(s // a.itemsize for s in a.strides), t.dtype)
         given.append(shaped)
-    facts = {t.name: kind.given(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
+    facts = {t.name: kind.declared(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
     ShapeSpecialization(p, kind, CpuMachine(), facts, None, True)(given, None, True)
 
 

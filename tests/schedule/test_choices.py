@@ -80,7 +80,7 @@ def test_the_config_that_auto_was_given_lies_in_the_schedule() -> None:
         k.choices for k in once.kernels
     ]
     ig.schedule.auto(f)
-    assert ig.emit(f, "cuda").source != once.source and not any(t.choices.made() for t in f.tensors)
+    assert ig.emit(f, "cuda").source != once.source and not any(t.choices.explicit() for t in f.tensors)
 
 
 def _softmax(columns: int) -> ig.Fusion:

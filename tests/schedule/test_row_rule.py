@@ -409,10 +409,10 @@ def test_what_the_rule_chose_set_by_hand_gives_the_same_kernel(build: Callable[[
         ig.schedule.auto(f)
         ruled = sources(f, target)
         for t in f.tensors:
-            made = t.ruled[target].made() if t.ruled else {}
+            made = t.ruled[target].explicit() if t.ruled else {}
             for name, value in made.items():
                 getattr(t, name)(value)
-        assert any(t.choices.made() for t in f.tensors)
+        assert any(t.choices.explicit() for t in f.tensors)
         forget_rules(f)
         assert sources(f, target) == ruled
 
@@ -441,7 +441,7 @@ def test_other_facts_give_other_kernels_that_are_right(choices: dict[str, Any]) 
         ig.schedule.auto(f)
         for t in f.tensors:
             if t.ruled:
-                made: dict[str, Any] = {**t.ruled["cuda"].made(), **chosen}
+                made: dict[str, Any] = {**t.ruled["cuda"].explicit(), **chosen}
                 t.by_rule("cuda", **made)
         right(f)
         kernels.append(sources(f, "cuda"))
@@ -487,7 +487,7 @@ def test_a_user_s_choice_stays_when_auto_runs_again() -> None:
     for _ in range(2):
         ig.schedule.auto(f, config=KernelConfig(persistent=True, items_per_thread=8))
         assert [str(t.choices) for t in sums] == ["persistent=false items_per_thread=8"] * 2
-        assert all(set(c.made()) == {"online"} for t in sums for c in t.ruled.values())
+        assert all(set(c.explicit()) == {"online"} for t in sums for c in t.ruled.values())
         assert "kept" not in ig.emit(f, "cuda").source
     ig.schedule.auto(f)
     assert [str(t.choices) for t in sums] == ["persistent=false"] * 2

@@ -77,9 +77,11 @@ def _rank(body: Sequence[Stmt]) -> int:
     return max((isinstance(s, Loop) + _rank(bodies(s)) for s in body), default=0)
 
 
-def _points(body: Sequence[Stmt]) -> Expr:
+def _largest_grid(body: Sequence[Stmt]) -> Expr:
     """The largest number of points of the loops inside ``body``."""
-    sizes = [s.extent * _points(s.body) if isinstance(s, Loop) else _points(bodies(s)) for s in body if bodies(s)]
+    sizes = [
+        s.extent * _largest_grid(s.body) if isinstance(s, Loop) else _largest_grid(bodies(s)) for s in body if bodies(s)
+    ]
     return simplify(maximum(1, *sizes)) if sizes else as_expr(1)
 
 
@@ -166,7 +168,7 @@ class _Vector:
         if at.loops:
             self.put(at, f"{s.var} = axis({self.index(s.extent)}, {len(at.loops)}, {self.rank}){note}")
         else:
-            points = self.index(_points(s.body))
+            points = self.index(_largest_grid(s.body))
             self.put(at, f"for {s.var} in chunks({self.index(s.extent)}, {points}, {self.rank}):{note}")
             inside = replace(inside, indent=at.indent + 1)
         self.block(s.body, inside)

@@ -35,7 +35,7 @@ def fits(e: Expr, limit: int = LIMIT) -> bool:
     return lo is not None and hi is not None and lo >= 0 and hi < limit
 
 
-def _is_short(e: Expr) -> bool:
+def _fits_32_bits(e: Expr) -> bool:
     """True of a quotient or remainder whose operands are in range."""
     return all(fits(a) for a in e.args) and (interval(e.args[1])[0] or 0) > 0
 
@@ -111,7 +111,7 @@ class Narrow:
         """
         for node in postorder(e):
             if node not in self._wide:
-                if node.op in ("floordiv", "mod") and (_is_short(node) or _lifted(node) is not None):
+                if node.op in ("floordiv", "mod") and (_fits_32_bits(node) or _lifted(node) is not None):
                     self._wide[node] = f"i64({self.text(node)})"
                 elif node.op == "sym" and node.name in self.short:
                     self._wide[node] = f"i64({source_name(node.name, self.names)})"
@@ -187,7 +187,7 @@ class Narrow:
                 return f"(not {args[0]})"
             case "mod" if (lifted := _lifted(e)) is not None:
                 return f"u32({self.text(lifted)} % {args[1]})"
-            case "floordiv" | "mod" if _is_short(e):
+            case "floordiv" | "mod" if _fits_32_bits(e):
                 return self._quotient(e, args)
             case "min" | "max" if all(fits(a) for a in e.args):
                 return f"u32({e.op}({', '.join(args)}))"

@@ -279,7 +279,7 @@ class _Scalar:
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target.threads else f"# barrier: {why}")
             case Let(name, value):
                 self.inside.let(s)
-                self.put(depth, f"{name} = {self.whole(value)}")
+                self.put(depth, f"{name} = {self.int64_operand(value)}")
             case Load():
                 self.load(s, depth)
             case Compute():
@@ -324,7 +324,7 @@ class _Scalar:
         """True of accumulators that take 32 bits: on cores, so that a vector holds twice as many (``i32`` gives 64)."""
         return self.target.cores and dtype == "int32"
 
-    def whole(self, o: Operand) -> str:
+    def int64_operand(self, o: Operand) -> str:
         """An operand as an int64; computed in 32 bits where an index is proved short."""
         if isinstance(o, Index) and self.target.short_indices and fits(o.value):
             return f"i64({self.narrow.text(o.value)})"
@@ -596,7 +596,9 @@ class _Scalar:
             text = f"columns_{op}_{kind}({value}, {EXCHANGE}{kind}, {sizes['threadIdx.x']}, {count})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
-            text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
+            text = (
+                f"tree_{op}_{kind}({value}, {_thread_number(s.dims, sizes)}, {_thread_number(others, sizes)}, {count})"
+            )
         self.put(depth, f"{s.acc.name} = {text}{' != 0' if truth else ''}")
 
     def handed_on(self, s: BlockReduce, name: str, value: str, sizes: Mapping[str, int]) -> str:
@@ -609,7 +611,7 @@ class _Scalar:
         if self.target.shuffles and s.dims == ("threadIdx.y",) and tile and sizes["threadIdx.z"] == 1:
             return f"scan_columns_{name}({given}, {count})"
         others = tuple(d for d in sizes if d not in s.dims)
-        return f"scan_tree_{name}({given}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
+        return f"scan_tree_{name}({given}, {_thread_number(s.dims, sizes)}, {_thread_number(others, sizes)}, {count})"
 
     def threads(self, dim: str) -> int:
         """Threads of a block along ``dim``; they must be known where threads exchange values."""
@@ -657,7 +659,7 @@ def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:
     return tuple(made)
 
 
-def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
+def _thread_number(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
     """The number of a thread among those along ``dims``, the first one fastest."""
     terms: list[str] = []
     step = 1

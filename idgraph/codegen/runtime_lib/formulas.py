@@ -60,7 +60,7 @@ def converted(text: str, source: DType, to: DType) -> str:
         return f"({text} != 0)"
     if is_integer(to):
         whole = f"toint({text})" if a in ("f32", "f64") else f"i64({text})" if a == "bool" else text
-        return whole if _fits(source, to) else rounded(whole, to)
+        return whole if _range_fits(source, to) else rounded(whole, to)
     if to == "float64":
         return f"f64({text})"
     single = text if a == "f32" else f"f32({text})"
@@ -69,7 +69,7 @@ def converted(text: str, source: DType, to: DType) -> str:
     return rounded(single, to)
 
 
-def _fits(source: DType, to: DType) -> bool:
+def _range_fits(source: DType, to: DType) -> bool:
     """Every value of ``source``, as a 64-bit integer, lies in the range of ``to``."""
     if to == "int64" or source == "bool":
         return True

@@ -57,14 +57,20 @@ def bf16(x: Any) -> Array:
     return bf16_load(bf16_word(x))
 
 
-def _wrap(dtype: type[np.integer[Any]]) -> Callable[[Any], Array]:
+def _wrap_integer(dtype: type[np.integer[Any]]) -> Callable[[Any], Array]:
     def wrap(x: Any) -> Array:
         return np.asarray(x).astype(np.int64).astype(dtype).astype(np.int64)
 
     return wrap
 
 
-u8, i8, i16, i32, i64 = _wrap(np.uint8), _wrap(np.int8), _wrap(np.int16), _wrap(np.int32), _wrap(np.int64)
+u8, i8, i16, i32, i64 = (
+    _wrap_integer(np.uint8),
+    _wrap_integer(np.int8),
+    _wrap_integer(np.int16),
+    _wrap_integer(np.int32),
+    _wrap_integer(np.int64),
+)
 
 
 def toint(x: Any) -> Array:

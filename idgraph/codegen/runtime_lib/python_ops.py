@@ -179,7 +179,7 @@ def int_power(a: int, b: int) -> int:
     return pow(a, b, 1 << 64)
 
 
-def _whole(f: Callable[[float], int]) -> Callable[[float], float]:
+def _rounding_to_float(f: Callable[[float], int]) -> Callable[[float], float]:
     def g(x: float) -> float:
         # From 2**52 on every float is whole; the sign of zero stays.
         return math.copysign(float(f(x)), x) if abs(x) < 4503599627370496.0 else x
@@ -188,7 +188,12 @@ def _whole(f: Callable[[float], int]) -> Callable[[float], float]:
     return g
 
 
-floor, ceil, trunc, rint = _whole(math.floor), _whole(math.ceil), _whole(int), _whole(round)
+floor, ceil, trunc, rint = (
+    _rounding_to_float(math.floor),
+    _rounding_to_float(math.ceil),
+    _rounding_to_float(int),
+    _rounding_to_float(round),
+)
 
 
 def fmod(a: float, b: float) -> float:
@@ -231,7 +236,7 @@ def floor_divide_32(a: float, b: float) -> float:
     return below + 1.0 if quotient - below > 0.5 else below
 
 
-def _total(f: Callable[[float], float]) -> Callable[[float], float]:
+def _without_exceptions(f: Callable[[float], float]) -> Callable[[float], float]:
     """``f`` with infinity and NaN where ``math`` raises."""
 
     def g(x: float) -> float:
@@ -246,12 +251,20 @@ def _total(f: Callable[[float], float]) -> Callable[[float], float]:
     return g
 
 
-exp, exp2, expm1 = _total(math.exp), _total(math.exp2), _total(math.expm1)
+exp, exp2, expm1 = _without_exceptions(math.exp), _without_exceptions(math.exp2), _without_exceptions(math.expm1)
 fast_exp = short_exp = exp  # on a GPU one instruction, off by up to 2**-17
 exp_inside = exp  # on a CPU in float32 alone
-log, log2 = _total(lambda x: math.log(x) if x != 0 else -inf), _total(lambda x: math.log2(x) if x != 0 else -inf)
-log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)
-sqrt, sin, cos, tan = _total(math.sqrt), _total(math.sin), _total(math.cos), _total(math.tan)
+log, log2 = (
+    _without_exceptions(lambda x: math.log(x) if x != 0 else -inf),
+    _without_exceptions(lambda x: math.log2(x) if x != 0 else -inf),
+)
+log1p = _without_exceptions(lambda x: math.log1p(x) if x != -1 else -inf)
+sqrt, sin, cos, tan = (
+    _without_exceptions(math.sqrt),
+    _without_exceptions(math.sin),
+    _without_exceptions(math.cos),
+    _without_exceptions(math.tan),
+)
 
 
 def short_div(a: float, b: float) -> float:

@@ -47,7 +47,7 @@ def _dtype(c: Call) -> str:
     return check_dtype(PARTS.get(c.meta.dtype, c.meta.dtype))
 
 
-def _parts(c: Call, position: int, name: str, dtype: str) -> Complex:
+def _real_and_imaginary(c: Call, position: int, name: str, dtype: str) -> Complex:
     """(real, imaginary) of an operand; a real one has 0.0."""
     value = c.get(position, name)
 
@@ -74,7 +74,7 @@ def _pair(c: Call, position: int, name: str) -> Pair:
     return value
 
 
-def _whole(c: Call, real: Part, imag: Part) -> Pair:
+def _broadcast_parts(c: Call, real: Part, imag: Part) -> Pair:
     """Both parts as tensors of the result's shape."""
     shape, dtype = c.meta.shape, check_dtype(_dtype(c))
 
@@ -106,40 +106,43 @@ def _add(a: Part, b: Part, sign: int = 1) -> Part:
     return (ops.add if sign > 0 else ops.sub)(a, b)
 
 
-def _product(a: Complex, b: Complex) -> Complex:
+def _complex_product(a: Complex, b: Complex) -> Complex:
     return _add(_mul(a[0], b[0]), _mul(a[1], b[1]), -1), _add(_mul(a[0], b[1]), _mul(a[1], b[0]))
 
 
 @handles_complex("aten.mul.Tensor", "aten.mul.Scalar")
 def mul(c: Call) -> Pair:
     """(a + bi)(c + di)."""
-    return _whole(c, *_product(_parts(c, 0, "self", _dtype(c)), _parts(c, 1, "other", _dtype(c))))
+    return _broadcast_parts(
+        c,
+        *_complex_product(_real_and_imaginary(c, 0, "self", _dtype(c)), _real_and_imaginary(c, 1, "other", _dtype(c))),
+    )
 
 
 @handles_complex("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
 def add(c: Call) -> Pair:
     """Part by part; alpha times the second."""
-    a, b = _parts(c, 0, "self", _dtype(c)), _parts(c, 1, "other", _dtype(c))
+    a, b = _real_and_imaginary(c, 0, "self", _dtype(c)), _real_and_imaginary(c, 1, "other", _dtype(c))
     alpha = c.number(2 if c.node.target.endswith("Scalar") else -1, "alpha", 1)
     scaled = b if alpha == 1 else (_mul(b[0], alpha), _mul(b[1], alpha))
     sign = 1 if c.node.target.startswith("aten.add") else -1
-    return _whole(c, _add(a[0], scaled[0], sign), _add(a[1], scaled[1], sign))
+    return _broadcast_parts(c, _add(a[0], scaled[0], sign), _add(a[1], scaled[1], sign))
 
 
 @handles_complex("aten.div.Tensor", "aten.div.Scalar", "aten.reciprocal.default")
 def div(c: Call) -> Pair:
     """a / b = a * conj(b) / |b|**2, with b scaled by its larger part, so that no square overflows."""
     if c.node.target == "aten.reciprocal.default":
-        a, b = (1.0, 0.0), _parts(c, 0, "self", _dtype(c))
+        a, b = (1.0, 0.0), _real_and_imaginary(c, 0, "self", _dtype(c))
     else:
-        a, b = _parts(c, 0, "self", _dtype(c)), _parts(c, 1, "other", _dtype(c))
+        a, b = _real_and_imaginary(c, 0, "self", _dtype(c)), _real_and_imaginary(c, 1, "other", _dtype(c))
     if _zero(b[1]):
-        return _whole(c, *(_over(part, b[0]) for part in a))
-    most = ops.maximum(_size(c, b[0]), _size(c, b[1]))
+        return _broadcast_parts(c, *(_over(part, b[0]) for part in a))
+    most = ops.maximum(_magnitude(c, b[0]), _magnitude(c, b[1]))
     x, y = _over(b[0], most), _over(b[1], most)
     square = _add(_mul(x, x), _mul(y, y))
-    real, imag = _product(a, (x, _mul(y, -1.0)))
-    return _whole(c, _over(_over(real, square), most), _over(_over(imag, square), most))
+    real, imag = _complex_product(a, (x, _mul(y, -1.0)))
+    return _broadcast_parts(c, _over(_over(real, square), most), _over(_over(imag, square), most))
 
 
 def _over(a: Part, b: Part) -> Part:
@@ -148,7 +151,7 @@ def _over(a: Part, b: Part) -> Part:
     return ops.div(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else float(a) / float(b)
 
 
-def _size(c: Call, a: Part) -> Tensor:
+def _magnitude(c: Call, a: Part) -> Tensor:
     return ops.abs(a) if isinstance(a, Tensor) else c.fusion.full((), abs(float(a)), check_dtype(_dtype(c)))
 
 
@@ -185,13 +188,13 @@ def exp(c: Call) -> Pair:
 def polar(c: Call) -> Pair:
     """A length and an angle."""
     size, turn = c.tensor(0, "abs"), c.tensor(1, "angle")
-    return _whole(c, ops.mul(size, ops.cos(turn)), ops.mul(size, ops.sin(turn)))
+    return _broadcast_parts(c, ops.mul(size, ops.cos(turn)), ops.mul(size, ops.sin(turn)))
 
 
 @handles_complex("aten.complex.default")
 def complex_(c: Call) -> Pair:
     """Two real tensors."""
-    return _whole(c, ops.copy(c.tensor(0, "real")), ops.copy(c.tensor(1, "imag")))
+    return _broadcast_parts(c, ops.copy(c.tensor(0, "real")), ops.copy(c.tensor(1, "imag")))
 
 
 @handles_complex("aten.full.default", "aten.scalar_tensor.default")
@@ -199,7 +202,7 @@ def full(c: Call) -> Pair:
     """One number everywhere."""
     at = 1 if c.node.target == "aten.full.default" else 0
     c.get(0, "size", None)
-    return _whole(c, *_parts(c, at, "fill_value" if at else "s", _dtype(c)))
+    return _broadcast_parts(c, *_real_and_imaginary(c, at, "fill_value" if at else "s", _dtype(c)))
 
 
 @handles_complex("aten.view_as_complex.default", "aten.view_as_complex_copy.default")
@@ -228,7 +231,7 @@ def equal(c: Call) -> Tensor:
     """Whether both parts are equal, or one differs."""
     first = c.get(0, "self")
     dtype = first.real.dtype if isinstance(first, Pair) else "float64"
-    a, b = _parts(c, 0, "self", dtype), _parts(c, 1, "other", dtype)
+    a, b = _real_and_imaginary(c, 0, "self", dtype), _real_and_imaginary(c, 1, "other", dtype)
     if c.node.target.startswith("aten.eq"):
         return ops.logical_and(ops.eq(a[0], b[0]), ops.eq(a[1], b[1]))
     return ops.logical_or(ops.ne(a[0], b[0]), ops.ne(a[1], b[1]))
@@ -249,8 +252,8 @@ def convert(c: Call) -> Pair:
     if c.meta.dtype not in PARTS:
         raise Unmapped("it drops the imaginary parts")
     c.get(1, "dtype", None)
-    real, imag = _parts(c, 0, "self", _dtype(c))
-    return _whole(c, *(ops.copy(t) if isinstance(t, Tensor) else t for t in (real, imag)))
+    real, imag = _real_and_imaginary(c, 0, "self", _dtype(c))
+    return _broadcast_parts(c, *(ops.copy(t) if isinstance(t, Tensor) else t for t in (real, imag)))
 
 
 @handles_complex(GETITEM)

@@ -112,7 +112,7 @@ def _plane(x: Tensor, rank: int) -> tuple[int, ...]:
 # means ----------------------------------------------------------------------------------------------------------------
 
 
-def _counted(c: Call, w: Window, plane: Sequence[int], dtype: str, at: int) -> Tensor | float:
+def _window_divisor(c: Call, w: Window, plane: Sequence[int], dtype: str, at: int) -> Tensor | float:
     """The divisor of the sum of each window: one number, or a tensor with one for each window."""
     whole, divisor = c.flag(at, "count_include_pad", True), c.get(at + 1, "divisor_override", None)
     if isinstance(divisor, int):
@@ -132,7 +132,7 @@ def avg_pool(c: Call) -> Tensor:
     w = _window(c, _plane(x, rank), (1, 2, 3, -1), c.flag(4, "ceil_mode"))
     wide = wide_of(x)
     total = reduce(ops.add, w.parts(w.padded(wide, 0.0)))
-    return narrowed(ops.div(total, _counted(c, w, _plane(x, rank), wide.dtype, 5)), x)
+    return narrowed(ops.div(total, _window_divisor(c, w, _plane(x, rank), wide.dtype, 5)), x)
 
 
 @handles("aten.avg_pool2d_backward.default", "aten.avg_pool3d_backward.default")
@@ -142,7 +142,7 @@ def avg_pool_backward(c: Call) -> Tensor:
     plane = _plane(x, rank)
     w = _window(c, plane, (2, 3, 4, -1), c.flag(5, "ceil_mode"))
     wide = wide_of(grad)
-    share = ops.div(wide, _counted(c, w, plane, wide.dtype, 6))
+    share = ops.div(wide, _window_divisor(c, w, plane, wide.dtype, 6))
     full = [n + 2 * p + e for n, p, e in zip(plane, w.sides, w.extra, strict=True)]
     zero = c.fusion.full((*x.shape[: x.ndim - rank], *full), 0.0, wide.dtype)
     places = product(*(range(k) for k in w.kernel))
@@ -268,7 +268,7 @@ def _fractions(x: Tensor, size: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]
     first, plane = x.ndim - len(size), _plane(x, len(size))
     for p in reversed(range(len(size))):
         if plane[p] % size[p]:
-            row, _ = _places(x, plane[p], size[p])
+            row, _ = _adaptive_windows(x, plane[p], size[p])
             m, most = fixed(row.shape)
             taken = composite.index_select(x, first + p, movement.reshape(row, m * most))
         else:  # windows of one length, side by side
@@ -278,7 +278,7 @@ def _fractions(x: Tensor, size: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]
     return x, tuple(first + 2 * p + 1 for p in range(len(size)))
 
 
-def _places(x: Tensor, n: int, m: int) -> tuple[Tensor, Tensor]:
+def _adaptive_windows(x: Tensor, n: int, m: int) -> tuple[Tensor, Tensor]:
     """[window, place]: the element of ``n`` there, the last one again past the end; and [window, 1]: their number."""
     most = max(-(-(i + 1) * n // m) - i * n // m for i in range(m))
     number = movement.reshape(x.fusion.iota(m), (m, 1))
@@ -298,7 +298,7 @@ def adaptive_avg_pool_backward(c: Call) -> Tensor:
     share, k = wide_of(grad), len(lead)
     indices: list[Tensor | None] = [None] * k
     for p in (1, 0):  # [..., window, place] of one axis after the other
-        row, count = _places(x, plane[p], size[p])
+        row, count = _adaptive_windows(x, plane[p], size[p])
         m, most = fixed(row.shape)
         inside = ops.lt(movement.reshape(x.fusion.iota(most), (1, most)), count)
         weight = ops.where(inside, ops.reciprocal(ops.cast(count, share.dtype)), 0.0)

@@ -33,14 +33,14 @@ def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[
     return found if x.ndim else ()
 
 
-def _told(c: Call, part: int, made: Tensor) -> Tensor:
+def _cast_to_meta(c: Call, part: int, made: Tensor) -> Tensor:
     """``made`` in the type that the graph says of this result: a mean of bfloat16 is float32 on a GPU only."""
     meta = c.node.meta[part] if isinstance(c.node.meta, tuple) else c.node.meta
     wanted = check_dtype(meta.dtype) if isinstance(meta, TensorMeta) else made.dtype
     return ops.cast(made, wanted) if wanted != made.dtype and is_float(wanted) else made
 
 
-def _count(x: Tensor, dims: tuple[int, ...]) -> Size:
+def _element_count_of(x: Tensor, dims: tuple[int, ...]) -> Size:
     total: Size = 1
     for d in dims:
         total = attr(x.axes[d].extent * total)
@@ -123,7 +123,7 @@ def _moments(x: Tensor, dims: tuple[int, ...], correction: Scalar) -> tuple[Tens
     mu = _mean(x, dims, True)
     squares = ops.square(ops.sub(x, mu))
     total = composite.sum(squares, dims, True) if dims else squares
-    count = _count(x, dims)
+    count = _element_count_of(x, dims)
     if isinstance(count, Expr):
         if float(correction) != int(correction) or not is_true(count > int(correction)):
             raise Unmapped(f"a variance of {count} elements, not provably more than its correction")
@@ -217,7 +217,7 @@ def layer_norm(c: Call) -> Parts:
         scaled = ops.mul(scaled, wide_of(weight))
     if bias is not None:
         scaled = ops.add(scaled, wide_of(bias))
-    return narrowed(scaled, x), _told(c, 1, mu), _told(c, 2, rstd)
+    return narrowed(scaled, x), _cast_to_meta(c, 1, mu), _cast_to_meta(c, 2, rstd)
 
 
 @handles("aten.native_group_norm.default")
@@ -238,7 +238,7 @@ def group_norm(c: Call) -> Parts:
     out = ops.mul(out, movement.reshape(wide_of(weight), wide)) if weight is not None else out
     out = ops.add(out, movement.reshape(wide_of(bias), wide)) if bias is not None else out
     flat_mu, flat_rstd = movement.squeeze(mu, 2), movement.squeeze(rstd, 2)
-    return narrowed(out, x), _told(c, 1, flat_mu), _told(c, 2, flat_rstd)
+    return narrowed(out, x), _cast_to_meta(c, 1, flat_mu), _cast_to_meta(c, 2, flat_rstd)
 
 
 @handles("aten._native_batch_norm_legit_functional.default")
@@ -250,7 +250,7 @@ def batch_norm(c: Call) -> Parts:
     if not training or x.dtype != "float32":
         raise Unmapped("batch normalisation other than in float32 training")
     dims = tuple(d for d in range(x.ndim) if d != 1)
-    count = _count(x, dims)
+    count = _element_count_of(x, dims)
     if not isinstance(count, int) or count < 2:
         raise Unmapped("batch normalisation of one element for each channel")
     variance, mu = _moments(x, dims, 0)
@@ -323,7 +323,7 @@ class _Rows:
     weight: Tensor
 
 
-def _rows(c: Call, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> _Rows:
+def _loss_rows(c: Call, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> _Rows:
     """Raises `Unmapped` for what torch's kernel refuses or the IR cannot express."""
     if not is_float(x.dtype) or not is_integer(target.dtype) or not x.ndim:
         raise Unmapped(f"a likelihood of {x.dtype} with {x.ndim} axes at targets of {target.dtype}")
@@ -346,7 +346,7 @@ def nll_loss(c: Call) -> Parts:
     """(the loss, the sum of the weights of the rows that count)."""
     x, target, weight = c.tensor(0, "self"), c.tensor(1, "target"), c.tensor_or_none(2, "weight")
     reduction, ignored = c.int(3, "reduction"), c.int(4, "ignore_index")
-    r = _rows(c, x, target, weight, ignored)
+    r = _loss_rows(c, x, target, weight, ignored)
     picked = wide_of(composite.gather(x, r.dim, r.own))
     # Not by multiplying with 0: an ignored row may hold inf or NaN.
     terms = movement.squeeze(ops.where(r.valid, ops.neg(ops.mul(picked, r.weight)), 0.0), r.dim)
@@ -369,7 +369,7 @@ def nll_loss_backward(c: Call) -> Tensor:
     weight = c.tensor_or_none(3, "weight")
     reduction, ignored = c.int(4, "reduction"), c.int(5, "ignore_index")
     total = c.tensor(6, "total_weight")
-    r = _rows(c, x, target, weight, ignored)
+    r = _loss_rows(c, x, target, weight, ignored)
     g = wide_of(grad)
     if reduction == _MEAN:
         g = ops.div(g, wide_of(total))

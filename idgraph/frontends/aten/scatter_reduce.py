@@ -40,7 +40,7 @@ def _identity(x: Tensor, how: str) -> Scalar:
     return low if how == "amax" else high
 
 
-def _joined(x: Tensor, dim: int, index: Tensor, src: Tensor, how: str) -> Tensor:
+def _reduce_writers(x: Tensor, dim: int, index: Tensor, src: Tensor, how: str) -> Tensor:
     """For each element of x the product, largest or smallest of its writers, or the identity where it has none."""
     shape, extent = fixed_shape(index), fixed_shape(x)[dim]
     pairs = math.prod(shape) * extent
@@ -74,7 +74,7 @@ def _reduced(x: Tensor, dim: int, index: Tensor, src: Tensor, how: str, include_
             writers = ops.maximum(ops.add(count, 1) if include_self else count, 1)
             found = ops.div(found, ops.cast(writers, wide.dtype)) if is_float(x.dtype) else _floored(found, writers)
         return narrowed(found, x)
-    found = _joined(wide, dim, index, source, how)
+    found = _reduce_writers(wide, dim, index, source, how)
     if include_self:
         found = {"prod": ops.mul, "amax": ops.maximum, "amin": ops.minimum}[how](wide, found)
     return narrowed(ops.where(touched, found, wide), x)

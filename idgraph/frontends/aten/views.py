@@ -21,7 +21,7 @@ from idgraph.ir.dtypes import check_dtype, scalar_dtype
 END = 2**63 - 1
 
 
-def _axis(c: Call, dim: int, rank: int) -> int:
+def _normalize_dim(c: Call, dim: int, rank: int) -> int:
     """A dim counted from either end, as a position."""
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise c.error(f"dim {dim} of a tensor with {rank} axes")
@@ -85,7 +85,7 @@ def squeeze(c: Call) -> Tensor:
     x = c.tensor(0, "self")
     if c.node.target.endswith(".default"):
         return movement.squeeze(x)
-    dims = [_axis(c, d, x.ndim) for d in c.ints(1, "dim")]
+    dims = [_normalize_dim(c, d, x.ndim) for d in c.ints(1, "dim")]
     return movement.squeeze(x, dims if x.ndim else ())
 
 
@@ -109,10 +109,10 @@ def slice_scatter(c: Call) -> Tensor:
     """self with a slice replaced by src."""
     x, src, dim = c.tensor(0, "self"), c.tensor(1, "src"), c.int(2, "dim", 0)
     start, end, step = c.size_or_none(3, "start"), c.size_or_none(4, "end"), c.int(5, "step", 1)
-    return movement.slice_scatter(x, _as(src, x), dim, start, None if end == END else end, step)
+    return movement.slice_scatter(x, _cast_like(src, x), dim, start, None if end == END else end, step)
 
 
-def _as(src: Tensor, x: Tensor) -> Tensor:
+def _cast_like(src: Tensor, x: Tensor) -> Tensor:
     return src if src.dtype == x.dtype else ops.cast(src, x.dtype)
 
 
@@ -120,10 +120,10 @@ def _as(src: Tensor, x: Tensor) -> Tensor:
 def select_scatter(c: Call) -> Tensor:
     """self with one index of an axis replaced by src."""
     x = c.tensor(0, "self")
-    dim = _axis(c, c.int(2, "dim"), x.ndim)
+    dim = _normalize_dim(c, c.int(2, "dim"), x.ndim)
     extent, index = x.axes[dim].extent, c.size(3, "index")
     index = attr(extent + index) if isinstance(index, int) and index < 0 else index
-    src = movement.unsqueeze(_as(c.tensor(1, "src"), x), dim)
+    src = movement.unsqueeze(_cast_like(c.tensor(1, "src"), x), dim)
     return movement.slice_scatter(x, src, dim, index, index + 1)
 
 
@@ -175,7 +175,7 @@ def repeat(c: Call) -> Tensor:
     return movement.repeat(c.tensor(0, "self"), c.ints(1, "repeats"))
 
 
-def _split(x: Tensor, dim: int, sizes: Sequence[Size]) -> Parts:
+def _split_slices(x: Tensor, dim: int, sizes: Sequence[Size]) -> Parts:
     """Slices one after another, each built when it is asked for."""
     starts: list[Size] = [0]
     for n in sizes:
@@ -191,7 +191,7 @@ def _split(x: Tensor, dim: int, sizes: Sequence[Size]) -> Parts:
 def split(c: Call) -> Parts:
     """Pieces of equal size (the last may be shorter), or of given sizes."""
     x = c.tensor(0, "self")
-    dim = _axis(c, c.int(2, "dim", 0), x.ndim)
+    dim = _normalize_dim(c, c.int(2, "dim", 0), x.ndim)
     if "with_sizes" in c.node.target:
         sizes = list(c.sizes(1, "split_sizes"))
         total = as_expr(0)
@@ -199,11 +199,11 @@ def split(c: Call) -> Parts:
             total = total + n
         if not is_true(total.eq(x.axes[dim].extent)) or not all(is_true(as_expr(n) >= 0) for n in sizes):
             raise c.error(f"sizes {tuple(map(str, sizes))} do not add up to {x.axes[dim].extent}")
-        return _split(x, dim, sizes)
+        return _split_slices(x, dim, sizes)
     extent, size = fixed_extent(x, dim) if x.ndim else 0, c.int(1, "split_size")
     if size < 1:
         raise c.error(f"pieces of size {size}")
-    return _split(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
+    return _split_slices(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
 
 
 @handles("aten.unfold.default", "aten.unfold_copy.default")
@@ -213,7 +213,7 @@ def unfold(c: Call) -> Tensor:
     Windows side by side split the axis. Others are read at places that a program counts: ``window * step + place``.
     """
     x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
-    dim = _axis(c, c.int(1, "dimension"), x.ndim)
+    dim = _normalize_dim(c, c.int(1, "dimension"), x.ndim)
     extent = fixed_extent(x, dim) if x.ndim else 0
     if not 1 <= size <= extent or step < 1:
         raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
@@ -233,7 +233,7 @@ def unfold(c: Call) -> Tensor:
 def unbind(c: Call) -> Parts:
     """Each index of an axis."""
     x = c.tensor(0, "self")
-    dim = _axis(c, c.int(1, "dim", 0), x.ndim)
+    dim = _normalize_dim(c, c.int(1, "dim", 0), x.ndim)
     return tuple(partial(movement.select, x, dim, k) for k in range(fixed_extent(x, dim)))
 
 
@@ -299,7 +299,7 @@ def arange(c: Call) -> Tensor:
     start = 0 if plain else c.number(0, "start")
     end = c.number(0 if plain else 1, "end")
     step = c.number(2, "step", 1) if c.node.target.endswith("start_step") else 1
-    return _counted(c, start, end, step)
+    return _arange(c, start, end, step)
 
 
 def _counted_to(c: Call, start: Size, end: Size) -> Tensor:
@@ -313,7 +313,7 @@ def _counted_to(c: Call, start: Size, end: Size) -> Tensor:
     return ops.add(numbers, start) if isinstance(start, Expr) else numbers
 
 
-def _counted(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
+def _arange(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
     given = [v for v in (start, end, step) if isinstance(v, float)]
     dtype = check_dtype(c.dtype("float32" if given else "int64"))
     if any(not v.is_integer() for v in given):

@@ -78,7 +78,7 @@ def _vectors(s: ReductionLoop, elements: int) -> list[Stmt]:
     whole = int(s.extent) if s.extent.is_const and int(s.extent) >= LONG else 0
     whole -= whole % (elements if whole > elements else STEP)  # compilers know the length of whole blocks
     blocks = _blocks(s, body, terms, as_expr(whole), elements) if whole else []
-    return [*blocks, *_runs(s, body, terms, as_expr(whole), elements)]
+    return [*blocks, *_emit_runs(s, body, terms, as_expr(whole), elements)]
 
 
 def _blocks(
@@ -106,7 +106,7 @@ def _into(x: Plain, near: Mapping[str, Local], terms: Mapping[str, Local]) -> St
     return x
 
 
-def _runs(
+def _emit_runs(
     s: ReductionLoop, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, elements: int
 ) -> list[Stmt]:
     """The columns from ``first`` on: blocks of `RUNS` runs of one length, as many shorter runs, what is left."""
@@ -116,11 +116,11 @@ def _runs(
     made: list[Stmt] = []
     if whole != 0:
         block = symbol(f"{COLUMN}_block", 0, simplify(whole - 1))
-        made.append(_loop(s, whole, (_beside(s, body, terms, first + block * size, run),), block.name))
+        made.append(_loop(s, whole, (_interleaved_runs(s, body, terms, first + block * size, run),), block.name))
         first = simplify(first + whole * size)
     if rest.is_const and int(rest) >= RUNS:
         run = int(rest) // RUNS
-        made.append(_beside(s, body, terms, first, run))
+        made.append(_interleaved_runs(s, body, terms, first, run))
         first, rest = simplify(first + run * RUNS), simplify(rest - run * RUNS)
     if rest != 0:
         inner = symbol(f"{COLUMN}_in", 0, simplify(rest - 1))
@@ -129,7 +129,9 @@ def _runs(
     return made
 
 
-def _beside(s: ReductionLoop, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, run: int) -> Stmt:
+def _interleaved_runs(
+    s: ReductionLoop, body: Sequence[Plain], terms: Mapping[str, Local], first: Expr, run: int
+) -> Stmt:
     """`RUNS` runs of ``run`` columns from ``first`` on, side by side."""
     inner = symbol(f"{COLUMN}_in", 0, run - 1)
     lanes = [Lane((n,), {s.column: first + n * run + inner}) for n in range(RUNS)]

@@ -80,7 +80,7 @@ def follow(s: ReductionLoop) -> list[Stmt]:
 def _anew(s: ReductionLoop, top: Local) -> list[Stmt]:
     """The places so far, forgotten where the extremum has moved; NaN stays what it is."""
     stays, start = Local(f"{top.name}_stays", "bool"), Local(f"{top.name}_start", "int32")
-    made = _same(Local(f"{top.name}_old", top.dtype), top, stays)
+    made = _is_same_extremum(Local(f"{top.name}_old", top.dtype), top, stays)
     made.append(Compute(start, "where", (stays, Constant(-FAR), Constant(FAR)), "int32"))
     for acc, c in s.online.sums if s.online is not None else ():
         made.append(Accumulate(Local(f"{acc}_near", "int32"), "amax", start))
@@ -88,7 +88,7 @@ def _anew(s: ReductionLoop, top: Local) -> list[Stmt]:
     return made
 
 
-def _same(old: Local, new: Local, to: Local) -> list[Stmt]:
+def _is_same_extremum(old: Local, new: Local, to: Local) -> list[Stmt]:
     """Whether an extremum is still the same: it is equal, or was NaN."""
     if not is_float(new.dtype):
         return [Compute(to, "eq", (old, new), new.dtype)]
@@ -124,7 +124,7 @@ def finalize_online(s: ReductionLoop, after: Sequence[Stmt]) -> list[Stmt]:
     made: list[Stmt] = [Compute(Local(f"{top.name}_own", top.dtype), "cast", (top,), top.dtype)]
     shared = any(isinstance(x, BlockReduce) and x.acc.name == top.name for x in after)
     if not shared:
-        made += _alone(s.online) if s.online.first else _brought(s, top)
+        made += _single_thread_positions(s.online) if s.online.first else _brought(s, top)
     open_ = {} if s.online.first else dict(s.online.sums)
     for x in after:
         for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, BlockReduce) and x.acc.name == a)]:
@@ -152,7 +152,7 @@ def _brought(s: ReductionLoop, top: Local) -> list[Stmt]:
 def _least(o: OnlineRescaling, top: Local) -> list[Stmt]:
     """Each thread's places in the accumulators, where its own extremum is that of all threads."""
     holds = Local(f"{top.name}_holds", "bool")
-    made = _same(Local(f"{top.name}_own", top.dtype), top, holds)
+    made = _is_same_extremum(Local(f"{top.name}_own", top.dtype), top, holds)
     for acc, _ in o.sums:
         part, wide = Local(f"{acc}_part", "int32"), Local(f"{acc}_wide", "int64")
         made.append(Compute(part, "where", (holds, Local(f"{acc}_near", "int32"), Constant(FAR)), "int32"))
@@ -161,7 +161,7 @@ def _least(o: OnlineRescaling, top: Local) -> list[Stmt]:
     return made
 
 
-def _alone(o: OnlineRescaling) -> list[Stmt]:
+def _single_thread_positions(o: OnlineRescaling) -> list[Stmt]:
     """The places in the accumulators, of a thread that has the whole row."""
     wide = [
         Compute(Local(f"{acc}_wide", "int64"), "cast", (Local(f"{acc}_near", "int32"),), "int64") for acc, _ in o.sums

@@ -97,7 +97,7 @@ class _ReusedValues:
         values, places = ValueNumbering(self.read_only), dict[int, Place]()
         lead = next((p for p in self.parts if isinstance(p, ReductionLoop)), None)
         for n, part in enumerate(self.parts):
-            numbered = isinstance(part, ReductionLoop) and lead is not None and _alike(lead, part)
+            numbered = isinstance(part, ReductionLoop) and lead is not None and _same_columns(lead, part)
             for k, x in enumerate(part.body if isinstance(part, ReductionLoop) and numbered else ()):
                 values.define(x)
                 if isinstance(x, Value):
@@ -110,17 +110,17 @@ class _ReusedValues:
         Values next to their use cost fewer operations than the loads that they are made of. They are kept where they
         are no more arrays than those.
         """
-        found = self.wanted(next_to_use=False)
+        found = self.candidates(next_to_use=False)
         if self.loads and found:
             before = dict(self.taken), set(self.dropped)
             self.taken, self.dropped = {}, set()
-            nearer = self.wanted(next_to_use=True)
+            nearer = self.candidates(next_to_use=True)
             if nearer and len(nearer) <= len(found):
                 return nearer
             self.taken, self.dropped = before
         return found
 
-    def wanted(self, next_to_use: bool) -> set[Place]:
+    def candidates(self, next_to_use: bool) -> set[Place]:
         """The places of one way to choose: expensive values and loads, or all that an earlier sweep has."""
         found: set[Place] = set()
         for n in range(len(self.parts) - 1, -1, -1):
@@ -180,12 +180,12 @@ class _ReusedValues:
         return ReductionLoop(part.loops, part.column, part.extent, part.condition, tuple(body), part.online, part.later)
 
 
-def _alike(a: ReductionLoop, b: ReductionLoop) -> bool:
+def _same_columns(a: ReductionLoop, b: ReductionLoop) -> bool:
     """The same columns on the same threads, each variable set once."""
     same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
     names = [x.local.name for x in b.body if isinstance(x, Value)]
     return (
-        same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and b.online is None
+        same and (a.thread_dim, a.threads, a.lanes) == (b.thread_dim, b.threads, b.lanes) and b.online is None
         and len(names) == len(set(names))
     )  # fmt: skip
 
@@ -220,14 +220,14 @@ def persistent_in_registers(
     sweeps = [p for p in parts if isinstance(p, ReductionLoop)]
     if len(sweeps) < 2:
         return None, DIGITS if any(isinstance(p, Loop) and p.column is not None for p in parts) else ONE_PASS
-    if not all(_fits(sweeps[0], s) for s in sweeps):
+    if not all(_same_iteration_space(sweeps[0], s) for s in sweeps):
         length = sweeps[0].extent
         why = "its passes run over different columns or threads" if length.is_const else f"its length {length} is open"
         if not asked:
             return None, why
         raise persistence_error(choices, why)
     lead, columns = sweeps[0], int(sweeps[0].extent)
-    width = _width(sweeps, columns)
+    width = _persistent_width(sweeps, columns)
     step = lead.threads * width
     elements = -(-columns // step) * width
     found = cache_row_values(
@@ -235,7 +235,7 @@ def persistent_in_registers(
     )
     arrays = len(found.buffers)
     if not arrays or not _is_room(elements * arrays, lead.threads):
-        why = _too_much(columns, elements * arrays, lead) if arrays else _nothing(sweeps)
+        why = _too_much(columns, elements * arrays, lead) if arrays else _persistence_refusal(sweeps)
         if not asked:
             return None, why
         raise persistence_error(choices, why, _with_threads(columns, width, arrays) if arrays else None)
@@ -258,7 +258,7 @@ def _too_much(columns: int, held: int, lead: ReductionLoop) -> str:
     return f"each of the {lead.threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
 
 
-def _nothing(sweeps: Sequence[ReductionLoop]) -> str:
+def _persistence_refusal(sweeps: Sequence[ReductionLoop]) -> str:
     """Why no value is held: values that are set under a condition (a part of a `cat`) are not compared."""
     return CONDITIONS if any(isinstance(x, If) for s in sweeps for x in s.body) else NO_VALUE
 
@@ -282,15 +282,15 @@ def persistence_error(choices: KernelHints, why: str, hint: str | None = None) -
     )
 
 
-def _fits(lead: ReductionLoop, s: ReductionLoop) -> bool:
+def _same_iteration_space(lead: ReductionLoop, s: ReductionLoop) -> bool:
     """The same columns, as many as are known, on the same threads."""
     same = s.extent == lead.extent and s.condition == lead.condition and s.column == lead.column
-    return same and s.extent.is_const and int(s.extent) > 0 and (s.way, s.threads, s.lanes) == (
-        lead.way, lead.threads, lead.lanes
+    return same and s.extent.is_const and int(s.extent) > 0 and (s.thread_dim, s.threads, s.lanes) == (
+        lead.thread_dim, lead.threads, lead.lanes
     )  # fmt: skip
 
 
-def _width(sweeps: Sequence[ReductionLoop], columns: int) -> int:
+def _persistent_width(sweeps: Sequence[ReductionLoop], columns: int) -> int:
     """Elements of one access: as many as divide the row and where every row starts."""
     width = sweeps[0].lanes
     while width > 1 and (columns % width or not all(multiple_of(a, width) for s in sweeps for a in columnwise(s))):
@@ -302,7 +302,7 @@ def _passed(s: ReductionLoop, short: bool, width: int, elements: int, read_only:
     """One pass: the chunks that every thread has, and one more where the row has it."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, short)
-    thread = symbol(s.thread, 0, s.threads - 1) if s.way else as_expr(0)
+    thread = symbol(s.thread, 0, s.threads - 1) if s.thread_dim else as_expr(0)
     chunks, all_have = int(s.extent) // width, int(s.extent) // (width * s.threads)
     inner: list[Stmt] = []
     if all_have:
@@ -310,7 +310,9 @@ def _passed(s: ReductionLoop, short: bool, width: int, elements: int, read_only:
     if all_have * width < elements:
         chunk = simplify(thread + all_have * s.threads)
         inner.append(If(chunk < chunks, tuple(_chunks(s, thread, all_have, 1, width, read_only))))
-    body: list[Stmt] = [Loop(s.thread, as_expr(s.threads), s.way, tuple(inner), s.loops[0].note)] if s.way else inner
+    body: list[Stmt] = (
+        [Loop(s.thread, as_expr(s.threads), s.thread_dim, tuple(inner), s.loops[0].note)] if s.thread_dim else inner
+    )
     whole = (*fixed, *body)
     return [If(s.condition, whole)] if s.condition != TRUE else list(whole)
 

@@ -59,7 +59,7 @@ class _RowConfig:
             items_per_thread=max((n for c in found if (n := c.items_per_thread) is not None), default=None),
             why="; ".join(dict.fromkeys(c.why for c in found)) or UNTOLD,
         )
-        made = self.choices.made()
+        made = self.choices.explicit()
         return by_rule.but(**made, **({"why": "so says the schedule"} if "persistent" in made else {}))
 
 
@@ -138,7 +138,7 @@ def _kernel(kernel: Kernel, threads: bool) -> Kernel:
     row = _RowConfig(kernel.choices, dict(kernel.default_hints), read_only_buffers(kernel.buffers, body))
     if any(isinstance(s, Accumulate) and s.buffer is None for s in walk(body)):
         level = partial(_threaded if threads else _serial, row=row)
-        made = map_body(_level(drop_unit_loops(body), level), _without_axis)
+        made = map_body(_lower_body(drop_unit_loops(body), level), _without_axis)
         body = made if threads else arrays_outside(made)
     if threads:
         _check_obeyed(kernel.choices, row.done)
@@ -169,7 +169,7 @@ def _check_obeyed(choices: KernelHints, done: set[str]) -> None:
 Lower = Callable[[Sequence[Stmt], int, bool], list[Stmt]]
 
 
-def _level(body: Sequence[Stmt], lower: Lower, side: int = 1, part: bool = False) -> list[Stmt]:
+def _lower_body(body: Sequence[Stmt], lower: Lower, side: int = 1, part: bool = False) -> list[Stmt]:
     """The statements of one level, of ``side`` rows of a thread; sweeps stand where a level has a reduction over
     threads or lanes. ``part``: it lies within a loop over columns, which is not one sweep then."""
     if any(_is_row(s) for s in body):
@@ -179,10 +179,10 @@ def _level(body: Sequence[Stmt], lower: Lower, side: int = 1, part: bool = False
         if isinstance(s, Loop):
             lanes = int(s.extent) if is_lanes(s) else 1
             within = part or s.column is not None
-            made.append(replace(s, body=tuple(_level(s.body, lower, side * lanes, within))))
+            made.append(replace(s, body=tuple(_lower_body(s.body, lower, side * lanes, within))))
         else:
             inside = isinstance(s, (If, BoundsCheck))
-            made.append(replace(s, body=tuple(_level(s.body, lower, side, part))) if inside else s)
+            made.append(replace(s, body=tuple(_lower_body(s.body, lower, side, part))) if inside else s)
     return made
 
 
@@ -191,7 +191,7 @@ def _by(choice: object) -> str:
     return "the target's rule" if choice is None else "the schedule"
 
 
-def _times(parts: Sequence[Part]) -> str:
+def _passes_text(parts: Sequence[Part]) -> str:
     """How often a row is passed over, and whether sums follow its running maximum."""
     sweeps = [p for p in parts if isinstance(p, ReductionLoop)]
     follow = {s.online.first for s in sweeps if s.online is not None}
@@ -216,7 +216,7 @@ def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _RowConfig) -> l
             parts, arrays = found.parts, found.buffers
             size = simplify(sweep.extent * sum(item_size(b.dtype) for b in arrays))
             why = f"held in arrays: {size} bytes a row, {CACHED} at most" if arrays else CHEAP
-        row.told.append(f"{_times(parts)}; {why}, by {_by(choices.persistent)}")
+        row.told.append(f"{_passes_text(parts)}; {why}, by {_by(choices.persistent)}")
     made: list[Stmt] = [Alloc(b) for b in arrays]
     elements = decided.items_per_thread or BLOCK
     for p, s in zip(parts, short, strict=True):
@@ -268,7 +268,7 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _RowConfig) -> l
 
     most = max((items(p) for p in parts if isinstance(p, ReductionLoop)), default=0)
     row.told.append(
-        f"{_times(parts)} by {_by(choices.online)}; not held: {why}; {most} elements in flight by "
+        f"{_passes_text(parts)} by {_by(choices.online)}; not held: {why}; {most} elements in flight by "
         f"{_by(choices.items_per_thread)}"
     )
     made: list[Stmt] = []

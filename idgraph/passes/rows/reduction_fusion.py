@@ -62,14 +62,14 @@ def fuse_reduction_loops(
     sums = [s for s in found if s is not None and any(isinstance(x, Accumulate) for x in s.body)]
     parts: list[Part] = []
     for n, (s, sweep) in enumerate(zip(body, found, strict=True)):
-        foreign = of_row and sweep is not None and not any(_alike(x, sweep) for x in sums)
+        foreign = of_row and sweep is not None and not any(_can_fuse(x, sweep) for x in sums)
         parts.append(s if sweep is None or foreign or _is_read_after(sweep, body[n + 1 :]) else sweep)
     parts = _early(parts)
     at = 0
     while at < len(parts):
         if isinstance(parts[at], ReductionLoop):
             nearest = next((k for k in range(at - 1, -1, -1) if isinstance(parts[k], ReductionLoop)), None)
-            made = None if nearest is None else _joined(parts, nearest, at, online, one_pass)
+            made = None if nearest is None else _fuse_two_loops(parts, nearest, at, online, one_pass)
             if made is not None and nearest is not None:
                 parts[nearest : at + 1] = made
                 at = nearest
@@ -84,11 +84,11 @@ def _is_read_after(s: ReductionLoop, after: Sequence[Stmt]) -> bool:
     return bool(mine & all_reads(after)) and not mine.isdisjoint(read_before_set(after, reads, scoped=True))
 
 
-def _joined(parts: Sequence[Part], first: int, last: int, online: bool, one_pass: bool) -> list[Part] | None:
+def _fuse_two_loops(parts: Sequence[Part], first: int, last: int, online: bool, one_pass: bool) -> list[Part] | None:
     """Sweep ``last`` joined to sweep ``first``, with what stands between before or after them; None if it must wait."""
     a, b = parts[first], parts[last]
     between = [s for s in parts[first + 1 : last] if not isinstance(s, ReductionLoop)]
-    if not isinstance(a, ReductionLoop) or not isinstance(b, ReductionLoop) or not _alike(a, b):
+    if not isinstance(a, ReductionLoop) or not isinstance(b, ReductionLoop) or not _can_fuse(a, b):
         return None
     if any(isinstance(x, (Alloc, Barrier)) for x in walk(tuple(between))):
         return None
@@ -96,7 +96,7 @@ def _joined(parts: Sequence[Part], first: int, last: int, online: bool, one_pass
     written = stored_in((*own, *theirs, *between))
     if written & loaded_in((*own, *theirs, *between)):
         return None
-    before, after = _moved(a, between)
+    before, after = _split_between(a, between)
     waits = all_reads(theirs) & (all_sets(own) | all_sets(tuple(after)))
     waits -= all_sets(theirs) - {x.acc.name for x in theirs if isinstance(x, Accumulate)}
     whole = None
@@ -139,13 +139,13 @@ def _all(s: ReductionLoop) -> tuple[Plain, ...]:
     return (*s.body, *s.later)
 
 
-def _alike(a: ReductionLoop, b: ReductionLoop) -> bool:
+def _can_fuse(a: ReductionLoop, b: ReductionLoop) -> bool:
     same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
     alone = b.online is None and b.moments is None
-    return same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and alone
+    return same and (a.thread_dim, a.threads, a.lanes) == (b.thread_dim, b.threads, b.lanes) and alone
 
 
-def _moved(a: ReductionLoop, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
+def _split_between(a: ReductionLoop, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
     """The statements between, as (those that may run before the sweep, those that must stay behind it)."""
     before: list[Stmt] = []
     after: list[Stmt] = []

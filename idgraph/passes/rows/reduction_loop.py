@@ -41,9 +41,9 @@ _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 class ReductionLoop:
     """``body`` for each column ``column`` (a symbol) below ``extent``, where ``condition``, on the row, holds.
 
-    ``loops`` are the loops it was: those of ``way`` run on threads, the innermost one gives the ``lanes``. ``later``
-    are the statements that depend on the running maximum ``online`` of ``body``. ``moments``: a sum of squares that
-    ``body`` takes around the row's first value.
+    ``loops`` are the loops it was: those of ``thread_dim`` run on threads, the innermost one gives the ``lanes``.
+    ``later`` are the statements that depend on the running maximum ``online`` of ``body``. ``moments``: a sum of
+    squares that ``body`` takes around the row's first value.
     """
 
     loops: tuple[Loop, ...]
@@ -56,7 +56,7 @@ class ReductionLoop:
     moments: ShiftedMoments | None = None
 
     @property
-    def way(self) -> str | None:
+    def thread_dim(self) -> str | None:
         """The thread dimension the columns run on."""
         return next((s.parallel for s in self.loops if s.parallel.startswith("threadIdx")), None)
 

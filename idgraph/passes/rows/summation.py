@@ -205,7 +205,7 @@ def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plai
     """Both bodies without differences that are never read."""
     needed = all_reads((*body, *later))
 
-    def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
+    def retained(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
         return tuple(x for x in part if not (isinstance(x, Compute) and x.op == "sub") or x.local.name in needed)
 
-    return kept(body), kept(later)
+    return retained(body), retained(later)

@@ -61,7 +61,7 @@ class _ChunkLayout:
     lets: tuple[Let, ...] = ()
 
 
-def _place(s: ReductionLoop, width: int) -> _ChunkLayout:
+def _chunk_layout(s: ReductionLoop, width: int) -> _ChunkLayout:
     """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
     found = [a for a in columnwise(s) if not multiple_of(a, width)] if width > 1 else []
     zero, n = as_expr(0), s.extent
@@ -92,7 +92,7 @@ def emit_vector_chunks(s: ReductionLoop, read_only: frozenset[str], limit: int) 
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
     width = s.lanes if s.lanes > 1 or s.online is None or s.online.first else SERIAL_CHUNK
-    place = _place(s, width)
+    place = _chunk_layout(s, width)
     parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
     return [*first_value(s), *near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
@@ -110,7 +110,7 @@ class _Parts:
     @property
     def thread(self) -> Expr:
         """The number of the thread."""
-        return symbol(self.s.thread, 0, self.s.threads - 1) if self.s.way else as_expr(0)
+        return symbol(self.s.thread, 0, self.s.threads - 1) if self.s.thread_dim else as_expr(0)
 
     @property
     def unrolled(self) -> int:
@@ -175,8 +175,8 @@ class _Parts:
     def loop(self, step: Expr, count: Expr, body: tuple[Stmt, ...]) -> list[Stmt]:
         """``body`` for each step and thread; ``step`` is a number where there is one step only."""
         s, note = self.s, self.s.loops[0].note
-        if s.way:
-            body = (Loop(s.thread, as_expr(s.threads), s.way, body, note),)
+        if s.thread_dim:
+            body = (Loop(s.thread, as_expr(s.threads), s.thread_dim, body, note),)
         return list(body) if step.is_const else [Loop(step.name, count, "serial", body, note)]
 
     def fast(self, chunk: Expr, unrolled: int) -> list[Stmt]:
@@ -186,7 +186,7 @@ class _Parts:
         offset = chunk * p.width + lane // p.width * (s.threads * p.width) + lane % p.width
 
         def at(e: Expr) -> Expr:
-            rest = None if p.anchor is None or e.is_condition else _first(e, s.column)
+            rest = None if p.anchor is None or e.is_condition else _address_at_zero(e, s.column)
             if rest is not None and p.anchor is not None:
                 apart = simplify(rest - p.anchor)
                 if multiple_of(apart, p.width):  # as aligned as the anchor: counted from the first aligned element
@@ -203,13 +203,13 @@ def columnwise(s: ReductionLoop) -> list[Expr]:
     found: list[Expr] = []
     plain = [*s.body, *s.later]
     for x in (*(x for x in plain if isinstance(x, Load)), *(x for x in plain if isinstance(x, Store))):
-        first = _first(x.address, s.column)
+        first = _address_at_zero(x.address, s.column)
         if first is not None and x.buffer.dtype in VECTOR_TYPES and x.buffer.place != "private":
             found.append(first)
     return found
 
 
-def _first(address: Expr, column: Expr) -> Expr | None:
+def _address_at_zero(address: Expr, column: Expr) -> Expr | None:
     """The address without the column, where that is added to it."""
     rest = simplify(address - column)
     return None if rest.names & column.names else rest

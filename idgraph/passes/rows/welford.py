@@ -41,7 +41,7 @@ LEAST = 32  # columns of each thread: of fewer, reading them again costs less th
 def with_moments(a: ReductionLoop, added: Sequence[Plain], c: str) -> ReductionLoop | None:
     """Sweep ``a`` with the statements ``added`` of a later one, which use the number ``c`` only in a sum of
     ``(x - c)^2``, where ``a`` adds up the same float32 x; None for any others."""
-    ready = [s for s in added if not all_reads((s,)) & _shifted(added, c)]
+    ready = [s for s in added if not all_reads((s,)) & _derived_from(added, c)]
     waiting = [s for s in added if s not in ready and not isinstance(s, Comment)]
     match waiting:
         case [
@@ -83,7 +83,7 @@ def with_moments(a: ReductionLoop, added: Sequence[Plain], c: str) -> ReductionL
     )
 
 
-def _shifted(added: Sequence[Plain], c: str) -> frozenset[str]:
+def _derived_from(added: Sequence[Plain], c: str) -> frozenset[str]:
     """The variables that are made of ``c``, and itself."""
     found = {c}
     for s in added:
@@ -157,14 +157,14 @@ def settled_moments(s: ReductionLoop, after: Sequence[Stmt]) -> list[Stmt]:
         Compute(squares, "maximum", (left, Constant(0.0)), "float64"),
     ]
     readers = Renamer(set(), {m.total: whole})
-    at = _place(m.total, after)
+    at = _after_exchange(m.total, after)
     made = [*after[:at], *summed, *(rewritten_inside(x, read=readers.operand) for x in after[at:])]
     inside = squared if s.condition == TRUE else [If(s.condition, tuple(squared))]  # only such rows have a center
-    at = _place(m.squares, made)
+    at = _after_exchange(m.squares, made)
     return [*made[:at], *inside, *made[at:]]
 
 
-def _place(acc: str, after: Sequence[Stmt]) -> int:
+def _after_exchange(acc: str, after: Sequence[Stmt]) -> int:
     """The place behind the exchange of ``acc`` between threads; where there is none, in front of its first reader."""
     exchanges = [n for n, x in enumerate(after) if isinstance(x, BlockReduce) and x.acc.name == acc]
     readers = [n for n, x in enumerate(after) if acc in all_reads((x,))]

@@ -126,12 +126,12 @@ def entry(body: CompileKey, spread: bool = False, kept: CacheSlot | None = None)
     then the same two of what failed. It returns 0, or another number where there was no memory. ``spread``: its blocks
     on all cores."""
 
-    def made() -> Entry:
+    def compiled() -> Entry:
         load_numba()
         with import_module("numba.core.compiler_lock").global_compiler_lock:
             return _entry(body, spread, kept)
 
-    return run_uninterruptible(made)
+    return run_uninterruptible(compiled)
 
 
 @lru_cache(maxsize=1024)
@@ -146,12 +146,12 @@ def _machine_code(body: CompileKey, kept: CacheSlot | None) -> tuple[str, Any]:
     """The function's name and the library that holds it."""
     found = None if kept is None else kept.cache.find(kept.key)
     if found is not None:
-        return _loaded(found)
+        return _load_library(found)
     if kept is not None:
         kept.cache.check()
     # One process may load machine code of several others: each function has a unique name, the digest of its key.
     title = "kernel" if kept is None else f"kernel_{sha256(kept.key.encode()).hexdigest()}"
-    name, library = _compiled(body, _signature(body), title)
+    name, library = _compile_library(body, _signature(body), title)
     if kept is not None:
         kept.cache.put(kept.key, f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}")
     return name, library
@@ -175,7 +175,7 @@ def _arrays() -> dict[DType, Any]:
     return {d: types.Array(getattr(types, names.get(d, d)), 1, "C") for d in dtypes}
 
 
-def _compiled(body: CompileKey, signature: tuple[Any, ...], title: str) -> tuple[str, Any]:
+def _compile_library(body: CompileKey, signature: tuple[Any, ...], title: str) -> tuple[str, Any]:
     function = FunctionType(body.function.__code__, body.function.__globals__, title)
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False
@@ -239,7 +239,7 @@ def compiler(streams: bool, short: bool) -> Any:
     return Compiler
 
 
-def _loaded(text: str) -> tuple[str, Any]:
+def _load_library(text: str) -> tuple[str, Any]:
     """A library of the machine code that another process has made."""
     load_numba()
     name, code = text.split("\n", 1)

@@ -39,7 +39,7 @@ def _fail(kernel: Kernel) -> None:
 
 
 @lru_cache(maxsize=512)
-def _bound(kernels: tuple[tuple[int, ...], ...]) -> Callable[..., Callable[[Sequence[int], bool], None]]:
+def _make_launcher(kernels: tuple[tuple[int, ...], ...]) -> Callable[..., Callable[[Sequence[int], bool], None]]:
     """Jumps written out, one after the other. Of each the places of its words: addresses by their numbers, or fixed
     ones, counted from the last.
 
@@ -93,7 +93,7 @@ class CpuLaunches:
         if not self._jumps or any(j.start.fault is not None for j in self._jumps):
             return self.__call__
         jumps = [(j.entry, j.pack, partial(_fail, j.start.mold.kernel), j.fixed) for j in self._jumps]
-        return _bound(tuple([j.start.places for j in self._jumps]))(jumps)
+        return _make_launcher(tuple([j.start.places for j in self._jumps]))(jumps)
 
     def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:
         for start, entry, pack, pick, fixed in self._jumps:

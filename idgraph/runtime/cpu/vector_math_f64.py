@@ -69,7 +69,7 @@ POLYNOMIALS: Final[dict[str, tuple[float, ...]]] = {
 FAR: Final = 2.0**43  # angles from which on C's functions are called
 
 
-def turned(x):
+def reduce_ln2(x):
     """(r, lost, k) of a float64: r + lost is x less k * ln 2."""
     t = multiply_add64(x, 1.4426950408889634, 6755399441055744.0)
     n = t - 6755399441055744.0
@@ -82,7 +82,7 @@ def turned(x):
 
 def reduced(x):
     """(r, q, k) of a float64: r is x less k * ln 2, and q is e ** r - 1 - r, with what r has lost."""
-    r, lost, k = turned(x)
+    r, lost, k = reduce_ln2(x)
     return r, multiply_add64(r * r, exp_rest(r), lost), k
 
 
@@ -245,7 +245,7 @@ def signed(size, x):
 
 def expm1_parts(x):
     """e ** x - 1 of 0 to 44 as a number and what it lacks: 2 ** k - 1, then what e ** r - 1 has times 2 ** k."""
-    r, lost, k = turned(x)
+    r, lost, k = reduce_ln2(x)
     power = power_of_two(k)
     square = r * r
     rest = 0.5 * fused64(r, r, -square) + multiply_add64(r, lost, lost)
@@ -327,7 +327,7 @@ def atan2_double(y, x):
 
 
 HELPERS: Final = (
-    turned, reduced, power_of_two, log_parts, quarter_double, sine_parts, cosine_parts, parted, signed, expm1_parts,
+    reduce_ln2, reduced, power_of_two, log_parts, quarter_double, sine_parts, cosine_parts, parted, signed, expm1_parts,
 )  # of one another  # fmt: skip
 FORMS: Final = (
     exp_double, expm1_double, log_double, log1p_double, sin_double, cos_double, tan_double, tanh_double, erf_double,

@@ -42,7 +42,7 @@ def is_device(array: Any) -> bool:
     return not isinstance(array, (np.ndarray, np.generic)) and hasattr(array, "__cuda_array_interface__")
 
 
-def device_given(given_name: str, array: Any, device: str = "cuda:0") -> BoundArray:
+def declared_device_array(given_name: str, array: Any, device: str = "cuda:0") -> BoundArray:
     """A device array; 16-bit words (``<u2`` or ``<V2``) stand for bfloat16."""
     about = array.__cuda_array_interface__
     kind = np.dtype(about["typestr"])
@@ -73,8 +73,8 @@ class DeviceArrays:
     def unit(self, dtype: DType) -> int:
         return storage_dtype(dtype).itemsize
 
-    def given(self, name: str, value: Any) -> BoundArray:
-        return device_given(name, value, device_of(value.__cuda_array_interface__))
+    def declared(self, name: str, value: Any) -> BoundArray:
+        return declared_device_array(name, value, device_of(value.__cuda_array_interface__))
 
     def address(self, value: Any) -> int:
         return int(value.__cuda_array_interface__["data"][0])
@@ -94,11 +94,11 @@ class DeviceArrays:
         with on(device):
             return load_cuda().device_array(size, storage_dtype(dtype))
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
     def allocator(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
-        return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
+        return partial(self.adopt_buffer if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         words = storage_dtype(dtype)
@@ -119,7 +119,7 @@ class DeviceArrays:
         tensor = torch.as_tensor(g.data, device=g.device)
         tensor = tensor.view(torch.bfloat16) if t.dtype == "bfloat16" else tensor
         kind = torch_kind()
-        made = kind.laid_out(t, kind.given(t.name, tensor), env, size)
+        made = kind.laid_out(t, kind.declared(t.name, tensor), env, size)
         return made.view(torch.int16) if t.dtype == "bfloat16" else made
 
     def fill(self, flat: Any, dtype: DType) -> None:

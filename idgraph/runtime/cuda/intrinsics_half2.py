@@ -26,7 +26,7 @@ _FUSED = {
 
 def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
     """The functions that the printer names, as intrinsics; a word is a uint32."""
-    made = {**_memory(), **_picks()}
+    made = {**_half2_memory(), **_picks()}
     for kind, name in (("bf16", "bf16"), ("f16", "f16")):
         texts = {**_MACHINE, **(_FUSED if kind == "bf16" and cc < (9, 0) else {})}
         for op, text in texts.items():
@@ -65,7 +65,7 @@ def _modules() -> tuple[Any, Any, Any]:
     return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
 
 
-def _memory() -> dict[str, Any]:
+def _half2_memory() -> dict[str, Any]:
     intrinsic, types, ir = _modules()
     word = ir.IntType(32)
 

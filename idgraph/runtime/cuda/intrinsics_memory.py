@@ -22,7 +22,9 @@ def vectors(cc: tuple[int, int]) -> dict[str, Any]:
     float32 registers are bfloat16, rounded to the nearest; other types are converted as numba does.
     ``vloadN_where(registers, first, array, at, wanted)`` gives zeros, and touches no memory, where not ``wanted``.
     """
-    loads = {f"vload{w}": _load(w) for w in WIDTHS} | {f"vload{w}_where": _load(w, where=True) for w in WIDTHS}
+    loads = {f"vload{w}": _vector_load(w) for w in WIDTHS} | {
+        f"vload{w}_where": _vector_load(w, where=True) for w in WIDTHS
+    }
     return loads | {f"vstore{w}": _store(w, cc) for w in WIDTHS}
 
 
@@ -137,7 +139,7 @@ def loader(where: bool, build: Any, kinds: Any) -> Any:
     return intrinsic(load_where if where else load)
 
 
-def _load(width: int, where: bool = False) -> Any:
+def _vector_load(width: int, where: bool = False) -> Any:
     ir: Any = import_module("llvmlite.ir")
 
     def kinds(registers: Any, array: Any) -> Any:
@@ -336,13 +338,13 @@ def _funnel(builder: Any, low: Any, high: Any, bits: Any) -> Any:
     return builder.asm(kind, "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, bits], False)
 
 
-def _found(context: Any, builder: Any, signature: Any, args: Any, width: int) -> list[Any]:
+def _fault_code(context: Any, builder: Any, signature: Any, args: Any, width: int) -> list[Any]:
     kind = signature.args[2]
     data = context.make_array(kind)(context, builder, args[2]).data
     return covering(builder, data, args[3], width, bits_of(kind.dtype) // 8, args[4], _funnel)
 
 
-def _number(at: Any, last: Any) -> Any:
+def _comparison_type(at: Any, last: Any) -> Any:
     """The type that two numbers of elements are compared in."""
     types: Any = import_module("numba.cuda.types")
     return types.uint32 if at == last == types.uint32 else types.uint64
@@ -359,7 +361,7 @@ def _elements(width: int) -> Any:
         each = 8 * WORD // bits
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            words = _found(context, builder, signature, args, width)
+            words = _fault_code(context, builder, signature, args, width)
             for n in range(width):
                 part = words[n // each]
                 if each > 1:
@@ -369,7 +371,7 @@ def _elements(width: int) -> Any:
                 builder.store(decoded(context, builder, part, element, held), to)
             return context.get_dummy_value()
 
-        number = _number(at, last)
+        number = _comparison_type(at, last)
         return types.void(registers, types.int64, array, number, number), codegen
 
     return intrinsic(rload)
@@ -381,11 +383,11 @@ def _load_words(count: int) -> Any:
 
     def rwload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any, last: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            for n, word in enumerate(_found(context, builder, signature, args, 2 * count)):
+            for n, word in enumerate(_fault_code(context, builder, signature, args, 2 * count)):
                 builder.store(word, register(context, builder, signature.args[0], args[0], args[1], n))
             return context.get_dummy_value()
 
-        number = _number(at, last)
+        number = _comparison_type(at, last)
         return types.void(registers, types.int64, array, number, number), codegen
 
     return intrinsic(rwload)

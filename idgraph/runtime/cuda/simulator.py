@@ -99,16 +99,16 @@ class Simulated:
                 with _ONE:
                     start()
             except (LookupError, NameError) as error:  # the simulator's, of threads that go on after a failed check
-                self._told(kernel, fault)
+                self._raise_fault(kernel, fault)
                 if _OUTSIDE not in str(error):
                     raise
                 raise IndexingError(
                     f"{kernel.name}: {error}",
                     hint="a loaded index is out of range: run(..., checked=True) names the point",
                 ) from error
-            self._told(kernel, fault)
+            self._raise_fault(kernel, fault)
 
-    def _told(self, kernel: Kernel, fault: Any) -> None:
+    def _raise_fault(self, kernel: Kernel, fault: Any) -> None:
         """Raise what a failed check of a loaded index has left in ``fault``."""
         if fault is not None and site_numbers(kernel):
             found = fault.copy_to_host()

@@ -117,13 +117,13 @@ def difference(fusion: Fusion, found: Mapping[str, Array], wanted: Mapping[str, 
             if not np.array_equal(x, y):
                 return f"other values of {t.name}"
             continue
-        count, worst = _apart(x, y, APART[t.dtype])
+        count, worst = _count_mismatches(x, y, APART[t.dtype])
         if count:
             return f"other values of {t.name}: {count} elements, off by up to {worst:.3g}"
     return ""
 
 
-def _apart(found: Array, wanted: Array, relative: float) -> tuple[int, float]:
+def _count_mismatches(found: Array, wanted: Array, relative: float) -> tuple[int, float]:
     """The number of elements off by more than ``relative`` to their magnitude plus the largest one, and by how much."""
     x, y = found.reshape(-1), wanted.reshape(-1)
     scale, count, worst = math.nan, 0, 0.0
@@ -206,7 +206,7 @@ def record_of(text: str) -> Record | None:
     if found.get("format") != FORMAT or not isinstance(rows, list):
         return None
     best = _config(found.get("best"))
-    measured = [_measured(r) for r in cast("Sequence[object]", rows)]
+    measured = [_parse_measurement(r) for r in cast("Sequence[object]", rows)]
     if best is None or any(m is None for m in measured):
         return None
     return Record(best, tuple(m for m in measured if m is not None))
@@ -221,7 +221,7 @@ def _config(data: object) -> KernelConfig | None:
         return None
 
 
-def _measured(data: object) -> Measured | None:
+def _parse_measurement(data: object) -> Measured | None:
     if not isinstance(data, dict):
         return None
     row = cast("dict[str, object]", data)

@@ -107,7 +107,7 @@ INDEXED: Mapping[str, int] = {"gather": 0, "take_along_dim": 0, "index_select": 
 """Operations that read one operand (by number) at the values of the others."""
 
 
-def _axis(attrs: Attrs, ndim: int) -> int:
+def _dim_attribute(attrs: Attrs, ndim: int) -> int:
     dim = number(attrs["dim"], {})
     return dim % ndim
 
@@ -132,7 +132,7 @@ def move(op: str, attrs: Attrs, parts: Sequence[Array], symbols: Symbols, fill: 
             return x[_slices(attrs, x.ndim, symbols)]
         case "select":
             at = [slice(None)] * x.ndim
-            dim = _axis(attrs, x.ndim)
+            dim = _dim_attribute(attrs, x.ndim)
             return x[(*at[:dim], number(attrs["index"], symbols), *at[dim + 1 :])]
         case "pad":
             return _pad(x, numbers(attrs["left"], symbols), numbers(attrs["right"], symbols), fill)
@@ -141,7 +141,7 @@ def move(op: str, attrs: Attrs, parts: Sequence[Array], symbols: Symbols, fill: 
         case "roll":
             return np.roll(x, numbers(attrs["shifts"], symbols), numbers(attrs["dims"], symbols))
         case "cat":
-            return np.concatenate(list(parts), _axis(attrs, x.ndim))
+            return np.concatenate(list(parts), _dim_attribute(attrs, x.ndim))
         case "slice_scatter":
             out = x.copy()
             out[region(attrs, x.ndim, symbols)] = parts[1]
@@ -173,7 +173,7 @@ def _slices(attrs: Attrs, ndim: int, symbols: Symbols) -> tuple[slice, ...]:
 def region(attrs: Attrs, ndim: int, symbols: Symbols) -> tuple[slice, ...]:
     """The elements that slice_scatter replaces."""
     at = [slice(None)] * ndim
-    at[_axis(attrs, ndim)] = slice(*(number(attrs[key], symbols) for key in ("start", "stop", "step")))
+    at[_dim_attribute(attrs, ndim)] = slice(*(number(attrs[key], symbols) for key in ("start", "stop", "step")))
     return tuple(at)
 
 
@@ -211,14 +211,14 @@ def picked(op: str, attrs: Attrs, x: Array, indices: Sequence[Array]) -> Array:
     first = indices[0]
     match op:
         case "gather":
-            dim = _axis(attrs, x.ndim)
+            dim = _dim_attribute(attrs, x.ndim)
             cut = x[tuple(slice(None) if p == dim else slice(n) for p, n in enumerate(first.shape))]
             return np.take_along_axis(cut, check_index(first, x.shape[dim], op), dim)
         case "take_along_dim":
-            dim = _axis(attrs, x.ndim)
+            dim = _dim_attribute(attrs, x.ndim)
             return np.take_along_axis(x, check_index(first, x.shape[dim], op), dim)
         case "index_select":
-            dim = _axis(attrs, x.ndim)
+            dim = _dim_attribute(attrs, x.ndim)
             return np.take(x, check_index(first, x.shape[dim], op), dim)
         case "embedding":
             return x[check_index(first, x.shape[0], op)]
@@ -242,7 +242,7 @@ def index_reads(op: str, attrs: Attrs, ids: Array, rank: int, shape: tuple[int, 
         case "embedding":
             return np.broadcast_to(ids[..., None], shape)
         case "index_select":
-            after = len(shape) - 1 - _axis(attrs, rank)
+            after = len(shape) - 1 - _dim_attribute(attrs, rank)
             return np.broadcast_to(ids.reshape(ids.size, *(1 for _ in range(after))), shape)
         case "index":
             dims = [d % rank for d in numbers(attrs["dims"], {})]

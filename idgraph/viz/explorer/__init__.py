@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion, copy_fusion
 from idgraph.ir.target import TargetName as Target
@@ -67,7 +67,7 @@ class Explorer:
         target = Path(path)
         if target.suffix != ".html":
             raise IdGraphError(f"{target.name} is not an .html file", hint="explore(f).save('explorer.html')")
-        write_whole(target, self.to_html())
+        write_atomically(target, self.to_html())
         return target
 
     def widget(self) -> Any:

@@ -52,7 +52,7 @@ def folds_of(fusion: Fusion) -> list[Fold]:
     [('3 x (mul, sum, add)', 3)]
     """
     nests = _nests(fusion)
-    keys = [_key(n) for n in nests]
+    keys = [_nest_key(n) for n in nests]
     out: list[Fold] = []
     at = 0
     while at < len(nests):
@@ -84,7 +84,7 @@ def _nest(exprs: list[TensorExpr]) -> Fold:
     return Fold(f"nest of {last.name}", exprs, note=shown)
 
 
-def _key(nest: Sequence[TensorExpr]) -> Hashable:
+def _nest_key(nest: Sequence[TensorExpr]) -> Hashable:
     return tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in nest)
 
 
@@ -150,12 +150,12 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
         for n, names in enumerate(kernel["ops"]):
             for name in names:
                 served.setdefault(name, []).append([k, n])
-    base, steps = _steps(fusion)
+    base, steps = _schedule_frames(fusion)
     return {
         "name": clean(fusion.name),
         "views": _views(fusion),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
-        "lines": [_line(x) for x in lines],
+        "lines": [_line_data(x) for x in lines],
         "kernels": kernels,
         "loops": base,
         "steps": steps,
@@ -163,7 +163,7 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     }
 
 
-def _line(x: SourceLine) -> Data:
+def _line_data(x: SourceLine) -> Data:
     return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
 
 
@@ -219,7 +219,7 @@ def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
         op = key.removeprefix("operation ")
         folds.append(
             {
-                "id": key, "parent": parent.get(op) or None, "lines": _lines(c.lines), "title": clean(c.title),
+                "id": key, "parent": parent.get(op) or None, "lines": _label_lines(c.lines), "title": clean(c.title),
                 "op": op, "marked": c.marked, "fill": PLAIN[0], "stroke": PLAIN[1],
             }
         )  # fmt: skip
@@ -268,13 +268,13 @@ def _box(n: PictureNode, parent: Mapping[str, str], framed: bool) -> Data:
     op = n.cluster.removeprefix("operation ") if n.cluster else n.key
     above = n.cluster if framed and n.cluster else parent.get(n.key)
     return {
-        "id": n.key, "parent": above or None, "lines": _lines(n.lines), "fill": n.fill, "stroke": n.stroke,
+        "id": n.key, "parent": above or None, "lines": _label_lines(n.lines), "fill": n.fill, "stroke": n.stroke,
         "shape": n.shape, "title": clean(n.title), "marked": n.marked, "dashed": n.dashed, "thick": n.thick, "op": op,
         "main": n.key == op,
     }  # fmt: skip
 
 
-def _lines(lines: Iterable[Line]) -> list[list[Any]]:
+def _label_lines(lines: Iterable[Line]) -> list[list[Any]]:
     return [[clean(x.text), x.style, [list(c) for c in x.chips]] for x in lines]
 
 
@@ -289,11 +289,11 @@ def _operation(fusion: Fusion, e: OperationFacts, at: Mapping[SourceLine, int], 
     return {
         "name": e.name, "op": e.op, "text": clean(e.text), "line": None if e.line is None else at[e.line],
         "loops": loops + (f"; {e.inlined_at} shared" if e.inlined_at else ""), "reads": reads, "readers": readers,
-        "kernel": served, "accesses": [_access(a) for a in e.accesses],
+        "kernel": served, "accesses": [_access_data(a) for a in e.accesses],
     }  # fmt: skip
 
 
-def _access(a: AccessFacts) -> Data:
+def _access_data(a: AccessFacts) -> Data:
     rows = [
         ("element", f"[{', '.join(a.coordinates)}]"),
         ("address", f"{a.address} ({a.place})"),
@@ -338,7 +338,7 @@ def _passes(program: Program) -> list[Data]:
 # the schedule, step by step ------------------------------------------------------------------------------------------
 
 
-def _steps(fusion: Fusion) -> tuple[list[list[str]], list[Data]]:
+def _schedule_frames(fusion: Fusion) -> tuple[list[list[str]], list[Data]]:
     """Loops before any step, and each step with the loops of its tensor before and after."""
     text = [line for line in str(fusion).splitlines() if not line.startswith("  schedule ")]
     plain = parse_fusion("\n".join(text))
