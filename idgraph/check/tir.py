@@ -30,7 +30,7 @@ def exported(function: Any, program: str) -> dict[str, object]:
         tvm: Any = import_module("tvm")
         transform: Any = import_module("tvm.s_tir").transform
     except ImportError:
-        raise CheckError("a function of TVM needs apache-tvm", hint='pip install "idgraph[tvm]"') from None
+        raise CheckError("a function of TVM needs apache-tvm", hint="pip install apache-tvm") from None
     made: Any = tvm.IRModule({"main": function})
     for name in _PASSES:
         made = getattr(transform, name)()(made)

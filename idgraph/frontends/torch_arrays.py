@@ -27,7 +27,7 @@ def load_torch(why: str) -> types.ModuleType:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise FrontendError(f"torch cannot be imported, {why}: {error}", hint="pip install idgraph[torch]") from None
+        raise FrontendError(f"torch cannot be imported, {why}: {error}", hint="pip install torch") from None
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic]:

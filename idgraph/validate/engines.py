@@ -203,9 +203,7 @@ def _compiled(source: str) -> Callable[..., int]:
     try:
         numba: Any = load("numba")
     except ImportError as error:
-        raise EmitError(
-            "the compiled check needs numba", hint='pip install "idgraph[cpu]", or engine="numpy"'
-        ) from error
+        raise EmitError("the compiled check needs numba", hint='pip install numba, or engine="numpy"') from error
     module = load_source(source, "address_check")
     module.point = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True)(
         module.point
@@ -225,9 +223,7 @@ def compiled_check(source: str) -> Callable[..., None]:
     try:
         numba: Any = load("numba")
     except ImportError as error:
-        raise EmitError(
-            "the compiled check needs numba", hint='pip install "idgraph[cpu]", or check a smaller size'
-        ) from error
+        raise EmitError("the compiled check needs numba", hint="pip install numba, or check a smaller size") from error
     module = load_source(source, "kernel_check")
     module.note = _note()
     return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(module.check)

@@ -392,7 +392,7 @@ def test_without_torch() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "torch cannot be imported" in out.stdout
-    assert "idgraph[torch]" in out.stdout
+    assert "pip install torch" in out.stdout
 
 
 def test_an_integer_sum_in_the_type_asked_for() -> None:

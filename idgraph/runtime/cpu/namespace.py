@@ -21,7 +21,7 @@ def load_numba() -> Any:
     try:
         return load("numba")
     except ImportError as error:
-        raise EmitError("target cpu needs numba", because=[str(error)], hint="pip install idgraph[cpu]") from None
+        raise EmitError("target cpu needs numba", because=[str(error)], hint="pip install numba") from None
 
 
 @cache

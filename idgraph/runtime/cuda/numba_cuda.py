@@ -33,7 +33,7 @@ def load_cuda() -> Any:
         cuda: Any = import_module("numba.cuda")
     except ImportError as error:
         raise EmitError(
-            "target cuda needs numba-cuda", because=[str(error)], hint="pip install idgraph[cuda]"
+            "target cuda needs numba-cuda", because=[str(error)], hint="pip install 'numba-cuda[cu13]' cuda-bindings"
         ) from None
     if "numba_cuda" not in str(cuda.__file__):
         raise EmitError(

@@ -71,7 +71,7 @@ def widget(data: Data) -> Any:
         anywidget, traitlets = load("anywidget"), load("traitlets")
     except ImportError as error:
         raise IdGraphError(
-            "the notebook widget needs anywidget", because=[str(error)], hint="pip install idgraph[viz], or .save(path)"
+            "the notebook widget needs anywidget", because=[str(error)], hint="pip install anywidget, or .save(path)"
         ) from None
     kind: Any = type(
         "ExplorerWidget",
