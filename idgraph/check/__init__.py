@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from idgraph.check.form import CheckError
-from idgraph.check.report import Difference, Report, Row
+from idgraph.check.program import CheckError
+from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments
 
 if TYPE_CHECKING:
-    from idgraph.check.form import Program
     from idgraph.check.interpreter import Execution
+    from idgraph.check.program import NeutralProgram
 
-__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "interpret", "program", "schema"]
+__all__ = ["CheckError", "Difference", "CheckReport", "CheckRow", "inductor", "interpret", "program", "schema"]
 
 
 @arguments(CheckError, first=True)
@@ -33,7 +33,7 @@ def inductor(
     budget: int = 1 << 23,
     name: str | None = None,
     source: bool = False,
-) -> Report:
+) -> CheckReport:
     """Prove or refute the index math of what TorchInductor would generate for ``fn(*args)``, backward too.
 
     Inductor runs up to its scheduler and stops before code. Rows are told before its loops are merged, reordered and
@@ -54,7 +54,7 @@ def inductor(
 
 
 @arguments(CheckError, first=True)
-def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> Report:
+def program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> CheckReport:
     """Prove or refute a compiled program in the neutral form: a dict, JSON text, or the path of a JSON file.
 
     The form is described in the guide "Check another compiler". Formulas are text in Python's integer syntax; nothing
@@ -81,7 +81,7 @@ def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budge
 
 @arguments(CheckError, first=True)
 def interpret(
-    data: Program | Mapping[str, object] | str | PathLike[str],
+    data: NeutralProgram | Mapping[str, object] | str | PathLike[str],
     inputs: Mapping[str, object] | None = None,
     seed: int = 0,
     *,
@@ -103,9 +103,9 @@ def interpret(
     >>> e.outputs["y"].tolist(), e.right
     ([4, 3, 2, 1], True)
     """
-    from idgraph.check.form import Program as Parsed  # noqa: PLC0415 - loads NumPy
     from idgraph.check.interpreter import run  # noqa: PLC0415
-    from idgraph.check.reading import read_any  # noqa: PLC0415
+    from idgraph.check.program import NeutralProgram as Parsed  # noqa: PLC0415 - loads NumPy
+    from idgraph.check.program_json import read_any  # noqa: PLC0415
 
     return run(data if isinstance(data, Parsed) else read_any(data), inputs or {}, sizes or {}, seed)
 

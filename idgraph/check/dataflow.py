@@ -2,7 +2,7 @@
 
 Nests run in the order in which they stand, the points of a nest without a kernel in row-major order (the reduced loops
 innermost; it writes after all of them); the nests of a kernel run one after the other at each of its points, whose
-order nothing says (races between them: `idgraph.check.any_order`). A memory is a table of the element that each
+order nothing says (races between them: `idgraph.check.races`). A memory is a table of the element that each
 address holds. A read is right where it sees the element that a buffer which is readable then declares there.
 
 Only memory that is used in more ways than "one buffer, written before it is read" is followed. Rows are of what is
@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import ArithError, Expr, simplify
-from idgraph.check.by_points import unraveled
-from idgraph.check.form import Axis, Buffer, Nest, Program, Read, Write
+from idgraph.check.enumeration import sample_sizes, unraveled
 from idgraph.check.labels import Elements, TooLarge
-from idgraph.check.meaning import Undecided
-from idgraph.check.report import Difference, Row
+from idgraph.check.program import Axis, BufferLayout, Nest, NeutralProgram, Read, Write
+from idgraph.check.report import CheckRow, Difference
 from idgraph.check.run_order import RunOrder, unwritten
-from idgraph.check.samples import sample_sizes
+from idgraph.check.semantics import NoIndexMeaning
 
 CONTESTED = -(1 << 40)  # in place of an element: the order of points decides
 POINTS = 1 << 22  # points of a nest whose accesses are followed
@@ -39,9 +38,9 @@ class Flow:
     ``stale``: (nest, buffer) pairs; ``doubts``: by nest, a row that holds where the program means the stale buffer.
     """
 
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[CheckRow] = field(default_factory=list[CheckRow])
     stale: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    doubts: dict[str, Row] = field(default_factory=dict[str, Row])
+    doubts: dict[str, CheckRow] = field(default_factory=dict[str, CheckRow])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,13 @@ class _Memory:
     point: Ints
 
 
-def follow(p: Program) -> Flow:
+def follow(p: NeutralProgram) -> Flow:
     """The data flow of a program, at its sizes or at sample sizes."""
     flow = Flow(list(unwritten(p)))
     try:
         samples = tuple(sample_sizes(p))
-    except Undecided as why:
-        flow.rows.append(Row("order", "", "unknown", because=str(why), graph=p.name))
+    except NoIndexMeaning as why:
+        flow.rows.append(CheckRow("order", "", "unknown", because=str(why), graph=p.name))
         return flow
     shape = RunOrder(p)
     for home in shape.followed():
@@ -78,14 +77,14 @@ def follow(p: Program) -> Flow:
             run = _Run(shape, home, sizes, flow)
             try:
                 followed = run.all()
-            except (TooLarge, Undecided, ArithError) as why:
-                flow.rows.append(Row(run.now, home, "unknown", because=f"what it sees there: {why}", graph=p.name))
+            except (TooLarge, NoIndexMeaning, ArithError) as why:
+                flow.rows.append(CheckRow(run.now, home, "unknown", because=f"what it sees there: {why}", graph=p.name))
                 followed = False
             if not followed:
                 break
         if followed and p.symbols:
             because = "which write a read sees is not proved for all sizes; none is wrong at the sizes tried"
-            flow.rows.append(Row(shape.readers(home)[0].name, home, "unknown", because=because, graph=p.name))
+            flow.rows.append(CheckRow(shape.readers(home)[0].name, home, "unknown", because=because, graph=p.name))
     return flow
 
 
@@ -128,7 +127,7 @@ class _Run:
                 steps.append([n])
         loops = [x[0].kernel for x in steps if isinstance(x, list) and x[0].kernel]
         if len(set(loops)) < len(loops):
-            raise Undecided("the nests of one kernel do not stand together")
+            raise NoIndexMeaning("the nests of one kernel do not stand together")
         good = True
         for step in steps:
             if isinstance(step, str):
@@ -151,7 +150,7 @@ class _Run:
         b = self.shape.buffers.get(w.buffer)
         if n.unread or w.mode == "add" or {*n.loads, *n.places} & {*w.index.names, *w.when.names}:
             if b is None or b.name not in self.declared:
-                raise Undecided(f"where {n.name} writes {w.buffer} depends on loaded values")
+                raise NoIndexMeaning(f"where {n.name} writes {w.buffer} depends on loaded values")
             at, label = self.declared[b.name]  # entries: their own rows say whether they are right
             return _Event(at, np.zeros_like(at), label)
         at, number = self._accessed(n.loops, n, w.buffer, w.index, w.when)
@@ -159,7 +158,7 @@ class _Run:
             return _Event(at, number, np.full(len(at), -2 - k, dtype=np.int64))  # no tensor's element: the write
         return _Event(at, number, self._labels(b, at))
 
-    def _labels(self, b: Buffer, at: Ints) -> Ints:
+    def _labels(self, b: BufferLayout, at: Ints) -> Ints:
         """The elements that a buffer declares at addresses; -1: none."""
         where, labels = self.declared[b.name]
         order = np.argsort(where, kind="stable")
@@ -168,7 +167,7 @@ class _Run:
         k = order[np.minimum(np.searchsorted(where, at, sorter=order), len(where) - 1)]
         return np.where(where[k] == at, labels[k], -1)
 
-    def _declare(self, b: Buffer) -> None:
+    def _declare(self, b: BufferLayout) -> None:
         at, label = self.declared[b.name]
         k = np.searchsorted(self.memory.at, at)
         self.memory.label[k], self.memory.writer[k] = label, -1
@@ -336,7 +335,7 @@ class _Run:
             bad = np.flatnonzero(known & ((low[asked] != number) | (high[asked] != number)))
             if not bad.size:
                 continue
-            if n.reduce or any(x.reduce for x, _ in group):  # else `idgraph.check.any_order` says so
+            if n.reduce or any(x.reduce for x, _ in group):  # else `idgraph.check.races` says so
                 j = int(bad[0])
                 q = int(low[asked[j]] if low[asked[j]] != number[j] else high[asked[j]])
                 where = ", ".join(f"{a}={b}" for a, b in _point(m, q, self.sizes).items())
@@ -347,7 +346,7 @@ class _Run:
             return True
         return False
 
-    def _outputs(self, mine: Sequence[Buffer]) -> bool:
+    def _outputs(self, mine: Sequence[BufferLayout]) -> bool:
         """Each output is still there when the program ends."""
         p = self.shape.program
         good = True
@@ -373,7 +372,9 @@ class _Run:
                 found = Difference(spot, "", seen, f"{t.name} there, an output", "")
                 who = n.name if n is not None else self.home
                 self.flow.rows.append(
-                    Row(who, self.home, "refuted", "write", f"it overwrites the output {t.name}", found, graph=p.name)
+                    CheckRow(
+                        who, self.home, "refuted", "write", f"it overwrites the output {t.name}", found, graph=p.name
+                    )
                 )
                 good = False
         return good
@@ -384,7 +385,7 @@ class _Run:
         row = self._difference(n, r, at, number, label, writer, point)
         return self._told(n, r, "refuted", row.because, row.counterexample)
 
-    def _difference(self, n: Nest, r: Read, at: int, number: int, label: int, writer: int, point: int) -> Row:
+    def _difference(self, n: Nest, r: Read, at: int, number: int, label: int, writer: int, point: int) -> CheckRow:
         shown = f"{self.home}[{at}]"
         own = self.shape.buffers.get(r.buffer)
         wanted = int(self._labels(own, np.array([at]))[0]) if own is not None else 0
@@ -404,11 +405,11 @@ class _Run:
             late = [m.name for m, w in self._after(n) if w.buffer == r.buffer]
             meant += f", which {late[0]} writes later" if late else ""
         found = Difference(_point(n, number, self.sizes), "", seen, meant, str(r.index))
-        return Row(n.name, self.home, "refuted", "read", why, found, graph=self.shape.program.name)
+        return CheckRow(n.name, self.home, "refuted", "read", why, found, graph=self.shape.program.name)
 
     def _told(self, n: Nest, r: Read, verdict: str, because: str, found: Difference | None = None) -> bool:
         told = "refuted" if verdict == "refuted" else "unknown"
-        row = Row(n.name, self.home, told, "read", because, found, graph=self.shape.program.name)
+        row = CheckRow(n.name, self.home, told, "read", because, found, graph=self.shape.program.name)
         if row not in self.flow.rows:
             self.flow.rows.append(row)
         return False
@@ -423,7 +424,7 @@ class _Run:
         spans = [int(a.extent.evaluate(self.sizes)) for a in axes]
         count = prod(spans)
         if count > POINTS:
-            raise Undecided(f"{n.name} has {count} points: too many to follow each")
+            raise NoIndexMeaning(f"{n.name} has {count} points: too many to follow each")
         flat = np.arange(count, dtype=np.int64)
         env = {**self.sizes, **dict(zip((a.name for a in axes), unraveled(flat, spans), strict=True))}
         at = np.broadcast_to(simplify(index + self.shape.home(name)[1]).evaluate_array(env), (count,))

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr
-from idgraph.check.form import ZERO, Axis, Buffer, CheckError, Nest, Program
+from idgraph.check.program import ZERO, Axis, BufferLayout, CheckError, Nest, NeutralProgram
 from idgraph.ir import SCATTERS, Fusion
-from idgraph.ir.exprs import SCANS
+from idgraph.ir.axis_read import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
 MOST = 1 << 20  # points that a run may have
@@ -54,7 +54,7 @@ class Execution:
         return self.right
 
 
-def run(p: Program, inputs: Mapping[str, object], sizes: Mapping[str, int], seed: int) -> Execution:
+def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int], seed: int) -> Execution:
     """See `idgraph.check.interpret`."""
     missing = sorted(p.symbols.keys() - sizes.keys())
     if missing:
@@ -97,7 +97,7 @@ def _meant(
 class _Machine:
     """Memories by storage and address."""
 
-    program: Program
+    program: NeutralProgram
     sizes: dict[str, int]
     draw: random.Random
     memory: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -112,7 +112,7 @@ class _Machine:
             raise CheckError(f"inputs[{name!r}]: it is no array of integers of shape {shape}")
         return found.astype(np.int64).astype(np.uint64)
 
-    def places(self, b: Buffer, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+    def places(self, b: BufferLayout, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
         start, steps = int(b.offset.evaluate(self.sizes)), [int(s.evaluate(self.sizes)) for s in b.strides]
         for c in product(*map(range, shape)):
             yield c, start + sum(x * s for x, s in zip(c, steps, strict=True))

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.check.form import Buffer, Program
+from idgraph.check.program import BufferLayout, NeutralProgram
 from idgraph.errors import IdGraphError
 from idgraph.ir import Fusion, Tensor
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -29,7 +29,7 @@ class TooLarge(Exception):
     """A tensor has too many elements to number them."""
 
 
-def conflict(p: Program, a: Buffer, b: Buffer, sizes: Mapping[str, int]) -> bool:
+def conflict(p: NeutralProgram, a: BufferLayout, b: BufferLayout, sizes: Mapping[str, int]) -> bool:
     """Whether two buffers of one storage declare different elements at one address."""
     if a.tensor == b.tensor and (a.strides, a.offset) == (b.strides, b.offset):
         return False
@@ -83,7 +83,7 @@ class Elements:
             own = np.where(table >= 0, source[np.maximum(table, 0)] if len(source) else own, own)
         return own
 
-    def placed(self, b: Buffer) -> tuple[Ints, Ints]:
+    def placed(self, b: BufferLayout) -> tuple[Ints, Ints]:
         """(addresses in the storage, numbers) of all elements of the tensor in a buffer."""
         t = self.tensors[b.tensor]
         labels = self.of(t)

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from idgraph.arith import Expr
-from idgraph.check.form import ZERO, Buffer, Nest, Program, Write
-from idgraph.check.report import Difference, Row
+from idgraph.check.program import ZERO, BufferLayout, Nest, NeutralProgram, Write
+from idgraph.check.report import CheckRow, Difference
 from idgraph.ir import Tensor
 
 _VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
 
 
-def unwritten(p: Program) -> Iterator[Row]:
+def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
     """Rows of outputs that nothing writes."""
     names = {n.name for n in p.nests}
     homes = {b.name: b.home for b in p.buffers}
@@ -30,16 +30,16 @@ def unwritten(p: Program) -> Iterator[Row]:
         there = viewed.definition is None or any(b.home in stored for b in p.buffers if b.tensor == viewed.name)
         if viewed is not t and there:
             because = f"no nest writes this output; a view of {viewed.name} needs a buffer that says where it lies"
-            yield Row(t.name, t.name, "unknown", "write", because, graph=p.name)
+            yield CheckRow(t.name, t.name, "unknown", "write", because, graph=p.name)
             continue
         found = Difference({}, "", None, f"{t.name}, an output, is written by some nest", "")
-        yield Row(t.name, t.name, "refuted", "write", "no nest writes this output", found, graph=p.name)
+        yield CheckRow(t.name, t.name, "refuted", "write", "no nest writes this output", found, graph=p.name)
 
 
 class RunOrder:
     """The program as it runs: nests and calls in order, which nest makes what an unnamed buffer holds for a reader."""
 
-    def __init__(self, p: Program) -> None:
+    def __init__(self, p: NeutralProgram) -> None:
         self.program = p
         place = {name: k for k, name in enumerate(p.order)}
         self.nests = sorted(p.nests, key=lambda n: place.get(n.name, len(place)))  # stable
@@ -92,7 +92,7 @@ class RunOrder:
             ]  # fmt: skip
         return found
 
-    def readable(self, home: str, nest: Nest) -> list[Buffer]:
+    def readable(self, home: str, nest: Nest) -> list[BufferLayout]:
         """Buffers that the checker takes to hold their tensors when a nest starts."""
         now = self.when(nest.name)
         every = self.program.buffers

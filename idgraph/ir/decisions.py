@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.display import Printed
-from idgraph.ir.choices import Choices
+from idgraph.ir.schedule_log import KernelHints
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Saving:
         return 1e3 * self.not_moved / bandwidth
 
     def __str__(self) -> str:
-        stored, moved = (_amount(n) for n in (self.not_stored, self.not_moved))
+        stored, moved = (_bytes_text(n) for n in (self.not_stored, self.not_moved))
         ms = self.milliseconds()
         time = f"{ms:.1f} ms" if ms >= 0.1 else f"{1e3 * ms:.2f} us"
         return f"{stored} not stored, {moved} not moved ({time} at {BANDWIDTH / 1e12:g} TB/s)"
 
 
-def _amount(n: int) -> str:
+def _bytes_text(n: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n >= size:
             return f"{n / size:.2f} {unit}"
@@ -108,7 +108,7 @@ class Decision(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Printed):
+class ReductionDecision(Printed):
     """The loops chosen for reductions over the same axes: ``threads`` share one row, ``together`` rows share a block.
 
     ``lanes`` are the elements of one access, ``passes`` how often later values make a kernel go over a row, unless it
@@ -143,7 +143,7 @@ class Ruled(Printed):
 
     target: str
     tensors: tuple[str, ...]
-    choices: Choices
+    choices: KernelHints
     why: str
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class Decided(Printed):
 
     operations: tuple[Decision, ...] = ()
     formats: tuple[Format, ...] = ()
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[ReductionDecision, ...] = ()
     rules: tuple[Ruled, ...] = ()
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ def nest(name: str, to: str, of: str, index: str = "i", kernel: str = "", at: st
     return {"name": name, "loops": [["i", 4]], "writes": [write], "kernel": kernel}
 
 
-def wrong(data: dict[str, Any]) -> ig.check.Report:
+def wrong(data: dict[str, Any]) -> ig.check.CheckReport:
     """Refuted, and some run on numbers is wrong."""
     r = ig.check.program(data)
     assert r.refuted and not r.ok, str(r)

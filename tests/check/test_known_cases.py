@@ -132,7 +132,7 @@ MENDED: dict[int, Case] = {
 }
 
 
-def checked(case: Case) -> ig.check.Report:
+def checked(case: Case) -> ig.check.CheckReport:
     fn, args = case
     return ig.check.inductor(fn, args(), options={"fallback_random": True})
 

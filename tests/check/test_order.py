@@ -100,7 +100,7 @@ def test_an_output_that_nothing_writes_is_refuted() -> None:
     for nests in ([], [nest("first", "b", "x")]):
         r = ig.check.program({"program": CHAIN, "nests": nests})
         assert not r.ok and any("no nest writes" in row.because for row in r.refuted)
-    assert not ig.check.Report("f", ()).ok and not ig.check.Report("f", ()).decided
+    assert not ig.check.CheckReport("f", ()).ok and not ig.check.CheckReport("f", ()).decided
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_another_version_is_refused(version: object) -> None:
 
 def test_a_fusion_at_other_points_is_refuted_in_captured_loops() -> None:
     torch: Any = pytest.importorskip("torch")
-    from idgraph.check.capture import Capture
-    from idgraph.check.nest_decisions import decide
+    from idgraph.check.decide import decide
+    from idgraph.check.inductor_capture import Capture
 
     def fn(x: Any) -> Any:
         b = torch.sin(x)

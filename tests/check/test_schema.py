@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import idgraph as ig
-from idgraph.check.reading import KEYS, VERSION
+from idgraph.check.program_json import KEYS, VERSION
 
 
 def test_the_schema_has_the_keys_that_are_read() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from idgraph.runtime import cpu_entry
+from idgraph.runtime.cpu import compiler as cpu_entry
 
 
 def no_cache(program: object) -> None:
@@ -24,7 +24,7 @@ def llvm_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(made[1].get_llvm_str())
         return made
 
-    monkeypatch.setattr(cpu_entry, "_compiled", kept)
+    monkeypatch.setattr(cpu_entry, "_compile_library", kept)
     monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
     inner._entry.cache_clear()
     inner._machine_code.cache_clear()

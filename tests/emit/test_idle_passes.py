@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from idgraph.runtime import cpu, cpu_entry, cpu_passes
+from idgraph.runtime.cpu import compiler as cpu_entry
+from idgraph.runtime.cpu import namespace as cpu
+from idgraph.runtime.cpu import vector_abi as cpu_passes
 from tests.emit.cases import outcome
 from tests.emit.llvm_text import no_cache
 
@@ -53,7 +55,7 @@ def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.Mo
         seen.append(_text(made) == every)
         return made
 
-    monkeypatch.setattr(cpu_entry, "_compiled", both)
+    monkeypatch.setattr(cpu_entry, "_compile_library", both)
     monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
     inner._entry.cache_clear()
     inner._machine_code.cache_clear()
@@ -71,7 +73,7 @@ def test_functions_of_kernels_are_the_same_without_them(monkeypatch: pytest.Monk
         seen.append(_text(made))
         return made
 
-    monkeypatch.setattr(cpu_entry, "_compiled", noted)
+    monkeypatch.setattr(cpu_entry, "_compile_library", noted)
     monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
     caches: tuple[Any, ...] = (inner._entry, inner._machine_code, cpu.namespace, cpu_passes.short_pipeline)
     each = list[list[str]]()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from idgraph.runtime.interrupts import undisturbed
+from idgraph.runtime.interrupts import run_uninterruptible
 
 PROGRAMS = """
 import signal, sys, time
@@ -98,7 +98,7 @@ def test_errors_of_the_work_are_the_callers(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        undisturbed(make)
+        run_uninterruptible(make)
     assert caught.value is error
 
 
