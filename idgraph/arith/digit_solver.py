@@ -28,6 +28,7 @@ from idgraph.arith.simplify import simplify
 _ROUNDS = 12
 _MOST_ROWS = 40
 _MOST_SHIFTS = 4
+_STEPS = 20_000
 _BASES = 48  # ways to write one sum in digits that are tried
 _MOST_NODES = 2000
 
@@ -95,10 +96,12 @@ class Remainder:
 class QuotientForms:
     """Expressions as sums of symbols and quotients, each quotient in one form; and the remainders met on the way."""
 
-    __slots__ = ("_found", "divisions", "remainders")
+    __slots__ = ("_found", "_quotients", "divisions", "left", "remainders")
 
     def __init__(self) -> None:
         self._found: dict[Expr, Poly] = {}
+        self._quotients: dict[tuple[frozenset[tuple[Expr, int]], int, Expr], Poly] = {}
+        self.left = _STEPS  # steps of searches for digits
         self.divisions: dict[Expr, tuple[Poly, Poly]] = {}  # quotient atom -> (dividend, divisor)
         self.remainders: dict[tuple[frozenset[tuple[Expr, int]], int], Remainder] = {}
 
@@ -155,11 +158,19 @@ class QuotientForms:
 
     def quotient(self, x: Poly, d: Poly) -> Poly:
         """``x // d``, for ``d > 0``."""
+        key = frozenset(x[0].items()), x[1], _expr(d)
+        found = self._quotients.get(key)
+        if found is None:
+            found = self._quotients[key] = self._quotient(x, d)
+        return found
+
+    def _quotient(self, x: Poly, d: Poly) -> Poly:
         whole, rest = _whole(x, d)
         if not d[0]:
             inner = self._by_number(rest, d[1])
         else:
-            inner = ({}, 0) if self._within(rest, d) else self._by_digits(rest, d) or self._signed(rest, d)
+            nothing: Poly = ({}, 0)
+            inner = nothing if self._within(rest, d) else self._by_digits(rest, d) or self._signed(rest, d)
         if inner[0]:
             taken = times(inner, d)
             if taken is not None:
@@ -240,7 +251,8 @@ class QuotientForms:
     def bases(self, x: Poly) -> Iterator[tuple[list[Part], int]]:
         """``x`` as weighted digits and a constant, in several ways: remainders take the place of what they divide."""
         atoms = sorted((b for b in _atoms(x) if b in self.divisions), key=_inner_first)
-        if not atoms:
+        self.left -= len(self.remainders)
+        if not atoms or self.left < 0:
             parts = _parts(x)
             return iter(() if parts is None else ((parts, x[1]),))
         self._chains(atoms)
@@ -270,6 +282,9 @@ class QuotientForms:
         pending = sorted((b for b in _atoms(x) if b not in used), key=_inner_first)
         for b in pending:
             for r in remainders:
+                self.left -= 1
+                if self.left < 0:
+                    return
                 w = None if used & _atoms(r.form) else _weight(x, r.form, b)
                 taken = None if w is None else times(w, r.form)
                 if w is not None and taken is not None:
@@ -521,7 +536,7 @@ class _Digits:
                 out |= {_key(f): (f, v) for f, v in (*found, row) if f[0]}
             if self.domain <= self.known.keys():
                 return True
-            if not moved or len(out) > _MOST_ROWS:
+            if not moved or len(out) > _MOST_ROWS or self.forms.left < 0:
                 return False
             self.rows = list(out.values())
         return False

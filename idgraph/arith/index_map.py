@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from idgraph.arith.digit_solver import one_to_one
 from idgraph.arith.evaluate import CompiledExprs
 from idgraph.arith.expr import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
+from idgraph.arith.interval import interval
 from idgraph.arith.inverse import InverseCandidate, invert
 from idgraph.arith.map_properties import (
     MAX_POINTS,
@@ -58,7 +59,7 @@ class NotInvertible(ArithError):
             made = cls(
                 f"no inverse of the index map {m} was found",
                 because=(str(witness),),
-                hint="a symbol with a range (min=, max=) may be what is missing; otherwise invert its parts one by one",
+                hint=_way_out(m, witness),
             )
         else:
             made = cls(
@@ -120,6 +121,19 @@ class IndexSet:
         ranges = [_range_text(s) for s in self.symbols]
         rest = [] if self.condition is TRUE else [str(self.condition)]
         return f"{{({names}): {', '.join([*ranges, *rest]) or 'one point'}}}"
+
+
+def _way_out(m: IndexMap, witness: MapVerdict) -> str:
+    """What helps where no inverse was found: it depends on what is known of the map."""
+    if isinstance(witness, MapProof):
+        return "it is one to one: m.domain.points() lists its points, m(*point) their images"
+    free = sorted(
+        {s.name for x in (*m.results, m.condition) for s in x.symbols if None in interval(s)}
+        - {s.name for s in m.symbols}
+    )
+    if free:
+        return f"give {', '.join(free)} numbers, or a range that ends (max=); otherwise invert its parts one by one"
+    return "invert its parts one by one: m.compose joins two maps"
 
 
 @lru_cache(maxsize=256)

@@ -171,7 +171,7 @@ class Zoned(Torch):
         self.rooms.append((room, bytes_of))
         return room[ZONE : ZONE + bytes_of].view(kind)
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.flat(prod(shape), dtype, device).as_strided(shape, strides)
 
     def intact(self) -> bool:
@@ -235,7 +235,7 @@ class Paged(NumPy):
         memory: Any = (ctypes.c_char * (size * words.itemsize)).from_address(at)
         return np.frombuffer(memory, words)
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
 
