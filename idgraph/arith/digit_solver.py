@@ -9,6 +9,8 @@ again, until every symbol is one.
 A quotient is written one way however the expression was simplified: multiples of the divisor leave it, and digits below
 a common step of the others are divided by that step first. So equal numbers are equal sums, and a round trip is proved
 by comparing sums. Extents may be symbols.
+
+Long: sums of quotients as digits, and equations of them solved: one algorithm.
 """
 
 from __future__ import annotations
@@ -51,11 +53,11 @@ def _at_least(p: Poly, low: int = 0) -> bool:
 
 def _divide(p: Poly, d: Poly) -> Poly | None:
     """``p / d`` where that is a sum again: ``d`` a number or one product, or ``p`` a multiple of it by a number."""
-    whole, rest = _whole(p, d)
+    whole, rest = _multiple_and_rest(p, d)
     return None if rest[0] or rest[1] else whole
 
 
-def _whole(p: Poly, d: Poly) -> tuple[Poly, Poly]:
+def _multiple_and_rest(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     """``p`` as a multiple of ``d`` and a rest: term by term for a number or one product, by its first term else."""
     if not d[0]:
         n = d[1]
@@ -165,7 +167,7 @@ class QuotientForms:
         return found
 
     def _quotient(self, x: Poly, d: Poly) -> Poly:
-        whole, rest = _whole(x, d)
+        whole, rest = _multiple_and_rest(x, d)
         if not d[0]:
             inner = self._by_number(rest, d[1])
         else:
@@ -180,7 +182,7 @@ class QuotientForms:
     def _signed(self, x: Poly, d: Poly) -> Poly:
         """``x // d`` as an atom, or minus that of ``d - 1 - x``: of both that which rises with its first term."""
         if x[0] and x[0][min(x[0], key=lambda b: b.key)] < 0:
-            whole, rest = _whole(_plus(_plus(d, ({}, 1), -1), x, -1), d)
+            whole, rest = _multiple_and_rest(_plus(_plus(d, ({}, 1), -1), x, -1), d)
             return _neg(_plus(whole, self._atom(rest, d)))
         return self._atom(x, d)
 
@@ -243,12 +245,12 @@ class QuotientForms:
         for parts, c in islice(self.bases(x), 8):
             over = [(_divide(p.weight, d), p) for p in parts]
             if _small([p for w, p in over if w is None], c, d):
-                return _total([Part(w, p.form, p.low, p.high) for w, p in over if w is not None])
+                return _sum_of_parts([WeightedForm(w, p.form, p.low, p.high) for w, p in over if w is not None])
         return None
 
     # digits -----------------------------------------------------------------------------------------------------------
 
-    def bases(self, x: Poly) -> Iterator[tuple[list[Part], int]]:
+    def bases(self, x: Poly) -> Iterator[tuple[list[WeightedForm], int]]:
         """``x`` as weighted digits and a constant, in several ways: remainders take the place of what they divide."""
         atoms = sorted((b for b in _atoms(x) if b in self.divisions), key=_inner_first)
         self.left -= len(self.remainders)
@@ -276,8 +278,8 @@ class QuotientForms:
         self.remainders.setdefault((frozenset(form[0].items()), form[1]), Remainder(form, d))
 
     def _bases(
-        self, x: Poly, remainders: Sequence[Remainder], parts: list[Part], used: frozenset[Expr]
-    ) -> Iterator[tuple[list[Part], int]]:
+        self, x: Poly, remainders: Sequence[Remainder], parts: list[WeightedForm], used: frozenset[Expr]
+    ) -> Iterator[tuple[list[WeightedForm], int]]:
         """The innermost atom goes into a remainder that holds it, or stays."""
         pending = sorted((b for b in _atoms(x) if b not in used), key=_inner_first)
         for b in pending:
@@ -288,7 +290,7 @@ class QuotientForms:
                 w = None if used & _atoms(r.form) else _weight(x, r.form, b)
                 taken = None if w is None else times(w, r.form)
                 if w is not None and taken is not None:
-                    part = Part(w, r.form, ({}, 0), _plus(r.d, ({}, 1), -1))
+                    part = WeightedForm(w, r.form, ({}, 0), _plus(r.d, ({}, 1), -1))
                     yield from self._bases(_plus(x, taken, -1), remainders, [*parts, part], used | {b})
         rest = _parts(x)
         if rest is not None:
@@ -296,7 +298,7 @@ class QuotientForms:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WeightedForm:
     """``weight * form``, where ``low <= form <= high``; None for no bound."""
 
     weight: Poly
@@ -304,8 +306,8 @@ class Part:
     low: Poly | None
     high: Poly | None
 
-    def flipped(self) -> Part:
-        return Part(
+    def flipped(self) -> WeightedForm:
+        return WeightedForm(
             _neg(self.weight),
             _neg(self.form),
             None if self.high is None else _neg(self.high),
@@ -323,7 +325,7 @@ def _atoms(x: Poly) -> set[Expr]:
 
 
 def _isolated(x: Poly, a: Expr) -> Poly | None:
-    """What ``a`` is multiplied with in a sum; None where it stands squared."""
+    """The factor of ``a`` in a sum; None where it stands squared."""
     found: Terms = {}
     number = 0
     for base, v in x[0].items():
@@ -350,7 +352,7 @@ def _weight(x: Poly, form: Poly, b: Expr) -> Poly | None:
     return _divide(have, ({}, v)) if v > 0 else _divide(_neg(have), ({}, -v))
 
 
-def _parts(x: Poly) -> list[Part] | None:
+def _parts(x: Poly) -> list[WeightedForm] | None:
     """A sum as weighted atoms; None where two that vary are multiplied."""
     weights: dict[Expr, Poly] = {}
     for base, v in x[0].items():
@@ -361,7 +363,7 @@ def _parts(x: Poly) -> list[Part] | None:
         rest = product_of([a for a in atoms if a is not mine[0]])
         weight: Poly = ({}, v) if rest == 1 else ({rest: v}, 0)
         weights[mine[0]] = _plus(weights.get(mine[0], ({}, 0)), weight)
-    return [Part(w, ({a: 1}, 0), *_ends(a)) for a, w in weights.items()]
+    return [WeightedForm(w, ({a: 1}, 0), *_ends(a)) for a, w in weights.items()]
 
 
 def _is_parameter(a: Expr) -> bool:
@@ -374,9 +376,9 @@ def _ends(a: Expr) -> tuple[Poly | None, Poly | None]:
     return (None if lo is None else terms(as_expr(lo)), None if hi is None else terms(as_expr(hi)))
 
 
-def _upward(parts: Sequence[Part]) -> list[Part] | None:
+def _upward(parts: Sequence[WeightedForm]) -> list[WeightedForm] | None:
     """The parts with weights > 0; None where the sign of one is not known."""
-    out: list[Part] = []
+    out: list[WeightedForm] = []
     for p in parts:
         if _at_least(p.weight, 1):
             out.append(p)
@@ -387,7 +389,7 @@ def _upward(parts: Sequence[Part]) -> list[Part] | None:
     return out
 
 
-def _span(parts: Sequence[Part]) -> tuple[Poly, Poly] | None:
+def _value_range(parts: Sequence[WeightedForm]) -> tuple[Poly, Poly] | None:
     """The least and the greatest value of a sum of parts with weights > 0."""
     low: Poly = ({}, 0)
     high: Poly = ({}, 0)
@@ -401,17 +403,17 @@ def _span(parts: Sequence[Part]) -> tuple[Poly, Poly] | None:
     return low, high
 
 
-def _small(parts: Sequence[Part], c: int, d: Poly) -> bool:
+def _small(parts: Sequence[WeightedForm], c: int, d: Poly) -> bool:
     """Whether 0 <= sum < d is proved of the digits of a sum."""
     up = _upward(parts)
-    span = None if up is None else _span(up)
+    span = None if up is None else _value_range(up)
     if span is None:
         return False
     low, high = _plus(span[0], ({}, c)), _plus(span[1], ({}, c))
     return _at_least(low) and _at_least(_plus(d, high, -1), 1)
 
 
-def _steps(parts: Sequence[Part]) -> list[Poly]:
+def _steps(parts: Sequence[WeightedForm]) -> list[Poly]:
     """Steps between digits that are looked at: the weights, and common divisors of numbers among them, largest
     first."""
     numbers = sorted((p.weight[1] for p in parts if not p.weight[0]), reverse=True)
@@ -425,7 +427,7 @@ def _steps(parts: Sequence[Part]) -> list[Poly]:
     return [*symbolic, *(({}, n) for n in sorted(common, reverse=True) if n > 0)]
 
 
-def _split(parts: Sequence[Part], value: Expr) -> list[tuple[Poly, Expr]] | None:
+def _equations_by_digit(parts: Sequence[WeightedForm], value: Expr) -> list[tuple[Poly, Expr]] | None:
     """``sum(parts) = value`` as one equation a digit; None where the digits reach into each other."""
     if len(parts) == 1:
         (p,) = parts
@@ -433,24 +435,24 @@ def _split(parts: Sequence[Part], value: Expr) -> list[tuple[Poly, Expr]] | None
     for step in _steps(parts):
         over = [(_divide(p.weight, step), p) for p in parts]
         low = [p for w, p in over if w is None]
-        high = [Part(w, p.form, p.low, p.high) for w, p in over if w is not None]
-        span = _span(low)
+        high = [WeightedForm(w, p.form, p.low, p.high) for w, p in over if w is not None]
+        span = _value_range(low)
         if not low:
             if step == ({}, 1):
                 continue
-            return _split(high, floordiv(value, _expr(step)))
+            return _equations_by_digit(high, floordiv(value, _expr(step)))
         if not high or span is None or not _at_least(_plus(step, _plus(span[1], span[0], -1), -1), 1):
             continue
         start = _expr(span[0])
         below, above = mod(value - start, _expr(step)) + start, floordiv(value - start, _expr(step))
         return [
-            *(_split(low, below) or [(_total(low), below)]),
-            *(_split(high, above) or [(_total(high), above)]),
+            *(_equations_by_digit(low, below) or [(_sum_of_parts(low), below)]),
+            *(_equations_by_digit(high, above) or [(_sum_of_parts(high), above)]),
         ]
     return None
 
 
-def _total(parts: Sequence[Part]) -> Poly:
+def _sum_of_parts(parts: Sequence[WeightedForm]) -> Poly:
     found: Poly = ({}, 0)
     for p in parts:
         found = _plus(found, times(p.weight, p.form) or ({}, 0))
@@ -462,7 +464,7 @@ def _total(parts: Sequence[Part]) -> Poly:
 Row = tuple[Poly, Expr]  # sum == value
 
 
-def _eliminated(rows: list[Row], forms: QuotientForms) -> list[Row]:
+def _eliminate_quotients(rows: list[Row], forms: QuotientForms) -> list[Row]:
     """The equations after row operations that leave each quotient in one of them, as far as weights allow."""
     free, done = list(rows), list[Row]()
     atoms = sorted({a for f, _ in rows for a in _atoms(f) if a in forms.divisions}, key=_inner_first, reverse=True)
@@ -471,7 +473,7 @@ def _eliminated(rows: list[Row], forms: QuotientForms) -> list[Row]:
         if len(mine) < 2:
             continue
         others = [r for r in free if all(r is not m for m, _ in mine)]
-        reduced = _reduced(mine, a)
+        reduced = _euclid_reduction(mine, a)
         if reduced is not None:
             pivot, rest = reduced
             free = [*others, *rest]
@@ -479,7 +481,7 @@ def _eliminated(rows: list[Row], forms: QuotientForms) -> list[Row]:
     return [*free, *done]
 
 
-def _reduced(mine: list[tuple[Row, Poly]], a: Expr) -> tuple[Row, list[Row]] | None:
+def _euclid_reduction(mine: list[tuple[Row, Poly]], a: Expr) -> tuple[Row, list[Row]] | None:
     """Euclid's steps between equations until one alone holds the atom ``a``."""
     rest: list[Row] = []
     work = list(mine)
@@ -490,7 +492,7 @@ def _reduced(mine: list[tuple[Row, Poly]], a: Expr) -> tuple[Row, list[Row]] | N
             return None
         work = [(pivot, p)]
         for (form, value), w in others:
-            k = _whole(w, ({}, abs(p[1])))[0]
+            k = _multiple_and_rest(w, ({}, abs(p[1])))[0]
             k = _neg(k) if p[1] < 0 else k
             taken = times(k, pivot[0])
             if taken is None or (w[0] and abs(p[1]) != 1):
@@ -504,12 +506,12 @@ def _reduced(mine: list[tuple[Row, Poly]], a: Expr) -> tuple[Row, list[Row]] | N
     return work[0][0], rest
 
 
-def _key(form: Poly) -> frozenset[tuple[Expr, int]]:
+def _without_constant(form: Poly) -> frozenset[tuple[Expr, int]]:
     """A sum without its constant."""
     return frozenset(form[0].items())
 
 
-class _Digits:
+class _DigitEquations:
     """Equations over sums of quotients, and the symbols that are known."""
 
     def __init__(self, domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]]) -> None:
@@ -526,14 +528,17 @@ class _Digits:
     def run(self) -> bool:
         """Whether every symbol is known in the end."""
         for _ in range(_ROUNDS):
-            own = [self.told(r) for r in self.rows]
-            rows = {_key(r[0]): r for r in (*own, *(self.told(r) for r in _eliminated(own, self.forms)))}
+            own = [self.substitute_known(r) for r in self.rows]
+            rows = {
+                _without_constant(r[0]): r
+                for r in (*own, *(self.substitute_known(r) for r in _eliminate_quotients(own, self.forms)))
+            }
             moved = False
             out: dict[frozenset[tuple[Expr, int]], Row] = {}
             for row in rows.values():
                 found = self.digits(row)
                 moved |= self.keep(found)
-                out |= {_key(f): (f, v) for f, v in (*found, row) if f[0]}
+                out |= {_without_constant(f): (f, v) for f, v in (*found, row) if f[0]}
             if self.domain <= self.known.keys():
                 return True
             if not moved or len(out) > _MOST_ROWS or self.forms.left < 0:
@@ -545,7 +550,7 @@ class _Digits:
         """Take up symbols that are known now, whether something is new."""
         new = False
         for form, value in rows:
-            key = _key(form)
+            key = _without_constant(form)
             if len(form[0]) == 1 and form[1] == 0:
                 base, v = next(iter(form[0].items()))
                 if base in self.domain and abs(v) == 1 and base not in self.known:
@@ -556,7 +561,7 @@ class _Digits:
                 new = True
         return new
 
-    def told(self, row: Row) -> Row:
+    def substitute_known(self, row: Row) -> Row:
         """The equation with what is known moved to its value."""
         form, value = row
         mine = {b: v for b, v in form[0].items() if b.symbols & self.domain - self.known.keys()}
@@ -573,14 +578,14 @@ class _Digits:
         best: list[Row] = []
         for parts, c in islice(self.forms.bases(form), _BASES):
             up = _upward(parts)
-            found = (None if up is None else _split(up, value - c)) or []
-            new = [f for f, _ in found if f != form and _key(f) not in self.met]
+            found = (None if up is None else _equations_by_digit(up, value - c)) or []
+            new = [f for f, _ in found if f != form and _without_constant(f) not in self.met]
             if new and (not best or len(found) > len(best)):
                 best = found
         return [(f, simplify(v)) for f, v in best] if best else [row, *self.congruences(row)]
 
     def congruences(self, row: Row) -> list[Row]:
-        """What is left of an equation modulo the weight of a quotient: ``x + g*(...) = value`` tells x % g."""
+        """The rest of an equation modulo the weight of a quotient: ``x + g*(...) = value`` tells x % g."""
         (t, c), value = row
         if any(f in self.forms.divisions for b in t if b.op == "mul" for f in factors(b)):
             return []
@@ -599,7 +604,7 @@ class _Digits:
         """``x % g == value % g`` as an equation of quotients; None where it is not new."""
         form = _plus(x, times(self.forms.quotient(x, ({}, g)), ({}, g)) or ({}, 0), -1)
         self.forms.keep(form, ({}, g))
-        return None if _key(form) in self.met else (form, simplify(mod(value, const(g))))
+        return None if _without_constant(form) in self.met else (form, simplify(mod(value, const(g))))
 
     def shifts(self, t: Terms, g: int) -> list[int]:
         """Constants beside a sum with which its quotient by ``g`` is one that other equations have: digits rolled."""
@@ -616,7 +621,7 @@ class _Digits:
 
 
 def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]]) -> list[Expr] | None:
-    """The domain's symbols in the values of ``left = value``; None where these are no digits of one another.
+    """The domain's symbols in the values of ``left = value``; None where these are not digits of one another.
 
     The caller proves the round trip before it uses a solution.
 
@@ -627,7 +632,7 @@ def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]])
     """
     if any(len(postorder(left)) > _MOST_NODES for left, _ in equations):
         return None
-    solver = _Digits(domain, equations)
+    solver = _DigitEquations(domain, equations)
     return [solver.known[s] for s in domain] if solver.run() else None
 
 

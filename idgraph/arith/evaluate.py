@@ -288,7 +288,7 @@ class CompiledExprs:
 
     >>> from idgraph.arith import symbol
     >>> n = symbol("n", 0)
-    >>> Tape((n + 1, n * n, 7 // n))({"n": 3}), Tape((n + 1, 7 // n))({"n": 0})
+    >>> CompiledExprs((n + 1, n * n, 7 // n))({"n": 3}), CompiledExprs((n + 1, 7 // n))({"n": 0})
     ([4, 9, 2], [1, None])
     """
 
@@ -331,7 +331,7 @@ class CompiledExprs:
 
         >>> from idgraph.arith import symbol
         >>> n, m = symbol("n", 0), symbol("m", 0)
-        >>> tape = Tape((n + 1, n * m, 7 // n))
+        >>> tape = CompiledExprs((n + 1, n * m, 7 // n))
         >>> tape.names, tape.function()(3, 4)
         (('n', 'm'), (4, 12, 2))
         """
@@ -354,7 +354,7 @@ class SourceLines:
 
     >>> from idgraph.arith import symbol
     >>> n = symbol("n", 0)
-    >>> lines = Lines({"n": "s0"})
+    >>> lines = SourceLines({"n": "s0"})
     >>> lines.text(n * 2 + 1), lines.text(n * 2), lines.lines
     ('v1', 'v0', ['v0 = 2 * s0', 'v1 = v0 + 1'])
     """

@@ -124,7 +124,7 @@ class IndexSet:
 
 
 def _way_out(m: IndexMap, witness: MapVerdict) -> str:
-    """What helps where no inverse was found: it depends on what is known of the map."""
+    """A hint where no inverse was found, by what is known of the map."""
     if isinstance(witness, MapProof):
         return "it is one to one: m.domain.points() lists its points, m(*point) their images"
     free = sorted(
@@ -188,6 +188,8 @@ class IndexMap:
     (y0) -> (y0 + 32) if y0 < 32
     >>> print(half.is_dense, half.is_surjective)
     proved dense by inverse nothing goes to (32,)
+    >>> print(half.domain, half.image, (31,) in half.image, bool(half.is_injective), *half.images)
+    {(a): 0 <= a < 64, a >= 32} {(y0): 0 <= y0 < 64, y0 < 32} True True y0
     """
 
     symbols: tuple[Expr, ...]

@@ -223,7 +223,7 @@ def _proved(
 
 def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back: Sequence[Expr]) -> Expr:
     """The condition that the inverse leads into the piece and the map leads back: the image, by its definition."""
-    mine, theirs = _points(symbols), _points(images)
+    mine, theirs = _points_of_box(symbols), _points_of_box(images)
     if piece.condition is TRUE and mine is not None and theirs is not None and simplify(mine - theirs) == 0:
         return TRUE  # one to one between boxes of as many points
     table = dict(zip(symbols, back, strict=True))
@@ -239,7 +239,7 @@ def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back:
     return simplify(and_(*drop_redundant(kept)))
 
 
-def _points(box: Sequence[Expr]) -> Expr | None:
+def _points_of_box(box: Sequence[Expr]) -> Expr | None:
     """How many points a box of symbols has; None where a range has a step, or may end before it begins."""
     found = as_expr(1)
     for s in box:

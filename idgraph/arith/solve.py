@@ -13,6 +13,8 @@ Equations that are linear over bits (GF(2)): swizzles, and layouts given by the 
 Each side is a matrix over GF(2), given by its diagonals (`bits.diagonals`), from the bits of the symbols to those of
 the value. Elimination inverts all equations together. (Triton's linear layouts are such maps: Zhou et al., *Linear
 Layouts*, 2025.)
+
+Long: one solver for each kind of equation, tried in order.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def reads_by_evaluation(
     >>> y = ig.sum(ig.flip(x, (1,)), 1)
     >>> _ = f.output(y)
     >>> at = lambda t, c: (t.name, c[0] * 6 + c[1]) if t is x else None
-    >>> found = traced(y, (2,), at, {}, itself=False)
+    >>> found = reads_by_evaluation(y, (2,), at, {}, itself=False)
     >>> found and sorted(found[0])
     [('x', 12), ('x', 13), ('x', 14), ('x', 15), ('x', 16), ('x', 17)]
     """

@@ -1,4 +1,4 @@
-"""What a read sees is the last write before it: each memory followed address by address through the program's run.
+"""The last write before a read decides what it sees: each memory followed address by address through the program's run.
 
 Nests run in the order in which they stand, the points of a nest without a kernel in row-major order (the reduced loops
 innermost; it writes after all of them); the nests of a kernel run one after the other at each of its points, whose
@@ -107,7 +107,7 @@ class _Run:
         every = [a for a, _ in self.declared.values()]
         for k, (n, w) in enumerate(self.writers):
             self.now = n.name
-            self.events[k] = self._made(k, n, w)
+            self.events[k] = self._write_event(k, n, w)
             every.append(self.events[k].address)
         at = np.unique(np.concatenate(every))
         self.memory = _Memory(at, *(np.full(len(at), v, dtype=np.int64) for v in (0, -1, -1)))
@@ -146,7 +146,7 @@ class _Run:
 
     # writes -----------------------------------------------------------------------------------------------------------
 
-    def _made(self, k: int, n: Nest, w: Write) -> _Event:
+    def _write_event(self, k: int, n: Nest, w: Write) -> _Event:
         b = self.shape.buffers.get(w.buffer)
         if n.unread or w.mode == "add" or {*n.loads, *n.places} & {*w.index.names, *w.when.names}:
             if b is None or b.name not in self.declared:
@@ -217,11 +217,13 @@ class _Run:
         """One read of write ``j`` of a nest: right, or a row says what it sees."""
         if n.unread or {*n.loads, *n.places} & {*r.index.names, *r.when.names}:
             why = n.unread or "which write it sees depends on loaded values"
-            return self._told(n, r, "unknown", why)
+            return self._add_row(n, r, "unknown", why)
         if len(step) > 1:
             mixed = [m for m in step if self._own(m) and m is not n]
             if any(self._count(m) != self._count(n) or m.reduce or n.reduce for m in mixed):
-                return self._told(n, r, "unknown", f"how {mixed[0].name} and it share one kernel's points is not told")
+                return self._add_row(
+                    n, r, "unknown", f"how {mixed[0].name} and it share one kernel's points is not told"
+                )
         at, number = self._accessed(n.axes, n, r.buffer, r.index, r.when)
         if self._race(n, r, at, number):
             return False
@@ -276,13 +278,13 @@ class _Run:
                 same &= (own == label) | self._together(n, number, own, label)
             bad = np.flatnonzero(~same & (inside | (label > 0)))
             if bad.size and self._nameless(int(label[bad[0]])):
-                return self._told(n, r, "unknown", "it sees what was written under a name that no tensor has")
+                return self._add_row(n, r, "unknown", "it sees what was written under a name that no tensor has")
             if bad.size and looker is n:
                 return self._refuted(n, r, int(at[bad[0]]), int(number[bad[0]]), int(label[bad[0]]),
                                      int(writer[bad[0]]), int(point[bad[0]]))  # fmt: skip
             if bad.size:
                 because = f"what it read for {looker.name} was not there yet, or is not there any more, when that runs"
-                return self._told(n, r, "unknown", because)
+                return self._add_row(n, r, "unknown", because)
             for b in able:
                 lost = np.flatnonzero((fits[b.name] >= 0) & (fits[b.name] != label))
                 if not lost.size:
@@ -311,7 +313,7 @@ class _Run:
             return True
         k = int(bad[0])
         if self._nameless(int(label[k])):
-            return self._told(n, r, "unknown", "several nests write it, and it has no tensor's name")
+            return self._add_row(n, r, "unknown", "several nests write it, and it has no tensor's name")
         return self._refuted(n, r, int(at[k]), int(number[k]), int(label[k]), int(writer[k]), int(point[k]))
 
     def _nameless(self, label: int) -> bool:
@@ -342,7 +344,7 @@ class _Run:
                 shown = f"{self.home}[{int(at[j])}]"
                 meant = f"{shown}, which the point {where} of {m.name} writes: points of a kernel run in any order"
                 found = Difference(_point(n, int(number[j]), self.sizes), "", shown, meant, str(r.index))
-                self._told(n, r, "refuted", "it reads what another point of its kernel writes", found)
+                self._add_row(n, r, "refuted", "it reads what another point of its kernel writes", found)
             return True
         return False
 
@@ -383,7 +385,7 @@ class _Run:
 
     def _refuted(self, n: Nest, r: Read, at: int, number: int, label: int, writer: int, point: int) -> bool:
         row = self._difference(n, r, at, number, label, writer, point)
-        return self._told(n, r, "refuted", row.because, row.counterexample)
+        return self._add_row(n, r, "refuted", row.because, row.counterexample)
 
     def _difference(self, n: Nest, r: Read, at: int, number: int, label: int, writer: int, point: int) -> CheckRow:
         shown = f"{self.home}[{at}]"
@@ -407,7 +409,7 @@ class _Run:
         found = Difference(_point(n, number, self.sizes), "", seen, meant, str(r.index))
         return CheckRow(n.name, self.home, "refuted", "read", why, found, graph=self.shape.program.name)
 
-    def _told(self, n: Nest, r: Read, verdict: str, because: str, found: Difference | None = None) -> bool:
+    def _add_row(self, n: Nest, r: Read, verdict: str, because: str, found: Difference | None = None) -> bool:
         told = "refuted" if verdict == "refuted" else "unknown"
         row = CheckRow(n.name, self.home, told, "read", because, found, graph=self.shape.program.name)
         if row not in self.flow.rows:

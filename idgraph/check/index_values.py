@@ -240,7 +240,7 @@ def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) ->
     """The value of an elementwise operation on integers or conditions; a text that names it otherwise.
 
     >>> i = symbol("i", 0, 7)
-    >>> str(combine("where", [i < 4, i, as_expr(0)], Table()))
+    >>> str(combine("where", [i < 4, i, as_expr(0)], ValueTable()))
     'where(i < 4, i, 0)'
     """
     whole = [_integer_expr(a) for a in args]

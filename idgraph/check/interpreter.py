@@ -69,7 +69,7 @@ def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int
     meant = _meant(p.fusion, given, sizes, machine.own)
     machine.start(given)
     machine.all()
-    found = {t.name: machine.held(t.name, shape_of(t, sizes)) for t in p.fusion.outputs}
+    found = {t.name: machine.contents(t.name, shape_of(t, sizes)) for t in p.fusion.outputs}
     return Execution(found, {n: meant[n] for n in found})
 
 
@@ -80,7 +80,7 @@ def _meant(
     for e in f.exprs:
         if e.op in SCATTERS or e.op in SCANS or e.op in INDEXED:
             raise CheckError(
-                f"{e.output.name} = {e.op} is not run on numbers", because=("it is no sum of its operands",)
+                f"{e.output.name} = {e.op} is not run on numbers", because=("it is not a sum of its operands",)
             )
         reduced = tuple(k for k, d in enumerate(e.output.logical) if d.kind == "reduction")
         total = np.zeros(shape_of(e.output, sizes), dtype=np.uint64)
@@ -109,7 +109,7 @@ class _Machine:
             return np.array(drawn, dtype=np.uint64).reshape(shape)
         found = np.asarray(given)
         if found.dtype.kind not in "iub" or found.shape != shape:
-            raise CheckError(f"inputs[{name!r}]: it is no array of integers of shape {shape}")
+            raise CheckError(f"inputs[{name!r}]: it is not an array of integers of shape {shape}")
         return found.astype(np.int64).astype(np.uint64)
 
     def places(self, b: BufferLayout, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
@@ -123,7 +123,7 @@ class _Machine:
                 for c, at in self.places(b, given[b.tensor].shape):
                     self.memory[b.home, at] = int(given[b.tensor][c])
 
-    def held(self, name: str, shape: tuple[int, ...]) -> Numbers:
+    def contents(self, name: str, shape: tuple[int, ...]) -> Numbers:
         out = np.array([self.draw.randrange(_WORD) for _ in range(prod(shape))], dtype=np.uint64).reshape(shape)
         own = next((b for b in self.program.buffers if b.tensor == name), None)
         if own is not None:

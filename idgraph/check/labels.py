@@ -42,7 +42,7 @@ def conflict(p: NeutralProgram, a: BufferLayout, b: BufferLayout, sizes: Mapping
 
 
 class Elements:
-    """Numbers of elements, made where they are asked for; 0 is no element."""
+    """Numbers of elements, made where they are asked for; 0 is not an element."""
 
     def __init__(self, fusion: Fusion, sizes: Mapping[str, int]) -> None:
         self.sizes = dict(sizes)

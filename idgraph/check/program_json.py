@@ -150,7 +150,7 @@ class _ProgramParser:
                 shown = str(key)[:NAME]
                 near = nearest(shown, KEYS[kind])
                 hint = f"did you mean {near!r}?" if near else f"known keys: {', '.join(KEYS[kind])}"
-                raise CheckError(f"{where}: {shown!r} is no key of {kind}", hint=hint)
+                raise CheckError(f"{where}: {shown!r} is not a key of {kind}", hint=hint)
         self.data = cast("Mapping[str, object]", data)
         self.where = where
 

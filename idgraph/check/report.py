@@ -78,8 +78,8 @@ class CheckReport(Printed):
 
     ``calls`` are library kernels and other nodes without index formulas: they have no rows.
 
-    >>> row = Row("op0", "x", "proved")
-    >>> r = Report("f", (row,))
+    >>> row = CheckRow("op0", "x", "proved")
+    >>> r = CheckReport("f", (row,))
     >>> r.ok, r.decided, str(r)
     (True, True, 'f: 1 proved, 0 enumerated, 0 refuted, 0 unknown in 1 nest')
     >>> r.counts, r.refuted, r.unknown
@@ -122,7 +122,7 @@ class CheckReport(Printed):
     def to_json(self) -> str:
         """The rows as JSON.
 
-        >>> Report("f", (Row("op0", "x", "proved"),)).to_json()[:60]
+        >>> CheckReport("f", (CheckRow("op0", "x", "proved"),)).to_json()[:60]
         '{"name": "f", "counts": {"proved": 1, "enumerated": 0, "test'
         """
         rows = [

@@ -27,7 +27,7 @@ def delinearize(address: Expr, buffer: BufferLayout, shape: Sequence[Expr]) -> l
 
     >>> from idgraph.arith import symbol
     >>> b = Buffer("b", "t", (as_expr(8), as_expr(1)))
-    >>> [str(x) for x in decoded(symbol("i", 0, 31), b, [as_expr(4), as_expr(8)])]
+    >>> [str(x) for x in delinearize(symbol("i", 0, 31), b, [as_expr(4), as_expr(8)])]
     ['i//8', 'i%8']
     """
     one = as_expr(1)

@@ -4,6 +4,8 @@ The text is parsed (`ast.parse`), never evaluated or executed. Each kernel that 
 nests of the neutral form, one for each store; a form that is not known here is told, not guessed.
 
 Forms of Triton source that Inductor writes: names that mean something, and values of a kernel.
+
+Long: one parser of one language, with the forms that it knows.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ The facts that an import's calls are compared with, whatever the sizes: shapes, 
 
 Calls with arguments of sizes that none has had are laid out by it (`idgraph.runtime.shape_guards`); where anything
 does not hold, the call is bound the whole way, which says what is wrong.
+
+Long: the stages of one call, in their order.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ BINDINGS = {
 REFUSED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
 
-class _Line(NamedTuple):
+class _Statement(NamedTuple):
     """A statement with the names that it reads and gives values, and the node whose operation it calls."""
 
     text: str
@@ -55,7 +55,7 @@ class CallSource:
         self.fits = isinstance(space, TorchSpace)
         self.space = cast("TorchSpace", space)
         self._count = len(given)
-        self._lines: list[_Line] = []
+        self._lines: list[_Statement] = []
         self._names: dict[str, Any] = {}
         self._known: set[str] = set()  # values whose strides, and whose alignment, need no look
         self._lying: dict[str, tuple[tuple[int, ...], int]] = {}  # strides and offsets when values were computed
@@ -93,7 +93,7 @@ class CallSource:
         allocates: bool = False,
     ) -> None:  # fmt: skip
         """One more statement, which may have several lines."""
-        self._lines.append(_Line(text, tuple(reads), tuple(gives), node, allocates))
+        self._lines.append(_Statement(text, tuple(reads), tuple(gives), node, allocates))
 
     def turn(self, slot: int, value: Any) -> None:
         """An argument that steps read without its gradient."""

@@ -22,7 +22,7 @@ class DynamicSizes:
     """``symbols`` by name (their range is part of them), ``guards`` that must hold, ``origin``: where a size is read.
 
     >>> n = symbol("s0", 2, 64, 2)
-    >>> sizes = Sizes({"s0": n}, [n // 2 <= 16])
+    >>> sizes = DynamicSizes({"s0": n}, [n // 2 <= 16])
     >>> env = {}
     >>> sizes.bind((n, n * 4), (10, 40), "x", env), env
     ([], {'s0': 10})

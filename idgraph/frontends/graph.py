@@ -180,7 +180,7 @@ class CapturedProgram:
     >>> meta = TensorMeta((4,), "float32", (1,))
     >>> x = Node("x", "placeholder", "x", meta=meta)
     >>> y = Node("y", "call", "aten.neg.default", (Ref("x"),), meta=meta)
-    >>> program = Program("f", (x, y), (Ref("y"),))
+    >>> program = CapturedProgram("f", (x, y), (Ref("y"),))
     >>> program["y"].target, [n.name for n in program.placeholders]
     ('aten.neg.default', ['x'])
     """

@@ -128,7 +128,7 @@ class ResultBuilder:
         return changed + found if changed else found
 
     def source(self, call: ResultContext, found: Sequence[Any], source: CallSource) -> list[str] | None:
-        """The text of `results`, and the names that it gives; None where an argument had to be copied, or is no tensor.
+        """The text of `results`, and the names that it gives; None where an argument had to be copied, or is not a tensor.
         ``resolve``: the results of ``call``."""
         changed = [self._named(make, source) for make in self._changed]
         rest = found[len(self._changed) :]
@@ -158,7 +158,7 @@ class ResultBuilder:
         return changed + names
 
     def _base_names(self, root: str, base: Any, call: ResultContext, source: CallSource) -> tuple[str, str] | None:
-        """What views are made of, and what is returned for it itself."""
+        """The base that views are made of, and what is returned for it itself."""
         lying: Any = next((b for name, b in self._bases if name == root), base)
         if lying.func is not _lying:
             name = self._own_name(lying.args[0], call, call.bases[root][1], source)

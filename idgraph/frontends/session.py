@@ -124,7 +124,7 @@ class Session:
         return found[1] if found is not None and found[0] is kernels else {}
 
     def _tuner(self, fusion: Fusion) -> Tuner | None:
-        """What chooses the fusion's kernels by measurement, if anything does."""
+        """The tuner that chooses the fusion's kernels by measurement, if anything does."""
         return self.how.tuner if self.how.target in ("cpu", "cuda") and not is_scheduled(fusion) else None
 
     def tell(self, name: str, why: str) -> None:

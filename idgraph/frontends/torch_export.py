@@ -1,4 +1,7 @@
-"""From torch itself: torch.export with decompositions, or make_fx where export cannot; the graph becomes our nodes."""
+"""From torch itself: torch.export with decompositions, or make_fx where export cannot; the graph becomes our nodes.
+
+Long: one conversion, in the order in which a graph is read.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from idgraph.schedule import auto
 class AlignmentStep:
     """One schedule step: ``name`` of a `Tensor` method with its arguments, or "recompute" of ``tensor`` for a reader.
 
-    >>> str(Step("t3", "split", (0, 8)))
+    >>> str(AlignmentStep("t3", "split", (0, 8)))
     't3.split(0, 8)'
     """
 

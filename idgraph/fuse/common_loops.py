@@ -16,13 +16,13 @@ def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     ``fa`` and ``fb`` are the digits of their accesses, loop by loop. Returns the number of leading loops that both have
     and neither reduces or scans.
 
-    >>> from idgraph.fuse.strided_form import Digit
+    >>> from idgraph.fuse.strided_form import StridedLoop
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, y = f.input("x", shape=(1, 8)), f.input("y", shape=(4, 8))
     >>> t, u = ig.exp(x), x * y
     >>> _ = f.output(t, u)
-    >>> rows, columns = Digit(4, (0, 0)), Digit(8, (0, 1))
+    >>> rows, columns = StridedLoop(4, (0, 0)), StridedLoop(8, (0, 1))
     >>> common_loops(t, u, Form((0, 0), ((), (columns,))), Form((0, 0), ((rows,), (columns,))))
     1
     >>> [str(d.extent) for d in u.loop]
@@ -193,11 +193,11 @@ def rows_in_front(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int
     all others; neither reduces or scans along them. Returns their number.
 
     >>> import idgraph as ig
-    >>> from idgraph.fuse.strided_form import Digit
+    >>> from idgraph.fuse.strided_form import StridedLoop
     >>> f = ig.Fusion("f")
     >>> t = ig.cumsum(f.input("x", shape=(4, 8)), 0)
     >>> u = f.output(ig.flip(t, 0))
-    >>> rows, up, down = ((Digit(n, at),) for n, at in ((8, (0, 1)), (4, (1, 0)), (4, (-1, 0))))
+    >>> rows, up, down = ((StridedLoop(n, at),) for n, at in ((8, (0, 1)), (4, (1, 0)), (4, (-1, 0))))
     >>> rows_in_front(t, u, Form((0, 0), (up, rows)), Form((3, 0), (down, rows)))
     1
     >>> [str(d.extent) for d in t.loop]

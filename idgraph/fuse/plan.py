@@ -131,7 +131,7 @@ class FusionPlan(Printed):
         >>> f = ig.Fusion("f")
         >>> y = f.output(ig.exp(f.input("x", shape=(64,))) * 2.0)
         >>> p = ig.fuse.plan(f)
-        >>> p.given == f, p.scheduled == f
+        >>> p.planned_fusion == f, p.scheduled == f
         (True, False)
         """
         if not self._given:

@@ -183,7 +183,7 @@ def _digit_boundaries(n: int, cuts: set[int]) -> set[int]:
 def split_loop(d: StridedLoop, units: Collection[tuple[int, ...]]) -> list[StridedLoop]:
     """A digit cut where its stride is one of ``units``, outermost first.
 
-    >>> refined(Digit(20, (1, 0)), {(5, 0)})
+    >>> split_loop(StridedLoop(20, (1, 0)), {(5, 0)})
     [Digit(extent=4, stride=(5, 0)), Digit(extent=5, stride=(1, 0))]
     """
     axis = next((p for p, s in enumerate(d.stride) if s), None)

@@ -270,7 +270,16 @@ class AlignedGraph(DomainGraph):
         return ValGraphDigraph(self.graph)
 
     def explain_difference(self, a: IterDomain, b: IterDomain) -> str:
-        """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others."""
+        """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rotation")
+        >>> t = f.input("t", shape=(64,))
+        >>> turned = ig.cat([t[32:], t[:32]], dim=0)
+        >>> u = f.output(t + turned)
+        >>> print(ig.IdModel(f).aligned.explain_difference(t.logical[0], turned.logical[0]).splitlines()[0])
+        same extent by add at line 1; index differs by -32 on [32, 64), +32 on [0, 32)
+        """
         if self.graph.same(a, b) or not self._exact.same(a, b):
             said = "one coordinate" if self.graph.same(a, b) else "nothing to do with each other"
             raise IndexingError(f"{a.label} and {b.label} have {said}", where=user_line(), hint="ask explain(a, b)")

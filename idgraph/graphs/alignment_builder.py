@@ -21,6 +21,8 @@ An expression relates groups: a merge and the split that undoes it are one relat
 takes it off. Where relations and groups form a tree, whoever comes back to a group comes back by the relation by which
 it left, with the coordinate with which it left. So only what is left when leaves are taken off, again and again, has to
 be looked at with coordinates (the 2-core of groups and relations).
+
+Long: one algorithm: the unions of the exact graph but those that change an index.
 """
 
 from __future__ import annotations

@@ -162,8 +162,8 @@ class TransferFunctions:
     >>> f = ig.Fusion("f")
     >>> x = f.input("x", shape=(4, 8))
     >>> (merge,) = ig.reshape(x, (32,)).domain.exprs
-    >>> effects, i, j = Effects(), symbol("i", 0, 3), symbol("j", 0, 7)
-    >>> [str(v) for v in effects.made(merge, (i, j))]
+    >>> effects, i, j = TransferFunctions(), symbol("i", 0, 3), symbol("j", 0, 7)
+    >>> [str(v) for v in effects.outputs_of(merge, (i, j))]
     ['i*8 + j']
     """
 

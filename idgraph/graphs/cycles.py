@@ -39,7 +39,7 @@ class Cycle(Printed, Generic[K]):
     >>> [(c.kind, c.shift, c.map, c.holds, c.closing.op) for c in ig.IdModel(f).exact.cycles()]
     [('shift', 3, c + 3, c < 5, 'add')]
     >>> c = ig.IdModel(f).exact.cycles()[0]
-    >>> c.graph, c.changes_index, c.told, c.where, str(c.variable), str(c.modulus)
+    >>> c.graph, c.changes_index, c.effect, c.where, str(c.variable), str(c.modulus)
     ('exact', True, 'once around adds 3 to the coordinate', '', 'c', 'None')
     >>> [str(x) for x in c.coordinates], c.domains, [x.name for x in c.tensors]
     (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
@@ -201,7 +201,15 @@ class Cycle(Printed, Generic[K]):
 
     @property
     def effect(self) -> str:
-        """The effect of going once around, in words."""
+        """The effect of going once around, in words.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rotation")
+        >>> t = f.input("t", shape=(64,))
+        >>> u = f.output(t + ig.cat([t[32:], t[:32]], dim=0))
+        >>> ig.IdModel(f).exact.cycles()[0].effect
+        'once around adds -32 to the coordinate'
+        """
         match self.kind:
             case "identity":
                 return f"once around gives the coordinate back{self.where}"

@@ -5,6 +5,8 @@ to what the other tensors of the nest say; a tensor whose split or merged loops 
 a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 Where tensors are inlined: fits their readers' loops, and a scatter's target is whole in memory.
+
+Long: one structure, the nests of a fusion and what joins them.
 """
 
 from __future__ import annotations
@@ -305,7 +307,7 @@ class LoopNests:
                     self.shadows[t] = mine
 
     def _beyond(self, t: Tensor, j: int) -> IterDomain | None:
-        """What loop ``j`` of the readers of ``t`` runs over, where they agree. An operation that takes another term at
+        """The axis that loop ``j`` of the readers of ``t`` runs over, where they agree. An operation that takes another term at
         each step is never repeated; and where readers may skip steps that lie outside of ``t``, its loop is padded
         instead."""
         e = t.definition

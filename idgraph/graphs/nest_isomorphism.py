@@ -24,7 +24,7 @@ def unique_nests(exprs: Sequence[TensorExpr], nests: LoopNests, promotion: Promo
     ...     _ = f.output(t * 2.0)
     ...     _ = t.inline(2)
     >>> nests = Nests(f)
-    >>> [e.output.name for e in one_of_each(f.exprs, nests, Promotion(nests))]
+    >>> [e.output.name for e in unique_nests(f.exprs, nests, Promotion(nests))]
     ['t1', 't2']
     """
     first: dict[Hashable, list[TensorExpr]] = {}
@@ -47,7 +47,7 @@ def isomorphic_exprs(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr
     ...     t = ig.exp(x)
     ...     _ = f.output(t * 2.0)
     ...     _ = t.inline(2)
-    >>> [(e.output.name, twin.output.name) for e, twin in twins(f.exprs).items()]
+    >>> [(e.output.name, twin.output.name) for e, twin in isomorphic_exprs(f.exprs).items()]
     [('t1', 't1'), ('t2', 't2'), ('t3', 't1'), ('t4', 't2')]
     """
     first: dict[Hashable, list[TensorExpr]] = {}
@@ -92,7 +92,7 @@ def structural_key(
     >>> x = f.input("x", shape=(4, 8))
     >>> a, b, c = ig.exp(x), ig.exp(x), ig.exp(x.T)
     >>> nests = Nests(f)
-    >>> first, second, third = (described([t.definition], nests, Promotion(nests)) for t in (a, b, c))
+    >>> first, second, third = (structural_key([t.definition], nests, Promotion(nests)) for t in (a, b, c))
     >>> first == second, first == third
     (True, False)
     """

@@ -44,7 +44,7 @@ def sample_values(e: Expr) -> tuple[int, ...]:
 
     >>> from idgraph.arith import symbol
     >>> n = symbol("n", 1)
-    >>> values_of(n + n) == values_of(2 * n), values_of(n + 1) == values_of(n)
+    >>> sample_values(n + n) == sample_values(2 * n), sample_values(n + 1) == sample_values(n)
     (True, False)
     """
     points: list[dict[str, int]] = [{} for _ in _STEPS]
@@ -70,7 +70,7 @@ class SignatureTable:
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> n = f.symbol("n", min=1)
-    >>> forms = Forms()
+    >>> forms = SignatureTable()
     >>> forms.extent(2 * n) == forms.extent(n + n), forms.extent(n) == forms.extent(n + n)
     (True, False)
     """

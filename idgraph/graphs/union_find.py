@@ -13,7 +13,7 @@ class UnionFind:
 
     Integers in arrays and no object for an element or a union, so that nothing here costs a garbage collector's time.
 
-    >>> s = DisjointSets()
+    >>> s = UnionFind()
     >>> a, b, c = s.add(), s.add(), s.add()
     >>> s.union(a, b, 7), s.find(a) == s.find(b), s.find(a) == s.find(c)
     (True, True, False)

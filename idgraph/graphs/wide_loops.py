@@ -1,4 +1,4 @@
-"""What the loops of a reader have to do with what it reads: when one of one element widens."""
+"""Loops of a reader beside those of what it reads: when one of one element widens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""IdModel: the graphs of a fusion, its loops and its index maps, each built when first asked for."""
+"""IdModel: the graphs of a fusion, its loops and its index maps, each built when first asked for.
+
+Long: one class, every question about one fusion.
+"""
 
 from __future__ import annotations
 

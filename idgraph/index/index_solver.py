@@ -129,7 +129,7 @@ def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (),
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = ig.reshape(f.iota(12) * 2 + 1, 3, 4)
-    >>> str(known_value(t, tuple(ig.IdModel(f).write(t.definition).coordinates)))
+    >>> str(fold_index_tensor(t, tuple(ig.IdModel(f).write(t.definition).coordinates)))
     'i0*8 + i1*2 + 1'
     """
     e = t.definition

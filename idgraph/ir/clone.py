@@ -119,7 +119,7 @@ def clone_fusion(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[s
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = f.output(f.input("a", shape=(64,))[3:35])
-    >>> g = rebuild(f, [AttrEdit(t.name, {"starts": (4,), "stops": (36,)})])
+    >>> g = clone_fusion(f, [AttrEdit(t.name, {"starts": (4,), "stops": (36,)})])
     >>> str(ig.IdModel(g).access(g[t.name].definition, g["a"]).address)
     'i0 + 4'
     """
@@ -139,7 +139,7 @@ def extract_subgraph(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> 
     >>> x = f.input("x", shape=(64,))
     >>> a = ig.exp(x)
     >>> b = f.output(a * 2.0)
-    >>> g, of = part([b.definition], [b])
+    >>> g, of = extract_subgraph([b.definition], [b])
     >>> print(g)
     fusion part {
       p0 = input(shape=(64,), dtype="float32")

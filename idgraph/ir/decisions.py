@@ -114,7 +114,7 @@ class ReductionDecision(Printed):
     ``lanes`` are the elements of one access, ``passes`` how often later values make a kernel go over a row, unless it
     is held or sums follow a running maximum.
 
-    >>> print(Rows(("t1", "t2"), "64", "4096", 1024, 1, 4, 2, "fewer rows than 264"))
+    >>> print(ReductionDecision(("t1", "t2"), "64", "4096", 1024, 1, 4, 2, "fewer rows than 264"))
     rows t1, t2: 64 of 4096 columns, 2 passes: 1024 threads a row, 1 row a block, 4 lanes (fewer rows than 264)
     """
 

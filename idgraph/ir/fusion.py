@@ -578,7 +578,13 @@ class Fusion(Restorable, ShownFusion):
         return tuple(self._equalities)
 
     def equate(self, a: Expr, b: Expr, because: str) -> bool:
-        """Let two sizes be one from now on; False where no symbol of theirs follows, or they never are equal."""
+        """Let two sizes (elements) be one from now on; False where no symbol of theirs follows, or they never agree.
+
+        >>> f = Fusion("f")
+        >>> n, m = f.symbol("n"), f.symbol("m")
+        >>> f.equate(n, m, "they are added"), str(f.in_symbols(m + n))
+        (True, 'n*2')
+        """
         found = equal_sizes(a, b, self.symbols, because)
         if found is None:
             return False
@@ -590,7 +596,7 @@ class Fusion(Restorable, ShownFusion):
         return True
 
     def in_symbols(self, value: V) -> V:
-        """A size, or an attribute, in the symbols that stand for others."""
+        """A size (elements), or an attribute, in the symbols that stand for others; see `equate`."""
         for found in self._equalities:
             value = spelled(value, found.values)
         return value
@@ -677,7 +683,7 @@ class Fusion(Restorable, ShownFusion):
         check_name(name, "tensor")
         where = user_line()
         if name in self._tensors:
-            raise self._taken(name, where, "another name")
+            raise self._name_error(name, where, "another name")
         self._automatic.pop(name, None)
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
@@ -877,7 +883,11 @@ class Fusion(Restorable, ShownFusion):
 
     @property
     def line(self) -> SourceLine | None:
-        """The user's line that builds an operation now."""
+        """The user's line that builds an operation now.
+
+        >>> Fusion("f").line() is not None
+        True
+        """
         return self._forced_line or user_line()
 
     @contextmanager
@@ -953,7 +963,7 @@ class Fusion(Restorable, ShownFusion):
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
-                raise self._taken(name)
+                raise self._name_error(name)
             self._automatic.pop(name, None)
         else:
             number = self._made
@@ -979,7 +989,7 @@ class Fusion(Restorable, ShownFusion):
         self.touch()
         return tensor
 
-    def _taken(self, name: str, where: SourceLine | None = None, hint: str = "") -> OperationError:
+    def _name_error(self, name: str, where: SourceLine | None = None, hint: str = "") -> OperationError:
         """The error for a name that a tensor has already."""
         if name in self._automatic:
             told, hint = ", which was named automatically", "names that are not t and a number are nobody's yet"
@@ -1004,7 +1014,7 @@ class Fusion(Restorable, ShownFusion):
         """Keep the table of names in step; for the setter of `Tensor.name` only, which is how a tensor is renamed."""
         check_name(name, "tensor")
         if name != tensor.name and name in self._tensors:
-            raise self._taken(name, user_line())
+            raise self._name_error(name, user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
         self._in_order()

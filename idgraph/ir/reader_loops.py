@@ -26,12 +26,12 @@ class LoopPlan(NamedTuple):
 def loop_plan(t: TensorLike, count: int) -> LoopPlan | None:
     """How the first ``count`` loops of ``t`` become loops of all its readers; None where they are already, or where the
     readers differ, or what is built on both sides does not say."""
-    plans = {_beside(t, count, e, k) for e in t.uses for k, operand in enumerate(e.inputs) if operand is t}
+    plans = {_plan_of_reader(t, count, e, k) for e in t.uses for k, operand in enumerate(e.inputs) if operand is t}
     plan = plans.pop() if len(plans) == 1 else None
     return None if plan is None or plan.shared == tuple(range(count)) else plan
 
 
-def _beside(t: TensorLike, count: int, e: OperationLike, k: int) -> LoopPlan | None:
+def _plan_of_reader(t: TensorLike, count: int, e: OperationLike, k: int) -> LoopPlan | None:
     known, lacking = _corresponding(t, e, k)
     own, theirs = t.loop[:count], e.output.loop
     shared: list[int | None] = []

@@ -33,7 +33,7 @@ def scatter_axes(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64")
-    >>> written_at(ig.scatter(x, 1, i, 1.0).definition)
+    >>> scatter_axes(ig.scatter(x, 1, i, 1.0).definition)
     ((g6[9], 1),)
     """
     if e.op not in SCATTERS:

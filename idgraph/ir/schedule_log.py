@@ -61,8 +61,9 @@ def steps_in(flat: Sequence[Any]) -> tuple[ScheduleStep, ...]:
 def distinct_steps(flat: Flat) -> None:
     """Give each step of a flat log entries of its own.
 
-    >>> log = [MANY, (Step("split", (0, 4), NO_NAMES), Step("merge", (0, 1), NO_NAMES)), NO_NAMES, 7, None]
-    >>> told_apart(log)
+    >>> split, merge = ScheduleStep("split", (0, 4), NO_NAMES), ScheduleStep("merge", (0, 1), NO_NAMES)
+    >>> log = [MANY, (split, merge), NO_NAMES, 7, None]
+    >>> distinct_steps(log)
     >>> log[::5], log[3::5], [s.at for s in steps_in(log)]
     (['split', 'merge'], [7, 8], [7, 8])
     """
@@ -93,7 +94,7 @@ def keep_last_step(flat: Flat, names: Iterable[str]) -> None:
     """Keep of a flat log the last step of each of those names.
 
     >>> log = [x for n in (4, 5) for x in ("set_memory", (n,), NO_NAMES, n, None)]
-    >>> only_last(log, {"set_memory"})
+    >>> keep_last_step(log, {"set_memory"})
     >>> [s.args for s in steps_in(log)]
     [(5,)]
     """
@@ -150,9 +151,9 @@ class KernelHints:
     ``items_per_thread``: elements under way at most. ``parallel``: on the CPU on all cores. ``of`` names the tensors
     that they were set on, and where. ``why`` is the reason of a rule that made them.
 
-    >>> print(Choices(persistent=True, items_per_thread=8))
+    >>> print(KernelHints(persistent=True, items_per_thread=8))
     persistent=true items_per_thread=8
-    >>> Choices.from_words(["online=false"])
+    >>> KernelHints.from_words(["online=false"])
     Choices(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
     """
 

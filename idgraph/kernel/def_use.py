@@ -89,7 +89,8 @@ def map_statement(
     changes the purpose of the access. Where nothing changes, the result is ``s`` itself.
 
     >>> from idgraph.arith import symbol
-    >>> s = rewritten(Let("a", Index(symbol("i"))), made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
+    >>> let = Let("a", Index(symbol("i")))
+    >>> s = map_statement(let, made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
     >>> s.name, str(s.value.value)
     ('a_1', 'i*4')
     """
@@ -130,6 +131,11 @@ def _substitute_provenance(x: Provenance, to: ToExpr) -> Provenance:
 
 
 def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index: ToExpr) -> Stmt:
+    """One statement with other variables, operands and indices.
+
+    Long: one case for each kind of statement.
+    """
+
     def operand(o: Operand) -> Operand:
         o = read(o)
         if not isinstance(o, Index):
@@ -425,7 +431,7 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """Every statement of ``body`` and inside it through ``f``, inner ones first.
 
     >>> from idgraph.arith import symbol
-    >>> everywhere((If(symbol("i").eq(0), (Note("a"),)),), lambda s: Note("b") if isinstance(s, Note) else s)[0].body
+    >>> map_body((If(symbol("i").eq(0), (Note("a"),)),), lambda s: Note("b") if isinstance(s, Note) else s)[0].body
     (Note(text='b'),)
     """
     made: list[Stmt] = []
@@ -464,9 +470,9 @@ def rewritten_inside(
 class Renamer:
     """Variables under other names: ``to`` says which one stands for a name, ``taken`` which names are in use.
 
-    >>> names = Renaming({"t"})
+    >>> names = Renamer({"t"})
     >>> t, u = Local("t", "int64"), Local("u", "int64")
-    >>> names.apart(t).name, names.operand(t).name, names.local(u).name
+    >>> names.unique(t).name, names.operand(t).name, names.local(u).name
     ('t_s2', 't_s2', 'u')
     """
 

@@ -38,18 +38,18 @@ def implied_at_points(facts: Sequence[Expr], cases: Sequence[Sequence[Expr]]) ->
     for low, high in zip(lows, highs, strict=True):
         total *= max(0, high - low + 1)
     every = known and total <= MOST_POINTS
-    env = _all(symbols, lows, highs, total) if every else _some(symbols, lows, highs)
-    here = _holds(facts, env) & _inside(symbols, env)
+    env = _all_points(symbols, lows, highs, total) if every else _some(symbols, lows, highs)
+    here = _hold_at_points(facts, env) & _inside(symbols, env)
     some = np.zeros_like(here)
     for case in cases:
-        some |= _holds(case, env)
+        some |= _hold_at_points(case, env)
     if (here & ~some).any():
         at = int(np.argmax(here & ~some))
         return {n: int(v[at]) for n, v in env.items()}
     return True if every else None
 
 
-def _all(symbols: Sequence[Expr], lows: Sequence[int], highs: Sequence[int], total: int) -> dict[str, Any]:
+def _all_points(symbols: Sequence[Expr], lows: Sequence[int], highs: Sequence[int], total: int) -> dict[str, Any]:
     env: dict[str, Any] = {}
     rest = np.arange(total, dtype=np.int64)
     for s, low, high in zip(symbols, lows, highs, strict=True):
@@ -75,7 +75,7 @@ def _inside(symbols: Sequence[Expr], env: Mapping[str, Any]) -> Any:
     return found
 
 
-def _holds(conditions: Sequence[Expr], env: Mapping[str, Any]) -> Any:
+def _hold_at_points(conditions: Sequence[Expr], env: Mapping[str, Any]) -> Any:
     found: Any = np.ones(len(next(iter(env.values()))), np.bool_)
     for c in conditions:
         found = found & np.asarray(c.evaluate_array(env), np.bool_)

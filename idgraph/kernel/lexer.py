@@ -52,7 +52,7 @@ def _marks(text: str) -> Iterator[tuple[int, int]]:
 def split_top_level(text: str, mark: str) -> list[str]:
     """``text`` split at each ``mark`` outside of brackets and quotes.
 
-    >>> parted('min(a, b), "x, y"', ",")
+    >>> split_top_level('min(a, b), "x, y"', ",")
     ['min(a, b)', '"x, y"']
     """
     made: list[str] = []

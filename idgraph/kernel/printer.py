@@ -106,7 +106,7 @@ def is_plain(s: Stmt) -> bool:
 def split_comments(text: str, mark: str) -> list[str]:
     """Comments that share a line, split at each ``mark`` outside of quoted names.
 
-    >>> apart('"a | b" = cast("x") | "t2" = neg("a | b")', " | ")
+    >>> split_comments('"a | b" = cast("x") | "t2" = neg("a | b")', " | ")
     ['"a | b" = cast("x")', '"t2" = neg("a | b")']
     """
     made: list[str] = []

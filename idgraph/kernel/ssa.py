@@ -57,7 +57,7 @@ def to_ssa(body: Sequence[Stmt], taken: Iterable[str] = ()) -> Body:
     ...       v: float32 = neg(v)
     ...     y[i] = v
     ... ''')
-    >>> print(replace(k, body=single(k.body)))
+    >>> print(replace(k, body=to_ssa(k.body)))
     kernel k():
       buffer x: float32[8] input "x"
       buffer y: float32[8] output "y"
@@ -100,7 +100,7 @@ def simplify_selects(body: Sequence[Stmt]) -> Body:
     ...     if i < 3:
     ...       y[i] = v
     ... ''')
-    >>> print(replace(k, body=resolved(k.body)))
+    >>> print(replace(k, body=simplify_selects(k.body)))
     kernel k():
       buffer x: float32[8] input "x"
       buffer y: float32[8] output "y"

@@ -49,7 +49,7 @@ class Constant:
 
     Two are equal where no computation can tell them apart: 0.0 is not -0.0, 1 is not 1.0 nor True, and NaN is NaN.
 
-    >>> Number(0.0) == Number(-0.0), Number(1) == Number(True), Number(float("nan")) == Number(float("nan"))
+    >>> Constant(0.0) == Constant(-0.0), Constant(1) == Constant(True), Constant(float("nan")) == Constant(float("nan"))
     (False, False, True)
     """
 
@@ -142,7 +142,7 @@ def axis_loops(s: Loop) -> list[Loop]:
 
     >>> from idgraph.arith import as_expr
     >>> inner = Loop("t", as_expr(4), "serial", ())
-    >>> [v.var for v in axis_loops(Loop("o", as_expr(2), "serial", (inner,), column=Column(as_expr(7), 2)))]
+    >>> [v.var for v in axis_loops(Loop("o", as_expr(2), "serial", (inner,), column=SplitAxis(as_expr(7), 2)))]
     ['o', 't']
     """
     chain = [s]

@@ -24,15 +24,15 @@ class ValueNumbering:
     ``read_only`` are the buffers whose elements no statement changes (None: all of them). A variable that is a copy of
     another one holds the same value.
 
-    >>> from idgraph.kernel.statements import Number
+    >>> from idgraph.kernel.statements import Constant
     >>> x, y, z = (Local(n, "float32") for n in "xyz")
-    >>> v = Values()
+    >>> v = ValueNumbering()
     >>> for local in (y, z):
-    ...     v.define(Compute(local, "add", (x, Number(1.0)), "float32"))
+    ...     v.define(Compute(local, "add", (x, Constant(1.0)), "float32"))
     >>> v.number(y) == v.number(z), v.home(z)
     (True, Local(name='y', dtype='float32', at=None))
     >>> v.define(Compute(x, "neg", (x,), "float32"))
-    >>> v.define(Compute(z, "add", (x, Number(1.0)), "float32"))
+    >>> v.define(Compute(z, "add", (x, Constant(1.0)), "float32"))
     >>> v.number(y) == v.number(z)
     False
     """

@@ -128,18 +128,20 @@ def _joined(e: TensorExpr) -> Alias | NoAlias:
     place = as_expr(first.offset)
     for t, part in parts:
         apart = [
-            p for p, (a, b) in enumerate(zip(first.strides, part.strides, strict=True)) if p != at and not _equal(a, b)
+            p
+            for p, (a, b) in enumerate(zip(first.strides, part.strides, strict=True))
+            if p != at and not _provably_same(a, b)
         ]
-        if apart or not _equal(part.offset, place):
+        if apart or not _provably_same(part.offset, place):
             return _no_view(e)
-        if t.axes[at].extent != 1 and not _equal(part.strides[at], step):
+        if t.axes[at].extent != 1 and not _provably_same(part.strides[at], step):
             return _no_view(e)
         place = simplify(place + t.axes[at].extent * step)
     strides = (*first.strides[:at], _int_if_const(step), *first.strides[at + 1 :])
     return Alias(first.of, strides, first.offset)
 
 
-def _equal(a: int | Expr, b: int | Expr) -> bool:
+def _provably_same(a: int | Expr, b: int | Expr) -> bool:
     return isinstance(prove_equal(as_expr(a), as_expr(b)), Proof)
 
 

@@ -190,7 +190,7 @@ def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") 
         if like != "torch":
             made[t] = formats.decide(t)
         else:
-            made[t] = _told_by_torch(_as_it_is(t), eager[t]) if demanded(t) else _as_torch(t, eager[t])
+            made[t] = _told_by_torch(_demanded_layout(t), eager[t]) if demanded(t) else _as_torch(t, eager[t])
     return Decisions(made)
 
 
@@ -204,7 +204,7 @@ class Formats:
     def decide(self, t: Tensor) -> LayoutDecision:
         """The memory format of one tensor, as `infer` has it."""
         if demanded(t):
-            return _as_it_is(t)
+            return _demanded_layout(t)
         self._reach(t)
         return _decide_layout(t, self.known[t], self.ended.get(t, ()))
 
@@ -237,7 +237,7 @@ def _is_stored(t: Tensor) -> bool:
     return t.memory == "global" or (t.memory == "auto" and t.inline_position == 0 and bool(t.uses))
 
 
-def _as_it_is(t: Tensor) -> LayoutDecision:
+def _demanded_layout(t: Tensor) -> LayoutDecision:
     """The memory that the user asked for."""
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
     inside = set(t.allocation) <= set(t.axes)

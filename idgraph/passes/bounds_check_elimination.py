@@ -63,7 +63,7 @@ def eliminate_bounds_checks(kernel: Kernel) -> Kernel:
     ...       t3: float32 = x[a]
     ...       y[r] = t3
     ... ''')
-    >>> print(with_proved_checks(k))
+    >>> print(eliminate_bounds_checks(k))
     kernel k():
       where a in 0, 6
       buffer i: int64[4] input "i"
@@ -166,7 +166,7 @@ def merge_bounds_checks(kernel: Kernel) -> Kernel:
     ...       t5: float32 = add(t2, t4)
     ...       y[r] = t5
     ... ''')
-    >>> print(with_joined_checks(k))
+    >>> print(merge_bounds_checks(k))
     kernel k():
       where a in _, _
       where b in _, _

@@ -46,7 +46,7 @@ def eliminate_common_subexpressions(kernel: Kernel) -> Kernel:
     ...       c: float32 = mul(a, b)
     ...       y[i] = c
     ... ''')
-    >>> print(with_values_once(k))
+    >>> print(eliminate_common_subexpressions(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
@@ -93,7 +93,7 @@ def eliminate_dead_code(kernel: Kernel) -> Kernel:
     ...       a: float32 = exp(t)
     ...       y[i] = t
     ... ''')
-    >>> print(live(k))
+    >>> print(eliminate_dead_code(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
@@ -165,7 +165,7 @@ def merge_adjacent_branches(kernel: Kernel) -> Kernel:
     ...       if i < 20:
     ...         y[i*2 + 1] = 2.0
     ... ''')
-    >>> print(with_joined_tests(k))
+    >>> print(merge_adjacent_branches(k))
     kernel k():
       buffer y: float32[64] output "y"
       for i < 32:

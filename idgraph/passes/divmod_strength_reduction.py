@@ -68,7 +68,7 @@ def strength_reduce_divmod(kernel: Kernel) -> Kernel:
     ...       w: int16 = choose((i*4 + q)%11 >= 1 ? v, -1)
     ...       y[i*4 + q] = w
     ... ''')
-    >>> made = with_carried_digits(k)
+    >>> made = strength_reduce_divmod(k)
     >>> print(str(made).split("vectorize:")[1].strip())  # doctest: +NORMALIZE_WHITESPACE, +ELLIPSIS
     let carry_row = {i*4//11}
           let carry_column = {i*4%11}

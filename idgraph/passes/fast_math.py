@@ -69,7 +69,7 @@ def approximate_math(kernel: Kernel) -> Kernel:
     ...     t: bfloat16 = cast(p)
     ...     y[i] = t
     ... ''')
-    >>> print(shortened(k))
+    >>> print(approximate_math(k))
     kernel k():
       buffer x: bfloat16[64] input "x"
       buffer y: bfloat16[64] output "y"
@@ -201,7 +201,7 @@ def fuse_math_functions(kernel: Kernel) -> Kernel:
     ...     c: float32 = log1p(b)
     ...     y[i] = c
     ... ''')
-    >>> print(composed(k))
+    >>> print(fuse_math_functions(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"

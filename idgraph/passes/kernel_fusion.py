@@ -235,7 +235,7 @@ def fuse_kernels(plan: KernelModule) -> KernelModule:
     joined to a later one. The time is near linear in the number of kernels.
 
     >>> import idgraph as ig
-    >>> from idgraph.kernel.ir import Plan
+    >>> from idgraph.kernel.ir import KernelModule
     >>> text = '''
     ... kernel k():
     ...   buffer x: float32[512] input "x"
@@ -248,7 +248,7 @@ def fuse_kernels(plan: KernelModule) -> KernelModule:
     ...       y[b*256 + t] = v
     ... '''
     >>> kernels = tuple(ig.kernel.parse(t) for t in (text, text.replace("y", "z")))
-    >>> (joined,) = together(Plan(kernels, (), {}, {})).kernels
+    >>> (joined,) = fuse_kernels(KernelModule(kernels, (), {}, {})).kernels
     >>> print(joined)
     kernel kernel0():
       buffer x: float32[512] input "x"

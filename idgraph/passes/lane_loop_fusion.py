@@ -72,7 +72,7 @@ def fuse_lane_loops(kernel: Kernel) -> Kernel:
     ...   for q < 4, unroll:
     ...     u[q]: float32 = neg(t[q])
     ... ''')
-    >>> print(fused_lanes(k))
+    >>> print(fuse_lane_loops(k))
     kernel k():
       buffer x: float32[4] input "x"
       registers t: float32[4], u: float32[4]
@@ -95,7 +95,7 @@ def scalar_replacement(kernel: Kernel) -> Kernel:
     ...     t[q]: float32 = x[q]
     ...     u: float32 = neg(t[q])
     ... ''')
-    >>> print(scalars(k))
+    >>> print(scalar_replacement(k))
     kernel k():
       buffer x: float32[4] input "x"
       for q < 4, unroll:

@@ -101,7 +101,7 @@ def unroll_lanes(kernel: Kernel) -> Kernel:
     ...       t: float32 = x[i*4 + w]
     ...       y[i*4 + w] = t
     ... ''')
-    >>> print(with_lanes(k))
+    >>> print(unroll_lanes(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
@@ -348,7 +348,7 @@ def inline_unit_loops(body: Sequence[Stmt]) -> tuple[list[Stmt], dict[Expr, int]
     ...       if i < 20:
     ...         y[i + j] = t
     ... ''')
-    >>> flat, values = spliced(k.body[0].body)
+    >>> flat, values = inline_unit_loops(k.body[0].body)
     >>> len(flat), len(flat[0].body), values
     (1, 2, {j: 0})
     """

@@ -61,7 +61,7 @@ def licm_loads(kernel: Kernel) -> Kernel:
     ...         t1: float32 = x[ld0*64 + c]
     ...         y[r*64 + c] = t1
     ... ''')
-    >>> print(hoisted_loads(k))
+    >>> print(licm_loads(k))
     kernel k():
       where ld0_row0 in _, _
       buffer i: int64[4] input "i"
@@ -310,11 +310,11 @@ def _same_index(x: LoadedIndex, y: LoadedIndex) -> bool:
 def _inside_index_checks(loads: Sequence[LoadedIndex], body: Body) -> Body:
     """The statements inside the checks of these indices, of which each may depend on those before it."""
     for n in range(len(loads) - 1, -1, -1):
-        body = _checked(loads[n], _needed(loads[n], loads[:n]), body)
+        body = _behind_definitions(loads[n], _dependences(loads[n], loads[:n]), body)
     return body
 
 
-def _needed(x: LoadedIndex, before: Sequence[LoadedIndex]) -> frozenset[str]:
+def _dependences(x: LoadedIndex, before: Sequence[LoadedIndex]) -> frozenset[str]:
     """The names that ``x``, and the indices ``before`` it that it is made of, depend on."""
     names = x.names | x.outer
     for y in reversed(before):
@@ -323,7 +323,7 @@ def _needed(x: LoadedIndex, before: Sequence[LoadedIndex]) -> frozenset[str]:
     return names
 
 
-def _checked(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
+def _behind_definitions(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
     """``body`` with one index, and what its check guards, behind the statements that define what is ``needed``.
 
     Where these stand inside the check of another index, so does this one. Of an index without a load the check guards
@@ -335,7 +335,7 @@ def _checked(x: LoadedIndex, needed: frozenset[str], body: Body) -> Body:
     readers = [n for n, s in enumerate(body) if own & all_reads((s,))]
     if readers and readers[0] < at and isinstance(s := body[readers[0]], BoundsCheck):
         rest = (*s.body, *body[readers[0] + 1 :])
-        return (*body[: readers[0]], replace(s, body=_checked(x, needed, rest)))
+        return (*body[: readers[0]], replace(s, body=_behind_definitions(x, needed, rest)))
     end = len(body)
     if x.load is None:
         at, end = max(at, min(readers, default=at)), max(readers, default=end - 1) + 1

@@ -56,7 +56,7 @@ def select_address_then_load(kernel: Kernel) -> Kernel:
     ...     t: float32 = choose(i < 8 ? a, i < 16 ? b, c)
     ...     y[i] = t
     ... ''')
-    >>> print(with_selected_loads(k))
+    >>> print(select_address_then_load(k))
     kernel k():
       buffer x: float32[96] input "x"
       buffer y: float32[24] output "y"

@@ -55,7 +55,7 @@ def flatten_loops(kernel: Kernel) -> Kernel:
     ...           v: float32 = x[b*512 + t*4 + q]
     ...           y[b*512 + t*4 + q] = v
     ... ''')
-    >>> print(collapsed(k))
+    >>> print(flatten_loops(k))
     kernel k():
       buffer x: float32[2001] input "x"
       buffer y: float32[2001] output "y"

@@ -72,7 +72,7 @@ def interchange_loops(kernel: Kernel) -> Kernel:
     ...       r: float32 = cast(s)
     ...       y[b*128 + a] = r
     ... ''')
-    >>> print(interchanged(k))
+    >>> print(interchange_loops(k))
     kernel k():
       buffer x: float32[65536] input "x"
       buffer y: float32[256] output "y"

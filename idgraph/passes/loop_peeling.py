@@ -63,7 +63,7 @@ def peel_loops(kernel: Kernel) -> Kernel:
     ...           v: float32 = x[b*512 + t*4 + q]
     ...           y[b*512 + t*4 + q] = v
     ... ''')
-    >>> print(peeled(k))
+    >>> print(peel_loops(k))
     kernel k():
       buffer x: float32[4094] input "x"
       buffer y: float32[4094] output "y"

@@ -129,7 +129,7 @@ def mark_nounroll(kernel: Kernel) -> Kernel:
     ...       s <- sum v
     ...     y[i] = s
     ... ''')
-    >>> print(rolled(k))
+    >>> print(mark_nounroll(k))
     kernel k():
       buffer x: float32[192] input "x"
       buffer y: float32[3] output "y"

@@ -49,7 +49,7 @@ def narrow_int64(kernel: Kernel) -> Kernel:
     ...     t: float32 = cast(b)
     ...     y[i] = t
     ... ''')
-    >>> print(with_short_ints(k))
+    >>> print(narrow_int64(k))
     kernel k():
       buffer y: float32[64] output "y"
       for i < 64:
@@ -70,7 +70,7 @@ def narrow_int64(kernel: Kernel) -> Kernel:
     ...     t: int8 = cast(c)
     ...     y[i] = t
     ... ''')
-    >>> print(with_short_ints(k))
+    >>> print(narrow_int64(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: int8[64] output "y"
@@ -180,7 +180,7 @@ def elide_double_rounding(kernel: Kernel) -> Kernel:
     ...     v: bfloat16 = mul(u, 2)
     ...     y[i] = v
     ... ''')
-    >>> print(rounded_once(k))
+    >>> print(elide_double_rounding(k))
     kernel k():
       buffer x: bfloat16[64] input "x"
       buffer y: bfloat16[64] output "y"

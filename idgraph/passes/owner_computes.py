@@ -86,7 +86,7 @@ def owner_computes(kernel: Kernel) -> Kernel:
     ...       single threadIdx.x:
     ...         y[b] = r
     ... ''')
-    >>> print("\\n".join(str(owned(k)).splitlines()[11:]))
+    >>> print("\\n".join(str(owner_computes(k)).splitlines()[11:]))
           for t < 32, threadIdx.x:
             v: float32 = x[b*32 + t]
             if ld0 == t:

@@ -50,8 +50,8 @@ def pack_half2(kernel: Kernel) -> Kernel:
     ...       d: bfloat16 = neg(b)
     ...       y[i*2; 2] = (c, d)
     ... ''')
-    >>> from idgraph.passes.cse_dce import live
-    >>> print(live(with_pairs(k)))
+    >>> from idgraph.passes.cse_dce import eliminate_dead_code
+    >>> print(eliminate_dead_code(pack_half2(k)))
     kernel k():
       buffer x: bfloat16[64] input "x"
       buffer y: bfloat16[64] output "y"

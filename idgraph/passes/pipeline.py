@@ -139,7 +139,7 @@ TABLE: Mapping[TargetName, tuple[Pass, ...]] = {name: tuple(PASSES[p] for p in t
 def select_passes(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...]:
     """Passes of one target by name, in the order of its table.
 
-    >>> [p.name for p in chosen(("roll", "unroll"))]
+    >>> [p.name for p in select_passes(("roll", "unroll"))]
     ['unroll', 'roll']
     """
     wanted = frozenset(names)

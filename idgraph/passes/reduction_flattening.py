@@ -58,7 +58,7 @@ def flatten_reduction_loops(kernel: Kernel) -> Kernel:
     ...           s <- sum v
     ...   y[0] = s
     ... ''')
-    >>> print(by_columns(k))
+    >>> print(flatten_reduction_loops(k))
     kernel k():
       buffer x: float32[1600] input "x"
       buffer y: float32[1] output "y"
@@ -157,7 +157,7 @@ def privatize_scatter_rows(kernel: Kernel) -> Kernel:
     ...       check (at >= 0) & (at < 80), of at, site "y", axis 1, extent 80, index "i", in "y", at "f.py:1":
     ...         y[b//4*80 + at] <- sum v, as v:float32, atomic
     ... ''')
-    >>> print(with_own_rows(k))
+    >>> print(privatize_scatter_rows(k))
     kernel k():
       where at in _, _
       buffer i: int64[256] input "i"

@@ -16,6 +16,8 @@ after::
       b[i*4 + q] = t
 
 Arrays of registers that statements share, one after the other.
+
+Long: one pass; its cases share what they know of a statement.
 """
 
 from __future__ import annotations
@@ -80,8 +82,8 @@ class RegisterArrayPool:
     Nothing behind a statement reads what is set inside it, so the next one may use its arrays; statements of the level
     itself may not, since a loop of theirs may move in front.
 
-    >>> outer = Room(used=["a"])
-    >>> outer = outer.behind(Room(used=["t"]), {"a", "t"})
+    >>> outer = RegisterArrayPool(used=["a"])
+    >>> outer = outer.behind(RegisterArrayPool(used=["t"]), {"a", "t"})
     >>> outer.free, outer.inside().free
     ([], ['t'])
     """
@@ -122,7 +124,7 @@ def reroll_lanes(kernel: Kernel) -> Kernel:
     ...     u_1: float32 = neg(t_1)
     ...     y[i*4; 2] = (u_0, u_1)
     ... ''')
-    >>> print(rolled(k))
+    >>> print(reroll_lanes(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"

@@ -63,7 +63,7 @@ def unroll_and_jam(kernel: Kernel) -> Kernel:
     ...       r: float32 = cast(s)
     ...       y[i*2 + w] = r
     ... ''')
-    >>> print(jammed(k))
+    >>> print(unroll_and_jam(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[8] output "y"

@@ -211,7 +211,7 @@ def sink_reshapes_below_pointwise(fusion: Fusion) -> None:
     >>> x, w = f.input("x", shape=(4, 6, 8)), f.input("w", shape=(1, 6, 1))
     >>> rows = ig.reshape(x, 4, 2, 24)
     >>> t = f.output(ig.reshape(rows - ig.mean(rows, 2, keepdim=True), 4, 6, 8) * w)
-    >>> sink_reshapes(f)
+    >>> sink_reshapes_below_pointwise(f)
     >>> [e.op for e in f.exprs][-4:]
     ['expand', 'reshape', 'mul', 'reshape']
     """

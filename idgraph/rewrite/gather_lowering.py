@@ -55,7 +55,7 @@ class GatherReplacement:
     >>> x, i, j = f.input("x", (8, 9)), f.input("i", (4,), "int64"), f.input("j", (3,), "int64")
     >>> t = ig.index_select(ig.exp(x), 1, i)
     >>> u = f.output(ig.index_select(t, 0, j))
-    >>> ways = Taken()
+    >>> ways = GatherReplacement()
     >>> ways.take(t.definition, "global")
     >>> ways.take(u.definition, "recompute")
     >>> ways.finish(), [e.op for e in f.exprs]  # at both indices, from what is stored

@@ -219,7 +219,7 @@ def split_reduction_over_cat(fusion: Fusion) -> None:
     >>> x, s = f.input("x", shape=(4, 16)), f.input("s", shape=(4, 1))
     >>> row = ig.exp(ig.cat([x, s], dim=1))
     >>> t = f.output((row / ig.sum(row, 1, keepdim=True))[:, :16])
-    >>> take_pieces(f)
+    >>> split_reduction_over_cat(f)
     >>> [e.op for e in f.exprs]
     ['exp', 'sum', 'exp', 'squeeze', 'cast', 'add', 'cast', 'unsqueeze', 'div']
     """

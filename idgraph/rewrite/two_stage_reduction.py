@@ -87,7 +87,7 @@ def _way_across(
 def _adjacent_axes(dims: Sequence[int]) -> list[list[int]]:
     """Sorted axes as runs of neighbours.
 
-    >>> _runs([0, 1, 3])
+    >>> _adjacent_axes([0, 1, 3])
     [[0, 1], [3]]
     """
     found: list[list[int]] = []

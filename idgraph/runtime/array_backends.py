@@ -39,11 +39,11 @@ UNMAPPED = 1 << 16  # bytes at the front of every address space that no system m
 class MemoryExtent(NamedTuple):
     """The shape of an array, its strides in bytes, and the bytes of an element.
 
-    >>> Placing((2, 3), (12, -4), 4).span
+    >>> MemoryExtent((2, 3), (12, -4), 4).span
     (-8, 16)
-    >>> Placing((3, 2), (4, 4), 4).repeats, Placing((3, 2), (4, 12), 4).repeats
+    >>> MemoryExtent((3, 2), (4, 4), 4).repeats, MemoryExtent((3, 2), (4, 12), 4).repeats
     (True, False)
-    >>> Placing((1 << 20, 1 << 20), (4, 4), 4).repeats, Placing((4, 3), (8, 12), 4).repeats
+    >>> MemoryExtent((1 << 20, 1 << 20), (4, 4), 4).repeats, MemoryExtent((4, 3), (8, 12), 4).repeats
     (True, True)
     """
 

@@ -242,7 +242,7 @@ def _layout(listed: _Listed, t: Tensor) -> OperandLayout:
 def iteration_count(body: Sequence[Stmt]) -> Expr:
     """Points of the loops, those of other loops added up; of inner loops at the first point of those around.
 
-    >>> points(())
+    >>> iteration_count(())
     1
     """
     inner, beside = as_expr(0), as_expr(0)
@@ -262,7 +262,7 @@ class FastCallTemplate(NamedTuple):
     the bytes ahead of its first element, and its alignment in bytes. ``made``: the numbers of the buffers that are new.
     ``buffers`` in all; ``order``: which new ones are the outputs.
 
-    >>> print(Steps(((0, 1, 0, 16),), (0,), 2, (0,)).text)
+    >>> print(FastCallTemplate(((0, 1, 0, 16),), (0,), 2, (0,)).text)
     def bound(pointer, launch, slow, make0):
         def whole(values, tell, wait):
             try:

@@ -51,7 +51,7 @@ def run_uninterruptible(make: Callable[[], T]) -> T:
     waits for a plain lock: an interrupt inside a method of `threading.Condition` can leave its lock held, and the
     thread that would say "done" waits for that lock until the process ends.
 
-    >>> undisturbed(lambda: 3)
+    >>> run_uninterruptible(lambda: 3)
     3
     """
     context = copy_context()

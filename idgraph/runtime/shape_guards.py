@@ -162,7 +162,8 @@ def compile_symbol_guards(keys: Sequence[Any], wanted: GuardSpec) -> Callable[[A
     anything that is ``wanted`` does not hold. None instead of it where the arguments do not give all symbols.
 
     >>> from idgraph.arith import symbol
-    >>> find = symbols_of([("float32", (6, 3), (3, 1))], Wanted([(symbol("n", 2, 8), 3)], (), {"n": symbol("n", 2, 8)}))
+    >>> spec = GuardSpec([(symbol("n", 2, 8), 3)], (), {"n": symbol("n", 2, 8)})
+    >>> find = compile_symbol_guards([("float32", (6, 3), (3, 1))], spec)
     >>> find([("float32", (7, 3), (3, 1))]), find([("float32", (9, 3), (3, 1))]), find([("int32", (7, 3), (3, 1))])
     ({'n': 7}, None, None)
     """

@@ -26,13 +26,13 @@ Site = tuple[str, int | None]  # an operation by its output, and its operand; No
 
 def with_widths(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> KernelModule:
     """The plan with `Kernel.widths`."""
-    asked = _asked(fusion, maps)
+    asked = _widths_asked(fusion, maps)
     if not asked:
         return plan
-    return replace(plan, kernels=tuple([replace(k, widths=_of(k, plan, asked)) for k in plan.kernels]))
+    return replace(plan, kernels=tuple([replace(k, widths=_widths_of_kernel(k, plan, asked)) for k in plan.kernels]))
 
 
-def _asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
+def _widths_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
     """For each access that moves along a vectorised loop: its tensor, the loop, the steps, the bytes of an element."""
     found: dict[Site, tuple[str, str, int, int]] = {}
     for e in fusion.exprs:
@@ -50,14 +50,16 @@ def _asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, i
     return found
 
 
-def _of(kernel: Kernel, plan: KernelModule, asked: dict[Site, tuple[str, str, int, int]]) -> tuple[LaneWidth, ...]:
+def _widths_of_kernel(
+    kernel: Kernel, plan: KernelModule, asked: dict[Site, tuple[str, str, int, int]]
+) -> tuple[LaneWidth, ...]:
     widest: dict[Site, int] = {}
     for s in walk(kernel.body):
         if not isinstance(s, Load | Store | VectorLoad | VectorStore | VectorAdd | Accumulate):
             continue
         for p in s.serves:
             site = plan.titles.get(p.tensor, p.tensor), p.operand
-            widest[site] = max(widest.get(site, 1), _elements(s))
+            widest[site] = max(widest.get(site, 1), _elements_moved(s))
     rows = [(site, asked[site], got) for site, got in widest.items() if site in asked]
     return tuple(
         LaneWidth(site[0], tensor, loop, steps, got, min(steps, GPU.vector_bytes // size))
@@ -65,7 +67,7 @@ def _of(kernel: Kernel, plan: KernelModule, asked: dict[Site, tuple[str, str, in
     )
 
 
-def _elements(s: object) -> int:
+def _elements_moved(s: object) -> int:
     """Elements that a statement moves at once."""
     moved: Sequence[object]
     match s:

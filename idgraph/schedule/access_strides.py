@@ -145,7 +145,7 @@ def source_strides(t: Tensor, stored: Collection[Tensor], splits: bool = False) 
     >>> f = ig.Fusion("f")
     >>> x, b = f.input("x", shape=(4, 6)), f.input("b", shape=(6,))
     >>> t = f.output(x.T + ig.unsqueeze(b, 1))
-    >>> [(u.source.name, [str(u.steps[d]) for d in t.logical]) for u in traced(t, [])]
+    >>> [(u.source.name, [str(u.steps[d]) for d in t.logical]) for u in source_strides(t, [])]
     [('x', ['1', '6']), ('b', ['1', '0'])]
     """
     found: list[SourceAccess] = []

@@ -40,7 +40,7 @@ def coarsening_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Te
     >>> f = ig.Fusion("heads")
     >>> x, table = f.input("x", shape=(32, 2048, 64)), f.input("table", shape=(4, 2048, 16))
     >>> t = f.output(x * ig.cat([table[k] for k in range(4)], dim=1))
-    >>> axis, steps = shared_axis(t, t.logical, [])
+    >>> axis, steps = coarsening_axis(t, t.logical, [])
     >>> str(axis.extent), steps
     ('32', 4)
     """
@@ -78,7 +78,7 @@ def coarsening_by_work(
     >>> for _ in range(8):
     ...     at = ig.maximum(at * 0.5 + at * 0.25, 1.0)
     >>> t = f.output(ig.index_select(x, 2, ig.cast(at, "int64")))
-    >>> axis, steps = shared_work(t, t.logical, f.exprs)
+    >>> axis, steps = coarsening_by_work(t, t.logical, f.exprs)
     >>> str(axis.extent), steps
     ('64', 4)
     """
@@ -108,7 +108,7 @@ def has_random_gather(exprs: Collection[TensorExpr]) -> bool:
     >>> f = ig.Fusion("take")
     >>> x, i = f.input("x", shape=(64,)), f.input("i", shape=(64,), dtype="int64")
     >>> t, u = ig.index_select(x, 0, i), ig.index_select(x, 0, 63 - f.iota(64))
-    >>> picks_anywhere([t.definition]), picks_anywhere([u.definition])
+    >>> has_random_gather([t.definition]), has_random_gather([u.definition])
     (True, False)
     """
     seen: set[Tensor] = set()
@@ -192,7 +192,10 @@ MAX_PARTS = 4
 
 
 def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
-    """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
+    """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last.
+
+    Long: the cases of one decision, each with what excludes it.
+    """
     rows = [e for e in sources.exprs if takes_rows(e)]
     single = picks_elements(sources.exprs)
     block = config.block or _block(sources, rows, single)

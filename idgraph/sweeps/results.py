@@ -42,7 +42,7 @@ class SweepRow:
     ``checks`` the number of points and values checked; ``settings`` what it was run with. ``metrics`` are its rows of
     the metric tables, where they were asked for. ``seconds`` and ``peak_bytes`` are the process's.
 
-    >>> Row("rope.json", "0" * 64, "ok").good, Row("rope.json", "0" * 64, "failed").good
+    >>> SweepRow("rope.json", "0" * 64, "ok").good, SweepRow("rope.json", "0" * 64, "failed").good
     (True, False)
     """
 
@@ -67,7 +67,7 @@ class SweepRow:
     def to_json(self) -> str:
         """One line.
 
-        >>> Row.from_json(Row("a.json", "00", "ok").to_json()) == Row("a.json", "00", "ok")
+        >>> SweepRow.from_json(SweepRow("a.json", "00", "ok").to_json()) == SweepRow("a.json", "00", "ok")
         True
         """
         return json.dumps(asdict(self))
@@ -97,7 +97,7 @@ class SweepRow:
 class Sweep(Printed):
     """The rows of a sweep, in the order of its graphs. True when nothing went wrong; prints as a table.
 
-    >>> s = Sweep((Row("rope.json", "0" * 64, "ok"),))
+    >>> s = Sweep((SweepRow("rope.json", "0" * 64, "ok"),))
     >>> s.ok, s.counts, len(s)
     (True, {'ok': 1}, 1)
     """

@@ -38,7 +38,7 @@ def _axis(draw: Draw, t: Tensor) -> int:
     return draw(st.sampled_from((t.ndim - 1, *range(t.ndim))))
 
 
-def _index(draw: Draw, t: Tensor, shape: list[int]) -> Tensor:
+def _draw_index(draw: Draw, t: Tensor, shape: list[int]) -> Tensor:
     return t.fusion.input(f"index{len(t.fusion.inputs)}", shape=shape, dtype=draw(st.sampled_from(("int64", "int32"))))
 
 
@@ -63,13 +63,13 @@ def _next(draw: Draw, kind: str, t: Tensor) -> Tensor:
             return t + draw(st.sampled_from(same))
         case "gather":
             shape = [draw(st.integers(1, 6)) if p == axis else n for p, n in enumerate(sizes)]
-            return rows.gather(t, axis, _index(draw, t, shape))
+            return rows.gather(t, axis, _draw_index(draw, t, shape))
         case "select":
-            return rows.index_select(t, axis, _index(draw, t, [draw(st.integers(1, 9))]))
+            return rows.index_select(t, axis, _draw_index(draw, t, [draw(st.integers(1, 9))]))
         case "scatter":
             shape = [draw(st.integers(1, 5)) if p == axis else n for p, n in enumerate(sizes)]
             source = t.fusion.input(f"source{len(t.fusion.inputs)}", shape=shape, dtype=t.dtype)
-            return indexed.scatter_add(t, axis, _index(draw, t, shape), source)
+            return indexed.scatter_add(t, axis, _draw_index(draw, t, shape), source)
         case "move" if t.ndim > 1:
             return (
                 moves.permute(t, draw(st.permutations(range(t.ndim))))

@@ -66,7 +66,7 @@ def check_kernel_addresses(
     >>> t = f.input("t", shape=(8,))
     >>> u = f.output(t + ig.roll(t, 1, 0))
     >>> _ = ig.schedule.auto(f)
-    >>> r = check_kernels(ig.emit(f, "cuda"), {}, {})
+    >>> r = check_kernel_addresses(ig.emit(f, "cuda"), {}, {})
     >>> r.ok, r.served
     (True, {'roll0': 8, 'add1': 8})
     """

@@ -71,7 +71,7 @@ def with_rows(plan: KernelModule, *, threads: bool = True) -> KernelModule:
 
     rows_of_core: the same without ``threads``, for the CPU: in plain loops over the columns.
 
-    >>> from idgraph.kernel.ir import Plan
+    >>> from idgraph.kernel.ir import KernelModule
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
     ... kernel k():
@@ -92,7 +92,7 @@ def with_rows(plan: KernelModule, *, threads: bool = True) -> KernelModule:
     ...     single threadIdx.x:
     ...       y[b] = r
     ... ''')
-    >>> print(with_rows(Plan((k,), (), {}, {})).kernels[0])
+    >>> print(with_rows(KernelModule((k,), (), {}, {})).kernels[0])
     kernel k():
       row 1 pass by the target's rule; not held: one pass does it; 16 elements in flight by the target's rule
       buffer x: float32[1024] input "x"
@@ -114,7 +114,7 @@ def with_rows(plan: KernelModule, *, threads: bool = True) -> KernelModule:
         r: float32 = cast(s)
         single threadIdx.x:
           y[b] = r
-    >>> print(with_rows(Plan((k,), (), {}, {}), threads=False).kernels[0])
+    >>> print(with_rows(KernelModule((k,), (), {}, {}), threads=False).kernels[0])
     kernel k():
       row 1 pass; one pass does it, by the target's rule
       buffer x: float32[1024] input "x"

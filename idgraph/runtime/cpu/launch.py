@@ -45,7 +45,7 @@ def _make_launcher(kernels: tuple[tuple[int, ...], ...]) -> Callable[..., Callab
 
     >>> from struct import Struct
     >>> jumps = [(print, Struct("2b").pack, None, (0, n)) for n in (7, 8)]
-    >>> _bound(((0, -1), (1, -1)))(jumps)((100, 101), True)
+    >>> _make_launcher(((0, -1), (1, -1)))(jumps)((100, 101), True)
     b'd\\x07'
     b'e\\x08'
     """

@@ -43,7 +43,7 @@ def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, 
     for dim, size in sizes.items():
         most = most_blocks() if wide and dim == X else GPU.limits[dim]
         if size > most:
-            raise EmitError(f"{size} is more than the {most} that {dim} can count", hint=_way_out(dim, most))
+            raise EmitError(f"{size} is more than the {most} that {dim} can count", hint=_launch_hint(dim, most))
     threads = tuple([sizes.get(f"threadIdx.{d}", 1) for d in "xyz"])
     if math.prod(threads) > GPU.max_threads:
         raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {GPU.max_threads}")
@@ -51,7 +51,7 @@ def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, 
     return blocks, threads
 
 
-def _way_out(dim: str, most: int) -> str:
+def _launch_hint(dim: str, most: int) -> str:
     if dim == X and most < most_blocks():
         return "a symbol with max=... tells that there may be so many blocks: they are then counted along x, y and z"
     return "split the axis and put the outer part on blockIdx.x"
