@@ -128,8 +128,8 @@ class ResultBuilder:
         return changed + found if changed else found
 
     def source(self, call: ResultContext, found: Sequence[Any], source: CallSource) -> list[str] | None:
-        """The text of `results`, and the names that it gives; None where an argument had to be copied, or is not a tensor.
-        ``resolve``: the results of ``call``."""
+        """The text of `results`, and the names that it gives; None where an argument had to be copied, or is not a
+        tensor. ``resolve``: the results of ``call``."""
         changed = [self._named(make, source) for make in self._changed]
         rest = found[len(self._changed) :]
         names = [""] * len(rest)

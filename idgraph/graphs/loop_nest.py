@@ -307,9 +307,9 @@ class LoopNests:
                     self.shadows[t] = mine
 
     def _beyond(self, t: Tensor, j: int) -> IterDomain | None:
-        """The axis that loop ``j`` of the readers of ``t`` runs over, where they agree. An operation that takes another term at
-        each step is never repeated; and where readers may skip steps that lie outside of ``t``, its loop is padded
-        instead."""
+        """The axis that loop ``j`` of the readers of ``t`` runs over, where they agree. An operation that takes
+        another term at each step is never repeated; and where readers may skip steps that lie outside of ``t``, its
+        loop is padded instead."""
         e = t.definition
         ordered = e is not None and (
             e.op in SCATTERS or (e.op in SCANS and t.loop[j] in descendants(scanned(e), t.domain.loop_exprs))

@@ -37,7 +37,7 @@ def interpreted(
 
 
 class HostPrepared:
-    """A Python or NumPy program with its buffers; see `idgraph.runtime.prepared_launch.prepared`."""
+    """A Python or NumPy program with its buffers; see `idgraph.runtime.prepared_launch.prepare_launch`."""
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections import UserList
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import pytest
@@ -147,7 +148,7 @@ def test_a_fault_of_the_library_asks_for_a_report(monkeypatch: pytest.MonkeyPatc
     f = ig.Fusion("f")
     f.output(ig.exp(f.input("x", shape=(8,))))
     before = str(f)
-    monkeypatch.setattr("idgraph.schedule.auto.device_of", passes)
+    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "device_of", passes)
     with pytest.raises(AttributeError) as caught:
         ig.schedule.auto(f)
     assert [n for n in caught.value.__notes__ if "please report" in n] == caught.value.__notes__

@@ -17,7 +17,7 @@ def llvm_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list that gets the text of every kernel compiled from here on in the test."""
     seen: list[str] = []
     inner: Any = cpu_entry
-    compiled = inner._compiled
+    compiled = inner._compile_library
 
     def kept(*given: Any) -> Any:
         made = compiled(*given)

@@ -45,7 +45,7 @@ def test_they_are_passes_of_numba_and_left_out(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", KERNELS)
 def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner: Any = cpu_entry
-    compiled, seen = inner._compiled, list[bool]()
+    compiled, seen = inner._compile_library, list[bool]()
 
     def both(*given: Any) -> Any:
         with monkeypatch.context() as patch:
@@ -66,7 +66,7 @@ def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.Mo
 def test_functions_of_kernels_are_the_same_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel's text has those of the functions that it calls."""
     inner: Any = cpu_entry
-    compiled, seen = inner._compiled, list[str]()
+    compiled, seen = inner._compile_library, list[str]()
 
     def noted(*given: Any) -> Any:
         made = compiled(*given)

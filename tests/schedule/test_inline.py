@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -213,7 +214,7 @@ def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypat
     monkeypatch.setattr(BroadcastForwarding, "walk", counted)
     monkeypatch.setattr(BroadcastForwarding, "__init__", begun)
     # Aligned indices leave no such loops in a pool.
-    monkeypatch.setattr("idgraph.schedule.auto.align_indices", not_aligned)
+    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "align_indices", not_aligned)
 
     def pooled(x: Any) -> Any:
         return torch.nn.functional.adaptive_avg_pool2d(x, (2, 3))
@@ -254,7 +255,7 @@ def test_computed_indices_are_inlined_into_merged_loops(monkeypatch: pytest.Monk
         return whole(*args)
 
     monkeypatch.setattr(inline, "_try", counted)
-    monkeypatch.setattr("idgraph.schedule.auto.align_indices", not_aligned)  # else all of them can be
+    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "align_indices", not_aligned)  # else all of them can be
     few, made = [0, 0], [lookups(2), lookups(6)]
     for n, f in enumerate(made):
         tried.clear()

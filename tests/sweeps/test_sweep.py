@@ -378,15 +378,15 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from idgraph import IdGraphError
-from idgraph.sweeps.results import Row, row_file
+from idgraph.sweeps.results import SweepRow, row_file
 room = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 with row_file(Path(sys.argv[1])) as file:
     try:
         if sys.argv[3] == "keep":
-            file.keep([*file.rows.values(), *(Row(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
+            file.keep([*file.rows.values(), *(SweepRow(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
         for n in range(len(file.rows), 1000):
-            file.add(Row(f"{n}.json", "0" * 64, "ok"))
+            file.add(SweepRow(f"{n}.json", "0" * 64, "ok"))
     except IdGraphError as error:
         assert "cannot write" in error.what and "goes on" in error.hint
     else:
