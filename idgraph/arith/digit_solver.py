@@ -628,7 +628,7 @@ def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]])
     >>> from idgraph.arith import parse, symbol
     >>> i, y = symbol("i", 0, 99), symbol("y", 0, 118)
     >>> print(solve_digits([i], [(i + i // 5, y)])[0])
-    y%6 + y//6*5
+    y - y//6
     """
     if any(len(postorder(left)) > _MOST_NODES for left, _ in equations):
         return None

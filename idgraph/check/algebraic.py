@@ -34,8 +34,8 @@ def same(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr)
 
     >>> from idgraph.arith import symbol
     >>> i = symbol("i", 0, 7)
-    >>> halves = [Need("x", i + 4, i < 4), Need("x", i - 4, i >= 4)]
-    >>> same([Need("x", (i + 4) % 8, TRUE)], halves, TRUE), same([Need("x", (i + 3) % 8, TRUE)], halves, TRUE)
+    >>> halves = [ElementRead("x", i + 4, i < 4), ElementRead("x", i - 4, i >= 4)]
+    >>> same([ElementRead("x", (i + 4) % 8, TRUE)], halves, TRUE), same([ElementRead("x", (i + 3) % 8, TRUE)], halves, TRUE)
     (True, False)
     """
     return _in_cases(ours, theirs, held, CASES)

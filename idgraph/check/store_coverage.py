@@ -26,7 +26,7 @@ def delinearize(address: Expr, buffer: BufferLayout, shape: Sequence[Expr]) -> l
     """The coordinates of the element at an address, from the strides; a broadcast or single axis is at 0.
 
     >>> from idgraph.arith import symbol
-    >>> b = Buffer("b", "t", (as_expr(8), as_expr(1)))
+    >>> b = BufferLayout("b", "t", (as_expr(8), as_expr(1)))
     >>> [str(x) for x in delinearize(symbol("i", 0, 31), b, [as_expr(4), as_expr(8)])]
     ['i//8', 'i%8']
     """

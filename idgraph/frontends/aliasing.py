@@ -48,7 +48,7 @@ def shared_results(program: CapturedProgram, values: Mapping[str, object]) -> di
 
     >>> x = Node("x", "placeholder", "x", meta=TensorMeta((2, 3), "float32", (3, 1)))
     >>> y = Node("y", "call", "aten.t.default", (Ref("x"),), meta=TensorMeta((3, 2), "float32", (1, 3)))
-    >>> {n: s.root for n, s in shared_results(Program("f", (x, y), (Ref("y"), Ref("x"))), {}).items()}
+    >>> {n: s.root for n, s in shared_results(CapturedProgram("f", (x, y), (Ref("y"), Ref("x"))), {}).items()}
     {'y': 'x', 'x': 'x'}
     """
     pairs = list(zip(program.results, program.mutated, strict=False))

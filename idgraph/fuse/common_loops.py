@@ -23,7 +23,7 @@ def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     >>> t, u = ig.exp(x), x * y
     >>> _ = f.output(t, u)
     >>> rows, columns = StridedLoop(4, (0, 0)), StridedLoop(8, (0, 1))
-    >>> common_loops(t, u, Form((0, 0), ((), (columns,))), Form((0, 0), ((rows,), (columns,))))
+    >>> common_loops(t, u, StridedForm((0, 0), ((), (columns,))), StridedForm((0, 0), ((rows,), (columns,))))
     1
     >>> [str(d.extent) for d in u.loop]
     ['8', '4']
@@ -198,7 +198,7 @@ def rows_in_front(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int
     >>> t = ig.cumsum(f.input("x", shape=(4, 8)), 0)
     >>> u = f.output(ig.flip(t, 0))
     >>> rows, up, down = ((StridedLoop(n, at),) for n, at in ((8, (0, 1)), (4, (1, 0)), (4, (-1, 0))))
-    >>> rows_in_front(t, u, Form((0, 0), (up, rows)), Form((3, 0), (down, rows)))
+    >>> rows_in_front(t, u, StridedForm((0, 0), (up, rows)), StridedForm((3, 0), (down, rows)))
     1
     >>> [str(d.extent) for d in t.loop]
     ['8', '4']

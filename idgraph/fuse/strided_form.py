@@ -184,7 +184,7 @@ def split_loop(d: StridedLoop, units: Collection[tuple[int, ...]]) -> list[Strid
     """A digit cut where its stride is one of ``units``, outermost first.
 
     >>> split_loop(StridedLoop(20, (1, 0)), {(5, 0)})
-    [Digit(extent=4, stride=(5, 0)), Digit(extent=5, stride=(1, 0))]
+    [StridedLoop(extent=4, stride=(5, 0)), StridedLoop(extent=5, stride=(1, 0))]
     """
     axis = next((p for p, s in enumerate(d.stride) if s), None)
     if axis is None:

@@ -35,7 +35,7 @@ class CongruenceClosure(Generic[K]):
     >>> steps = [v.split(0, 8).domain.loop_exprs[0] for v in (t, u)]
     >>> keys = KeyList()
     >>> _ = keys.enter([*t.logical, *t.loop, *u.logical, *u.loop])
-    >>> b = CongruenceClosure("example", keys, Forms())
+    >>> b = CongruenceClosure("example", keys, SignatureTable())
     >>> [b.add_expr(x, lambda d: d) for x in steps]
     [0, 1]
     >>> b.map(t.logical[0], u.logical[0], ("access", None, None, 0, ()))

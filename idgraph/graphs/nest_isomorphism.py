@@ -23,7 +23,7 @@ def unique_nests(exprs: Sequence[TensorExpr], nests: LoopNests, promotion: Promo
     ...     t = ig.exp(x)
     ...     _ = f.output(t * 2.0)
     ...     _ = t.inline(2)
-    >>> nests = Nests(f)
+    >>> nests = LoopNests(f)
     >>> [e.output.name for e in unique_nests(f.exprs, nests, Promotion(nests))]
     ['t1', 't2']
     """
@@ -91,7 +91,7 @@ def structural_key(
     >>> f = ig.Fusion("f")
     >>> x = f.input("x", shape=(4, 8))
     >>> a, b, c = ig.exp(x), ig.exp(x), ig.exp(x.T)
-    >>> nests = Nests(f)
+    >>> nests = LoopNests(f)
     >>> first, second, third = (structural_key([t.definition], nests, Promotion(nests)) for t in (a, b, c))
     >>> first == second, first == third
     (True, False)

@@ -137,7 +137,7 @@ class ReductionDecision(Printed):
 class Ruled(Printed):
     """The decision of a target's rule for the rows of ``tensors``, reductions of one loop nest (`Tensor.by_rule`).
 
-    >>> print(Ruled("cuda", ("t1",), Choices(persistent=False, items_per_thread=16), "one pass does it"))
+    >>> print(Ruled("cuda", ("t1",), KernelHints(persistent=False, items_per_thread=16), "one pass does it"))
     rows t1 on cuda: persistent=false items_per_thread=16 (one pass does it)
     """
 

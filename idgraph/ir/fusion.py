@@ -885,7 +885,7 @@ class Fusion(Restorable, ShownFusion):
     def line(self) -> SourceLine | None:
         """The user's line that builds an operation now.
 
-        >>> Fusion("f").line() is not None
+        >>> Fusion("f").line is not None
         True
         """
         return self._forced_line or user_line()

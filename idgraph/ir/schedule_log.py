@@ -154,7 +154,7 @@ class KernelHints:
     >>> print(KernelHints(persistent=True, items_per_thread=8))
     persistent=true items_per_thread=8
     >>> KernelHints.from_words(["online=false"])
-    Choices(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
+    KernelHints(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
     """
 
     persistent: bool | None = None

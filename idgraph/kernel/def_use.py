@@ -306,7 +306,7 @@ def carried(loop: Loop) -> tuple[str, ...]:
 
     >>> from idgraph.arith import as_expr
     >>> s, m = Local("s", "float64"), Local("m", "float64")
-    >>> body = (Declare("m", "float64", 0.0), Accumulate(m, "sum", s), Accumulate(s, "sum", m))
+    >>> body = (InitAccumulator("m", "float64", 0.0), Accumulate(m, "sum", s), Accumulate(s, "sum", m))
     >>> carried(Loop("i", as_expr(4), "serial", body)), carried(Loop("i", as_expr(4), "threadIdx.x", body))
     (('s',), ())
     """
@@ -431,8 +431,8 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """Every statement of ``body`` and inside it through ``f``, inner ones first.
 
     >>> from idgraph.arith import symbol
-    >>> map_body((If(symbol("i").eq(0), (Note("a"),)),), lambda s: Note("b") if isinstance(s, Note) else s)[0].body
-    (Note(text='b'),)
+    >>> map_body((If(symbol("i").eq(0), (Comment("a"),)),), lambda s: Comment("b") if isinstance(s, Comment) else s)[0].body
+    (Comment(text='b'),)
     """
     made: list[Stmt] = []
     for s in body:

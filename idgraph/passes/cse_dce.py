@@ -137,8 +137,8 @@ def without_empty(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """``body`` without loops and tests inside of which nothing stands but notes.
 
     >>> from idgraph.arith import symbol
-    >>> without_empty([If(symbol("i") < 4, (Note("a"),)), Note("b")])
-    (Note(text='b'),)
+    >>> without_empty([If(symbol("i") < 4, (Comment("a"),)), Comment("b")])
+    (Comment(text='b'),)
     """
     made: list[Stmt] = []
     for s in body:

@@ -365,7 +365,7 @@ def for_all(purpose: ProvenanceList, s: Loop) -> ProvenanceList:
     """The purpose of a statement in the loop ``s``, outside of it: for all of its steps.
 
     >>> from idgraph.arith import as_expr
-    >>> p = Serves("t1", 0, (symbol("i"),))
+    >>> p = Provenance("t1", 0, (symbol("i"),))
     >>> for_all((p,), Loop("i", as_expr(4), "serial", ()))[0].over
     (("i'", 4),)
     """

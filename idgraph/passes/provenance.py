@@ -38,7 +38,7 @@ def merge_provenance(purposes: Sequence[ProvenanceList], var: Expr) -> Provenanc
     """The purpose of a statement over ``var``, whose purpose at ``var`` = n is ``purposes[n]``.
 
     >>> i, v = symbol("i"), symbol("v", 0, 1)
-    >>> merge_provenance([(Serves("t0", 0, (i * 4,)),), (Serves("t0", 0, (i * 4 + 1,)),)], v)[0].point
+    >>> merge_provenance([(Provenance("t0", 0, (i * 4,)),), (Provenance("t0", 0, (i * 4 + 1,)),)], v)[0].point
     (i*4 + v,)
     """
     first = purposes[0]

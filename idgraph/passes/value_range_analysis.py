@@ -47,9 +47,9 @@ class Ranges:
     >>> from idgraph.arith import symbol
     >>> found = Ranges()
     >>> found.learn(Compute(Local("a", "int64"), "cast", (Index(symbol("i", 0, 159)),), "int64"))
-    >>> found.learn(Compute(Local("b", "int64"), "minimum", (Local("a", "int64"), Number(79)), "int64"))
+    >>> found.learn(Compute(Local("b", "int64"), "minimum", (Local("a", "int64"), Constant(79)), "int64"))
     >>> found.known["b"]
-    Range(lo=0, hi=79, nan=False)
+    ValueInterval(lo=0, hi=79, nan=False)
     """
 
     known: dict[str, ValueInterval] = field(default_factory=dict[str, ValueInterval])
@@ -102,9 +102,9 @@ class Ranges:
     def of_compute(self, s: Compute) -> ValueInterval | None:
         """The range of what an operation makes; None where it is not known, or an integer may wrap.
 
-        >>> clamped = Compute(Local("t", "float32"), "maximum", (Local("x", "float32"), Number(0)), "float32")
+        >>> clamped = Compute(Local("t", "float32"), "maximum", (Local("x", "float32"), Constant(0)), "float32")
         >>> Ranges().of_compute(clamped)
-        Range(lo=0, hi=inf, nan=True)
+        ValueInterval(lo=0, hi=inf, nan=True)
         """
         dtype, compute = s.local.dtype, s.compute
         if is_float(dtype) and is_float(compute):

@@ -61,7 +61,7 @@ def ways_of(
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 4096)), f.input("i", shape=(64, 1), dtype="int64")
     >>> t = f.output(ig.gather(ig.exp(x), 1, i))
-    >>> found = ways_of(t.definition, ("recompute", "global"), Taken(), ig.cost.devices["H200"])
+    >>> found = ways_of(t.definition, ("recompute", "global"), GatherReplacement(), ig.cost.devices["H200"])
     >>> [(name, c.kernels, c.bytes) for name, c in found.items()]
     [('recompute', 1, 1024), ('global', 2, 2098176)]
     """

@@ -316,7 +316,7 @@ def emit(
     >>> f = ig.Fusion("half")
     >>> t = f.output(f.input("x", shape=(8,))[4:])
     >>> print(emit(f, target="python").source)
-    # fusion "half": plain Python; names such as f32 and maximum are those of idgraph.codegen.runtime_lib.python_ops
+    # fusion "half": plain Python; f32, maximum and the like are in codegen.runtime_lib.python_ops
     <BLANKLINE>
     def kernel0(buf0, buf1):
         # buf0: float32[8] input "x"

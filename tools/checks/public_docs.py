@@ -29,7 +29,8 @@ INSIDE = {
         "saved", "state",
     },
     "IdModel": {"solver"},
-    "AlignedGraph": {"explain_difference"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
+    "AlignedGraph": {"explain_difference"},
+    "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
     "Cycle": {"mark"}, "Program": {"asks_for_sizes", "mold"},
 }  # fmt: skip
 PROTOCOL = {"sheet"}  # every object that shows itself has it: `idgraph.display.Sheet`

@@ -143,7 +143,7 @@ def inner_text(o: Operand, to: DType, index: IndexText) -> str:
 
     >>> import idgraph as ig
     >>> n = ig.Fusion("f").symbol("n")
-    >>> inner_text(Index(n + 4), "int64", str), inner_text(Index(n), "int64", str), inner_text(Number(2), "int64", str)
+    >>> inner_text(Index(n + 4), "int64", str), inner_text(Index(n), "int64", str), inner_text(Constant(2), "int64", str)
     ('(n + 4)', 'n', '2')
     """
     text = operand_text(o, to, index)

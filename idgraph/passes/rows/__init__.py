@@ -34,7 +34,7 @@ def rename_conflicting_symbols(plan: KernelModule) -> KernelModule:
     ...     v: float32 = x[i]
     ...     y[i] = v
     ... ''')
-    >>> print(rename_conflicting_symbols(Plan((k,), (), {"c": "n0"}, {})).kernels[0])
+    >>> print(rename_conflicting_symbols(KernelModule((k,), (), {"c": "n0"}, {})).kernels[0])
     kernel k(c'):
       where c in 1, _
       where `c'` in 1, _
