@@ -611,6 +611,8 @@ def _allowed(value: object, hint: object, depth: int) -> bool:
         return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
     if isinstance(value, str | bytes) and kind in (Sequence, Iterable, Collection):
         return False
+    if held and kind is tuple and len(parts) == 2 and parts[1] is Ellipsis:
+        return all(_allowed(v, parts[0], depth - 1) for v in cast("tuple[object, ...]", value))
     if held and isinstance(value, list | tuple | set | frozenset | range) and parts and kind is not tuple:
         some = cast("Iterable[object]", value[:1] if isinstance(value, range) else value)
         return all(_allowed(v, parts[0], depth - 1) for v in some)

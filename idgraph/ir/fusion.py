@@ -577,6 +577,7 @@ class Fusion(Restorable, ShownFusion):
         """
         return tuple(self._equalities)
 
+    @arguments(OperationError, first=True)
     def equate(self, a: Expr, b: Expr, because: str) -> bool:
         """Let two sizes (elements) be one from now on; False where no symbol of theirs follows, or they never agree.
 

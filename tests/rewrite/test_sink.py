@@ -168,7 +168,7 @@ def test_a_circle_of_rewrites_is_an_internal_error(monkeypatch: pytest.MonkeyPat
         while True:
             ig.exp(fusion.inputs[0])
 
-    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "sink_reshapes", circle)
+    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "sink_reshapes_below_pointwise", circle)
     with pytest.raises(InternalError, match="does not end") as caught:
         ig.schedule.auto(f)
     assert "report" in str(caught.value) and caught.value.__traceback__ is not None
@@ -186,7 +186,7 @@ def test_the_users_own_exception_goes_through(monkeypatch: pytest.MonkeyPatch) -
     x = f.input("x", shape=(8, 4))
     f.output(ig.exp(x) + ig.sum(x, 1, keepdim=True))
     before = str(f)
-    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "sink_reshapes", rings)
+    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "sink_reshapes_below_pointwise", rings)
     with pytest.raises(Alarm) as caught:
         ig.schedule.auto(f)
     assert not hasattr(caught.value, "__notes__") and str(f) == before

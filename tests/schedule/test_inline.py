@@ -265,7 +265,7 @@ def test_computed_indices_are_inlined_into_merged_loops(monkeypatch: pytest.Monk
     for f in made:
         assert len(ig.emit(f, "cuda").kernels) == 1 and ig.validate(f).ok
     tried.clear()
-    monkeypatch.setattr(inline._Alike, "limit", own_limit)
+    monkeypatch.setattr(inline._InlineLimits, "limit", own_limit)
     one = lookups(6)
     ig.schedule.auto(one)
     assert str(one) == str(made[1]) and len(tried) == 1
@@ -278,6 +278,6 @@ def test_what_is_known_of_a_kind_changes_no_position(f: ig.Fusion) -> None:
     g = ig.parse(str(f))
     ig.schedule.auto(f)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inline._Alike, "limit", own_limit)
+        patch.setattr(inline._InlineLimits, "limit", own_limit)
         ig.schedule.auto(g)
     assert str(f) == str(g)
