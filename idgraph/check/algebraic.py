@@ -35,7 +35,8 @@ def same(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], held: Expr)
     >>> from idgraph.arith import symbol
     >>> i = symbol("i", 0, 7)
     >>> halves = [ElementRead("x", i + 4, i < 4), ElementRead("x", i - 4, i >= 4)]
-    >>> same([ElementRead("x", (i + 4) % 8, TRUE)], halves, TRUE), same([ElementRead("x", (i + 3) % 8, TRUE)], halves, TRUE)
+    >>> right, wrong = (ElementRead("x", (i + n) % 8, TRUE) for n in (4, 3))
+    >>> same([right], halves, TRUE), same([wrong], halves, TRUE)
     (True, False)
     """
     return _in_cases(ours, theirs, held, CASES)

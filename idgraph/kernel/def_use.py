@@ -431,7 +431,8 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """Every statement of ``body`` and inside it through ``f``, inner ones first.
 
     >>> from idgraph.arith import symbol
-    >>> map_body((If(symbol("i").eq(0), (Comment("a"),)),), lambda s: Comment("b") if isinstance(s, Comment) else s)[0].body
+    >>> body = (If(symbol("i").eq(0), (Comment("a"),)),)
+    >>> map_body(body, lambda s: Comment("b") if isinstance(s, Comment) else s)[0].body
     (Comment(text='b'),)
     """
     made: list[Stmt] = []

@@ -143,8 +143,8 @@ def inner_text(o: Operand, to: DType, index: IndexText) -> str:
 
     >>> import idgraph as ig
     >>> n = ig.Fusion("f").symbol("n")
-    >>> inner_text(Index(n + 4), "int64", str), inner_text(Index(n), "int64", str), inner_text(Constant(2), "int64", str)
-    ('(n + 4)', 'n', '2')
+    >>> [inner_text(x, "int64", str) for x in (Index(n + 4), Index(n), Constant(2))]
+    ['(n + 4)', 'n', '2']
     """
     text = operand_text(o, to, index)
     plain = not isinstance(o, Index) or text != index(o.value) or text.isidentifier() or text.isdecimal()
