@@ -18,12 +18,12 @@ from idgraph.arith import (
     Missed,
     NotInvertible,
     as_expr,
-    inverses,
-    mixed_radix,
     symbol,
     where,
 )
-from idgraph.arith.maps import Undecided
+from idgraph.arith import digit_solver as mixed_radix
+from idgraph.arith import inverse as inverses
+from idgraph.arith.index_map import Undecided
 
 i, j = symbol("i", 0, 63), symbol("j", 0, 7)
 r, c = symbol("r", 0, 63), symbol("c", 0, 7)

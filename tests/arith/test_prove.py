@@ -159,7 +159,7 @@ A, B, C, D = (symbol(x) for x in "ABCD")
 ORDER = [
     (A < 3, (A < B, B <= C, C <= 2), True),
     (A < 7, (A < B, B <= C, C < D, D <= 8), True),
-    (A < 6, (A < B, B <= C, C < D, D <= 8), False),  # 6 < 7 <= 7 < 8
+    (A < 6, (A < B, B <= C, C < D, D <= 8), False),  # 6 < 7 <= 7 < 8: A may be 6
     (A + B < D, (A + B <= C, C < D), True),
     (A * B <= A, (A <= 0, B > 0), True),
     (A * B <= A, (A <= 1, B > 0), False),

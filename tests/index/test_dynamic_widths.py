@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -10,7 +10,7 @@ import idgraph as ig
 
 
 def legal(extent: int, split: int, width: int, at: int) -> bool:
-    """Every aligned run of ``width`` steps of loop ``at`` is touched as a whole at consecutive places, or not at all."""
+    """Each aligned run of ``width`` steps of loop ``at`` is touched at consecutive places, or not at all."""
     sizes = [-(-extent // split), split]
     if sizes[at] % width:
         return False
@@ -20,7 +20,7 @@ def legal(extent: int, split: int, width: int, at: int) -> bool:
         inside = [p < extent for p in places]
         if any(inside) != all(inside):
             return False
-        if all(inside) and (places[0] % width or any(b - a != 1 for a, b in zip(places, places[1:], strict=False))):
+        if all(inside) and (places[0] % width or any(b - a != 1 for a, b in pairwise(places))):
             return False
     return True
 
@@ -32,6 +32,7 @@ def test_widths_are_those_that_all_sizes_allow(multiple: int, split: int) -> Non
     n = f.symbol("n", min=multiple, multiple_of=multiple)
     y = f.output(f.input("a", shape=(n,)) + 1.0)
     y.split(0, split)
+    assert y.definition is not None
     write = ig.IdModel(f).write(y.definition)
     wanted = max(w for w in (1, 2, 4) if all(legal(multiple * k, split, w, 1) for k in range(1, 40)))
     assert write.vector_width("i1") == wanted

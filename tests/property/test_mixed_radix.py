@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from idgraph.arith import Expr, IndexMap, NotInvertible, as_expr, cost, simplify, symbol
-from idgraph.arith.mixed_radix import QuotientForms, one_to_one
+from idgraph.arith.digit_solver import QuotientForms, one_to_one
 
 Step = tuple[str, tuple[int, ...], tuple[int, ...]]  # operation, shape before, its numbers
 

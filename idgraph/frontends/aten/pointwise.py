@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from idgraph.arith import Expr
 from idgraph.frontends.importer import Call, Unmapped, handles
-from idgraph.ir import DType, Scalar, Tensor, is_float, ops
+from idgraph.ir import DType, Scalar, Tensor, is_float
+from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.optable import OPERATIONS
+from idgraph.ir.op_table import OPERATIONS
 
 Operand = Tensor | Scalar | Expr
 
@@ -50,7 +51,7 @@ for _row in OPERATIONS.values():
         handles(f"aten.{_row.name}.{_overload}")((_unary if _row.operands == 1 else _binary)(getattr(ops, _row.name)))
 
 
-def _scaled(c: Call, value: Operand) -> Operand:
+def _scale_by_alpha(c: Call, value: Operand) -> Operand:
     """``alpha * value`` of aten.add and aten.sub."""
     alpha = c.number(2, "alpha", 1)
     if alpha == 1:
@@ -68,7 +69,7 @@ def _weighed(c: Call, f: Callable[[Operand, Operand], Tensor], first: Operand, s
         return f(*aligned(first, second))
     to = promoted([first, second])
     a, b = (wide_of(v if v.dtype == to else ops.cast(v, to)) if isinstance(v, Tensor) else v for v in (first, second))
-    found = f(a, _scaled(c, b))
+    found = f(a, _scale_by_alpha(c, b))
     return found if found.dtype == to else ops.cast(found, to)
 
 
@@ -77,7 +78,7 @@ def add(c: Call) -> Tensor:
     """self + alpha * other; of booleans, their or."""
     a, b = c.operand(0, "self"), c.operand(1, "other")
     if promoted([a, b]) == "bool":
-        return ops.logical_or(*aligned(a, _scaled(c, b)))
+        return ops.logical_or(*aligned(a, _scale_by_alpha(c, b)))
     return _weighed(c, ops.add, a, b)
 
 
