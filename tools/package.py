@@ -1,7 +1,7 @@
 """Builds the wheel and the sdist, installs each into a clean environment and runs the demo from there.
 
 ``python -m tools.package [--keep FOLDER] [--python EXE ...]`` tries them with this interpreter, or with those named.
-After ``pip install idgraph-*.whl`` the environment is a user's: nothing of this checkout is on its path.
+After ``pip install idgraph_analysis-*.whl`` the environment is a user's: nothing of this checkout is on its path.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def look_inside(wheel: Path, sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         in_sdist = archive.getnames()
     missing = [*lacking(in_wheel, IN_WHEEL), *lacking(in_sdist, IN_SDIST)]
-    strangers = [name for name in in_wheel if not name.startswith(("idgraph/", "idgraph-"))]
+    strangers = [name for name in in_wheel if not name.startswith(("idgraph/", "idgraph_analysis-"))]
     if missing or strangers:
         raise PackageFailure(f"missing: {missing}; in the wheel but not of the package: {strangers}")
 

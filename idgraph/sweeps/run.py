@@ -159,7 +159,7 @@ def _unseen(_done: int, _total: int, _row: SweepRow | None) -> None:
 
 def _version() -> str:
     try:
-        return version("idgraph")
+        return version("idgraph-analysis")
     except PackageNotFoundError:
         return "source"
 
