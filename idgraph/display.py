@@ -74,7 +74,7 @@ def write_atomically(place: Path, text: str) -> None:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "a.svg", "<svg/>")
+    ...     write_atomically(Path(folder) / "a.svg", "<svg/>")
     ...     [(p.name, p.read_text()) for p in Path(folder).iterdir()]
     [('a.svg', '<svg/>')]
     """

@@ -258,7 +258,7 @@ def test_an_endless_file(tmp_path: Path) -> None:
      "explain rotation.py t0:-1 t4:0", "explain rotation.py t0:٣ t4:0", "show rotation.py --output .", "demo nothing",
      "sweep nothing", "sweep graph.json", "sweep . --timeout 0", "sweep . --timeout nan", "sweep . --memory inf",
      "sweep . --memory nan", "sweep . --memory 1e300", "sweep . --workers 0", "sweep . --points 1e9",
-     "sweep . --cluster ftp://x", "sweep . --out no/such/rows.jsonl", "sweep . --out .", "sweep . --out rotation.py",
+     "sweep . --cluster ftp://x", "sweep . --output no/such/rows.jsonl", "sweep . --output .", "sweep . --output rotation.py",
      "show rotation.py --form gif", "index rotation.py --tensor nothing", "explain rotation.py t0 t4",
      "explain rotation.py t0:9 t4:0", "explain rotation.py no:0 t4:0", "show rotation.py --output no/such/folder.txt"],
 )  # fmt: skip
@@ -286,7 +286,7 @@ def test_a_pipe_closed_early_is_no_error(folder: Path, command: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_the_demo(tmp_path: Path) -> None:
-    shown = spawn("demo", "rope", "--small", "--out", "pictures here", cwd=tmp_path)
+    shown = spawn("demo", "rope", "--small", "--output", "pictures here", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "every address and every value is right" in " ".join(shown.stdout.replace("│", " ").split())
     assert shown.stderr == ""
@@ -296,7 +296,7 @@ def test_the_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("command", ["report rotation.py", "sweep list.txt --out rows.jsonl"])
+@pytest.mark.parametrize("command", ["report rotation.py", "sweep list.txt --output rows.jsonl"])
 def test_a_bar_on_a_terminal_only(folder: Path, command: str) -> None:
     (folder / "list.txt").write_text("rotation.txt\n")
     read, write = os.openpty()

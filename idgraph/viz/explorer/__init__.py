@@ -7,7 +7,7 @@ One script draws it, in the report page and as a notebook widget. dagre (MIT) pl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkable
 
 from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments
@@ -46,7 +46,8 @@ class Explorer:
         """
         code = f"{script()}{START}"
         return (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy(code)}'
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">{policy(code)}'
             f"<title>{xml(self.data['name'])}</title>"
             f"<style>{style()} body {{ margin:8px }} .ig-explorer {{ height:calc(100vh - 18px) }}</style></head><body>"
             f"{place_of(self.data, 'e', links=True)}<script>{code}</script></body></html>\n"
@@ -133,7 +134,7 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
 
 
 def _fusion_of(given: HasFusion) -> Fusion:
-    found: object = given.fusion
-    if not isinstance(found, Fusion):
+    found = cast("object", given.fusion)
+    if not isinstance(found, Fusion):  # a class of the user's that has a field of this name
         raise IdGraphError(f"explore: {type(given).__name__}.fusion is no fusion", hint="ig.viz.explore(f)")
     return found

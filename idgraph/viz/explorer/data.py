@@ -147,7 +147,7 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     >>> [v["title"] for v in data["views"]], [o["name"] for o in data["ops"]], len(data["kernels"])
     (['operations', 'index graph', 'exact graph', 'aligned graph', 'extents graph'], ['t1', 't2'], 2)
     >>> dict(data["summary"])["widths"]
-    '1 element: 2 accesses'
+    '4 elements: 4 accesses'
     """
     lines = sorted({e.line for e in facts.operations if e.line is not None}, key=lambda x: (x.file, x.line))
     at = {line: n for n, line in enumerate(lines)}
@@ -179,10 +179,9 @@ def _line_data(x: SourceLine) -> Data:
 def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> list[list[str]]:
     """What a page opens with: labels and texts. Bytes and widths are those of the report."""
     kinds = Counter(f"{c.kind} by {c.shift}" if c.kind == "shift" else c.kind for c in facts.cycles)
-    cycles = ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "none"
-    changing = sum(1 for c in facts.cycles if c.graph == "index" and c.changes_index)
+    cycles = ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "none in the exact graph"
     moved = Counter(a.vector_width for a in facts.memory_accesses)
-    widths = "\n".join(
+    widths = ", ".join(
         f"{w} element{'s' * (w > 1)}: {n} access{'es' * (n > 1)}" for w, n in sorted(moved.items(), reverse=True)
     )
     rows = [
@@ -191,7 +190,7 @@ def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> li
         ("operations", str(len(fusion.exprs))),
         ("kernels", f"none: {facts.refused}" if program is None else _kernel_names(program)),
         ("bytes", "" if facts.refused else _bytes_line(facts)),
-        ("cycles", f"{cycles}; {changing or 'none'} in the index graph changes an index"),
+        ("cycles", cycles),
         ("widths", widths),
     ]
     return [[label, clean(text)] for label, text in rows if text]
@@ -393,7 +392,9 @@ def _lines_of_accesses(kernel: Kernel, text: Sequence[str]) -> dict[int, list[st
             key = frozenset((s.buffer.name, *_locals_of(s)))
             accesses.setdefault(key, []).append([p.tensor for p in s.serves])
     found: dict[int, list[str]] = {}
-    named = [set() if x.lstrip().startswith(("#", "//", "def ")) else set(_NAMES.findall(x)) for x in text]
+    named: list[set[str]] = [
+        set() if x.lstrip().startswith(("#", "//", "def ")) else set(_NAMES.findall(x)) for x in text
+    ]
     for key, each in accesses.items():
         at = [n for n, names in enumerate(named) if key <= names]
         every = list(dict.fromkeys(x for part in each for x in part))

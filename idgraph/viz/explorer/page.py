@@ -59,9 +59,9 @@ def place_of(data: Data, anchor: str, *, links: bool = False) -> str:
     False
     """
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
-    return (
-        f'<div data-explorer="{anchor}-data"{" data-links" if links else ""}></div><script type="application/json" id="{anchor}-data">{text}</script>'
-    )
+    own = " data-links" if links else ""
+    stored = f'<script type="application/json" id="{anchor}-data">{text}</script>'
+    return f'<div data-explorer="{anchor}-data"{own}></div>{stored}'
 
 
 _RENDER = "\nexport default { render({ model, el }) { idgraphExplorer(el, model.get('data')); } };\n"
