@@ -392,9 +392,8 @@ def _lines_of_accesses(kernel: Kernel, text: Sequence[str]) -> dict[int, list[st
             key = frozenset((s.buffer.name, *_locals_of(s)))
             accesses.setdefault(key, []).append([p.tensor for p in s.serves])
     found: dict[int, list[str]] = {}
-    named: list[set[str]] = [
-        set() if x.lstrip().startswith(("#", "//", "def ")) else set(_NAMES.findall(x)) for x in text
-    ]
+    about = ("#", "//", "def ")  # lines that name buffers and move nothing
+    named: list[set[str]] = [set() if x.lstrip().startswith(about) else set(_NAMES.findall(x)) for x in text]
     for key, each in accesses.items():
         at = [n for n, names in enumerate(named) if key <= names]
         every = list(dict.fromkeys(x for part in each for x in part))
