@@ -1,4 +1,4 @@
-"""``idgraph demo rope``: the main job, from a captured Llama-size graph to a checked kernel, said in plain words.
+"""``idgraph demo``: the main job, from a captured Llama-size graph to a checked kernel, said in plain words.
 
 ``idgraph report`` and ``idgraph sweep``: long work, with bars on stderr where that is a terminal.
 
@@ -136,14 +136,14 @@ def run_demo(
     step = _DemoSteps(out, verbose)
     step("the fusion, as captured from PyTorch", tensor_table(fusion) if verbose else _signature_line(fusion))
     cycles = IdModel(fusion).exact.cycles()
-    about = "which axes are the same, and the cycle that makes a search over that graph return wrong indices"
+    about = "the cycle that makes a search over the exact graph return wrong indices"
     step(about, *([str(c) for c in cycles] if verbose else _first_cycle(cycles)))
     auto(fusion)
     model = IdModel(fusion)
     model.verify()
     shifts = [c for c in model.index.cycles() if c.changes_index]
     moved = [e for e in fusion.exprs if e.op in ("slice", "cat", "add")]
-    about = "a schedule (blocks and threads over the flattened output, everything else inlined), its index maps"
+    about = "a schedule: blocks and threads over the output, everything else inlined"
     step(about, *([index_table(model, moved)] if verbose else _nest_lines(fusion)))
     began = time.perf_counter()
     report = validate(fusion, target=target)
@@ -154,13 +154,13 @@ def run_demo(
     pictures = write_pictures(fusion, model, folder)
     page = explore(fusion, target=target).save(folder / "explorer.html")
     names = [f"  {p}" for p in pictures]
-    step("pictures", *(names if verbose else [f"  {len(names)} files: {folder}/*.svg, *.dot; all: --verbose"]))
+    step(f"pictures: {folder}/*.svg, *.dot", *(names if verbose else ()))
     _say(out, step.width, cycles, len(shifts), report, target, seconds)
     program = emit(fusion, target=target)
     address = [f"  {a}" for e in moved[:1] for a in model.index_map(e).accesses if not a.is_write]
     about = f"the kernel, for {target}: its first lines, and one address"
     step(about, *(_source_head(program) if verbose else _first_statements(program)), *address[:1])
-    out.print(f"\n[bold]open {escape(str(page))}[/bold]")
+    out.print(f"[bold]open {escape(str(page))}[/bold]")
     if as_json:
         counterexample = None if report.counterexample is None else str(report.counterexample)
         facts = {

@@ -121,6 +121,10 @@ def test_every_operation_made_by_auto_has_its_kernel_lines(target: Any) -> None:
         own = [[k, n] for k, n, line in text if line.lstrip(" #/").startswith(f'"{o["name"]}" = ')]
         assert own and all(x in o["kernel"] for x in own)
     lines = {tuple(x) for o in data["ops"] if o["op"] == "slice" for x in o["kernel"]}
+    if target == "cuda":  # slice_1 reads q, which is buf0, and has no variable of its own
+        (first,) = [o for o in data["ops"] if o["name"] == "slice_1"]
+        loads = [line for k, n, line in text if [k, n] in first["kernel"] and "load4(" in line]
+        assert loads and all("buf0" in line for line in loads)
     assert [line for k, n, line in text if (k, n) in lines and "load" in line and "buf2" in line] == []  # cos
 
 
