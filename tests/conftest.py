@@ -121,7 +121,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     reasons = Counter(
         reason
         for r in terminalreporter.stats.get("skipped", ())
-        if isinstance(r.longrepr, tuple) and "gpu" in r.keywords
+        if "gpu" in r.keywords
         for reason in [str(r.longrepr[2]).removeprefix("Skipped: ")]
     )
     for reason, n in sorted(reasons.items()):

@@ -171,7 +171,8 @@ def test_killed_and_gone_on(tmp_path: Path) -> None:
         (folder / name).write_text(text_graph(n + 2))
     (folder / "g2.py").write_text("import time\ntime.sleep(600)\n")
     (folder / "list.txt").write_text("\n".join(names))
-    command = [sys.executable, "-m", "idgraph", "sweep", str(folder / "list.txt"), "--output", str(out), "--workers", "1"]
+    command = [sys.executable, "-m", "idgraph", "sweep", str(folder / "list.txt"), "--output", str(out)]
+    command += ["--workers", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300  # a busy machine takes its time; a sweep that stands still ends here
     while (not out.exists() or out.read_bytes().count(b"\n") < 2) and time.monotonic() < deadline:
@@ -378,15 +379,15 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from idgraph import IdGraphError
-from idgraph.sweeps.results import Row, row_file
+from idgraph.sweeps.results import SweepRow, row_file
 room = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 with row_file(Path(sys.argv[1])) as file:
     try:
         if sys.argv[3] == "keep":
-            file.keep([*file.rows.values(), *(Row(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
+            file.keep([*file.rows.values(), *(SweepRow(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
         for n in range(len(file.rows), 1000):
-            file.add(Row(f"{n}.json", "0" * 64, "ok"))
+            file.add(SweepRow(f"{n}.json", "0" * 64, "ok"))
     except IdGraphError as error:
         assert "cannot write" in error.what and "goes on" in error.hint
     else:

@@ -68,8 +68,6 @@ class Explorer:
         target = Path(path)
         if target.suffix != ".html":
             raise IdGraphError(f"{target.name} is not an .html file", hint="explore(f).save('explorer.html')")
-        if not target.parent.is_dir():
-            raise IdGraphError(f"{target}: there is no folder {target.parent}", hint="make the folder first")
         write_atomically(target, self.to_html())
         return target
 
@@ -136,5 +134,5 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
 def _fusion_of(given: HasFusion) -> Fusion:
     found = cast("object", given.fusion)
     if not isinstance(found, Fusion):  # a class of the user's that has a field of this name
-        raise IdGraphError(f"explore: {type(given).__name__}.fusion is no fusion", hint="ig.viz.explore(f)")
+        raise IdGraphError(f"explore: {type(given).__name__}.fusion is not a fusion", hint="ig.viz.explore(f)")
     return found

@@ -177,7 +177,7 @@ def _line_data(x: SourceLine) -> Data:
 
 
 def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> list[list[str]]:
-    """What a page opens with: labels and texts. Bytes and widths are those of the report."""
+    """Labels and texts that a page opens with. Bytes and widths are those of the report."""
     kinds = Counter(f"{c.kind} by {c.shift}" if c.kind == "shift" else c.kind for c in facts.cycles)
     cycles = ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "none in the exact graph"
     moved = Counter(a.vector_width for a in facts.memory_accesses)
