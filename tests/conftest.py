@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -110,6 +111,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     driver = cuda_driver()
     if driver is not None and driver >= CUDA_DRIVER:
         return
-    reason = "no NVIDIA GPU" if driver is None else f"the driver is for CUDA {driver // 1000}, the kernels for 13"
+    reason = "no GPU" if driver is None else f"the driver is for CUDA {driver // 1000}, the kernels for 13"
     for item in wanting:
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line for each reason how many tests want a GPU that is not there."""
+    reasons = Counter(
+        reason
+        for r in terminalreporter.stats.get("skipped", ())
+        if "gpu" in r.keywords
+        for reason in [str(r.longrepr[2]).removeprefix("Skipped: ")]
+    )
+    for reason, n in sorted(reasons.items()):
+        terminalreporter.write_line(f"{n} skipped: {reason}")

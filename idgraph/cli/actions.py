@@ -1,4 +1,4 @@
-"""``idgraph demo rope``: the main job, from a captured Llama-size graph to a checked kernel, said in plain words.
+"""``idgraph demo``: the main job, from a captured Llama-size graph to a checked kernel, said in plain words.
 
 ``idgraph report`` and ``idgraph sweep``: long work, with bars on stderr where that is a terminal.
 
@@ -13,6 +13,7 @@ import contextlib
 import io
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from idgraph.sweeps import sweep as sweep_graphs
 from idgraph.sweeps.results import Status, SweepRow
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import Report, validate
-from idgraph.viz import draw, loop_nest
+from idgraph.viz import draw, explore, loop_nest
 
 
 class _Output(Console):
@@ -135,17 +136,15 @@ def run_demo(
     step = _DemoSteps(out, verbose)
     step("the fusion, as captured from PyTorch", tensor_table(fusion) if verbose else _signature_line(fusion))
     cycles = IdModel(fusion).exact.cycles()
-    about = "which axes are the same, and the cycle that makes a search over that graph return wrong indices"
+    about = "the cycle that makes a search over the exact graph return wrong indices"
     step(about, *([str(c) for c in cycles] if verbose else _first_cycle(cycles)))
     auto(fusion)
     model = IdModel(fusion)
     model.verify()
     shifts = [c for c in model.index.cycles() if c.changes_index]
     moved = [e for e in fusion.exprs if e.op in ("slice", "cat", "add")]
-    about = "a schedule (blocks and threads over the flattened output, everything else inlined), its index maps"
-    step(about, *([index_table(model, moved)] if verbose else _nest_lines(fusion, model, moved)))
-    program = emit(fusion, target=target)
-    step(f"the kernel, for {target}", *(_source_head(program) if verbose else _plan(program)))
+    about = "a schedule: blocks and threads over the output, everything else inlined"
+    step(about, *([index_table(model, moved)] if verbose else _nest_lines(fusion)))
     began = time.perf_counter()
     report = validate(fusion, target=target)
     seconds = time.perf_counter() - began
@@ -153,34 +152,48 @@ def run_demo(
     about = "every address against the operations themselves, every value against float64"
     step(about, *(told if verbose or not report.ok else [x for x in told if not x.startswith("    ")]))
     pictures = write_pictures(fusion, model, folder)
+    page = explore(fusion, target=target).save(folder / "explorer.html")
     names = [f"  {p}" for p in pictures]
-    step(
-        "pictures",
-        *(names if verbose else [f"  {len(names)} files: {folder}/*.svg, *.dot; --verbose tells all of this"]),
-    )
-    _say(out, cycles, len(shifts), report, target, seconds)
+    step(f"pictures: {folder}/*.svg, *.dot", *(names if verbose else ()))
+    _say(out, step.width, cycles, len(shifts), report, target, seconds)
+    program = emit(fusion, target=target)
+    address = [f"  {a}" for e in moved[:1] for a in model.index_map(e).accesses if not a.is_write]
+    about = f"the kernel, for {target}: its first lines, and one address"
+    step(about, *(_source_head(program) if verbose else _first_statements(program)), *address[:1])
+    out.print(f"[bold]open {escape(str(page))}[/bold]")
     if as_json:
         counterexample = None if report.counterexample is None else str(report.counterexample)
         facts = {
             "ok": report.ok and not shifts, "target": target, "points": report.points, "seconds": round(seconds, 3),
             "cycles": [{"kind": c.kind, "shift": None if c.shift is None else str(c.shift)} for c in cycles],
             "index_cycles": len(shifts), "counterexample": counterexample, "pictures": [str(p) for p in pictures],
+            "explorer": str(page),
         }  # fmt: skip
         say(json.dumps(facts))
     return report.ok and not shifts
 
 
 class _DemoSteps:
-    """Numbered steps of the demo, each with its lines and tables."""
+    """Numbered steps of the demo, each with its lines and tables; lines end between words, at ``width``."""
 
     def __init__(self, out: Console, verbose: bool) -> None:
         self.out, self.verbose, self.number = out, verbose, 0
+        self.width = out.width if out.is_terminal else 80
 
     def __call__(self, about: str, *what: str | Table) -> None:
         self.number += 1
-        self.out.print(f"{chr(10) if self.verbose else ''}[bold]{self.number}/6[/bold] {escape(about)}")
-        for x in what:
-            self.out.print(escape(x) if isinstance(x, str) else x)
+        first, *rest = self._wrapped(f"{self.number}/6 {about}")
+        number, _, text = first.partition(" ")
+        self.out.print(f"{chr(10) if self.verbose else ''}[bold]{number}[/bold] {escape(text)}")
+        for x in (*rest, *what):
+            for line in self._wrapped(x) if isinstance(x, str) else (x,):
+                self.out.print(escape(line) if isinstance(line, str) else line)
+
+    def _wrapped(self, line: str) -> list[str]:
+        indent = line[: len(line) - len(line.lstrip())]
+        return textwrap.wrap(
+            line, self.width, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+        )
 
 
 def _signature_line(fusion: Fusion) -> str:
@@ -197,19 +210,20 @@ def _first_cycle(cycles: Sequence[Cycle[IterDomain]]) -> list[str]:
     return lines + ([f"  and {len(cycles) - 1} more"] if len(cycles) > 1 else [])
 
 
-def _nest_lines(fusion: Fusion, model: IdModel, moved: Sequence[TensorExpr]) -> list[str]:
-    """The loops, and the index map of the first operation that moves elements."""
+def _nest_lines(fusion: Fusion) -> list[str]:
+    """The loops."""
     heads = ("for ", "vectorize ", "unroll ", "allocate ")
     nest = [f"  {x}" for x in loop_nest(fusion).splitlines() if x.strip().startswith(heads)]
-    return [*nest[:6], *(f"  {a}" for e in moved[:1] for a in model.index_map(e).accesses)]
+    return nest[:6]
 
 
-def _plan(program: Program) -> list[str]:
-    """The first statements of the first kernel."""
-    told = [x for k in program.kernels[:1] for x in str(k).splitlines() if not x.strip().startswith("#")]
-    shown = [x.partition("  #")[0] for x in told if " registers" not in x]
+def _first_statements(program: Program) -> list[str]:
+    """Eight lines of the first kernel, from its outermost loop on, without the notes behind them."""
+    lines = [x for k in program.kernels[:1] for x in str(k).splitlines() if not x.strip().startswith("#")]
+    first = next((n for n, x in enumerate(lines) if x.strip().startswith("for ")), 0)
+    shown = [x.partition("  #")[0].partition("  @ ")[0] for x in lines[first : first + 8]]
     rest = len(program.source.splitlines())
-    return [*(f"  {x[:116]}" for x in shown[:8]), f"  ... {rest} lines of source: idgraph demo rope --verbose"]
+    return [*shown, f"  ... {rest} lines of source: idgraph demo --verbose"]
 
 
 def _source_head(program: Program) -> list[str]:
@@ -232,7 +246,13 @@ def write_pictures(fusion: Fusion, model: IdModel, folder: Path) -> list[Path]:
 
 
 def _say(
-    out: Console, cycles: tuple[Cycle[IterDomain], ...], left: int, report: Report, target: str, seconds: float
+    out: Console,
+    width: int,
+    cycles: tuple[Cycle[IterDomain], ...],
+    left: int,
+    report: Report,
+    target: str,
+    seconds: float,
 ) -> None:
     kinds = ", ".join(sorted({f"{c.kind} by {c.shift}" if c.kind == "shift" else c.kind for c in cycles}))
     verdict = (
@@ -244,7 +264,7 @@ def _say(
         f"each axis and operation; {left or 'none'} of its cycles changes an index.\n"
         f"{report.points:,} accesses were checked on target {target} in {seconds:.1f} s: {verdict}."
     )
-    out.print(Panel(escape(text), title="what was found", title_align="left"), soft_wrap=False)
+    out.print(Panel(escape(text), title="what was found", title_align="left", width=width), soft_wrap=False)
 
 
 @contextlib.contextmanager

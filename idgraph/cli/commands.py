@@ -103,7 +103,7 @@ def report(
 @cli.command()
 @click.argument("graphs", type=click.Path())
 @click.option(
-    "--out",
+    "--output",
     type=click.Path(path_type=Path),
     default=Path("sweep.jsonl"),
     show_default=True,
@@ -141,7 +141,7 @@ def report(
 @click.option("--csv", "folder", type=click.Path(path_type=Path), help="Add metric tables (CSV) to this folder.")
 @json_option
 def sweep(
-    graphs: str, out: Path, target: Target, automatic: bool, seed: int, workers: int | None, address: str | None,
+    graphs: str, output: Path, target: Target, automatic: bool, seed: int, workers: int | None, address: str | None,
     timeout: float, memory: float, points: int, again: bool, folder: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Import, report and check many graphs.
@@ -154,25 +154,29 @@ def sweep(
     if not math.isfinite(memory):
         raise click.BadParameter(f"{memory} GiB is not a limit; 0 is none", param_hint="--memory")
     limits = SweepLimits(timeout, int(memory * 2**30), workers, address, again)
-    sys.exit(0 if run_sweep(graphs, out, options, limits, folder, as_json) else 1)
+    sys.exit(0 if run_sweep(graphs, output, options, limits, folder, as_json) else 1)
 
 
 @cli.command()
-@click.argument("name", type=click.Choice(["rope"]))
+@click.argument("name", type=click.Choice(["rope"]), default="rope")
 @click.option("--target", type=click.Choice(tuple(TARGETS)), help="Default: cuda where there is a device, else cpu.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for pictures."
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("out"),
+    show_default=True,
+    help="Folder for the explorer page and the pictures.",
 )
 @click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
 @click.option("--verbose", is_flag=True, help="All tensors, cycles, index maps and the source, not one screen.")
 @json_option
-def demo(name: str, target: Target | None, out: Path, small: bool, verbose: bool, as_json: bool) -> None:
+def demo(name: str, target: Target | None, output: Path, small: bool, verbose: bool, as_json: bool) -> None:
     """Run the main job: RoPE, from graph to checked kernel.
 
     RoPE with a residual of a Llama-size attention, captured from PyTorch: its cycles, a schedule, the index maps, the
     kernel, every address and value checked, pictures.
     """
-    sys.exit(0 if run_demo(target, out, small=small, verbose=verbose, as_json=as_json) else 1)
+    sys.exit(0 if run_demo(target, output, small=small, verbose=verbose, as_json=as_json) else 1)
 
 
 @cli.command()

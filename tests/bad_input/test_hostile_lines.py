@@ -107,7 +107,7 @@ def test_a_sweep_of_files_with_hostile_names_reads_and_shows_them(tmp_path: Path
     command = [sys.executable, "-m", "idgraph", "sweep", "--workers", "2", "--csv", str(tmp_path / "tables")]
     for what, status in ((folder, 0), (tmp_path / "list.txt", 1)):
         done = subprocess.run(
-            [*command, str(what), "--out", str(tmp_path / f"{what.name}.jsonl")],
+            [*command, str(what), "--output", str(tmp_path / f"{what.name}.jsonl")],
             cwd=tmp_path, capture_output=True, check=False, timeout=600,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )  # fmt: skip

@@ -258,7 +258,9 @@ def test_an_endless_file(tmp_path: Path) -> None:
      "explain rotation.py t0:-1 t4:0", "explain rotation.py t0:٣ t4:0", "show rotation.py --output .", "demo nothing",
      "sweep nothing", "sweep graph.json", "sweep . --timeout 0", "sweep . --timeout nan", "sweep . --memory inf",
      "sweep . --memory nan", "sweep . --memory 1e300", "sweep . --workers 0", "sweep . --points 1e9",
-     "sweep . --cluster ftp://x", "sweep . --out no/such/rows.jsonl", "sweep . --out .", "sweep . --out rotation.py",
+     "sweep . --cluster ftp://x", "sweep . --output no/such/rows.jsonl",
+     "sweep . --output .", "sweep . --output rotation.py", "explore rotation.py --output no/such/page.html",
+     "explore rotation.py --output page.pdf",
      "show rotation.py --form gif", "index rotation.py --tensor nothing", "explain rotation.py t0 t4",
      "explain rotation.py t0:9 t4:0", "explain rotation.py no:0 t4:0", "show rotation.py --output no/such/folder.txt"],
 )  # fmt: skip
@@ -286,17 +288,24 @@ def test_a_pipe_closed_early_is_no_error(folder: Path, command: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_the_demo(tmp_path: Path) -> None:
-    shown = spawn("demo", "rope", "--small", "--out", "pictures here", cwd=tmp_path)
+    shown = spawn("demo", "--small", "--output", "pictures here", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "every address and every value is right" in " ".join(shown.stdout.replace("│", " ").split())
     assert shown.stderr == ""
-    assert len(shown.stdout.splitlines()) <= 40  # one screen
+    lines = shown.stdout.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    head = lines.index("6/6 the kernel, for cpu: its first lines, and one address")
+    kernel = lines[head + 1 : head + 9]
+    assert kernel[0].strip().startswith("for i0 < ") and not [x for x in kernel if "@" in x or "#" in x]
+    assert "slice reads q[" in " ".join(lines[-6:])
+    assert lines[-1] == "open pictures here/explorer.html"
+    assert "<title>rope_half_residual.core</title>" in (tmp_path / "pictures here" / "explorer.html").read_text()
     assert all(f"{n}/6" in shown.stdout for n in range(1, 7))
     assert {p.name for p in (tmp_path / "pictures here").iterdir()} >= {"fusion.svg", "exact.svg", "index.svg"}
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("command", ["report rotation.py", "sweep list.txt --out rows.jsonl"])
+@pytest.mark.parametrize("command", ["report rotation.py", "sweep list.txt --output rows.jsonl"])
 def test_a_bar_on_a_terminal_only(folder: Path, command: str) -> None:
     (folder / "list.txt").write_text("rotation.txt\n")
     read, write = os.openpty()

@@ -171,7 +171,8 @@ def test_killed_and_gone_on(tmp_path: Path) -> None:
         (folder / name).write_text(text_graph(n + 2))
     (folder / "g2.py").write_text("import time\ntime.sleep(600)\n")
     (folder / "list.txt").write_text("\n".join(names))
-    command = [sys.executable, "-m", "idgraph", "sweep", str(folder / "list.txt"), "--out", str(out), "--workers", "1"]
+    command = [sys.executable, "-m", "idgraph", "sweep", str(folder / "list.txt"), "--output", str(out)]
+    command += ["--workers", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300  # a busy machine takes its time; a sweep that stands still ends here
     while (not out.exists() or out.read_bytes().count(b"\n") < 2) and time.monotonic() < deadline:
@@ -197,7 +198,7 @@ def test_killed_at_thirty_random_moments(tmp_path: Path) -> None:
     names = [f"g{n:02}.txt" for n in range(24)]
     for n, name in enumerate(names):
         (folder / name).write_text(text_graph(n + 2))
-    command = [sys.executable, "-m", "idgraph", "sweep", str(folder), "--out", str(out), "--workers", "2"]
+    command = [sys.executable, "-m", "idgraph", "sweep", str(folder), "--output", str(out), "--workers", "2"]
     r, kills = random.Random(7), 0
     while kills < 30:
         process = subprocess.Popen(
@@ -264,7 +265,7 @@ def test_on_a_dask_cluster_by_its_address(zoo: Path, tmp_path: Path) -> None:
     ) as scheduler:  # fmt: skip
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().strip()
-        command = [sys.executable, "-m", "idgraph", "sweep", str(zoo), "--out", str(tmp_path / "rows.jsonl")]
+        command = [sys.executable, "-m", "idgraph", "sweep", str(zoo), "--output", str(tmp_path / "rows.jsonl")]
         shown = subprocess.run(
             [*command, "--cluster", address, "--json"], capture_output=True, text=True, check=False, timeout=600
         )
@@ -277,7 +278,7 @@ def test_on_a_dask_cluster_by_its_address(zoo: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 def test_on_a_ray_cluster(zoo: Path, tmp_path: Path) -> None:
     # In a process of its own: ray warns on import, and a warning is an error here.
-    command = [sys.executable, "-m", "idgraph", "sweep", str(zoo), "--out", str(tmp_path / "rows.jsonl")]
+    command = [sys.executable, "-m", "idgraph", "sweep", str(zoo), "--output", str(tmp_path / "rows.jsonl")]
     shown = subprocess.run(
         [*command, "--cluster", "ray", "--workers", "2"], capture_output=True, text=True, check=False, timeout=240
     )
@@ -462,7 +463,7 @@ def test_a_module_beside_the_graphs_is_never_imported(zoo: Path, tmp_path: Path)
     for name in ("rope.json", "half.json"):
         (zoo / name).unlink()
     subprocess.run(
-        [sys.executable, "-P", "-m", "idgraph", "sweep", ".", "--out", str(tmp_path / "rows.jsonl")],
+        [sys.executable, "-P", "-m", "idgraph", "sweep", ".", "--output", str(tmp_path / "rows.jsonl")],
         cwd=zoo, capture_output=True, check=True, timeout=600,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip

@@ -90,6 +90,57 @@ def test_every_box_hangs_in_the_tree() -> None:
             assert {x for e in view["edges"] for x in (e["a"], e["b"])} <= ids
 
 
+def test_the_summary_is_that_of_the_report() -> None:
+    f = rope()
+    said = dict(ig.viz.explore(f).data["summary"])
+    assert said["kernels"] == "1 for cuda: kernel0" and said["operations"] == "7"
+    # q, cos and sin once: (2 * 8 * 128 + 2 * 8 * 128) elements of 4 bytes
+    assert said["bytes"] == "16.00 KiB read, 8.00 KiB written, 0 B between kernels"
+    assert "shift by" in said["cycles"]
+    assert said["widths"] == "4 elements: 6 accesses"
+
+
+def test_an_import_is_explored() -> None:
+    path = Path(__file__).parents[1] / "frontends" / "graphs" / "rope_half_residual.core.json"
+    imp = ig.frontends.fx.from_json(path)
+    assert ig.viz.explore(imp).data == ig.viz.explore(imp.fusion).data
+    with pytest.raises(ig.IdGraphError):
+        ig.viz.explore(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu", "python"])
+def test_every_operation_made_by_auto_has_its_kernel_lines(target: Any) -> None:
+    """Names of an import are not t0, t1, ...: the comment that names an operation is one of its lines, and so is each
+    access that serves it, and no line of another operation's access."""
+    path = Path(__file__).parents[1] / "frontends" / "graphs" / "rope_half_residual.core.json"
+    f = ig.frontends.fx.from_json(path).fusion
+    data = ig.viz.explore(f, target=target, auto=True).data
+    assert [o["name"] for o in data["ops"] if not o["kernel"]] == []
+    text = [(k, n, line) for k, kernel in enumerate(data["kernels"]) for n, line in enumerate(kernel["text"])]
+    for o in data["ops"]:
+        own = [[k, n] for k, n, line in text if line.lstrip(" #/").startswith(f'"{o["name"]}" = ')]
+        assert own and all(x in o["kernel"] for x in own)
+    lines = {tuple(x) for o in data["ops"] if o["op"] == "slice" for x in o["kernel"]}
+    if target == "cuda":  # slice_1 reads q, which is buf0, and has no variable of its own
+        (first,) = [o for o in data["ops"] if o["name"] == "slice_1"]
+        loads = [line for k, n, line in text if [k, n] in first["kernel"] and "load4(" in line]
+        assert loads and all("buf0" in line for line in loads)
+    assert [line for k, n, line in text if (k, n) in lines and "load" in line and "buf2" in line] == []  # cos
+
+
+def test_a_user_s_t3_is_not_the_kernel_s() -> None:
+    """A tensor that is called like another one's kernel name keeps its own comment line."""
+    f = ig.Fusion("names")
+    x = f.input("x", (8,))
+    y = ig.mul(x, 2.0, name="t9")
+    f.output(ig.neg(y, name="out"))
+    ops = {o["name"]: o["kernel"] for o in ig.viz.explore(f).data["ops"]}
+    kernels = ig.viz.explore(f).data["kernels"]
+    for name, at in ops.items():
+        comments = [kernels[k]["text"][n] for k, n in at if kernels[k]["text"][n].lstrip().startswith('# "')]
+        assert [c for c in comments if not c.lstrip().startswith(f'# "{name}" = ')] == []
+
+
 def test_rounds_are_one_branch() -> None:
     (branch,) = [b for b in folds_of(layers(20)) if b.parts]
     assert len(branch.parts) in (19, 20) and branch.title.startswith(f"{len(branch.parts)} x ")
@@ -172,7 +223,7 @@ def test_from_a_box_to_its_access_its_kernel_and_back(opened: Any) -> None:
     b.find_element("css selector", "[data-tab=operation]").click()
     b.execute_script("document.activeElement.blur()")
     assert b.execute_script(STATE) == first
-    b.refresh()
+    b.get(b.current_url.partition("#")[0])
     assert b.execute_script(STATE) == first and b.get_screenshot_as_png() == still  # the same page, the same picture
 
 
@@ -215,6 +266,66 @@ def test_search_opens_and_folds_close(opened: Any) -> None:
     assert len(b.execute_script(STATE)) == folded
     b.find_element("xpath", "//button[text()='unfold all']").click()
     assert len(b.execute_script(STATE)) == len(layers(12).tensors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(1400, 1000), (1000, 700), (480, 840)])
+def test_fit_shows_all_at_every_size(opened: Any, size: tuple[int, int]) -> None:
+    b = opened(layers(12))
+    before = b.get_window_size()
+    try:
+        b.set_window_size(*size)
+        b.refresh()
+        for number in range(len(b.find_elements("css selector", ".ig-bar select option"))):
+            b.find_elements("css selector", ".ig-bar select option")[number].click()
+            b.find_element("xpath", "//button[text()='fit']").click()
+            canvas, world = (b.find_element("css selector", s).rect for s in (".ig-canvas", ".ig-canvas svg > g"))
+            assert canvas["x"] <= world["x"] and world["x"] + world["width"] <= canvas["x"] + canvas["width"] + 1
+            assert canvas["y"] <= world["y"] and world["y"] + world["height"] <= canvas["y"] + canvas["height"] + 1
+            wide = b.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+            assert wide[0] <= wide[1]  # nothing of the bar or the panel hangs out of the page
+    finally:
+        b.set_window_size(before["width"], before["height"])
+
+
+@pytest.mark.slow
+def test_it_opens_with_the_summary_and_search_lists_hits(opened: Any) -> None:
+    b = opened(rope())
+    pane = text_of(b, ".ig-pane")
+    assert all(x in pane for x in ("kernels", "bytes", "cycles", "widths", "1 for cuda: kernel0"))
+    search = b.find_element("css selector", "input[type=search]")
+    search.send_keys("t6")
+    listed = [x.text for x in b.find_elements("css selector", ".ig-hits div")]
+    assert listed[0].startswith("t6[") and len(listed) == int(text_of(b, ".ig-found").split()[0]) > 1
+    b.find_element("xpath", "//button[text()='previous']").click()  # from the start back to the last one
+    assert text_of(b, ".ig-found") == f"{len(listed)} of {len(listed)}"
+    b.find_element("xpath", "//button[text()='next']").click()
+    assert text_of(b, ".ig-found") == f"1 of {len(listed)}" and text_of(b, ".ig-pane h4").startswith("t6[")
+    b.find_elements("css selector", ".ig-hits div")[1].click()
+    assert text_of(b, ".ig-pane h4").split("[")[0] == listed[1].split("[")[0]
+    search.clear()
+    search.send_keys("cos\n")  # an input has no operation, and a box
+    assert text_of(b, ".ig-pane h4") == "cos: float32(8, 128)"
+
+
+@pytest.mark.slow
+def test_an_address_leads_to_what_was_chosen(opened: Any) -> None:
+    b = opened(rope())
+    start = b.current_url
+    b.find_elements("css selector", ".ig-bar select option")[1].click()
+    b.find_element("css selector", "input[type=search]").send_keys("t6\n")
+    b.find_element("css selector", "[data-tab=kernel]").click()
+    address = b.current_url
+    assert address.startswith(start + "#") and "op=t6" in address and "tab=kernel" in address
+    b.get("about:blank")
+    b.get(address)
+    assert b.find_element("css selector", "[data-tab=kernel]").get_attribute("aria-pressed") == "true"
+    assert b.find_element("css selector", ".ig-box.ig-on").get_attribute("data-op") == "t6"
+    assert b.find_element("css selector", ".ig-bar select").get_attribute("value") == "1"
+    b.execute_script("location.hash = '#op=nothing&view=none&tab=%3Cimg%3E'")  # hostile and stale links choose nothing
+    b.get("about:blank")
+    b.get(start + "#op=nothing&view=none&tab=%3Cimg%3E")
+    assert "kernels" in text_of(b, ".ig-pane") and not b.find_elements("css selector", ".ig-box.ig-on")
 
 
 def test_a_widget_has_the_same_data() -> None:

@@ -7,7 +7,7 @@ One script draws it, in the report page and as a notebook widget. dagre (MIT) pl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkable
 
 from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments
@@ -46,10 +46,11 @@ class Explorer:
         """
         code = f"{script()}{START}"
         return (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy(code)}'
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">{policy(code)}'
             f"<title>{xml(self.data['name'])}</title>"
             f"<style>{style()} body {{ margin:8px }} .ig-explorer {{ height:calc(100vh - 18px) }}</style></head><body>"
-            f"{place_of(self.data, 'e')}<script>{code}</script></body></html>\n"
+            f"{place_of(self.data, 'e', links=True)}<script>{code}</script></body></html>\n"
         )
 
     @arguments(IdGraphError)
@@ -91,12 +92,23 @@ class Explorer:
         return f"Explorer({self.data['name']!r}, {len(self.data['ops'])} operations)"
 
 
+@runtime_checkable
+class HasFusion(Protocol):
+    """Anything with a fusion: an import of `idgraph.frontends`, a program."""
+
+    @property
+    def fusion(self) -> Fusion:
+        """The fusion."""
+        ...
+
+
 @arguments(IdGraphError, first=True)
-def explore(fusion: Fusion, *, target: Target = "cuda", auto: bool = False) -> Explorer:
+def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool = False) -> Explorer:
     """Pictures of ``fusion`` to walk through: click from a box to its operation, accesses, kernel and your line.
 
-    ``target`` is the language of the kernels shown; ``auto`` schedules a copy first. A fusion that `idgraph.emit`
-    refuses is shown without kernels. Raises `IdGraphError` for anything but a fusion.
+    ``fusion`` is one, or an import (of `idgraph.frontends`), whose fusion is shown. ``target`` is the language of the
+    kernels; ``auto`` schedules a copy first. A fusion that `idgraph.emit` refuses is shown without kernels, and the
+    summary says why. Raises `IdGraphError` for anything without a fusion.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -104,6 +116,8 @@ def explore(fusion: Fusion, *, target: Target = "cuda", auto: bool = False) -> E
     >>> ig.viz.explore(f)
     Explorer('half', 2 operations)
     """
+    if not isinstance(fusion, Fusion):
+        fusion = _fusion_of(fusion)
     if target not in get_args(Target):
         raise IdGraphError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
     if auto:
@@ -114,4 +128,11 @@ def explore(fusion: Fusion, *, target: Target = "cuda", auto: bool = False) -> E
         program = emit(fusion, target)
     except IdGraphError:
         program = None
-    return Explorer(explorer_data(fusion, report(fusion, suggestions=0).segments[0], program))
+    return Explorer(explorer_data(fusion, report(fusion, suggestions=0, target=target).segments[0], program))
+
+
+def _fusion_of(given: HasFusion) -> Fusion:
+    found = cast("object", given.fusion)
+    if not isinstance(found, Fusion):  # a class of the user's that has a field of this name
+        raise IdGraphError(f"explore: {type(given).__name__}.fusion is not a fusion", hint="ig.viz.explore(f)")
+    return found

@@ -7,7 +7,9 @@ Nests of a fusion, and runs of nests that repeat, as a tree: the explorer draws 
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +19,9 @@ from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
 from idgraph.ir.parser import replay_step
 from idgraph.ir.printer import value_text
+from idgraph.kernel.ir import Kernel, Load, Local, Operand, Store, VectorLoad, VectorStore, walk
 from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
+from idgraph.reports.to_text import bytes_text
 from idgraph.runtime import Program
 from idgraph.runtime.program import stages
 from idgraph.viz.captions import LIMIT, axes_text, category
@@ -129,6 +133,7 @@ def _nests(fusion: Fusion) -> list[list[TensorExpr]]:
 
 Data = dict[str, Any]
 _NAMES = re.compile(r"\b(?:t|buf)\d+\b")
+_OPERATION = re.compile(r"""\s*(?:#|//) ("(?:[^"\\]|\\.)*") (?:=|starts as) """)  # the comment above its statements
 MOST_MARKED = 300  # operations of a fusion whose index graph is searched for cycles
 
 
@@ -140,7 +145,9 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     >>> y = f.output(f.input("x", (8,))[4:] * 2.0)
     >>> data = explorer_data(f, ig.report(f).segments[0], ig.emit(f))
     >>> [v["title"] for v in data["views"]], [o["name"] for o in data["ops"]], len(data["kernels"])
-    (['operations', 'exact graph', 'index graph'], ['t1', 't2'], 2)
+    (['operations', 'index graph', 'exact graph', 'aligned graph', 'extents graph'], ['t1', 't2'], 2)
+    >>> dict(data["summary"])["widths"]
+    '4 elements: 4 accesses'
     """
     lines = sorted({e.line for e in facts.operations if e.line is not None}, key=lambda x: (x.file, x.line))
     at = {line: n for n, line in enumerate(lines)}
@@ -153,6 +160,8 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     base, steps = _schedule_frames(fusion)
     return {
         "name": clean(fusion.name),
+        "summary": _summary(fusion, facts, program),
+        "inputs": [_input(t) for t in fusion.inputs],
         "views": _views(fusion),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
         "lines": [_line_data(x) for x in lines],
@@ -167,6 +176,46 @@ def _line_data(x: SourceLine) -> Data:
     return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
 
 
+def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> list[list[str]]:
+    """Labels and texts that a page opens with. Bytes and widths are those of the report."""
+    kinds = Counter(f"{c.kind} by {c.shift}" if c.kind == "shift" else c.kind for c in facts.cycles)
+    cycles = ", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "none in the exact graph"
+    moved = Counter(a.vector_width for a in facts.memory_accesses)
+    widths = ", ".join(
+        f"{w} element{'s' * (w > 1)}: {n} access{'es' * (n > 1)}" for w, n in sorted(moved.items(), reverse=True)
+    )
+    rows = [
+        ("inputs", ", ".join(_shape_text(t) for t in fusion.inputs)),
+        ("outputs", ", ".join(_shape_text(t) for t in fusion.outputs)),
+        ("operations", str(len(fusion.exprs))),
+        ("kernels", f"none: {facts.refused}" if program is None else _kernel_names(program)),
+        ("bytes", "" if facts.refused else _bytes_line(facts)),
+        ("cycles", cycles),
+        ("widths", widths),
+    ]
+    return [[label, clean(text)] for label, text in rows if text]
+
+
+def _kernel_names(program: Program) -> str:
+    names = [k.name for k in program.kernels]
+    rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"{len(names)} for {program.target}: {', '.join(names[:6])}{rest}"
+
+
+def _bytes_line(facts: SegmentFacts) -> str:
+    parts = (("read", facts.bytes_read), ("written", facts.bytes_written), ("between kernels", facts.bytes_between))
+    return ", ".join(f"{bytes_text(n, facts.exact)} {what}" for what, n in parts)
+
+
+def _shape_text(t: Tensor) -> str:
+    return f"{t.name}: {t.dtype}({', '.join(map(str, t.shape))})"
+
+
+def _input(t: Tensor) -> Data:
+    readers = list(dict.fromkeys(u.output.name for u in t.uses))
+    return {"name": t.name, "text": clean(_shape_text(t)), "readers": readers}
+
+
 # views ---------------------------------------------------------------------------------------------------------------
 
 
@@ -175,7 +224,6 @@ def _views(fusion: Fusion) -> list[Data]:
     model = IdModel(fusion)
     made = [_view("operations", picture(fusion, collapse=False), branches)]
     try:
-        made.append(_view("exact graph", picture(model.exact, collapse=False), []))
         graph = model.index
     except IdGraphError as error:  # a schedule that no loop nest can do has no index graph
         made[0]["alarm"] = [clean(error.what)]
@@ -188,6 +236,8 @@ def _views(fusion: Fusion) -> list[Data]:
             f"{left_out} operations of rounds that repeat are left out: each is like the first round."
         )
     made.append(view)
+    for name in ("exact", "aligned", "extents"):
+        made.append(_view(f"{name} graph", picture(getattr(model, name), collapse=False), []))
     return made
 
 
@@ -310,7 +360,7 @@ def _access_data(a: AccessFacts) -> Data:
 
 
 def _kernels(program: Program) -> list[Data]:
-    """Sources line by line, each line with the operations whose tensors it names."""
+    """Sources line by line, each line with the operations whose tensors it names and those that an access serves."""
     titles = dict(program.plan.titles)
     known = {e.output.name for e in program.fusion.exprs}
     for b in program.plan.buffers:
@@ -318,11 +368,52 @@ def _kernels(program: Program) -> list[Data]:
     made: list[Data] = []
     for k in program.kernels:
         text = program.kernel_source(k).splitlines()
-        ops = [
-            [n for n in dict.fromkeys(titles.get(x, "") for x in _NAMES.findall(line)) if n in known] for line in text
-        ]
+        served = _lines_of_accesses(k, text)
+        ops: list[list[str]] = []
+        for n, line in enumerate(text):
+            if operation := _OPERATION.match(line):
+                found = [str(json.loads(operation[1]))]
+            else:
+                found = [titles.get(x, "") for x in (*_NAMES.findall(line), *served.get(n, ()))]
+            ops.append([x for x in dict.fromkeys(found) if x in known])
         made.append({"name": k.name, "text": [clean(x) for x in text], "ops": ops})
     return made
+
+
+def _lines_of_accesses(kernel: Kernel, text: Sequence[str]) -> dict[int, list[str]]:
+    """The operations (t0, t1, ...) that the access on a line serves.
+
+    A line of an access names its buffer and its local variable. Accesses of the same two are in the order of their
+    lines; where one is not one line (lanes that a printer writes one by one), each line has the operations of all.
+    """
+    accesses: dict[frozenset[str], list[list[str]]] = {}
+    for s in walk(kernel.body):
+        if isinstance(s, Load | VectorLoad | Store | VectorStore):
+            key = frozenset((s.buffer.name, *_locals_of(s)))
+            accesses.setdefault(key, []).append([p.tensor for p in s.serves])
+    found: dict[int, list[str]] = {}
+    about = ("#", "//", "def ")  # lines that name buffers and move nothing
+    named: list[set[str]] = [set() if x.lstrip().startswith(about) else set(_NAMES.findall(x)) for x in text]
+    for key, each in accesses.items():
+        at = [n for n, names in enumerate(named) if key <= names]
+        every = list(dict.fromkeys(x for part in each for x in part))
+        for n, part in zip(at, each if len(each) == len(at) else [every] * len(at), strict=True):
+            found.setdefault(n, []).extend(part)
+    return found
+
+
+def _locals_of(s: Load | VectorLoad | Store | VectorStore) -> set[str]:
+    """The local variables (or arrays of them) whose values the access moves."""
+    match s:
+        case Load(local=x):
+            moved: tuple[Operand, ...] = (x,)
+        case VectorLoad(locals=several):
+            moved = several
+        case Store(value=x):
+            moved = (x,)
+        case VectorStore(values=values):
+            moved = values
+    return {x.name for x in moved if isinstance(x, Local)}
 
 
 def _passes(program: Program) -> list[Data]:

@@ -5,7 +5,7 @@ function idgraphExplorer(root, data) {
   const { Graph, layout, select, zoom, zoomIdentity } = idgraphVendor;
   const SVG = "http://www.w3.org/2000/svg";
   const CELL = 7.25, ROW = 16, PAD = 9, MOST = 40; // pixels of a character and a line; boxes that are shown unfolded
-  const ops = new Map(data.ops.map((o) => [o.name, o]));
+  const ops = new Map(data.ops.map((o) => [o.name, o])), inputs = new Map(data.inputs.map((o) => [o.name, o]));
   const state = { view: 0, open: new Map(), op: null, box: null, tab: "operation", step: data.steps.length, pass: 0, found: [] };
 
   function html(name, attributes, ...children) {
@@ -107,7 +107,7 @@ function idgraphExplorer(root, data) {
   defs.append(marker);
   picture.append(defs, world);
   canvas.append(picture, caption);
-  const pan = zoom().scaleExtent([0.05, 3]).on("zoom", (event) => world.setAttribute("transform", event.transform.toString()));
+  const pan = zoom().scaleExtent([0.005, 3]).on("zoom", (event) => world.setAttribute("transform", event.transform.toString()));
   select(picture).call(pan).on("dblclick.zoom", null);
   let graph = null, shown = null;
 
@@ -168,10 +168,10 @@ function idgraphExplorer(root, data) {
     }
     caption.replaceChildren(...view.alarm.map((t) => html("div", { class: "ig-alarm" }, t)), ...view.caption.map((t) => html("div", {}, t)));
   }
-  function fit() {
+  function fit(least) { // all in view; `least`: the scale that opening a view does not go below
     const w = canvas.clientWidth || 900, h = (canvas.clientHeight || 600) - caption.offsetHeight;
     const b = canvas.clientWidth ? world.getBBox() : { x: 0, y: 0, ...graph.graph() }; // frames and titles too
-    const whole = Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), k = Math.max(whole, 0.6); // never too small to read
+    const whole = Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), k = Math.max(whole, least || 0);
     const from = (room, start, length) => (length * k > room ? 8 : (room - length * k) / 2) - start * k;
     select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width), from(h, b.y, b.height)).scale(k));
   }
@@ -202,6 +202,28 @@ function idgraphExplorer(root, data) {
     mark();
     panel();
   }
+  function readLink() { // #view=index+graph&op=t6&tab=kernel: the state that a page's address has
+    const p = new URLSearchParams(location.hash.slice(1)), view = data.views.findIndex((v) => v.id === p.get("view"));
+    state.view = Math.max(0, view);
+    views.value = state.view;
+    const name = p.get("op");
+    state.tab = TABS.includes(p.get("tab")) ? p.get("tab") : "operation";
+    draw();
+    fit(LEGIBLE);
+    state.op = state.box = null;
+    const b = ops.has(name) || inputs.has(name) ? opBox(data.views[state.view], name) : null;
+    if (b) { state.op = name; state.box = b.id; reveal(data.views[state.view], b.id); draw(); centre(b.id); }
+    mark();
+    panel();
+  }
+  function writeLink() {
+    if (!linked) return;
+    const p = new URLSearchParams();
+    if (state.view) p.set("view", data.views[state.view].id);
+    if (state.op !== null) p.set("op", state.op);
+    if (state.tab !== "operation") p.set("tab", state.tab);
+    history.replaceState(null, "", p.size ? "#" + p : location.pathname + location.search);
+  }
   function go(name) {
     const view = indexed(data.views[state.view]), b = opBox(view, name);
     if (b) { reveal(view, b.id); draw(); centre(b.id); }
@@ -209,20 +231,28 @@ function idgraphExplorer(root, data) {
   }
   const link = (name) => html("a", { onclick: () => go(name) }, name);
 
+  const LEGIBLE = 0.6, TABS = ["operation", "kernel", "source", "schedule", "passes"].filter((t) => t === "operation" || (t === "kernel" && data.kernels.length) || (t === "source" && data.lines.length) || (t === "schedule" && data.steps.length) || (t === "passes" && data.passes.length));
+  const linked = root.hasAttribute("data-links"); // one explorer that has the page, and its address, to itself
+
   // the panel ---------------------------------------------------------------------------------------------------------
   function tabs() {
-    const names = ["operation", "kernel", "source", "schedule", "passes"].filter((t) => t === "operation" || (t === "kernel" && data.kernels.length) || (t === "source" && data.lines.length) || (t === "schedule" && data.steps.length) || (t === "passes" && data.passes.length));
-    return html("div", { class: "ig-tabs", role: "tablist" }, ...names.map((t) => { const b = button(t, () => { state.tab = t; panel(); }); b.setAttribute("aria-pressed", String(t === state.tab)); b.setAttribute("data-tab", t); return b; }));
+    return html("div", { class: "ig-tabs", role: "tablist" }, ...TABS.map((t) => { const b = button(t, () => { state.tab = t; panel(); }); b.setAttribute("aria-pressed", String(t === state.tab)); b.setAttribute("data-tab", t); return b; }));
   }
   function rowsOf(pairs) { return html("table", {}, ...pairs.filter((p) => p[1] !== "" && p[1] !== null).map(([k, v]) => html("tr", {}, html("th", {}, k), html("td", {}, v)))); }
+  function names(list, known) { const out = html("span", {}); list.forEach((n, i) => out.append(i ? ", " : "", known(n) ? link(n) : n)); return out; }
+  function input(o) { return [html("h4", { class: "ig-mono" }, o.text), rowsOf([["read by", names(o.readers, () => true)]])]; }
+  function summary() { // what a page opens with
+    return [html("h4", {}, data.name), html("table", { class: "ig-summary" }, ...data.summary.map(([k, v]) => html("tr", {}, html("th", {}, k), html("td", {}, v)))),
+      html("p", {}, "Click a box, a kernel line or a line of the program; a folded box opens. Drag to pan, wheel to zoom.")];
+  }
   function operation() {
     const o = ops.get(state.op);
-    if (!o) return [html("p", {}, "Click a box, a kernel line or a line of the program; a folded box opens. Drag to pan, wheel to zoom.")];
+    if (inputs.has(state.op)) return input(inputs.get(state.op));
+    if (!o) return summary();
     const line = o.line === null ? null : data.lines[o.line];
     const at = line ? html("a", { onclick: () => { state.tab = "source"; panel(); } }, line.file + ":" + line.line + (line.code ? "  " + line.code : "")) : "";
     const where = o.kernel.length ? html("a", { onclick: () => { state.tab = "kernel"; panel(); } }, o.kernel.length + " lines of " + [...new Set(o.kernel.map((x) => data.kernels[x[0]].name))].join(", ")) : "";
-    const reads = html("span", {}); o.reads.forEach((n, i) => reads.append(i ? ", " : "", ops.has(n) ? link(n) : n));
-    const readers = html("span", {}); o.readers.forEach((n, i) => readers.append(i ? ", " : "", link(n)));
+    const reads = names(o.reads, (n) => ops.has(n) || inputs.has(n)), readers = names(o.readers, () => true);
     const out = [html("h4", { class: "ig-mono" }, o.text), rowsOf([["line", at], ["kernel", where], ["loops", o.loops], ["reads", reads], ["read by", readers]])];
     for (const a of o.accesses) out.push(html("h4", {}, a.title), rowsOf(a.rows));
     return out;
@@ -270,35 +300,46 @@ function idgraphExplorer(root, data) {
   function panel() {
     const pane = html("div", { class: "ig-pane" });
     pane.append(...{ operation, kernel, source, schedule, passes }[state.tab]());
-    side.replaceChildren(tabs(), pane);
+    side.replaceChildren(tabs(), hits, pane);
+    writeLink();
     const on = pane.querySelector(".ig-on");
     if (on && on.scrollIntoView && pane.scrollHeight > pane.clientHeight) pane.scrollTop = Math.max(0, on.offsetTop - pane.offsetTop - 80);
   }
 
   // the bar -----------------------------------------------------------------------------------------------------------
-  const views = html("select", { "aria-label": "view", onchange: (e) => { state.view = Number(e.target.value); draw(); fit(); mark(); } }, ...data.views.map((v, i) => html("option", { value: i }, v.title)));
+  const views = html("select", { "aria-label": "view", onchange: (e) => { state.view = Number(e.target.value); draw(); fit(LEGIBLE); mark(); writeLink(); } }, ...data.views.map((v, i) => html("option", { value: i }, v.title)));
   const found = html("span", { class: "ig-found", "aria-live": "polite" });
-  const search = html("input", { type: "search", placeholder: "tensor, operation, code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter" && state.found.length) next(); } });
+  const hits = html("div", { class: "ig-hits", role: "listbox", "aria-label": "found", hidden: "" });
+  const search = html("input", { type: "search", placeholder: "tensor, operation, code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter") step(e.shiftKey ? -1 : 1); } });
   let at = -1;
-  function look() {
-    const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  function look() { // names first: the whole name, its beginning, a part of it; then what the text and the line say
+    const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean), text = wanted.join(" ");
+    const rank = (o) => { const n = o.name.toLowerCase(); return n === text ? 0 : n.startsWith(text) ? 1 : n.includes(text) ? 2 : 3; };
+    const said = (o) => (o.text + " " + (o.line === null || o.line === undefined ? "" : data.lines[o.line].code)).toLowerCase();
     at = -1;
-    state.found = !wanted.length ? [] : data.ops.filter((o) => { const t = (o.text + " " + (o.line === null ? "" : data.lines[o.line].code)).toLowerCase(); return wanted.every((w) => t.includes(w)); }).map((o) => o.name);
+    state.found = !wanted.length ? [] : [...data.inputs, ...data.ops].filter((o) => { const t = o.name.toLowerCase() + " " + said(o); return wanted.every((w) => t.includes(w)); }).map((o, i) => [rank(o), i, o.name]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((x) => x[2]);
     found.textContent = wanted.length ? state.found.length + " found" : "";
+    hits.hidden = !state.found.length;
+    hits.replaceChildren(...state.found.map((n, i) => html("div", { role: "option", tabindex: 0, onclick: () => visit(i), onkeydown: (e) => { if (e.key === "Enter") visit(i); } }, (ops.get(n) || inputs.get(n)).text)));
     mark();
   }
-  function next() { at = (at + 1) % state.found.length; found.textContent = at + 1 + " of " + state.found.length; go(state.found[at]); }
-  function all(open) { const v = indexed(data.views[state.view]); for (const f of v.folds) setOpen(v, f.id, open); draw(); fit(); mark(); }
-  const bar = html("div", { class: "ig-bar" }, views, search, button("next", () => state.found.length && next(), "the next operation found (Enter)"), found, html("span", { class: "ig-gap" }),
-    button("unfold all", () => all(true)), button("fold all", () => all(false)), button("+", () => select(picture).call(pan.scaleBy, 1.3), "zoom in"), button("\u2212", () => select(picture).call(pan.scaleBy, 1 / 1.3), "zoom out"), button("fit", fit));
+  function visit(i) {
+    at = i;
+    found.textContent = at + 1 + " of " + state.found.length;
+    go(state.found[at]);
+    [...hits.children].forEach((x, k) => { x.classList.toggle("ig-on", k === at); x.setAttribute("aria-selected", String(k === at)); });
+    hits.scrollTop = Math.max(0, hits.children[at].offsetTop - hits.offsetTop - 40);
+  }
+  function step(by) { const n = state.found.length; if (n) visit(at < 0 ? (by > 0 ? 0 : n - 1) : (at + by + n) % n); }
+  function all(open) { const v = indexed(data.views[state.view]); for (const f of v.folds) setOpen(v, f.id, open); draw(); fit(LEGIBLE); mark(); }
+  const bar = html("div", { class: "ig-bar" }, views, search, button("previous", () => step(-1), "the one found before (Shift+Enter)"), button("next", () => step(1), "the next one found (Enter)"), found, html("span", { class: "ig-gap" }),
+    button("unfold all", () => all(true)), button("fold all", () => all(false)), button("+", () => select(picture).call(pan.scaleBy, 1.3), "zoom in"), button("\u2212", () => select(picture).call(pan.scaleBy, 1 / 1.3), "zoom out"), button("fit", () => fit(), "all of it in view"));
   picture.addEventListener("click", () => choose(null, null));
   root.classList.add("ig-explorer");
   root.replaceChildren(bar, canvas, side);
-  draw();
-  fit();
-  panel();
+  if (linked) { readLink(); window.addEventListener("hashchange", readLink); } else { draw(); fit(LEGIBLE); panel(); }
   if (!canvas.clientWidth && typeof ResizeObserver !== "undefined") {
-    const seen = new ResizeObserver(() => { if (canvas.clientWidth) { seen.disconnect(); fit(); } });
+    const seen = new ResizeObserver(() => { if (canvas.clientWidth) { seen.disconnect(); fit(LEGIBLE); } });
     seen.observe(canvas);
   }
 }

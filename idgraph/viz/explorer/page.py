@@ -50,16 +50,18 @@ def policy(code: str) -> str:
     return f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
 
 
-def place_of(data: Data, anchor: str) -> str:
+def place_of(data: Data, anchor: str, *, links: bool = False) -> str:
     """The element of one explorer and its data; `script` and `START` bring it to life.
+
+    ``links``: the page's address names what is chosen, as ``#view=index+graph&op=t6&tab=kernel``.
 
     >>> "</script><" in place_of({"name": "</script><img>"}, "a")
     False
     """
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
-    return (
-        f'<div data-explorer="{anchor}-data"></div><script type="application/json" id="{anchor}-data">{text}</script>'
-    )
+    own = " data-links" if links else ""
+    stored = f'<script type="application/json" id="{anchor}-data">{text}</script>'
+    return f'<div data-explorer="{anchor}-data"{own}></div>{stored}'
 
 
 _RENDER = "\nexport default { render({ model, el }) { idgraphExplorer(el, model.get('data')); } };\n"
