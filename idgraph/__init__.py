@@ -7,7 +7,7 @@ kernels, checks, pictures, imports from PyTorch.
 import sys
 from typing import TYPE_CHECKING, Final
 
-from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
+from idgraph.arith import CounterExample, Expr, IndexMap, Proof, Unknown, from_sympy, prove, prove_equal, simplify
 from idgraph.display import load_with
 from idgraph.errors import (
     VERSION,
@@ -16,73 +16,21 @@ from idgraph.errors import (
     FusionError,
     IdGraphError,
     IndexingError,
+    InternalError,
     OperationError,
     ParseError,
     ScheduleError,
+    nearest,
     shortened,
 )  # fmt: skip
-from idgraph.ir import (
-    Fusion,
-    IterDomain,
-    Merge,
-    Resize,
-    Roll,
-    Split,
-    Stride,
-    Swizzle,
-    Tensor,
-    TensorExpr,
-    advice,
-    estimates,
-)  # fmt: skip
+from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr  # fmt: skip
+from idgraph.ir import hooks as advice  # fmt: skip
+from idgraph.ir import hooks as estimates  # fmt: skip
 from idgraph.ir import parse_fusion as parse
-from idgraph.ir.composite import all as all
-from idgraph.ir.composite import (
-    amax,
-    amin,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    embedding,
-    gather,
-    index_select,
-    log_softmax,
-    logcumsumexp,
-    matmul,
-    mean,
-    prod,
-    softmax,
-    take_along_dim,
-)  # fmt: skip
-from idgraph.ir.composite import any as any
-from idgraph.ir.composite import sum as sum
-from idgraph.ir.indexed import index_get, index_put, scatter, scatter_add
 from idgraph.ir.limits import Limits
-from idgraph.ir.losses import cross_entropy, cross_entropy_backward
-from idgraph.ir.movement import (
-    broadcast,
-    cat,
-    expand,
-    flatten,
-    flip,
-    full,
-    iota,
-    pad,
-    permute,
-    repeat,
-    reshape,
-    roll,
-    select,
-    slice_scatter,
-    squeeze,
-    stack,
-    transpose,
-    unsqueeze,
-)  # fmt: skip
-from idgraph.ir.movement import slice as slice
-from idgraph.ir.ops import abs as abs
-from idgraph.ir.ops import (
+from idgraph.ir.ops_index import index_get, index_put, scatter, scatter_add
+from idgraph.ir.ops_pointwise import abs as abs
+from idgraph.ir.ops_pointwise import (
     add,
     atan2,
     bitwise_and,
@@ -137,8 +85,52 @@ from idgraph.ir.ops import (
     trunc,
     where,
 )  # fmt: skip
-from idgraph.ir.ops import pow as pow
-from idgraph.ir.ops import round as round
+from idgraph.ir.ops_pointwise import pow as pow
+from idgraph.ir.ops_pointwise import round as round
+from idgraph.ir.ops_reduce import all as all
+from idgraph.ir.ops_reduce import (
+    amax,
+    amin,
+    cross_entropy,
+    cross_entropy_backward,
+    cummax,
+    cummin,
+    cumprod,
+    cumsum,
+    embedding,
+    gather,
+    index_select,
+    log_softmax,
+    logcumsumexp,
+    matmul,
+    mean,
+    prod,
+    softmax,
+    take_along_dim,
+)  # fmt: skip
+from idgraph.ir.ops_reduce import any as any
+from idgraph.ir.ops_reduce import sum as sum
+from idgraph.ir.ops_view import (
+    broadcast,
+    cat,
+    expand,
+    flatten,
+    flip,
+    full,
+    iota,
+    pad,
+    permute,
+    repeat,
+    reshape,
+    roll,
+    select,
+    slice_scatter,
+    squeeze,
+    stack,
+    transpose,
+    unsqueeze,
+)  # fmt: skip
+from idgraph.ir.ops_view import slice as slice
 from idgraph.loading import load
 from idgraph.runtime import emit
 from idgraph.validate import validate
@@ -150,11 +142,12 @@ if TYPE_CHECKING:
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
     from idgraph.index import (
         Access,
+        AccessTable,
         BankConflicts,
         Contiguity,
         IdModel,
-        IndexMap,
         Loop,
+        LoopVariable,
         Predicate,
         Suggestion,
         VectorWidth,
@@ -174,17 +167,10 @@ set = copy  # nvFuser's word for a copy
 # Rooms behind the fusion are loaded when first asked for: a compiler that only builds fusions does not wait for them.
 _LATER: Final = {
     "graphs": ("AlignEdge", "AlignedGraph", "Cycle", "DomainGraph", "Explanation", "ExtentsGraph", "IndexGraph"),
-    "index": (
-        "Access", "BankConflicts", "Contiguity", "IdModel", "IndexMap", "Loop", "Predicate", "Suggestion",
-        "VectorWidth",
-    ),
-    "cost": ("cost",),
-    "runtime.fusion_call": ("Compiled", "compile"),
-    "runtime.tuning": ("Measured", "Tuned", "Tuner", "tune"),
-    "reports": ("report",),
-    "validate": ("Report",),
-    "frontends": ("from_torch",),
-    "sweeps": ("sweep",),
+    "index": ("Access", "AccessTable", "BankConflicts", "Contiguity", "IdModel", "Loop", "LoopVariable",
+    "Predicate", "Suggestion", "VectorWidth"), "cost": ("cost",), "runtime.fusion_call": ("Compiled", "compile"),
+    "runtime.tuning": ("Measured", "Tuned", "Tuner", "tune"), "reports": ("report",), "validate": ("Report",),
+    "frontends": ("from_torch",), "sweeps": ("sweep",),
 }  # fmt: skip
 _ROOMS: Final = (
     "check", "frontends", "fuse", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing",
@@ -196,31 +182,29 @@ _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 BUILTIN_NAMES: Final = ("abs", "all", "any", "compile", "pow", "round", "set", "slice", "sum")
 
 __all__ = [
-    "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity", "CounterExample",
-    "Suggestion", "Cycle",
-    "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
-    "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
-    "IndexMap", "IndexingError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError", "ParseError",
-    "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
-    "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
+    "Access", "AccessTable", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity",
+    "CounterExample", "Suggestion", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
+    "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError",
+    "InternalError", "IterDomain", "Limits", "Loop", "LoopVariable", "Measured", "Merge", "OperationError",
+    "ParseError", "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle",
+    "Tensor", "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
-    "cos", "cost",
-    "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
-    "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
-    "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
-    "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logcumsumexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg",
-    "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",
-    "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select", "shift_left", "shift_right", "sigmoid",
-    "sign",
-    "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub",
-    "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
+    "cos", "cost", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div",
+    "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide",
+    "fmod", "from_sympy", "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put",
+    "index_select", "iota", "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax",
+    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean",
+    "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu",
+    "remainder", "repeat", "report", "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select",
+    "shift_left", "shift_right", "sigmoid", "sign", "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square",
+    "squeeze", "stack", "sub", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze",
+    "validate", "viz", "where",
 ]  # fmt: skip
 
 
 load_with(lambda: load(f"{__name__}.viz"))
-advice.load_with(lambda: load(f"{__name__}.schedule"))
-estimates.load_with(lambda: load(f"{__name__}.cost.ways"))
+advice.load_adviser_with(lambda: load(f"{__name__}.schedule"))
+estimates.load_estimator_with(lambda: load(f"{__name__}.cost.fusion_cost"))
 
 
 def __getattr__(name: str) -> object:
@@ -228,7 +212,9 @@ def __getattr__(name: str) -> object:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
         # Python suggests the nearest name where it knows who was asked.
-        hint = "" if name.startswith("_") else "; ig.from_torch imports what torch has and this module has not"
+        near = nearest(name, dir(sys.modules[__name__]))
+        hint = f"; did you mean {near!r}?" if near else "; ig.from_torch imports what torch has and this module has not"
+        hint = "" if name.startswith("_") else hint
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
         )

@@ -35,7 +35,7 @@ def load_with(loader: Callable[[], object]) -> None:
     _LOADERS.append(loader)
 
 
-def _load() -> None:
+def _load_displays() -> None:
     with LOADING:  # a thread that finds the list empty waits until what was in it is loaded
         while _LOADERS:
             _LOADERS.pop()()
@@ -54,7 +54,7 @@ def register_display(kind: str, display: Callable[[object], str | None]) -> None
 def render(kind: str, what: object, **options: object) -> str:
     """Draw ``what``; raises where no renderer is loaded."""
     if kind not in _RENDERERS:
-        _load()
+        _load_displays()
     renderer = _RENDERERS.get(kind)
     if renderer is None:
         raise IdGraphError(f"no {kind} renderer is loaded", hint="import idgraph.viz")
@@ -66,7 +66,7 @@ def show(text: str, language: str = "python") -> None:
     sys.stdout.write(render("terminal", text, language=language) + "\n")
 
 
-def write_whole(place: Path, text: str) -> None:
+def write_atomically(place: Path, text: str) -> None:
     """Write a file as a whole: where that fails (a full disk, an interrupt) what stood there still does.
 
     What is not a plain file (a pipe, /dev/stdout) is written as it is; a pipe that nobody reads is an error. Raises
@@ -74,7 +74,7 @@ def write_whole(place: Path, text: str) -> None:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "a.svg", "<svg/>")
+    ...     write_atomically(Path(folder) / "a.svg", "<svg/>")
     ...     [(p.name, p.read_text()) for p in Path(folder).iterdir()]
     [('a.svg', '<svg/>')]
     """
@@ -82,7 +82,7 @@ def write_whole(place: Path, text: str) -> None:
     if real.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place))
     if real.exists() and not real.is_file():
-        with open(real, "wb", opener=_at_once) as stream:
+        with open(real, "wb", opener=_open_nonblocking_pipe) as stream:
             os.set_blocking(stream.fileno(), True)
             stream.write(data)
         return
@@ -95,12 +95,14 @@ def write_whole(place: Path, text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(real)
-    except BaseException:
+    except BaseException as failure:
         beside.unlink(missing_ok=True)
+        if isinstance(failure, OSError) and failure.filename == str(beside):
+            failure.filename = str(place)  # a missing folder: the caller knows no name but this one
         raise
 
 
-def _at_once(place: str, flags: int) -> int:
+def _open_nonblocking_pipe(place: str, flags: int) -> int:
     """Open without waiting for the reader of a pipe."""
     return os.open(place, flags | os.O_NONBLOCK)
 
@@ -119,10 +121,10 @@ class Shown:
     __slots__ = ()
 
     def _repr_svg_(self) -> str | None:
-        return _shown("svg", self)
+        return _render("svg", self)
 
     def _repr_html_(self) -> str | None:
-        return _shown("html", self)
+        return _render("html", self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +152,9 @@ class Printed(Shown):
         printer.text("..." if cycle else str(self))
 
 
-def _shown(kind: str, what: object) -> str | None:
+def _render(kind: str, what: object) -> str | None:
     if kind not in _DISPLAYS:
-        _load()
+        _load_displays()
     display = _DISPLAYS.get(kind)
     if display is None:
         return None

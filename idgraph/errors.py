@@ -33,12 +33,14 @@ from typing import (
 )  # fmt: skip
 
 VERSION = "0.1.0"  # of the package; pyproject.toml says the same
+REPORT = f"this is a fault of idgraph {VERSION}, not of the program: please report it, with the traceback"
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _VARARGS = 4  # inspect.CO_VARARGS, without an import of 10 ms
 _PACKAGE = str(Path(__file__).resolve().parent)
+_INSTALLED = (str(Path(linecache.__file__).parent), str(Path(sys.prefix) / "lib"))  # Python, and what it imports
 _OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # a context manager's exit runs between our frames
 
 
@@ -83,14 +85,14 @@ class SourceLine:
         return f"{place}: {self.code}" if self.code else place
 
 
-class _Told(local):
+class _CallerLine(local):
     """The line that all steps of one call of this package stem from, by thread; ``known`` where one is set."""
 
     known = False
     line: SourceLine | None = None
 
 
-_TOLD = _Told()
+_TOLD = _CallerLine()
 
 
 @contextlib.contextmanager
@@ -137,10 +139,10 @@ def warn_user(text: str) -> None:
 @lru_cache(maxsize=4096)
 def _source_line(file: str, line: int, code: str) -> SourceLine:
     """One object for all operations that a line makes, as a loop's does."""
-    return SourceLine(_shown(file), line, code.strip())
+    return SourceLine(_display_file(file), line, code.strip())
 
 
-def _shown(file: str) -> str:
+def _display_file(file: str) -> str:
     """A file by its name; a notebook's cell, which runs from a file with a number for a name, as ``cell``."""
     if file.startswith("<"):
         return file
@@ -286,6 +288,24 @@ class FrontendError(IdGraphError):
     """
 
 
+class InternalError(IdGraphError, RuntimeError):
+    """A fault of the library itself, noticed by the library: no argument is to blame, and the fusion is as it was.
+
+    >>> import idgraph as ig
+    >>> from idgraph.ir.clone import at_most
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4,))
+    >>> with at_most(f, 1):
+    ...     x = ig.exp(x) + 1.0
+    Traceback (most recent call last):
+    idgraph.errors.InternalError: rewriting fusion f does not end: a step more would build add
+      ...
+    """
+
+    def __init__(self, what: str, *, because: Sequence[str] = ()) -> None:
+        super().__init__(what, because=because, hint=REPORT)
+
+
 Keep = Callable[[tuple[object, ...], Mapping[str, object]], "Callable[[], None] | None"]
 
 
@@ -295,9 +315,11 @@ def arguments(
     """Decorate a public function: an argument that its annotation does not allow ends in one ``error`` that names it.
 
     ``first``: all arguments are looked at before the call. Else only flags are, and the others when the call has
-    raised what is not an `IdGraphError`; an exception that no argument explains ends in an ``error`` that tells it.
+    raised what is not an `IdGraphError`. An exception that no annotation explains goes on unchanged, with its
+    traceback; one that code of the library raised gets a note that asks for a report. What a function cannot take and
+    no annotation says, it refuses itself.
     ``keep`` makes, of the arguments, the function that puts back what the call may have changed when it failed or was
-    interrupted (`idgraph.ir.guards`).
+    interrupted (`idgraph.ir.transaction`).
 
     >>> import idgraph as ig
     >>> ig.emit(5)
@@ -309,7 +331,8 @@ def arguments(
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
-        blame, known, unexplained, trim, by_kind = _blame, IdGraphError, _unexplained, trimmed, _by_kind
+        blame, known, noted, trim, by_kind = _blame, IdGraphError, _noted, trimmed, _by_kind
+        unwritable = _unwritable
         hints = function.__annotations__
         names = function.__code__.co_varnames
         fit = set[tuple[type, ...] | None]()  # kinds of arguments known to be allowed, where no more than kinds counts
@@ -339,10 +362,13 @@ def arguments(
                     raise trim(failure) from failure.__cause__
                 if not isinstance(failure, Exception):
                     raise
-                told = blame(function, args, kwargs, error) or unexplained(function, failure, error)
-                if told is None:
-                    raise
-                raise trim(told) from told.__cause__
+                wrong = blame(function, args, kwargs, error)
+                if wrong is None and isinstance(failure, ValueError | RecursionError):
+                    wrong = unwritable(function, args, kwargs, error)
+                if wrong is not None:
+                    raise trim(wrong) from None  # `failure` stays its context, with its traceback
+                noted(failure)
+                raise
 
         return cast("Callable[P, R]", _standing_for(call, function))
 
@@ -389,12 +415,15 @@ def full_tracebacks(on: bool = True) -> None:
 
 
 def trimmed(failure: IdGraphError) -> IdGraphError:
-    """``failure`` without the frames below the public function that raises it, nor those of its causes."""
+    """``failure`` without the frames below the public function that raises it, nor those of causes that are ours too.
+
+    An `InternalError`, and a cause that is none of ours, keep theirs: where a fault is stands in nothing else.
+    """
     if not _Tracebacks.full:
         failure.__suppress_context__ = True
         at: BaseException | None = failure
         seen: set[int] = set()
-        while at is not None and id(at) not in seen:
+        while isinstance(at, IdGraphError) and not isinstance(at, InternalError) and id(at) not in seen:
             seen.add(id(at))
             at.__traceback__ = None
             at = at.__cause__ or at.__context__
@@ -412,7 +441,7 @@ def _blame(
     f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
 ) -> IdGraphError | None:
     """An ``error`` for the first argument that its annotation does not allow."""
-    for name, value in _named(f, args, kwargs):
+    for name, value in _named_arguments(f, args, kwargs):
         hint = f.__annotations__.get(name)
         if hint is not None and not _allowed(value, _resolved(hint, f), 64):
             kind = type(value).__name__
@@ -426,26 +455,50 @@ def _blame(
     return None
 
 
+def _unwritable(
+    f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
+) -> IdGraphError | None:
+    """An ``error`` for the first argument that Python cannot write down: an integer of more than
+    `sys.get_int_max_str_digits` digits, a list nested deeper than the stack."""
+    for name, value in _named_arguments(f, args, kwargs):
+        if type(value) not in (int, list, tuple, dict):
+            continue
+        try:
+            repr(value)
+        except (ValueError, RecursionError) as failure:
+            kind = "an integer" if isinstance(value, int) else f"a {type(value).__name__}"
+            return error(
+                f"{f.__name__}: {name} is {kind} that cannot be written down",
+                where=user_line(),
+                because=(str(failure),),
+            )
+    return None
+
+
 _SYSTEM = (OSError, ImportError, Warning)  # of a path, of an extra that is not installed, of a caller's own filter
 
 
-def _unexplained(f: FunctionType, failure: Exception, error: type[IdGraphError]) -> IdGraphError | None:
-    """An ``error`` for an exception that no annotation explains; those of the system stay what they are.
+def _noted(failure: Exception) -> None:
+    """Add, once, where to report an exception that code of the library raised.
 
-    A call with arguments that Python itself refuses, too many or of an unknown name, keeps Python's error.
+    Not one of the system, nor one of the caller's: Python's own refusal of the call, and what a function of the
+    program's raised that ran inside, such as a signal's handler.
     """
-    if isinstance(failure, _SYSTEM) or failure.__traceback__ is None or failure.__traceback__.tb_next is None:
-        return None
-    told = error(
-        f"{f.__name__} cannot take these arguments: {short_repr(failure, 200)}",
-        where=user_line(),
-        hint="an integer, a text or a list among them is too large, or of a kind that it does not know",
-    )
-    told.__cause__ = failure
-    return told
+    at = failure.__traceback__
+    at = None if at is None else at.tb_next
+    if at is None or isinstance(failure, _SYSTEM) or REPORT in getattr(failure, "__notes__", ()):
+        return
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if not file.startswith((*_OURS, *_INSTALLED)):
+            return
+        at = at.tb_next
+    failure.add_note(REPORT)
 
 
-def _named(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[tuple[str, object]]:
+def _named_arguments(
+    f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> list[tuple[str, object]]:
     """Arguments with the names of their parameters; those that fit no parameter are Python's to refuse."""
     code = f.__code__
     names = code.co_varnames
@@ -514,13 +567,13 @@ class _Loaded(dict[str, object]):
 def _resolved(hint: object, f: FunctionType) -> object:
     """The type that an annotation names; ``object`` where its names are not known when the program runs."""
     try:
-        return _read(hint, f)
+        return _annotation_type(hint, f)
     except (NameError, TypeError):
         return object
 
 
 @cache
-def _read(hint: object, f: FunctionType) -> object:
+def _annotation_type(hint: object, f: FunctionType) -> object:
     """The type that an annotation names, read once; an error is not kept: the name may come later."""
     given = SimpleNamespace(__annotations__={"it": hint})
     return get_type_hints(given, f.__globals__, _Loaded(f.__globals__))["it"]
@@ -558,6 +611,8 @@ def _allowed(value: object, hint: object, depth: int) -> bool:
         return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
     if isinstance(value, str | bytes) and kind in (Sequence, Iterable, Collection):
         return False
+    if held and kind is tuple and len(parts) == 2 and parts[1] is Ellipsis:
+        return all(_allowed(v, parts[0], depth - 1) for v in cast("tuple[object, ...]", value))
     if held and isinstance(value, list | tuple | set | frozenset | range) and parts and kind is not tuple:
         some = cast("Iterable[object]", value[:1] if isinstance(value, range) else value)
         return all(_allowed(v, parts[0], depth - 1) for v in some)

@@ -10,8 +10,8 @@ from dataclasses import replace
 import torch
 
 import idgraph as ig
-from idgraph.check.capture import Capture
-from idgraph.check.nest_decisions import decide
+from idgraph.check.decide import decide
+from idgraph.check.inductor_capture import Capture
 
 # %% [markdown]
 # ## What TorchInductor makes of a rotation

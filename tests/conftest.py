@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from idgraph.errors import EmitError, full_tracebacks
-from idgraph.runtime.cache import KernelCache, keep_in
+from idgraph.runtime.kernel_cache import KernelCache, keep_in
 from tests.sample import CHOSEN, SHARE, left_out, seed_of
 from tools.env import CUDA_DRIVER, ROOT, cuda_driver
 

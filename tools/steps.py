@@ -48,7 +48,7 @@ CHECKS = (
     Check("types", "pyright, strict", (*PYTHON, "pyright", "--pythonpath", sys.executable, "--warnings"), long=True),
     Check("layers", "import contracts", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     _rule("circles", "no two modules need each other"),
-    _rule("room-names", "no two files of one name that hold different things"),
+    _rule("names", "one word, one meaning: names of classes, functions and files"),
     _rule("foreign-names", "no machine path, no registry host"),
     _rule("layout", "the rooms are the ones on the plan"),
     _rule("length", "long modules and functions say why"),

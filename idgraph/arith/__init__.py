@@ -1,14 +1,8 @@
 """Exact integer index expressions: nodes, ranges, named rewrite rules, proofs, and the only door to sympy."""
 
-from idgraph.arith.assumptions import strongest
-from idgraph.arith.dialects import affine_map, affine_set, tvm_index_map
-from idgraph.arith.engine import Rule, Step, rules
-from idgraph.arith.enumerate import closure
-from idgraph.arith.expr_cost import cost, divmods
-from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
-from idgraph.arith.maps import Collision, IndexMap, IndexSet, MapProof, MapVerdict, Missed, NotInvertible, Undecided
-from idgraph.arith.modular import divisible
-from idgraph.arith.nodes import (
+from idgraph.arith.enumeration import closure
+from idgraph.arith.evaluate import CompiledExprs
+from idgraph.arith.expr import (
     FALSE,
     TRUE,
     ArithError,
@@ -31,7 +25,23 @@ from idgraph.arith.nodes import (
     where,
     xor,
 )
-from idgraph.arith.proofs import (
+from idgraph.arith.facts import strongest
+from idgraph.arith.index_map import (
+    Collision,
+    IndexMap,
+    IndexSet,
+    MapProof,
+    MapVerdict,
+    Missed,
+    NotInvertible,
+    Undecided,
+)
+from idgraph.arith.integer_roots import Root, integer_root
+from idgraph.arith.interop import affine_map, affine_set, from_sympy, to_sympy, tvm_index_map
+from idgraph.arith.interval import congruence, interval, multiple_of
+from idgraph.arith.linear import divisible
+from idgraph.arith.mixed_radix import cost, divmods
+from idgraph.arith.prove import (
     CounterExample,
     Proof,
     Unknown,
@@ -42,11 +52,19 @@ from idgraph.arith.proofs import (
     prove,
     prove_equal,
 )
-from idgraph.arith.ranges import congruence, interval, multiple_of
-from idgraph.arith.simplifier import simplify, trace
-from idgraph.arith.source import C_PRELUDE, to_source
-from idgraph.arith.sympy_bridge import from_sympy, to_sympy
-from idgraph.arith.tape import Tape
+from idgraph.arith.rewriter import Rule, RuleApplication, rules
+from idgraph.arith.simplify import simplify, trace
+from idgraph.arith.source import (
+    C_PRELUDE,
+    IntType,
+    MachineCode,
+    expensive,
+    fits,
+    integer_type,
+    machine_code,
+    reduce_strength,
+    to_source,
+)
 from idgraph.arith.text import RangeLike, parse, ranged_symbols, symbol_text
 
 __all__ = [
@@ -71,9 +89,10 @@ __all__ = [
     "Proof",
     "Range",
     "RangeLike",
+    "Root",
     "Rule",
-    "Step",
-    "Tape",
+    "RuleApplication",
+    "CompiledExprs",
     "Undecided",
     "Unknown",
     "Verdict",
@@ -93,6 +112,7 @@ __all__ = [
     "expensive",
     "fits",
     "from_sympy",
+    "integer_root",
     "integer_type",
     "interval",
     "is_true",

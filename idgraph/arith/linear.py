@@ -2,6 +2,10 @@
 
 The normal form of the simplifier multiplies sums out, so a normal expression *is* such a sum and reading it as
 one costs nothing.
+
+Divisibility of sums with remainders in them: modulo k, where k divides c*m, c*(x % m) is c*x.
+
+`i + 131071*(i % 64)`, which is `i//64*64 + i%64*131072` in its shorter form, is a multiple of 64 by that.
 """
 
 from __future__ import annotations
@@ -9,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from idgraph.arith.nodes import Expr, const, from_terms, make, sort_key
-from idgraph.arith.ranges import Interval, interval
+from idgraph.arith.expr import Expr, const, from_terms, make, sort_key
+from idgraph.arith.interval import Interval, interval, multiple_of
 
 Terms = dict[Expr, int]
 Poly = tuple[Terms, int]  # the terms and the constant
@@ -30,9 +34,9 @@ def terms(x: Expr) -> tuple[Terms, int]:
                 work.extend(missing)
             else:
                 last = work.pop()
-                last.lin = _read(last)
-        return x.lin if x.lin is not None else _read(x)
-    found = x.lin = _read(x)
+                last.lin = _read_terms(last)
+        return x.lin if x.lin is not None else _read_terms(x)
+    found = x.lin = _read_terms(x)
     return found
 
 
@@ -41,7 +45,7 @@ def _has_sum(a: Expr) -> bool:
     return a.op == "add" or (a.op == "mul" and any(f.op == "add" for f in a.args))
 
 
-def _read(x: Expr) -> tuple[Terms, int]:
+def _read_terms(x: Expr) -> tuple[Terms, int]:
     match x.op:
         case "add":
             out: Terms = {}
@@ -176,3 +180,35 @@ def content(t: Terms, start: int = 0) -> int:
         if g == 1:
             break
     return g
+
+
+_ROUNDS = 4  # remainders inside remainders
+
+
+def divisible(e: Expr, k: int) -> bool:
+    """Whether every value of ``e`` is proved to be a multiple of ``k``, also through remainders.
+
+    >>> from idgraph.arith import parse, multiple_of
+    >>> e = parse("i + 131071*(i % 64)", {"i": 4096})
+    >>> multiple_of(e, 4), divisible(e, 4), divisible(e, 64), divisible(e, 128)
+    (False, True, True, False)
+    """
+    for _ in range(_ROUNDS):
+        if multiple_of(e, k):
+            return True
+        if k == 0:
+            return False
+        known, constant = terms(e)
+        reduced: Terms = {}
+        for base, c in known.items():
+            if base.op == "mod" and base.args[1].op == "const" and c * base.args[1].value % k == 0:
+                inside, more = terms(base.args[0])
+                add_to(reduced, inside, c)
+                constant += more * c
+            else:
+                add_to(reduced, {base: c}, 1)
+        made = from_terms({base: c % k for base, c in reduced.items() if c % k}, constant % k)
+        if made == e:
+            return False
+        e = made
+    return multiple_of(e, k)

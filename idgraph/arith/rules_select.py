@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from idgraph.arith.assumptions import assume
-from idgraph.arith.bounds import nonneg
-from idgraph.arith.engine import normal, rule
-from idgraph.arith.expr_cost import cost
-from idgraph.arith.linear import content, minus, terms
-from idgraph.arith.nodes import (
+from idgraph.arith.expr import (
     Expr,
     add,
     compare,
@@ -24,6 +19,11 @@ from idgraph.arith.nodes import (
     rebuild,
     where,
 )
+from idgraph.arith.facts import assume
+from idgraph.arith.fourier_motzkin import nonneg
+from idgraph.arith.linear import content, minus, terms
+from idgraph.arith.mixed_radix import cost
+from idgraph.arith.rewriter import normal, rule
 
 
 # ---- min and max ---------------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from idgraph.arith.engine import normal, rule
-from idgraph.arith.expr_cost import cost
+from idgraph.arith.expr import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
 from idgraph.arith.linear import Poly, Terms, add_to, combine, divide_base, factors, product_of, terms, times
-from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
+from idgraph.arith.mixed_radix import cost
+from idgraph.arith.rewriter import normal, rule
 
 
 @rule("written", "remainder-seen", "x - d*(x//d), d*(x//d) + x%d", "x % d, x", "d is not 0")

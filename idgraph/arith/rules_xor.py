@@ -1,16 +1,45 @@
-"""Rules of exclusive or: numbers that share no bit are added, digits are gathered, layouts linear over bits join."""
+"""Rules of exclusive or: numbers that share no bit are added, digits are gathered, layouts linear over bits join.
+
+Sums, quotients and remainders that are linear over the bits of numbers; tried before the rules of division.
+"""
 
 from __future__ import annotations
 
 from itertools import combinations
 
-from idgraph.arith.bits import diagonals, disjoint, from_diagonals, may_be_set, power_of_two
-from idgraph.arith.engine import normal, rule
-from idgraph.arith.expr_cost import cost
+from idgraph.arith.expr import ZERO, Expr, add, compare, const, floordiv, from_terms, mod, mul, xor
+from idgraph.arith.interval import interval
+from idgraph.arith.known_bits import diagonals, disjoint, from_diagonals, may_be_set, power_of_two
 from idgraph.arith.linear import minus, terms
-from idgraph.arith.nodes import ZERO, Expr, add, compare, const, floordiv, from_terms, mod, mul, xor
-from idgraph.arith.ranges import interval
-from idgraph.arith.rules_bits import less
+from idgraph.arith.mixed_radix import cost
+from idgraph.arith.rewriter import normal, rule
+
+
+def less(a: Expr, b: Expr) -> bool:
+    """Whether ``a`` is cheaper, with no more quotients and remainders."""
+    return cost(a) < cost(b) and a.divmods <= b.divmods
+
+
+@rule(
+    "floordiv mod add", "bit-digits", "(x - 2*(x//4)) // 2 % 2", "x // 2 % 2", "a sum of weighted bits; it is cheaper"
+)
+def bit_digits(node: Expr) -> Expr | None:
+    """Bits of one number stay its digits, wherever a sum puts them."""
+    if node.op == "add":
+        t, _ = terms(node)
+    elif node.args[0].op == "add" and power_of_two(node.args[1].value):
+        t, _ = terms(node.args[0])
+    else:
+        return None
+    if sum(b.op in ("floordiv", "mod") and b.args[1].op == "const" and power_of_two(b.args[1].value) for b in t) < 2:
+        return None
+    found = diagonals(node)
+    made = None if found is None else from_diagonals(found)
+    if made is None or made == node or cost(made) > cost(node) + 2:
+        return None
+    made = normal(made)
+    return made if less(made, node) else None
+
 
 _MAX_OPERANDS = 24
 

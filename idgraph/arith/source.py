@@ -3,15 +3,25 @@
 Signedness and width: "python" is exact at any width; "numpy" and "numba" are right for signed 64-bit values (numba's
 ``//`` and ``%`` on int64 floor, as Python's); "c" states floor semantics through ``idg_floordiv`` / ``idg_mod``
 (:data:`C_PRELUDE`, int64_t) except where operands are proved non-negative, where plain ``/`` and ``%`` are the same.
+
+Expressions for a machine: few expensive operations, shared parts computed once, width and sign proved.
+
+Expensive is a division or modulo by anything but a power of two.  ``x % d`` and ``x // d`` with ``0 <= x < 2*d``
+become a compare and a select; powers of two become shifts and masks, which floor for negative numbers too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from idgraph.arith.nodes import ArithError, Expr, postorder
-from idgraph.arith.ranges import interval
+from idgraph.arith.expr import TRUE, ArithError, Expr, add, from_terms, mul, not_, postorder, rebuild, where
+from idgraph.arith.facts import Fact, facts_of, implied
+from idgraph.arith.fourier_motzkin import nonneg
+from idgraph.arith.interval import interval
+from idgraph.arith.linear import combine, terms
+from idgraph.arith.simplify import simplify
 
 Dialect = Literal["python", "numpy", "numba", "c"]
 
@@ -55,7 +65,7 @@ def node_source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[st
     """The source of one node, given its operands\' sources."""
     match node.op:
         case "const":
-            return _constant(node, dialect)
+            return _constant_source(node, dialect)
         case "sym":
             return source_name(node.name, names)
         case "add":
@@ -84,7 +94,7 @@ def node_source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[st
             return f"({ {'numpy': '~', 'c': '!'}.get(dialect, 'not ') }{args[0]})"
 
 
-def _constant(node: Expr, dialect: Dialect) -> str:
+def _constant_source(node: Expr, dialect: Dialect) -> str:
     if node.cond:
         return ("1" if node.value else "0") if dialect == "c" else str(bool(node.value))
     text = str(node.value)
@@ -129,3 +139,237 @@ def _extremum(op: str, args: list[str], dialect: Dialect) -> str:
         else:
             out = f"({out} {'<' if op == 'min' else '>'} {a} ? {out} : {a})"
     return out
+
+
+IntType = Literal["int32", "uint32", "int64"]
+_LIMITS: dict[IntType, tuple[int, int]] = {
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+}
+
+
+def expensive(e: Expr) -> int:
+    """Divisions and modulos that no shift or mask can do, each distinct one once.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0)
+    >>> expensive(i // 8 + i % 6 + i // symbol("n", 1))
+    2
+    """
+    return sum(n.op in ("floordiv", "mod") and not _power_of_two(n.args[1]) for n in postorder(e))
+
+
+def _power_of_two(d: Expr) -> bool:
+    return d.op == "const" and d.value > 0 and d.value & (d.value - 1) == 0
+
+
+def reduce_strength(e: Expr) -> Expr:
+    """``e`` with compare-and-select in place of expensive divisions and modulos by ``d`` of values below ``2*d``.
+
+    >>> from idgraph.arith import symbol
+    >>> n = symbol("n", 2, multiple_of=2)
+    >>> str(reduce_strength((symbol("i", 0, n - 1) + n // 2) % n))
+    'where(i + n//2 < n, i + n//2, i + n//2 - n)'
+    """
+    done: dict[Expr, Expr] = {}
+    for node in postorder(e):
+        args = tuple(done[a] for a in node.args)
+        new = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
+        if node.op in ("floordiv", "mod") and not _power_of_two(node.args[1]):
+            new = _select_source(node, new)
+        done[node] = new
+    return done[e]
+
+
+def _select_source(node: Expr, new: Expr) -> Expr:
+    x, d = node.args
+    td, cd = terms(d)
+    tx, cx = terms(x)
+    for k in (0, 1):  # -d <= x < d, or 0 <= x < 2*d
+        low, lc = combine(((tx, cx, 1), (td, cd, 1 - k)))
+        high, hc = combine(((td, cd, 1 + k), (tx, cx, -1)))
+        if not (nonneg(low, lc) and nonneg(high, hc - 1) and nonneg(td, cd - 1)):
+            continue
+        if len(new.args) != 2:
+            continue
+        a, b = new.args
+        if k == 0:
+            return where(a < 0, -1, 0) if node.op == "floordiv" else where(a < 0, add((a, b)), a)
+        if node.op == "floordiv":
+            return where(a < b, 0, 1)
+        return where(a < b, a, add((a, mul((-b,)))))
+    return new
+
+
+def integer_type(exprs: Sequence[Expr]) -> IntType | None:
+    """The cheapest machine type in which every intermediate value of the printed sources is proved to fit.
+
+    Unsigned 32-bit where nothing is ever negative, then signed 32-bit, then 64-bit; None if not even that is proved.
+
+    >>> from idgraph.arith import symbol
+    >>> integer_type([symbol("i", 0, 2**16 - 1) * 65536]), integer_type([symbol("i", -4, 9) * 4])
+    ('uint32', 'int32')
+    """
+    for kind in ("uint32", "int32", "int64"):
+        if all(fits(e, kind) for e in exprs):
+            return kind
+    return None
+
+
+def fits(e: Expr, kind: IntType, facts: Sequence[Expr] = ()) -> bool:
+    """Whether every value on the way to ``e``, partial sums, products and constants included, fits the type.
+
+    A branch of a ``where`` counts only where its condition asks for it, all of it only where ``facts`` hold.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 9)
+    >>> fits(i - 2, "uint32"), fits(i - 2, "uint32", [i >= 2])
+    (False, True)
+    """
+    return _fits_limits(e, _LIMITS[kind], [f for c in facts for f in facts_of(c)], {})
+
+
+def _fits_limits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, None]) -> bool:
+    """``seen`` holds what has been found to fit with no facts."""
+    low, high = limits
+    work = [e]
+    here = seen if not facts else dict(seen)
+    while work:
+        node = work.pop()
+        if node in here:
+            continue
+        here[node] = None
+        if node.op == "where":
+            c, a, b = node.args
+            for branch, cond in ((a, c), (b, not_(c))):
+                if not _fits_limits(branch, limits, [*facts, *facts_of(cond)], dict(here)):
+                    return False
+            work.append(c)
+            continue
+        # a term that is subtracted is written, and computed, without its sign
+        summed = node.op == "add"
+        work.extend(-a if summed and a.coef < 0 else a for a in node.args if not (summed and a.op == "const"))
+        if not node.cond and not all(_lies_between(part, low, high, facts) for part in _partial(node)):
+            return False
+    return True
+
+
+def _lies_between(part: Expr, low: int, high: int, facts: list[Fact]) -> bool:
+    lo, hi = interval(part)
+    t, c = terms(part)
+    if (lo is None or lo < low) and not (facts and _holds((t, c - low), part >= low, facts)):
+        return False
+    if hi is not None and hi <= high:
+        return True
+    return bool(facts) and _holds(({b: -v for b, v in t.items()}, high - c), part <= high, facts)
+
+
+def _holds(wanted: Fact, condition: Expr, facts: list[Fact]) -> bool:
+    if implied(wanted, facts):
+        return True
+    return simplify(condition, facts=[from_terms(t, c) >= 0 for t, c in facts]) is TRUE
+
+
+def _partial(node: Expr) -> list[Expr]:
+    """The values that evaluating ``node`` makes, in the order in which sources are written."""
+    out = [node]
+    if node.op == "add":
+        plus = [t for t in node.args if (t.value if t.op == "const" else t.coef) > 0]
+        minus = [t for t in node.args if t not in plus]
+        ordered = [*plus, *minus]
+        out.extend(add(ordered[: k + 1]) for k in range(len(plus) and 1, len(ordered) - 1))
+        out.extend(-t for t in minus)  # a term with a minus sign is written as its absolute value
+    elif node.op == "mul" and len(node.args) > 2:
+        out.extend(mul(node.args[:k]) for k in range(2, len(node.args)))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """Assignments to make in order, then one source expression per result."""
+
+    lets: tuple[tuple[str, str], ...]
+    results: tuple[str, ...]
+    type: IntType
+    expensive: int
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"{name} = {text}" for name, text in self.lets), *self.results])
+
+
+def machine_code(
+    exprs: Sequence[Expr],
+    dialect: Dialect = "numba",
+    rename: Mapping[str, str] | None = None,
+    prefix: str = "t",
+) -> MachineCode:
+    """Sources of several index expressions that share what they have in common.
+
+    Raises ArithError where 64 bits are not proved to be enough.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 4095)
+    >>> print(machine_code([i // 96 * 128, i // 96 + i % 8]))
+    t0 = (i // 96)
+    (t0 << 7)
+    (t0 + (i & 7))
+    """
+    reduced = [reduce_strength(simplify(e)) for e in exprs]
+    kind = integer_type(reduced)
+    if kind is None:
+        raise ArithError(
+            "64 bits are not proved to be enough", hint="give every symbol a range", because=[str(e) for e in exprs]
+        )
+    names = rename or {}
+    uses: dict[Expr, int] = {}
+    for e in reduced:
+        uses[e] = uses.get(e, 0) + 1
+    nodes = list(dict.fromkeys(n for e in reduced for n in postorder(e)))
+    for n in nodes:
+        for a in n.args:
+            uses[a] = uses.get(a, 0) + 1
+    taken = {source_name(s.name, names) for e in reduced for s in e.symbols}
+    text: dict[Expr, str] = {}
+    lets: list[tuple[str, str]] = []
+    for n in nodes:
+        source = _machine_source(n, [text[a] for a in n.args], dialect, names)
+        if uses[n] > 1 and n.args and n.cached_cost != 0 and not _guarded(n):
+            name = _fresh_name(prefix, len(lets), taken)
+            lets.append((name, source))
+            source = name
+        text[n] = source
+    return MachineCode(tuple(lets), tuple(text[e] for e in reduced), kind, sum(expensive(e) for e in set(reduced)))
+
+
+def _guarded(n: Expr) -> bool:
+    """Whether the divisor of ``n`` may be zero: ``n`` may be evaluated only where its select asks for it."""
+    return any(m.op in ("floordiv", "mod") and not _never_zero(m.args[1]) for m in postorder(n))
+
+
+def _never_zero(d: Expr) -> bool:
+    lo, hi = interval(d)
+    return (lo is not None and lo > 0) or (hi is not None and hi < 0)
+
+
+def _fresh_name(prefix: str, count: int, taken: set[str]) -> str:
+    name = f"{prefix}{count}"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _machine_source(n: Expr, args: list[str], dialect: Dialect, names: Mapping[str, str]) -> str:
+    """As the plain source, with shifts and masks for powers of two (C: only where the value is proved not negative)."""
+    if n.op in ("floordiv", "mod") and _power_of_two(n.args[1]) and _shiftable(n.args[0], dialect):
+        k = n.args[1].value
+        return f"({args[0]} >> {k.bit_length() - 1})" if n.op == "floordiv" else f"({args[0]} & {k - 1})"
+    shifted = n.op == "mul" and len(n.args) == 2 and n.coef > 1 and n.coef & (n.coef - 1) == 0
+    if shifted and n.base is not None and _shiftable(n.base, dialect):
+        return f"({args[1]} << {n.coef.bit_length() - 1})"
+    return node_source(n, args, dialect, names)
+
+
+def _shiftable(x: Expr, dialect: Dialect) -> bool:
+    lo, _ = interval(x)
+    return dialect != "c" or (lo is not None and lo >= 0)

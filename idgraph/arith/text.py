@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from idgraph.arith.nodes import (
+from idgraph.arith.expr import (
     FALSE,
     TRUE,
     VERBS,
@@ -202,7 +202,7 @@ def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], p
         )
     if name not in ranges:
         return symbol(name)
-    lo, hi, step = _parts(name, ranges[name])
+    lo, hi, step = _parse_range(name, ranges[name])
     path = (*path, name)
 
     def bound(b: int | str | Expr | None) -> Expr | None:
@@ -212,7 +212,7 @@ def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], p
             return as_expr(b)
         tokens = [m.group(2) or m.group(3) for m in _TOKEN.finditer(b)]
         scope = {t: _resolve(t, ranges, out, path) for t in tokens if t and t not in _FUNCTIONS}
-        return _Reader(b, scope).read()
+        return _ExprParser(b, scope).read()
 
     low, high = bound(lo), bound(hi)
     first = 0
@@ -232,7 +232,7 @@ def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], p
 _Bound = int | str | Expr | None
 
 
-def _parts(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
+def _parse_range(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
     if isinstance(value, (int, str, Expr)):
         return (0, value, 1)
     if isinstance(value, range):
@@ -258,7 +258,7 @@ def parse(text: str, ranges: Mapping[str, RangeLike] | None = None) -> Expr:
     >>> str(e), parse(str(e), {"i": 4, "j": 32}) == e
     ('(i*32 + j)//32', True)
     """
-    return _Reader(text, ranged_symbols(ranges)).read()
+    return _ExprParser(text, ranged_symbols(ranges)).read()
 
 
 def written_terms(text: str) -> int:
@@ -273,7 +273,7 @@ def written_terms(text: str) -> int:
 
 def parse_in(text: str, scope: dict[str, Expr]) -> Expr:
     """As :func:`parse`, with the symbols given as nodes (new names are added to ``scope``)."""
-    return _Reader(text, scope).read()
+    return _ExprParser(text, scope).read()
 
 
 _POWER: Final = {
@@ -286,7 +286,7 @@ _PREFIXES: Final = {"neg", "pos", "~", "not"}
 _COMPARES: Final = {"<", "<=", ">", ">=", "==", "!="}
 
 
-class _Reader:
+class _ExprParser:
     """One text, read with an explicit stack: depth is bounded by a count, not by Python's."""
 
     __slots__ = ("calls", "operands", "operators", "scope", "text")
@@ -469,7 +469,7 @@ class _Reader:
                 done = TRUE
                 if not isinstance(left, Expr):
                     done, left = left
-                self.operands.append((and_(done, _compare(op, left, right)), right))
+                self.operands.append((and_(done, _compare_expr(op, left, right)), right))
                 continue
             if op in _SUMS:
                 self.operands.append(self.sum(op))
@@ -479,12 +479,12 @@ class _Reader:
                 continue
             b = self.pop()
             if op in _PREFIXES:
-                self.operands.append(_unary(op, b))
+                self.operands.append(_unary_expr(op, b))
                 continue
-            self.operands.append(_binary(op, self.pop(), b))
+            self.operands.append(_binary_expr(op, self.pop(), b))
 
 
-def _compare(op: str, a: Expr, b: Expr) -> Expr:
+def _compare_expr(op: str, a: Expr, b: Expr) -> Expr:
     match op:
         case "<":
             return compare("lt", a, b)
@@ -500,7 +500,7 @@ def _compare(op: str, a: Expr, b: Expr) -> Expr:
             return compare("ne", a, b)
 
 
-def _unary(op: str, b: Expr) -> Expr:
+def _unary_expr(op: str, b: Expr) -> Expr:
     match op:
         case "neg":
             return mul2(const(-1), b)
@@ -512,7 +512,7 @@ def _unary(op: str, b: Expr) -> Expr:
             return b
 
 
-def _binary(op: str, a: Expr, b: Expr) -> Expr:
+def _binary_expr(op: str, a: Expr, b: Expr) -> Expr:
     match op:
         case "//":
             return floordiv(a, b)

@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from idgraph.check.form import CheckError
-from idgraph.check.report import Difference, Report, Row
+from idgraph.check.program import CheckError
+from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments
 
 if TYPE_CHECKING:
-    from idgraph.check.form import Program
+    from idgraph.check.interpreter import Execution
+    from idgraph.check.program import NeutralProgram
 
-__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program"]
+__all__ = ["CheckError", "Difference", "CheckReport", "CheckRow", "inductor", "interpret", "program", "schema"]
 
 
 @arguments(CheckError, first=True)
@@ -32,7 +33,7 @@ def inductor(
     budget: int = 1 << 23,
     name: str | None = None,
     source: bool = False,
-) -> Report:
+) -> CheckReport:
     """Prove or refute the index math of what TorchInductor would generate for ``fn(*args)``, backward too.
 
     Inductor runs up to its scheduler and stops before code. Rows are told before its loops are merged, reordered and
@@ -53,7 +54,7 @@ def inductor(
 
 
 @arguments(CheckError, first=True)
-def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> Report:
+def program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> CheckReport:
     """Prove or refute a compiled program in the neutral form: a dict, JSON text, or the path of a JSON file.
 
     The form is described in the guide "Check another compiler". Formulas are text in Python's integer syntax; nothing
@@ -76,3 +77,48 @@ def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budge
     from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
 
     return check_program(data, budget)
+
+
+@arguments(CheckError, first=True)
+def interpret(
+    data: NeutralProgram | Mapping[str, object] | str | PathLike[str],
+    inputs: Mapping[str, object] | None = None,
+    seed: int = 0,
+    *,
+    sizes: Mapping[str, int] | None = None,
+) -> Execution:
+    """Run a program in the neutral form on numbers, as its nests stand: does each output hold what it should?
+
+    Each operation stands for the sum of its operands, each write for the sum of its reads: other elements give other
+    numbers. ``inputs``: arrays of integers by name (those missing are random); ``seed``: of these, of the order of a
+    kernel's points and of what unwritten memory holds; ``sizes``: values of dynamic sizes. Programs of library calls,
+    scatters, scans and indexing by tensors raise `CheckError`.
+
+    >>> import idgraph as ig
+    >>> nest = {"name": "k", "loops": [["i", 4]], "writes": [{"buffer": "y", "index": "i",
+    ...     "reads": [{"buffer": "x", "index": "3 - i"}]}]}
+    >>> data = {"program": 'fusion "f" {\\n  x = input(shape=(4,), dtype="float32")\\n  y = flip(x, dims=(0,))\\n'
+    ...     '  output y\\n}', "nests": [nest]}
+    >>> e = ig.check.interpret(data, {"x": [1, 2, 3, 4]})
+    >>> e.outputs["y"].tolist(), e.right
+    ([4, 3, 2, 1], True)
+    """
+    from idgraph.check.interpreter import run  # noqa: PLC0415
+    from idgraph.check.program import NeutralProgram as Parsed  # noqa: PLC0415 - loads NumPy
+    from idgraph.check.program_json import read_any  # noqa: PLC0415
+
+    return run(data if isinstance(data, Parsed) else read_any(data), inputs or {}, sizes or {}, seed)
+
+
+def schema() -> dict[str, object]:
+    """The JSON Schema (draft 2020-12) of the neutral form, version 1: what `program` reads. A new dict at each call.
+
+    >>> import idgraph as ig
+    >>> sorted(ig.check.schema()["properties"])
+    ['buffers', 'facts', 'name', 'nests', 'order', 'program', 'symbols', 'version']
+    """
+    import json  # noqa: PLC0415 - a dict that few ask for
+    from importlib.resources import files  # noqa: PLC0415
+
+    found: dict[str, object] = json.loads(files("idgraph.check").joinpath("schema.json").read_text("utf-8"))
+    return found

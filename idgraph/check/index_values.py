@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
-from idgraph.arith.nodes import rebuild
+from idgraph.arith.expr import rebuild
 
 LONGEST = 400  # characters of a text; a longer one is known by its digest
 Value = Expr | str  # an integer or a condition; a text for what is computed otherwise
 
 
 @dataclass(slots=True)
-class Table:
+class ValueTable:
     """Loaded values by what they are, one symbol for each: both sides of a comparison use the same table.
 
     ``loads``: symbol name -> (storage, address) or a text; ``places``: symbol name -> (value, size). Entries use only
@@ -40,7 +40,7 @@ class Table:
         value = unwrapped(simplify(value), size)
         inner = {w: self.place(unwrapped(w, n), n) for w, n in wraps(value)}
         if inner:
-            value = simplify(exchanged(value, inner))
+            value = simplify(substitute_symbols(value, inner))
         low, high = value.range
         if not self.holds_data(value) or (low is not None and low >= 0 and high is not None and is_below(high, size)):
             return value
@@ -158,7 +158,7 @@ def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
     while work:
         e = work.pop()
         if e.op == "where" and not e.cond:
-            clamped = _clamped(e)
+            clamped = _match_clamp(e)
             if clamped is not None:
                 found.append((e, clamped))
                 continue
@@ -173,7 +173,7 @@ def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
     return found
 
 
-def _clamped(e: Expr) -> Expr | None:
+def _match_clamp(e: Expr) -> Expr | None:
     """n of ``where(v < 0, max(v, -n) + n, min(v, n - 1))``: clamped to what there is, and counted from the end."""
     c, low, high = e.args
     if c.op != "lt" or high.op != "min" or len(high.args) != 2 or c.args[0] not in high.args:
@@ -191,15 +191,15 @@ def _is_wrapped(x: Expr, n: int) -> bool:
     return low is not None and -n <= low < 0 and high is not None and high < n
 
 
-def _fits(x: Expr, size: Expr) -> bool:
+def _is_wrapped_index(x: Expr, size: Expr) -> bool:
     return size.is_const and _is_wrapped(x, int(size))
 
 
-def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
+def substitute_symbols(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
     """``x`` with parts of it replaced."""
     if x in new:
         return new[x]
-    args = tuple(exchanged(a, new) for a in x.args)
+    args = tuple(substitute_symbols(a, new) for a in x.args)
     return x if args == x.args else rebuild(x, args)
 
 
@@ -207,11 +207,15 @@ def unwrapped(value: Expr, size: Expr) -> Expr:
     """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: places count from the end anyway."""
     if value.op == "where" and not value.cond:
         x = value.args[2]
-        if _clamped(value) == size:
+        if _match_clamp(value) == size:
             return simplify(maximum(minimum(value.args[0].args[0], size - 1), -size))
         if simplify(value.args[1] - x - size) == as_expr(0) and simplify(value.args[0]) == simplify(x < 0):
             return x
-    x = value = value.args[0] if value.op == "mod" and value.args[1] == size and _fits(value.args[0], size) else value
+    x = value = (
+        value.args[0]
+        if value.op == "mod" and value.args[1] == size and _is_wrapped_index(value.args[0], size)
+        else value
+    )
     while x.op in ("min", "max") and sum(not a.is_const for a in x.args) == 1:
         x = next(a for a in x.args if not a.is_const)
     clamped = minimum(maximum(x, 0), size - 1)  # a value in range is not changed by it
@@ -232,24 +236,24 @@ _LOGIC: Mapping[str, Callable[..., Expr]] = {
 }  # fmt: skip
 
 
-def combine(op: str, args: Sequence[Value | float | bool], table: Table) -> Value:
+def combine(op: str, args: Sequence[Value | float | bool], table: ValueTable) -> Value:
     """The value of an elementwise operation on integers or conditions; a text that names it otherwise.
 
     >>> i = symbol("i", 0, 7)
-    >>> str(combine("where", [i < 4, i, as_expr(0)], Table()))
+    >>> str(combine("where", [i < 4, i, as_expr(0)], ValueTable()))
     'where(i < 4, i, 0)'
     """
-    whole = [_whole(a) for a in args]
+    whole = [_integer_expr(a) for a in args]
     if all(isinstance(a, Expr) for a in whole):
         exprs = [a for a in whole if isinstance(a, Expr)]
-        found = _combined(op, exprs)
+        found = _combine(op, exprs)
         if found is not None:
             return simplify(found)
     text = f"{op}({', '.join(str(a) for a in args)})"
     return text if len(text) <= LONGEST else f"{op}#{sha256(text.encode()).hexdigest()[:32]}"
 
 
-def _combined(op: str, args: list[Expr]) -> Expr | None:
+def _combine(op: str, args: list[Expr]) -> Expr | None:
     conds = [a.cond for a in args]
     if len(args) == 1:
         (a,) = args
@@ -285,7 +289,7 @@ def number_of(a: Expr) -> Expr:
     return where(a, 1, 0) if a.cond else a
 
 
-def _whole(a: Value | float | bool) -> Expr | None:
+def _integer_expr(a: Value | float | bool) -> Expr | None:
     if isinstance(a, Expr):
         return a
     if isinstance(a, bool):

@@ -42,7 +42,7 @@ class Difference(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckRow:
     """One nest and one buffer that it writes or reads.
 
     ``node``: the nest's name; ``stage``: "before" or "after" the compiler's own merging, reordering and fusion of
@@ -73,13 +73,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Printed):
-    """All rows of a check. ``ok``: nothing is refuted; ``decided``: nothing is unknown either.
+class CheckReport(Printed):
+    """All rows of a check. ``ok``: there are rows, none refuted; ``decided``: nothing is unknown either.
 
     ``calls`` are library kernels and other nodes without index formulas: they have no rows.
 
-    >>> row = Row("op0", "x", "proved")
-    >>> r = Report("f", (row,))
+    >>> row = CheckRow("op0", "x", "proved")
+    >>> r = CheckReport("f", (row,))
     >>> r.ok, r.decided, str(r)
     (True, True, 'f: 1 proved, 0 enumerated, 0 refuted, 0 unknown in 1 nest')
     >>> r.counts, r.refuted, r.unknown
@@ -87,26 +87,26 @@ class Report(Printed):
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[CheckRow, ...]
     calls: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """True when no row is refuted."""
-        return not self.refuted
+        """True when no row is refuted, and there is one: a program without nests is not right."""
+        return bool(self.rows) and not self.refuted
 
     @property
     def decided(self) -> bool:
         """True when every row of a loop nest is proved or enumerated, and every graph tested."""
-        return all(r.verdict in ("proved", "enumerated", "tested") for r in self.rows)
+        return bool(self.rows) and all(r.verdict in ("proved", "enumerated", "tested") for r in self.rows)
 
     @property
-    def refuted(self) -> tuple[Row, ...]:
+    def refuted(self) -> tuple[CheckRow, ...]:
         """The rows with a counterexample."""
         return tuple(r for r in self.rows if r.verdict == "refuted")
 
     @property
-    def unknown(self) -> tuple[Row, ...]:
+    def unknown(self) -> tuple[CheckRow, ...]:
         """The rows that could not be decided."""
         return tuple(r for r in self.rows if r.verdict == "unknown")
 
@@ -122,10 +122,12 @@ class Report(Printed):
     def to_json(self) -> str:
         """The rows as JSON.
 
-        >>> Report("f", (Row("op0", "x", "proved"),)).to_json()[:60]
+        >>> CheckReport("f", (CheckRow("op0", "x", "proved"),)).to_json()[:60]
         '{"name": "f", "counts": {"proved": 1, "enumerated": 0, "test'
         """
-        rows = [asdict(r) | {"line": str(r.line) if r.line else "", "counterexample": _told(r)} for r in self.rows]
+        rows = [
+            asdict(r) | {"line": str(r.line) if r.line else "", "counterexample": _finding_text(r)} for r in self.rows
+        ]
         return json.dumps({"name": self.name, "counts": self.counts, "calls": self.calls, "rows": rows})
 
     def sheet(self) -> Sheet:
@@ -145,10 +147,10 @@ class Report(Printed):
         return "\n".join([self._head(), *(str(r) for r in (*self.refuted, *self.unknown))])
 
 
-def _told(r: Row) -> object:
+def _finding_text(r: CheckRow) -> object:
     found = r.counterexample
     return None if found is None else asdict(found) | {"line": str(found.line) if found.line else ""}
 
 
-def _cell(r: Row) -> str:
+def _cell(r: CheckRow) -> str:
     return r.because if r.counterexample is None else str(r.counterexample)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 
-from idgraph.check.capture import Capture
-from idgraph.check.form import CheckError, Program
-from idgraph.check.generated import of_source
-from idgraph.check.nest_decisions import decide
-from idgraph.check.reading import read_any
-from idgraph.check.report import Report, Row
+from idgraph.check.dataflow import follow
+from idgraph.check.decide import decide
+from idgraph.check.inductor_capture import Capture
+from idgraph.check.inductor_source import of_source
+from idgraph.check.program import CheckError, NeutralProgram
+from idgraph.check.program_json import read_any
+from idgraph.check.report import CheckReport, CheckRow
 from idgraph.errors import IdGraphError
+
+SURE = ("proved", "enumerated")
 
 
 def check_inductor(
@@ -22,9 +26,9 @@ def check_inductor(
     budget: int,
     name: str | None,
     source: bool,
-) -> Report:
+) -> CheckReport:
     """See `idgraph.check.inductor`."""
-    _whole(budget)
+    _check_budget(budget)
     title = name or getattr(fn, "__name__", type(fn).__name__)
     capture = Capture(options=options, name=title, source=source)
     try:
@@ -36,7 +40,7 @@ def check_inductor(
         raise CheckError(f"torch cannot compile {title}: {what[:300]}") from None
     if capture.failed and not capture.lowered:
         raise CheckError(f"{title}: no graph could be read", because=tuple(capture.failed))
-    rows: list[Row] = list(capture.values)
+    rows: list[CheckRow] = list(capture.values)
     calls: list[str] = []
     for found in capture.lowered:
         for stage, program in (("before", found.before), ("after", found.after)):
@@ -45,18 +49,26 @@ def check_inductor(
         if found.source:
             made, unread = of_source(found.after, found.source, found.dtypes)
             rows += decide(made, stage="source", budget=budget).rows
-            rows += [Row(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
+            rows += [CheckRow(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
         calls += [f"{found.name}: {c}" for c in found.calls]
-    rows += [Row("graph", "", "unknown", because=why) for why in capture.failed]
-    return Report(title, tuple(rows), tuple(calls))
+    rows += [CheckRow("graph", "", "unknown", because=why) for why in capture.failed]
+    return CheckReport(title, tuple(rows), tuple(calls))
 
 
-def check_program(data: Program | Mapping[str, object] | str | PathLike[str], budget: int) -> Report:
+def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], budget: int) -> CheckReport:
     """See `idgraph.check.program`."""
-    _whole(budget)
-    return decide(data if isinstance(data, Program) else read_any(data), budget=budget)
+    _check_budget(budget)
+    read = data if isinstance(data, NeutralProgram) else read_any(data)
+    flow = follow(read)
+    found = decide(read, budget=budget, stale=flow.stale)
+    rows: list[CheckRow] = [*found.rows, *flow.rows]
+    for name, row in flow.doubts.items():
+        undecided = any(r.node == name and r.verdict == "unknown" for r in found.rows)
+        if undecided and all(r.verdict in SURE for r in decide(read, budget=budget).rows if r.node == name):
+            rows.append(row)  # it is right but for the memory that it reads: it means what is not there any more
+    return replace(found, rows=tuple(rows))
 
 
-def _whole(budget: int) -> None:
+def _check_budget(budget: int) -> None:
     if budget < 1:
         raise CheckError(f"budget is {budget}", hint="the points that an enumeration may look at: 1 or more")

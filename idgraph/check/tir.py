@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from idgraph.check.form import CheckError
+from idgraph.check.program import CheckError
 
 _BINARY: Mapping[str, str] = {
     "Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
@@ -30,7 +30,7 @@ def exported(function: Any, program: str) -> dict[str, object]:
         tvm: Any = import_module("tvm")
         transform: Any = import_module("tvm.s_tir").transform
     except ImportError:
-        raise CheckError("a function of TVM needs apache-tvm", hint='pip install "idgraph[tvm]"') from None
+        raise CheckError("a function of TVM needs apache-tvm", hint="pip install apache-tvm") from None
     made: Any = tvm.IRModule({"main": function})
     for name in _PASSES:
         made = getattr(transform, name)()(made)
@@ -39,12 +39,12 @@ def exported(function: Any, program: str) -> dict[str, object]:
 
 def neutral(function: Any, program: str) -> dict[str, object]:
     """The same of a function that is loops, conditions and stores already."""
-    reader = _Reader()
+    reader = _TirExporter()
     reader.statement(function.body, (), ())
     return {"program": program, "nests": reader.nests}
 
 
-class _Reader:
+class _TirExporter:
     """Statements in order; a nest for each store, its reduced loops those that its address does not use."""
 
     def __init__(self) -> None:
@@ -53,14 +53,23 @@ class _Reader:
     def statement(self, s: Any, loops: tuple[tuple[str, int], ...], when: tuple[str, ...]) -> None:
         kind = type(s).__name__
         if kind == "SeqStmt":
+            before = len(self.nests)
             for x in s.seq:
                 self.statement(x, loops, when)
+            if loops and len(self.nests) > before + 1:
+                raise CheckError(
+                    f"stores that share the loop {loops[-1][0]}",
+                    because=(
+                        "nests run one after the other here: a store would be judged as if all of the other had run",
+                    ),
+                    hint="export the function before compute_at; loops of several stores are not known here yet",
+                )
         elif kind == "For":
             if int(s.min) != 0:
                 raise CheckError(f"a loop that starts at {s.min}: loops start at 0")
             self.statement(s.body, (*loops, (str(s.loop_var.name), int(s.extent))), when)
         elif kind == "IfThenElse" and s.else_case is None:
-            self.statement(s.then_case, loops, (*when, _text(s.condition)))
+            self.statement(s.then_case, loops, (*when, _formula_text(s.condition)))
         elif kind == "BufferStore":
             self._store(s, loops, when)
         elif kind in ("AttrStmt", "DeclBuffer", "AllocBuffer", "Allocate") and hasattr(s, "body"):
@@ -78,9 +87,9 @@ class _Reader:
             reads.remove(own)
             if self.nests and self._starts(self.nests[-1], name):
                 self.nests.pop()
-        used = set(_names(s.indices))
+        used = set(_index_names(s.indices))
         inner = [pair for pair in loops if summed and pair[0] not in used]
-        write: dict[str, object] = {"buffer": name, "index": index, "when": _all(when), "reads": reads}
+        write: dict[str, object] = {"buffer": name, "index": index, "when": _conjunction(when), "reads": reads}
         self.nests.append({
             "name": f"{name}.{len(self.nests)}", "loops": [list(p) for p in loops if p not in inner],
             "reduce": [list(p) for p in inner], "writes": [write],
@@ -94,12 +103,16 @@ class _Reader:
         kind = type(e).__name__
         if kind in ("BufferLoad", "TensorLoad"):
             b = e.buffer if hasattr(e, "buffer") else e.source
-            found: dict[str, object] = {"buffer": str(b.name), "index": self._address(b, e.indices), "when": _all(when)}
+            found: dict[str, object] = {
+                "buffer": str(b.name),
+                "index": self._address(b, e.indices),
+                "when": _conjunction(when),
+            }
             if found not in into:
                 into.append(found)
         elif kind == "Select" or (kind == "Call" and str(e.op.name).endswith("if_then_else")):
             parts = (e.condition, e.true_value, e.false_value) if kind == "Select" else e.args
-            c = _text(parts[0])
+            c = _formula_text(parts[0])
             self._reads(parts[1], (*when, c), into)
             self._reads(parts[2], (*when, f"(1 - where({c}, 1, 0) == 1)"), into)
         elif kind == "Call":
@@ -115,15 +128,15 @@ class _Reader:
         """Row-major."""
         out = "0"
         for n, x in zip(b.shape, indices, strict=True):
-            out = f"({out})*{_text(n)} + {_text(x)}"
+            out = f"({out})*{_formula_text(n)} + {_formula_text(x)}"
         return out
 
 
-def _all(conditions: tuple[str, ...]) -> str:
+def _conjunction(conditions: tuple[str, ...]) -> str:
     return " & ".join(f"({c})" for c in conditions) or "True"
 
 
-def _text(e: Any) -> str:
+def _formula_text(e: Any) -> str:
     """An index formula in the neutral form's syntax."""
     kind = type(e).__name__
     if kind in ("IntImm", "int"):
@@ -131,15 +144,15 @@ def _text(e: Any) -> str:
     if kind == "Var":
         return str(e.name)
     if kind in _BINARY:
-        return f"({_text(e.a)} {_BINARY[kind]} {_text(e.b)})"
+        return f"({_formula_text(e.a)} {_BINARY[kind]} {_formula_text(e.b)})"
     if kind in ("Min", "Max"):
-        return f"{kind.lower()}({_text(e.a)}, {_text(e.b)})"
+        return f"{kind.lower()}({_formula_text(e.a)}, {_formula_text(e.b)})"
     if kind == "Cast":
-        return _text(e.value)
+        return _formula_text(e.value)
     raise CheckError(f"an index of TVM that is not known here: {kind}")
 
 
-def _names(indices: Any) -> list[str]:
+def _index_names(indices: Any) -> list[str]:
     out: list[str] = []
     work = list(indices)
     while work:

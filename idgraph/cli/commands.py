@@ -12,22 +12,33 @@ from typing import Any, NoReturn
 import click
 from rich.markup import escape
 
-from idgraph.cli.compilers import run_compiler
-from idgraph.cli.demo import run_demo
-from idgraph.cli.many import Limits, print_metrics, print_report, run_report, run_sweep
-from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
-from idgraph.display import write_whole
+from idgraph.cli.actions import (
+    SweepLimits,
+    access_row,
+    console,
+    index_table,
+    print_cycles,
+    print_metrics,
+    print_report,
+    run_compiler,
+    run_demo,
+    run_report,
+    run_sweep,
+    say,
+    tensor_table,
+)
+from idgraph.display import write_atomically
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
-from idgraph.ir.targets import TARGETS
+from idgraph.ir.target import TARGETS
 from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
 from idgraph.runtime.program import stages
 from idgraph.schedule import auto
-from idgraph.sweeps.examination import Options
+from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
@@ -139,10 +150,10 @@ def sweep(
     of its own, with a time and a memory limit. What fails, hangs or crashes is recorded and skipped. With --json every
     row is printed as a JSON line when it is there.
     """
-    options = Options(target, automatic, seed, points, metrics=folder is not None)
+    options = ExaminationOptions(target, automatic, seed, points, metrics=folder is not None)
     if not math.isfinite(memory):
         raise click.BadParameter(f"{memory} GiB is not a limit; 0 is none", param_hint="--memory")
-    limits = Limits(timeout, int(memory * 2**30), workers, address, again)
+    limits = SweepLimits(timeout, int(memory * 2**30), workers, address, again)
     sys.exit(0 if run_sweep(graphs, out, options, limits, folder, as_json) else 1)
 
 
@@ -250,7 +261,7 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
     if output is None:
         say(text)
     else:
-        write_whole(output, text)
+        write_atomically(output, text)
 
 
 @cli.command()
@@ -325,7 +336,7 @@ def cycles(file: str, graph: str, as_json: bool) -> None:
     say(json.dumps({"file": file, "graph": graph, "cycles": rows}))
 
 
-def _axis(fusion: Fusion, text: str) -> IterDomain:
+def _parse_axis(fusion: Fusion, text: str) -> IterDomain:
     """``t1:0``: logical axis 0 of tensor t1 (a name may hold colons)."""
     name, colon, axis = text.rpartition(":")
     if not colon:
@@ -347,7 +358,7 @@ def explain(file: str, first: str, second: str, as_json: bool) -> None:
     FIRST and SECOND are axes, TENSOR:AXIS, like t1:0; the graph is the exact one. Exit status 1: they are not the same.
     """
     fusion = load(file)
-    found = IdModel(fusion).exact.explain(_axis(fusion, first), _axis(fusion, second))
+    found = IdModel(fusion).exact.explain(_parse_axis(fusion, first), _parse_axis(fusion, second))
     if as_json:
         say(json.dumps({"file": file, "first": first, "second": second, "same": bool(found), "why": str(found)}))
     else:
@@ -404,7 +415,7 @@ def main() -> NoReturn:
     elif (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
     try:
-        status = _run()
+        status = _run_command()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough; the interpreter would complain when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -412,7 +423,7 @@ def main() -> NoReturn:
     sys.exit(status)
 
 
-def _run() -> int:
+def _run_command() -> int:
     try:
         status = cli(standalone_mode=False)
     except SystemExit as done:

@@ -16,7 +16,7 @@ from idgraph.ir.device import Device, device_of, devices
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
-    from idgraph.cost.kernel_costs import AccessCost, Cost, KernelCost, TensorCost, TotalCost
+    from idgraph.cost.report import AccessCost, Cost, KernelCost, TensorCost, TotalCost
     from idgraph.runtime.program import Program
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "AccessCost": "kernel_costs", "Cost": "kernel_costs", "KernelCost": "kernel_costs", "TensorCost": "kernel_costs",
-    "TotalCost": "kernel_costs",
+    "AccessCost": "report", "Cost": "report", "KernelCost": "report", "TensorCost": "report",
+    "TotalCost": "report",
 }  # fmt: skip
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -55,7 +55,7 @@ def measure_device(kind: Literal["cpu", "cuda"] = "cpu", *, name: str | None = N
       hint: from 16384 to 1073741824 elements
     """
     with LOADING:
-        from idgraph.cost.measure import measured  # noqa: PLC0415 - loads NumPy and the targets
+        from idgraph.cost.calibrate import measured  # noqa: PLC0415 - loads NumPy and the targets
 
     return measured(kind, name, size)
 
@@ -97,7 +97,7 @@ def cost(
     (2, 8388608)
     """
     with LOADING:
-        from idgraph.cost.estimate import program_cost  # noqa: PLC0415 - loads NumPy
+        from idgraph.cost.model import program_cost  # noqa: PLC0415 - loads NumPy
         from idgraph.runtime.program import Program as Emitted  # noqa: PLC0415 - there are other Programs
 
     if not isinstance(program, Emitted):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
@@ -126,10 +126,10 @@ def __getattr__(name: str) -> object:
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 
-class _Callable(ModuleType):
+class _CostModule(ModuleType):
     """The module ``ig.cost`` as a function that can be called."""
 
     __call__ = staticmethod(cost)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _CostModule

@@ -14,7 +14,7 @@ from idgraph.errors import shortened
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
-    from idgraph.frontends import fx as fx
+    from idgraph.frontends import import_ as fx
 
 __all__ = ["from_torch", "fx"]
 
@@ -50,12 +50,12 @@ def from_torch(
     tensor([-2., -3.,  0.,  1.])
     """
     with LOADING:
-        from idgraph.frontends.exporting import capture  # noqa: PLC0415 - loads NumPy, and torch behind it
+        from idgraph.frontends.torch_export import capture  # noqa: PLC0415 - loads NumPy, and torch behind it
 
     return capture(source, example_args, example_kwargs, name, strict, dynamic_shapes)
 
 
 def __getattr__(name: str) -> object:
     if name == "fx":
-        return load("idgraph.frontends.fx")
+        return load("idgraph.frontends.import_")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

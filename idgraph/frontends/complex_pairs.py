@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.frontends.captured import TensorMeta
+from idgraph.frontends.graph import TensorMeta
 from idgraph.ir import Tensor
 
 PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex dtype -> that of its parts

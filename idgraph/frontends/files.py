@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 
 from idgraph.errors import IdGraphError, ParseError
-from idgraph.frontends.fx import Import, import_program
-from idgraph.frontends.reading import program_of
+from idgraph.frontends.graph_json import program_of
+from idgraph.frontends.import_ import Import, import_program
 from idgraph.ir import Fusion, parse_fusion
 from idgraph.ir.limits import read_within
 
@@ -45,7 +45,7 @@ def read_file(path: str) -> Fusion | Import:
     if file.suffix == ".py":
         if not file.is_file():
             raise ParseError(f"{path!r} is not a plain file, and a program is run from one")
-        return _run(file)
+        return _run_program(file)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def names_of(file: Path) -> dict[str, object]:
             sys.path.remove(folder)
 
 
-def _run(file: Path) -> Fusion:
+def _run_program(file: Path) -> Fusion:
     """The one fusion that a program leaves."""
     names = names_of(file)
     found = {id(v): v for v in names.values() if isinstance(v, Fusion)}

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from idgraph.frontends.captured import Node, Program
-from idgraph.frontends.reference import Operation
-from idgraph.frontends.segments import Plan, Segment
+from idgraph.frontends.graph import CapturedProgram, Node
+from idgraph.frontends.opaque_ops import Operation
+from idgraph.frontends.partition import Partition, PartitionPlan
 from idgraph.frontends.torch_arrays import Array
 from idgraph.ir import Fusion
 
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
 
-class Kernels(Protocol):
+class FusionRunner(Protocol):
     """A runner of a fusion: arrays by tensor name in, arrays by tensor name out."""
 
     def run(
@@ -25,17 +25,25 @@ class Kernels(Protocol):
 
 @dataclass(slots=True)
 class Imported:
-    """The parts of `idgraph.frontends.fx.Import`, which says what they are."""
+    """The parts of `idgraph.frontends.import_.Import`, which says what they are."""
 
-    plan: Plan
+    plan: PartitionPlan
     bound: dict[str, object] = field(default_factory=dict[str, object])
     operations: Mapping[str, Operation] = field(default_factory=dict[str, Operation])
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
-    kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
+    kernels: dict[KernelKey, FusionRunner] = field(default_factory=dict[KernelKey, FusionRunner], repr=False)
+    # Kernels by the text of their fusion with its tensors numbered, with the names of these.
+    equal: dict[tuple[str, str], tuple[FusionRunner, tuple[str, ...]]] = field(
+        default_factory=dict[tuple[str, str], "tuple[FusionRunner, tuple[str, ...]]"], repr=False, compare=False
+    )
+    renamed: dict[KernelKey, tuple[FusionRunner, dict[str, str]]] = field(
+        default_factory=dict[KernelKey, "tuple[FusionRunner, dict[str, str]]"], repr=False, compare=False
+    )
+    wrapper: str = field(default="", repr=False, compare=False)
 
     @property
-    def program(self) -> Program:
+    def program(self) -> CapturedProgram:
         """The nodes it was made of."""
         return self.plan.program
 
@@ -45,7 +53,7 @@ class Imported:
         return self.plan.fusion
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
+    def segments(self) -> tuple[Partition, ...]:
         """The segments, in the order in which they run."""
         return self.plan.segments
 

@@ -9,23 +9,24 @@ from typing import cast
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError, IdGraphError, OperationError
-from idgraph.frontends.aliases import GETITEM, VIEWS
-from idgraph.frontends.captured import (
+from idgraph.frontends.aliasing import GETITEM, VIEWS
+from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
+from idgraph.frontends.dynamic_shapes import Size
+from idgraph.frontends.graph import (
+    CapturedProgram,
+    EnumConstant,
     Meta,
     Node,
-    Program,
     Ref,
     TensorMeta,
     Value,
-    Word,
     same_size,
     short,
     where_of,
 )
-from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
-from idgraph.frontends.sizes import Size
-from idgraph.ir import DTYPES, DType, Fusion, Scalar, Tensor, is_float, movement
-from idgraph.ir.ops import copy
+from idgraph.ir import DTYPES, DType, Fusion, Scalar, Tensor, is_float
+from idgraph.ir import ops_view as movement
+from idgraph.ir.ops_pointwise import copy
 
 Lazy = Callable[[], Tensor]
 Parts = tuple["Tensor | Lazy | None", ...]
@@ -210,7 +211,7 @@ class Call:
         value = self.get(position, "dtype", None)
         if value is None:
             return default
-        if not isinstance(value, Word) or value.kind != "dtype":
+        if not isinstance(value, EnumConstant) or value.kind != "dtype":
             raise self.wrong("dtype", value, "a dtype")
         if value.text not in DTYPES:
             raise Unmapped(f"dtype {value.text} is not one of {', '.join(DTYPES)}")
@@ -272,7 +273,7 @@ def fixed_shape(x: Tensor) -> tuple[int, ...]:
 class Builder:
     """Builds nodes of a program into one fusion; tensors keep the names of their nodes."""
 
-    program: Program
+    program: CapturedProgram
     fusion: Fusion
     values: dict[str, object] = field(default_factory=dict[str, object])
 

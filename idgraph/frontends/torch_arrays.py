@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, TypeGuard
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.captured import TensorMeta
-from idgraph.frontends.sizes import values_of
+from idgraph.frontends.dynamic_shapes import values_of
+from idgraph.frontends.graph import TensorMeta
 
 if TYPE_CHECKING:
     import types
@@ -26,7 +27,7 @@ def load_torch(why: str) -> types.ModuleType:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise FrontendError(f"torch cannot be imported, {why}: {error}", hint="pip install idgraph[torch]") from None
+        raise FrontendError(f"torch cannot be imported, {why}: {error}", hint="pip install torch") from None
 
 
 def numpy_dtype(name: str) -> np.dtype[np.generic]:
@@ -49,7 +50,12 @@ def dtype_name(array: Array) -> str:
 
 def is_torch(value: object) -> TypeGuard[torch.Tensor]:
     """True of a torch tensor; does not import torch."""
-    return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in type(value).__mro__)
+    return _is_tensor_type(cast("Any", type(value)))
+
+
+@lru_cache(maxsize=256)
+def _is_tensor_type(kind: type) -> bool:
+    return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

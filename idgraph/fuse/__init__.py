@@ -3,13 +3,13 @@
 touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) -> explain
 """
 
-from idgraph.fuse.causes import CAUSES, Cause
-from idgraph.fuse.explanations import explain, obstacles
-from idgraph.fuse.fusion_plan import Plan, plan
-from idgraph.fuse.gather_ways import GatherWays, Way, gathers
+from idgraph.fuse.access_relation import AccessRelation
+from idgraph.fuse.alignment import Alignment, AlignmentStep
+from idgraph.fuse.explain import explain, obstacles
+from idgraph.fuse.gather_strategies import GatherStrategy, GatherWays, gathers
+from idgraph.fuse.mismatch import CAUSES, Cause
 from idgraph.fuse.obstacle import Obstacle, Obstacles
-from idgraph.fuse.steps import Alignment, Step
-from idgraph.fuse.touch import Touch
+from idgraph.fuse.plan import FusionPlan, plan
 
 __all__ = [
     "CAUSES",
@@ -18,10 +18,10 @@ __all__ = [
     "GatherWays",
     "Obstacle",
     "Obstacles",
-    "Plan",
-    "Step",
-    "Touch",
-    "Way",
+    "FusionPlan",
+    "AlignmentStep",
+    "AccessRelation",
+    "GatherStrategy",
     "explain",
     "gathers",
     "obstacles",

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.errors import IdGraphError
-from idgraph.fuse.causes import Difference
-from idgraph.index.live import needed
-from idgraph.ir import SCATTERS, Fusion, Loaded, Tensor, TensorExpr
-from idgraph.kernel.defuse import stored_in
+from idgraph.fuse.mismatch import Mismatch
+from idgraph.index.allocation import live_exprs
+from idgraph.ir import SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.kernel.def_use import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
-from idgraph.passes.fuse_launches import ARRAYS, LOOKED_AT
+from idgraph.passes.kernel_fusion import ARRAYS, LOOKED_AT
 from idgraph.runtime.program import launches
 
 
@@ -28,7 +28,7 @@ class Launched:
         """Whether one launch computes both."""
         return bool(self.homes[a.output.name] & self.homes[b.output.name])
 
-    def apart(self, a: TensorExpr, b: TensorExpr) -> tuple[Difference, str] | None:
+    def obstacle_between(self, a: TensorExpr, b: TensorExpr) -> tuple[Mismatch, str] | None:
         """The obstacle between the launches of ``a`` and ``b``, whose loops could be one, with its proof; None
         where they share one, or where no kernel computes one of them."""
         first, second = (min(self.homes[x.output.name], default=None) for x in (a, b))
@@ -38,17 +38,17 @@ class Launched:
         one, other = self.kernels[low], self.kernels[high]
         why = self._between(low, high)
         if why:
-            return Difference("synchronisation", (why,)), f"{why}; a launch ends before the next one reads"
+            return Mismatch("synchronisation", (why,)), f"{why}; a launch ends before the next one reads"
         arrays = len({x.name for x in (*one.buffers, *other.buffers)})
         if arrays > ARRAYS:
             why = f"{one.name} and {other.name} take {arrays} arrays"
-            return Difference("limits", (why,)), f"{why}, and a launch passes at most {ARRAYS}"
+            return Mismatch("limits", (why,)), f"{why}, and a launch passes at most {ARRAYS}"
         shapes = tuple(_threads(k) for k in (one, other))
         if shapes[0] != shapes[1]:
             why = f"blocks of {one.name} have {shapes[0]} threads, those of {other.name} {shapes[1]}"
-            return Difference("limits", (why,)), f"{why}, and what threads combine ties them to their places"
+            return Mismatch("limits", (why,)), f"{why}, and what threads combine ties them to their places"
         why = f"{one.name} and {other.name} together ask for more than one launch has, or lie over {LOOKED_AT} apart"
-        return Difference("limits", (why,)), why
+        return Mismatch("limits", (why,)), why
 
     def _between(self, low: int, high: int) -> str:
         """Why the later launch waits for the earlier one; empty where it does not."""
@@ -89,9 +89,9 @@ def count(fusion: Fusion) -> int:
     >>> count(f), len(launches(f))
     (2, 2)
     """
-    run = needed(fusion)
+    run = live_exprs(fusion)
     plain = not any(
-        e.op in SCATTERS or any(isinstance(r, Loaded) for row in e.reads for r in row)
+        e.op in SCATTERS or any(isinstance(r, LoadedCoordinate) for row in e.reads for r in row)
         or any(t.log or t.memory != "auto" or t.inline_position for t in e.outputs)
         for e in run
     )  # fmt: skip
@@ -118,7 +118,7 @@ def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], .
     by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
     found: list[tuple[str, ...]] = []
     for k in kernels:
-        stored = _stored(by_name, k)
+        stored = _stored_tensors(by_name, k)
         inside: set[TensorExpr] = set()
         work = [t.definition for t in stored]
         read = {b.title for b in k.buffers} - {t.name for t in stored}
@@ -131,7 +131,7 @@ def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], .
     return tuple(found)
 
 
-def _stored(by_name: Mapping[str, Tensor], k: Kernel) -> list[Tensor]:
+def _stored_tensors(by_name: Mapping[str, Tensor], k: Kernel) -> list[Tensor]:
     titles = dict.fromkeys(
         s.buffer.title
         for s in walk(k.body)

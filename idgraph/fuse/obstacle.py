@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, OperationError, arguments
-from idgraph.fuse.align import Question, answer
-from idgraph.fuse.causes import Cause
-from idgraph.fuse.steps import Alignment
-from idgraph.fuse.touch import Touch
+from idgraph.fuse.access_relation import AccessRelation
+from idgraph.fuse.alignment import Alignment
+from idgraph.fuse.alignment_search import AlignmentQuery, answer
+from idgraph.fuse.mismatch import Cause
 from idgraph.ir import Tensor, TensorExpr
-from idgraph.ir.parsing import copy_fusion
+from idgraph.ir.parser import copy_fusion
 from idgraph.runtime.program import emit
 
 
@@ -44,11 +44,11 @@ class Obstacle(Printed):
     b: TensorExpr
     buffer: Tensor
     cause: Cause
-    accesses: tuple[Touch, Touch]
+    accesses: tuple[AccessRelation, AccessRelation]
     because: tuple[str, ...]
     estimate: int | None
     recompute_factor: float
-    question: Question = field(repr=False, compare=False)
+    question: AlignmentQuery = field(repr=False, compare=False)
     proof: str = ""
     by_trial: bool = field(default=False, repr=False, compare=False)
 
@@ -60,8 +60,10 @@ class Obstacle(Printed):
     @property
     def bytes_saved(self) -> int | None:
         """Bytes that one kernel for both moves less than two; None where a size is open. Where others need the result
-        that a loaded index chooses from, they are those of the two programs that were emitted to try the alignment."""
-        found = self.alignment if self.by_trial else None
+        that a loaded index chooses from, or stand in the way of the cheapest alignment, they are those of the two
+        programs that were emitted to try the alignment."""
+        tried = answer(self.question) if not self.proof else None
+        found = tried.alignment if tried is not None and (self.by_trial or tried.others) else None
         if found is None or not found.one_kernel:
             return self.estimate
         apart, together = copy_fusion(self.question.fusion), copy_fusion(self.question.fusion)

@@ -3,25 +3,179 @@
 *Aligned* is the exact graph without the unions that close an index-changing cycle, or put two axes in one group that
 one operation touches at different coordinates; each such union is an *align edge*, owned by its operation (the names
 are those of NVIDIA/Fuser #3455). *Extents* are the groups that align edges join: one extent, whatever the coordinate.
+
+The operation that makes two axes one in the exact graph which are not one in the aligned graph.
+
+The exact graph's proof forest, with the unions contracted that the aligned graph has too, is a forest of parts. On the
+way between two parts lies a union that was left out, or one that followed from equal expressions and rests on such a
+union in turn. Each part knows the nearest one left out above it, so no way is walked.
+
+The difference of the indices of two groups: the ways from one to the other, each with its map and condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from idgraph.arith import TRUE
 from idgraph.errors import IndexingError, shortened, user_line
-from idgraph.graphs.aligning import Aligner, Union, unions_of
-from idgraph.graphs.differ import difference
-from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder
-from idgraph.graphs.net import GraphNet
-from idgraph.graphs.parted import Parted
-from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.touched import At, conflict, touched_by
-from idgraph.graphs.valgraph import Group, ValGraph
+from idgraph.graphs.alignment_builder import (
+    AlignmentBuilder,
+    At,
+    Union,
+    axes_used_by,
+    has_conflicting_coordinates,
+    unions_of,
+)
+from idgraph.graphs.coordinate_propagation import TranslatedInterval
+from idgraph.graphs.cycle_enumeration import VisitedStates, follow
+from idgraph.graphs.exact import DomainGraph, ExactBuilder
+from idgraph.graphs.flow_graph import GroupDigraph, ValGraphDigraph
+from idgraph.graphs.proof import Explanation
+from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, TensorExpr
+
+
+class UnalignedProofForest:
+    """Parts of the exact groups: ``left_out`` are the unions that the aligned graph lacks, with their operations."""
+
+    def __init__(
+        self, exact: ValGraph[Any], aligned: ValGraph[Any], left_out: Mapping[frozenset[int], TensorExpr]
+    ) -> None:
+        self._exact = exact
+        self._aligned = aligned
+        self._left_out = left_out
+        self._tops: dict[int, int] = {}
+        self._first: dict[int, int] = {}  # the parts in the order of a walk from the roots: a part and what is below it
+        self._last: dict[int, int] = {}
+        self._nearest: dict[int, int | None] = {}  # of a part and those above it the first whose union was left out
+        self._walk()
+
+    def separating_operation(self, a: int, b: int) -> TensorExpr:
+        """The operation for two elements that are one in the exact graph only."""
+        pending, seen = [(a, b)], set[tuple[int, int]]()
+        while pending:
+            pair = pending.pop()
+            if pair in seen:
+                continue
+            seen.add(pair)
+            s, t = map(self._top, pair)
+            for x, y in ((s, t), (t, s)):
+                near = self._nearest[x]
+                if near is not None and not self._is_above(near, y):
+                    return self._left_out[self._edge(near)]
+            for x, y in ((s, t), (t, s)):
+                above = self._exact.above(x)
+                if above is not None and not self._is_above(x, y):
+                    held = self._exact.proof_premises(x, *above)
+                    pending += [(p, q) for p, q in held if self._aligned.find(p) != self._aligned.find(q)]
+        raise AssertionError(f"elements {a} and {b} are one in the exact graph by aligned unions alone")
+
+    def _walk(self) -> None:
+        """Number the parts, each before those that hang under it."""
+        below: dict[int, list[int]] = {}
+        roots: list[int] = []
+        for top in dict.fromkeys(map(self._top, range(self._exact.elements))):
+            above = self._exact.above(top)
+            if above is None:
+                roots.append(top)
+            else:
+                below.setdefault(self._top(above[0]), []).append(top)
+        pending: list[tuple[int, int | None]] = [(root, None) for root in roots]
+        while pending:
+            top, near = pending.pop()
+            if top in self._first:  # all below it is numbered
+                self._last[top] = len(self._first)
+                continue
+            self._first[top] = len(self._first)
+            if self._exact.above(top) is not None and self._edge(top) in self._left_out:
+                near = top
+            self._nearest[top] = near
+            pending.append((top, None))
+            pending += [(x, near) for x in below.get(top, ())]
+
+    def _edge(self, top: int) -> frozenset[int]:
+        above = self._exact.above(top)
+        return frozenset((top, above[0])) if above is not None else frozenset()
+
+    def _is_above(self, a: int, b: int) -> bool:
+        """True of one part, and of one that the other hangs under."""
+        return self._first[a] <= self._first[b] < self._last[a]
+
+    def _top(self, x: int) -> int:
+        """The part of an element: the last one on its way to the root before a union that is not aligned."""
+        way: list[int] = []
+        while x not in self._tops:
+            above = self._exact.above(x)
+            if above is None or self._aligned.find(x) != self._aligned.find(above[0]):
+                self._tops[x] = x
+                break
+            way.append(x)
+            x = above[0]
+        top = self._tops[x]
+        for d in way:
+            self._tops[d] = top
+        return top
+
+
+_PLACES = 2_000  # places of the search
+_PARTS = 8  # parts told
+
+
+def difference(net: GroupDigraph, a: int, b: int) -> str:
+    """``index differs by -32 on [32, 64), +32 on [0, 32)``: from the first group to the second."""
+    for forwards in (True, False):
+        told = _path_segments(net, *((a, b) if forwards else (b, a)), forwards=forwards)
+        if told:
+            more = f" and {len(told) - _PARTS} more" if len(told) > _PARTS else ""
+            return f"index differs {', '.join(told[:_PARTS])}{more}"
+    return "no way in the aligned graph leads from the one to the other"
+
+
+def _path_segments(net: GroupDigraph, start: int, goal: int, *, forwards: bool) -> list[str]:
+    among = _groups_on_paths(net, start, goal)
+    shifts: dict[int, list[tuple[int, int]]] = {}
+    others: list[str] = []
+    ways = follow(net, start, goal, among.__contains__, reached=VisitedStates(_PLACES), named=True) if among else ()
+    for carrier, end in ways:
+        at = end.carried
+        if isinstance(at, TranslatedInterval):
+            # The same difference seen from the other end.
+            by, low = (at.add, at.low) if forwards else (-at.add, at.low + at.add)
+            shifts.setdefault(by, []).append((low, low + at.high - at.low))
+            continue
+        c, where = carrier.c, "" if at.inside is TRUE else f" where {at.inside}"
+        others.append(f"by {c} -> {at.value}{where}" if forwards else f"by {at.value} -> {c}{where}")
+    spans = [f"{by:+d} on {_union(runs)}" for by, runs in sorted(shifts.items())]
+    return ([f"by {spans[0]}", *spans[1:]] if spans else []) + list(dict.fromkeys(others))
+
+
+def _union(runs: list[tuple[int, int]]) -> str:
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(runs):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(high, merged[-1][1])
+        else:
+            merged.append((low, high))
+    return " and ".join(f"[{low}, {high})" for low, high in merged)
+
+
+def _groups_on_paths(net: GroupDigraph, start: int, goal: int) -> set[int]:
+    """Groups on ways from one group to another."""
+    after, before = {start}, {goal}
+    for found, forwards in ((after, True), (before, False)):
+        pending = list(found)
+        while pending:
+            at = pending.pop()
+            for n in net.uses(at) if forwards else net.definitions(at):
+                for g in net.outs(n) if forwards else net.ins(n):
+                    if g not in found:
+                        found.add(g)
+                        pending.append(g)
+    return after & before if goal in after else set()
 
 
 class AlignEdge(NamedTuple):
@@ -100,21 +254,32 @@ class AlignedGraph(DomainGraph):
         return tuple(found)
 
     @cached_property
-    def _parts(self) -> Parted:
+    def _parts(self) -> UnalignedProofForest:
         """The exact graph's groups in their aligned parts."""
-        return Parted(self._exact, self.graph, {frozenset((u.left, u.right)): u.expr for u in self.left_out})
+        return UnalignedProofForest(
+            self._exact, self.graph, {frozenset((u.left, u.right)): u.expr for u in self.left_out}
+        )
 
     def _owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
         """The operation that makes the extents of two unaligned axes one."""
-        return self._parts.owner(self._exact.key_number(a), self._exact.key_number(b))
+        return self._parts.separating_operation(self._exact.key_number(a), self._exact.key_number(b))
 
     @cached_property
-    def _net(self) -> GraphNet:
+    def _net(self) -> ValGraphDigraph:
         """The graph by number."""
-        return GraphNet(self.graph)
+        return ValGraphDigraph(self.graph)
 
-    def apart(self, a: IterDomain, b: IterDomain) -> str:
-        """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others."""
+    def explain_difference(self, a: IterDomain, b: IterDomain) -> str:
+        """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rotation")
+        >>> t = f.input("t", shape=(64,))
+        >>> turned = ig.cat([t[32:], t[:32]], dim=0)
+        >>> u = f.output(t + turned)
+        >>> print(ig.IdModel(f).aligned.explain_difference(t.logical[0], turned.logical[0]).splitlines()[0])
+        same extent by add at line 1; index differs by -32 on [32, 64), +32 on [0, 32)
+        """
         if self.graph.same(a, b) or not self._exact.same(a, b):
             said = "one coordinate" if self.graph.same(a, b) else "nothing to do with each other"
             raise IndexingError(f"{a.label} and {b.label} have {said}", where=user_line(), hint="ask explain(a, b)")
@@ -140,7 +305,7 @@ class AlignedGraph(DomainGraph):
         found = super().explain(a, b)
         if found.mapped or not self._exact.same(a, b):
             return found
-        return replace(found, parting=f"{a.label} and {b.label} are not aligned: {self.apart(a, b)}")
+        return replace(found, parting=f"{a.label} and {b.label} are not aligned: {self.explain_difference(a, b)}")
 
 
 class ExtentsGraph(DomainGraph):
@@ -174,7 +339,7 @@ class ExtentsGraph(DomainGraph):
             return found
         if self.aligned.mapped(a, b):
             return replace(found, note="aligned: the same index at every point")
-        return replace(found, note=self.aligned.apart(a, b))
+        return replace(found, note=self.aligned.explain_difference(a, b))
 
 
 def build_aligned(exact: DomainGraph, builder: ExactBuilder) -> AlignedGraph:
@@ -186,7 +351,7 @@ def build_aligned(exact: DomainGraph, builder: ExactBuilder) -> AlignedGraph:
     concerned = _connected(builder, wrong)
     parent = [x if root in concerned else root for x, root in enumerate(builder.sets.roots())]
     nodes = [n for n in range(len(builder.nodes)) if builder.sets.find(builder.nodes.ins[n][0]) in concerned]
-    aligner = Aligner(builder, parent, nodes)
+    aligner = AlignmentBuilder(builder, parent, nodes)
     dropped = tuple(left for unions in unions_of(fusion, builder, concerned) for left in aligner.take(unions))
     made = builder.without({(u.left, u.right) for u in dropped}, "aligned")
     return AlignedGraph(fusion, made.build(), exact.graph, dropped)
@@ -209,11 +374,11 @@ def _conflicting(e: TensorExpr, of: Callable[[IterDomain], int]) -> set[int]:
     """The groups that an operation touches at different coordinates."""
     found: set[int] = set()
     seen: dict[int, frozenset[At]] = {}
-    for d, at in touched_by(e):
+    for d, at in axes_used_by(e):
         g = of(d)
         known = seen.setdefault(g, frozenset((at,)))
         if at not in known:
-            if conflict(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
+            if has_conflicting_coordinates(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
                 found.add(g)
             seen[g] = known | {at}
     return found

@@ -1,7 +1,7 @@
 """Cycles of a graph of groups: ways around that some coordinate goes, each with its map, where it holds, and a kind.
 
-The kind is decided by composing the coordinate maps once around, see `idgraph.graphs.rounds`; the ways are those of
-`idgraph.graphs.simple_cycles`.
+The kind is decided by composing the coordinate maps once around, see `idgraph.graphs.cycle_kind`; the ways are those of
+`idgraph.graphs.cycle_enumeration`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Generic, TypeVar
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, arguments, user_line
-from idgraph.graphs.effects import CycleKind
-from idgraph.graphs.net import GraphNet, Step
-from idgraph.graphs.numbering import axis_of, key_text
-from idgraph.graphs.rings import Ring
-from idgraph.graphs.rounds import Round, around, kind_of
-from idgraph.graphs.simple_cycles import Way, cyclic, empty_ways, find_ways, placed
-from idgraph.graphs.valgraph import Group, ValGraph
+from idgraph.graphs.coordinate_rules import CycleKind
+from idgraph.graphs.cycle_enumeration import CyclePath, TranslationCycle, cyclic, find_cycles, infeasible_cycles, placed
+from idgraph.graphs.cycle_kind import CycleMap, classify_cycle, compose_cycle
+from idgraph.graphs.flow_graph import Edge, ValGraphDigraph
+from idgraph.graphs.signature import axis_of, key_text
+from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import IterDomain, Tensor, TensorExpr, tensor_of
-from idgraph.ir.domains import DomainExpr
+from idgraph.ir.iter_domain import DomainExpr
 
 K = TypeVar("K", bound=Hashable)
 
@@ -40,7 +39,7 @@ class Cycle(Printed, Generic[K]):
     >>> [(c.kind, c.shift, c.map, c.holds, c.closing.op) for c in ig.IdModel(f).exact.cycles()]
     [('shift', 3, c + 3, c < 5, 'add')]
     >>> c = ig.IdModel(f).exact.cycles()[0]
-    >>> c.graph, c.changes_index, c.told, c.where, str(c.variable), str(c.modulus)
+    >>> c.graph, c.changes_index, c.effect, c.where, str(c.variable), str(c.modulus)
     ('exact', True, 'once around adds 3 to the coordinate', '', 'c', 'None')
     >>> [str(x) for x in c.coordinates], c.domains, [x.name for x in c.tensors]
     (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
@@ -48,7 +47,7 @@ class Cycle(Printed, Generic[K]):
     False
     """
 
-    def __init__(self, finder: _Finder[K], way: Way | Ring) -> None:
+    def __init__(self, finder: _Finder[K], way: CyclePath | TranslationCycle) -> None:
         self._finder = finder
         self._way = way
 
@@ -58,16 +57,16 @@ class Cycle(Printed, Generic[K]):
         return self._finder.graph.name
 
     @cached_property
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[Edge]:
         return self._way.steps()
 
     @cached_property
-    def _round(self) -> Round:
-        return around(self._finder.net, self._steps)
+    def _round(self) -> CycleMap:
+        return compose_cycle(self._finder.net, self._steps)
 
     @cached_property
     def _kind(self) -> CycleKind:
-        return kind_of(self._finder.net, self._steps)
+        return classify_cycle(self._finder.net, self._steps)
 
     @property
     def kind(self) -> CycleKind:
@@ -116,7 +115,7 @@ class Cycle(Printed, Generic[K]):
     @cached_property
     def exprs(self) -> tuple[DomainExpr, ...]:
         """The expressions on the way."""
-        return tuple(self._finder.told(step.node) for step in self._steps)
+        return tuple(self._finder.reported_expr(step.node) for step in self._steps)
 
     @cached_property
     def closing(self) -> TensorExpr | None:
@@ -154,14 +153,14 @@ class Cycle(Printed, Generic[K]):
             raise IndexingError(
                 f"{key_text(axis)} is in no group of this cycle", where=user_line(), hint="an axis of one of c.groups"
             )
-        return self._turned(k)
+        return self._rotated(k)
 
-    def _turned(self, k: int) -> Cycle[K]:
+    def _rotated(self, k: int) -> Cycle[K]:
         return Cycle(self._finder, placed(self._steps[k:] + self._steps[:k])) if k else self
 
     def mark(self, groups: set[int], seen: set[object]) -> None:
         """Add the numbers of its groups; ``seen`` are the beginnings of ways whose groups are among them already."""
-        ends = (self._way.out, self._way.home) if isinstance(self._way, Ring) else (self._way.end,)
+        ends = (self._way.out, self._way.home) if isinstance(self._way, TranslationCycle) else (self._way.end,)
         for end in ends:
             at = end
             while at is not None and at not in seen:
@@ -172,7 +171,7 @@ class Cycle(Printed, Generic[K]):
     @property
     def is_empty(self) -> bool:
         """True where no coordinate goes all the way round, from whichever group."""
-        return all(self._turned(k).kind == "empty" for k in range(len(self._steps)))
+        return all(self._rotated(k).kind == "empty" for k in range(len(self._steps)))
 
     @property
     def domains(self) -> tuple[IterDomain, ...]:
@@ -201,8 +200,16 @@ class Cycle(Printed, Generic[K]):
         return "" if self.holds is simplify(told) else f" where {self.holds}"
 
     @property
-    def told(self) -> str:
-        """The effect of going once around, in words."""
+    def effect(self) -> str:
+        """The effect of going once around, in words.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rotation")
+        >>> t = f.input("t", shape=(64,))
+        >>> u = f.output(t + ig.cat([t[32:], t[:32]], dim=0))
+        >>> ig.IdModel(f).exact.cycles()[0].effect
+        'once around adds -32 to the coordinate'
+        """
         match self.kind:
             case "identity":
                 return f"once around gives the coordinate back{self.where}"
@@ -215,7 +222,7 @@ class Cycle(Printed, Generic[K]):
                 return "no coordinate goes all the way round"
 
     def __str__(self) -> str:
-        told = "" if self.kind == "identity" and not self.where else f": {self.told}"
+        told = "" if self.kind == "identity" and not self.where else f": {self.effect}"
         lines = [f"{self.kind} cycle in the {self.graph} graph{told}"]
         lines += [f"  {e}" + (f"   {e_tensor(e)}" if e_tensor(e) else "") for e in self.exprs]
         if self.closing is not None:
@@ -253,7 +260,7 @@ class Cycles(Generic[K]):
         """Every cause of a cycle once, of those that some coordinate goes."""
         if not self.any:
             return ()
-        made = (Cycle(self._finder, way) for way in find_ways(self._finder.net))
+        made = (Cycle(self._finder, way) for way in find_cycles(self._finder.net))
         return tuple(c for c in made if c.kind != "empty")
 
     @cached_property
@@ -270,7 +277,7 @@ class Cycles(Generic[K]):
         """Ways around that no coordinate goes: one through each expression of such a way, the shortest."""
         if not self.any:
             return ()
-        made = (Cycle(self._finder, way) for way in empty_ways(self._finder.net))
+        made = (Cycle(self._finder, way) for way in infeasible_cycles(self._finder.net))
         return tuple(c for c in made if c.is_empty)
 
 
@@ -282,11 +289,11 @@ class _Finder(Generic[K]):
         self._order: dict[TensorExpr, int] = {}
 
     @cached_property
-    def net(self) -> GraphNet:
+    def net(self) -> ValGraphDigraph:
         """The graph by number."""
-        return GraphNet(self.graph)
+        return ValGraphDigraph(self.graph)
 
-    def told(self, node: int) -> DomainExpr:
+    def reported_expr(self, node: int) -> DomainExpr:
         """The expression of `told_node`: the report names its line."""
         return self.graph.nodes.form[self.told_node(node)].expr
 
@@ -299,7 +306,7 @@ class _Finder(Generic[K]):
                 return n
         return node
 
-    def closing(self, way: Sequence[Step]) -> TensorExpr | None:
+    def closing(self, way: Sequence[Edge]) -> TensorExpr | None:
         """The operation whose mapping joined the two ends: the latest one on chains between expressions told."""
         latest: TensorExpr | None = None
         nodes, find, order = self.graph.nodes, self.graph.find, self._order

@@ -13,22 +13,21 @@ from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
-from idgraph.graphs.alike import described, one_of_each, twins
-from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
+from idgraph.graphs.broadcast_forwarding import descendants, merges_lacking
+from idgraph.graphs.congruence_closure import CongruenceClosure
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.loop_classes import descendants
-from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.index_keys import Key, LocalExprs, Use, UseKeys, key_of
+from idgraph.graphs.loop_nest import LoopNests, PromotedDomain
+from idgraph.graphs.loop_promotion import Promotion, SharedLoopProver, SharedLoopResult
+from idgraph.graphs.nest_isomorphism import isomorphic_exprs, structural_key, unique_nests
 from idgraph.graphs.nest_order import order_nests
-from idgraph.graphs.numbering import key_text
-from idgraph.graphs.promotion import Promotion
-from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.same_loop import Meetings, Met
-from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
-from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
-from idgraph.ir.domains import Parallel, is_one
-from idgraph.ir.indexing import is_int
+from idgraph.graphs.proof import Explanation
+from idgraph.graphs.signature import TensorTemplate, TensorTemplates, key_text, own_domains, own_exprs
+from idgraph.graphs.val_graph import Group, ValGraph
+from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
+from idgraph.ir.argument_resolution import is_int
+from idgraph.ir.iter_domain import Parallel, is_one
+from idgraph.ir.op_builders import same_extent
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
 SharedLoop = tuple[Tensor, TensorExpr, int]
@@ -55,7 +54,7 @@ class IndexGraph(GraphView[Key]):
     def __init__(
         self,
         fusion: Fusion,
-        nests: Nests,
+        nests: LoopNests,
         promotion: Promotion,
         proved: tuple[SharedLoop, ...],
         graph: ValGraph[Key],
@@ -142,26 +141,28 @@ def _check_key(key: object) -> None:
     )
 
 
-class _Builder:
-    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans, nests: Nests | None = None) -> None:
+class _IndexGraphBuilder:
+    def __init__(
+        self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: TensorTemplates, nests: LoopNests | None = None
+    ) -> None:
         self.fusion = fusion
         self.exprs = exprs
-        self.nests = nests or Nests(fusion)
+        self.nests = nests or LoopNests(fusion)
         self.promotion = Promotion(self.nests)
-        self._meetings = Meetings(self.nests, self.promotion)
+        self._meetings = SharedLoopProver(self.nests, self.promotion)
         self._proved: dict[SharedLoop, None] = {}
         self._partly: set[tuple[TensorExpr, int, int]] = set()  # those that are one only where the operand is read
         self._plans = plans
         self._keys = UseKeys()
-        self._with_shadows: dict[Tensor, Plan] = {}
+        self._with_shadows: dict[Tensor, TensorTemplate] = {}
 
     def build(self) -> IndexGraph:
         for e in self.exprs:
             self._keys.enter(e, self._plan)
-        self.graph: GraphBuilder[Key] = GraphBuilder("index", self._keys, self._plans.forms)
+        self.graph: CongruenceClosure[Key] = CongruenceClosure("index", self._keys, self._plans.forms)
         for e in self.exprs:
             self._enter_all(e)
-        self.graph.settle()
+        self.graph.rebuild()
         # Sharing is checked on each operation alone, before any loop joins two of them.
         inlined = [
             (e, use.operand)
@@ -188,9 +189,9 @@ class _Builder:
         """For each operand (the first in each way of reading): the number of leading loops that are the output's."""
         self._keys = UseKeys()
         self._keys.enter(e, self._plan)
-        self.graph = GraphBuilder("index", self._keys, self._plans.forms)
+        self.graph = CongruenceClosure("index", self._keys, self._plans.forms)
         own, *uses = self._enter_all(e)
-        self.graph.settle()
+        self.graph.rebuild()
         found: dict[int, int] = {}
         for use in uses:
             k = use.operand or 0
@@ -218,7 +219,7 @@ class _Builder:
             if first.setdefault(n := self.graph.number((d, e)), d) is not d
         }
 
-    def _plan(self, t: Tensor) -> Plan:
+    def _plan(self, t: Tensor) -> TensorTemplate:
         """The plan of a tensor with its stand-ins."""
         shadow = self.nests.shadows.get(t)
         if shadow is None or not shadow.exprs:
@@ -263,7 +264,7 @@ class _Builder:
                 join(first + at, base + place(read.domain, at), why)
         if t not in self.nests.shadows:
             return
-        for stand_in, met in self.nests.links(t, e, use.operand or 0):
+        for stand_in, met in self.nests.promoted_pairs(t, e, use.operand or 0):
             widened = descendants(stand_in, self.nests.shadows[t].exprs)
             loop = next((j for j, d in enumerate(self.nests.shadows[t].loop) if d in widened), 0)
             promoted = reasons.tell(("promotion", e, t, loop, ()))
@@ -272,12 +273,12 @@ class _Builder:
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, j = e.inputs[k], self._unshared(e, k)
         if j is not None:
-            met = self._meetings.meet(e, k, j)
-            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.apart(t))
+            met = self._meetings.prove_shared(e, k, j)
+            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.widening_conflicts(t))
 
     def _meets(self, e: TensorExpr, k: int, j: int) -> bool:
         """Whether an operand is read at the coordinate of loop ``j``, though no axis of the two says so."""
-        met = self._meetings.meet(e, k, j)
+        met = self._meetings.prove_shared(e, k, j)
         if not met.same or not self._meetings.extents_agree(e, k, j):
             return False
         self._proved[e.inputs[k], e, j] = None
@@ -295,22 +296,33 @@ class _Builder:
         for j in range(self.nests.shared(t)):
             theirs = out.loop[j]
             axis = mine.loop[j]
+            if j in out.direct and not same_extent(mine.direct.get(j, axis).extent, out.direct[j].extent):
+                return j  # it runs more often than what it shares the loop with
             if j in mine.direct and axis in t.axes:
                 read = e.reads[k][t.axes.index(axis)]
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
+                same = same or (axis.extent == 1 and self._runs_as(mine, out, j))
+            elif j in mine.direct:  # one element at every step of the wide loop
+                same = self.graph.same(key(axis), own(theirs)) or self._runs_as(mine, out, j)
             else:
                 same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j)
             if not same:
                 return j
+            if j in mine.direct or (mine.lacking and axis is not t.loop[j]):  # no merge or broadcast says so by itself
+                self._proved[t, e, j] = None
         return None
+
+    def _runs_as(self, mine: PromotedDomain, theirs: PromotedDomain, j: int) -> bool:
+        """Whether a wide loop has the length of the reader's."""
+        return same_extent(mine.direct[j].extent, theirs.direct.get(j, theirs.loop[j]).extent)
 
     def _share(self, e: TensorExpr, k: int) -> None:
         t, key = e.inputs[k], key_of(e, k)
         definition = t.definition
         if definition is None:
             return
-        mine: Shadow = self.nests.shadows[t]
+        mine: PromotedDomain = self.nests.shadows[t]
         for j in range(self.nests.shared(t)):
             if (e, k, j) in self._partly:
                 continue  # what follows from it would be said of the reader's axes at all points
@@ -319,12 +331,12 @@ class _Builder:
             self.graph.map((d, definition), key(d), (because, e, t, j, ()))
 
 
-def _at(e: TensorExpr) -> str:
+def _operation_at_line(e: TensorExpr) -> str:
     return f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")
 
 
 def _not_shared(
-    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, met: Met, apart: Sequence[str]
+    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, met: SharedLoopResult, apart: Sequence[str]
 ) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
     if met.same:  # it does not run as often
@@ -337,9 +349,9 @@ def _not_shared(
         f"of its consumer {e.output.name}",
         where=t.source_line,
         because=[
-            f"{_at(e)} {why}",
+            f"{_operation_at_line(e)} {why}",
             *apart,
-            *(f"it is also read by {_at(u)}" for u in others),
+            *(f"it is also read by {_operation_at_line(u)}" for u in others),
         ],
         subject=(t.name, e.output.name),
     )
@@ -364,7 +376,7 @@ def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
                     uses.setdefault(e, t)
         shared = [t for t in dict.fromkeys(uses.values()) if sum(u is t for u in uses.values()) > 1]
         t = shared[0] if shared else next(iter(uses.values()), None)
-        at = [_at(e) for e, u in uses.items() if u is t]
+        at = [_operation_at_line(e) for e, u in uses.items() if u is t]
         name = t.name if t is not None else "a tensor"
         by = f"shifted by {cycle.shift}" if cycle.kind == "shift" else "in another order"
         raise ScheduleError(
@@ -396,20 +408,15 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
     """For each of ``tensors`` how many leading loops are those of its readers, by what each reads alone: it cannot be
     inlined further. No limit is told for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
-    for e in fusion.exprs:
-        wide = {d for d in e.output.logical if d.kind == "broadcast"}
-        for x in e.output.domain.loop_exprs if wide else ():
-            if any(d in wide for d in x.inputs):
-                if isinstance(x, Merge):
-                    return found  # any tensor's loops may have to run over what it lacks
-                wide.update(x.outputs)
+    if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
+        return found  # any tensor's loops may have to run over what it lacks
     plain = {t for t in found if _is_plain(t)}
     if not plain:
         return found
-    alone = _Builder(fusion, (), Plans())
+    alone = _IndexGraphBuilder(fusion, (), TensorTemplates())
     known: dict[Hashable, dict[int, int]] = {}  # what equal operations with equal schedules have in common is equal
     for e in dict.fromkeys([e for t in tensors if t in plain for e in t.uses]):
-        like = described([e], alone.nests, alone.promotion)
+        like = structural_key([e], alone.nests, alone.promotion)
         if like not in known:
             known[like] = alone.common(e)
         for k, count in known[like].items():
@@ -425,14 +432,14 @@ def _is_plain(t: Tensor) -> bool:
 
 
 def build_index_graph(
-    fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, *, plans: Plans | None = None
+    fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, *, plans: TensorTemplates | None = None
 ) -> IndexGraph:
     """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do.
 
     ``exprs`` leaves out the others; with everything that shares a loop with them they are judged as in the whole.
     ``plans`` may be shared with other graphs of the fusion as it is scheduled now.
     """
-    return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
+    return _IndexGraphBuilder(fusion, fusion.exprs if exprs is None else exprs, plans or TensorTemplates()).build()
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +457,7 @@ class Legal:
         for e in exprs:
             twin = self.twins.get(e, e)
             if twin not in known:
-                known[twin] = tuple([self.promotion.way(d) for d in twin.output.loop])
+                known[twin] = tuple([self.promotion.parallel_type(d) for d in twin.output.loop])
             found[e] = known[twin]
         return found
 
@@ -466,14 +473,14 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     judged. They are told apart before anything is resolved in them, and once more after, where that follows from more
     than the nest, or makes loops longer.
     """
-    alike = twins(exprs)
+    alike = isomorphic_exprs(exprs)
     judged = tuple([e for e in exprs if alike[e] is e])
     if len(judged) < len(exprs):
-        builder = _Builder(fusion, judged, Plans(), Nests(fusion, judged))
+        builder = _IndexGraphBuilder(fusion, judged, TensorTemplates(), LoopNests(fusion, judged))
         if not builder.nests.beside and not builder.nests.lengthened:
             builder.build()
             return Legal(builder.promotion, alike)
-    builder = _Builder(fusion, exprs, Plans())
-    builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)
+    builder = _IndexGraphBuilder(fusion, exprs, TensorTemplates())
+    builder.exprs = unique_nests(exprs, builder.nests, builder.promotion)
     builder.build()
     return Legal(builder.promotion, {})

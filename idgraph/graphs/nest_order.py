@@ -17,7 +17,7 @@ def order_nests(fusion: Fusion) -> None:
         _order_level(fusion, level)
 
 
-class Joined:
+class NestMembers:
     """Operations that share their first loops, while tensors are inlined one after the other, consumers first: how far
     each may go before two nests would have to stand both before and after each other, as `order_nests` judges it."""
 
@@ -32,9 +32,9 @@ class Joined:
         for t in fusion.tensors:
             self.join(t, t.inline_position)
 
-    def copy(self) -> Joined:
+    def copy(self) -> NestMembers:
         """The same, to go on from."""
-        made = Joined.__new__(Joined)
+        made = NestMembers.__new__(NestMembers)
         made._place = self._place
         made._ends, made._open = [*self._ends], [*self._open]
         made._leader = [dict(x) for x in self._leader]
@@ -153,7 +153,7 @@ def _order_level(fusion: Fusion, level: int) -> None:
                 continue
             if find(t.definition) is find(e):
                 if t.inline_position <= level:
-                    raise _inside(t, e, level)
+                    raise _nested_producer_error(t, e, level)
             else:
                 after.setdefault(find(t.definition), set()).add(find(e))
     state: dict[TensorExpr, int] = {}
@@ -181,7 +181,7 @@ def _order_level(fusion: Fusion, level: int) -> None:
                 stack.append((to, iter(sorted(after.get(to, ()), key=lambda e: e.name))))
 
 
-def _inside(t: Tensor, e: TensorExpr, level: int) -> ScheduleError:
+def _nested_producer_error(t: Tensor, e: TensorExpr, level: int) -> ScheduleError:
     where = f" at {e.source_line}" if e.source_line else ""
     return ScheduleError(
         f"{t.name} is not finished where {e.output.name} reads it: both stand inside one loop {level}, but {t.name} is "

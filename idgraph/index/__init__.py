@@ -1,19 +1,19 @@
 """Index maps: coordinates, addresses and predicates of every access, in the loop variables of its operation."""
 
-from idgraph.index.access import Access
-from idgraph.index.access_table import IndexMap
-from idgraph.index.bank_layouts import BankConflicts, BankSuggestion
-from idgraph.index.layout import address_of, buffer_size, strides
-from idgraph.index.loop import Loop
-from idgraph.index.model import IdModel
-from idgraph.index.predicates import Conjunct, Predicate
-from idgraph.index.storage import Buffer, Storage
-from idgraph.index.touched_elements import AccessPicture, Touch, WarpCount
+from idgraph.index.access import Access, AccessTable
+from idgraph.index.access_relation import LoopVariable
+from idgraph.index.allocation import AllocatedBuffer, Storage, address_of, buffer_size, strides
+from idgraph.index.bank_conflict_advice import BankConflicts, BankSuggestion
+from idgraph.index.id_model import IdModel
+from idgraph.index.predicate import Conjunct, Predicate
+from idgraph.index.thread_accesses import AccessPicture, ElementAccess, WarpCount
 from idgraph.index.vector_width import Contiguity
-from idgraph.index.wider_vectors import Suggestion, VectorWidth
+from idgraph.index.vectorization_advice import Suggestion, VectorWidth
+
+Loop = LoopVariable  # the public name; `idgraph.kernel.Loop` is a statement
 
 __all__ = [
-    "Access", "AccessPicture", "BankConflicts", "BankSuggestion", "Buffer", "Conjunct", "Contiguity", "IdModel",
-    "IndexMap", "Loop", "Predicate", "Storage", "Suggestion", "Touch", "VectorWidth", "WarpCount", "address_of",
-    "buffer_size", "strides",
+    "Access", "AccessPicture", "BankConflicts", "BankSuggestion", "AllocatedBuffer", "Conjunct", "Contiguity",
+    "IdModel", "AccessTable", "Loop", "LoopVariable", "Predicate", "Storage", "Suggestion", "ElementAccess",
+    "VectorWidth", "WarpCount", "address_of", "buffer_size", "strides",
 ]  # fmt: skip

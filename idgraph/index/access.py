@@ -1,8 +1,11 @@
-"""Accesses: where one operation reads or writes one tensor, in the loop variables of that operation."""
+"""Accesses: where one operation reads or writes one tensor, in the loop variables of that operation.
+
+All accesses of an operation as a table, and those of a whole model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,20 +21,21 @@ from idgraph.arith import (
     as_expr,
     tvm_index_map,
 )
+from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, arguments
-from idgraph.index.access_function import AccessFunction
-from idgraph.index.bank_layouts import BankConflicts, BankSuggestion, bank_suggestions
-from idgraph.index.loop import Loop
-from idgraph.index.machine import index_bits, index_type
-from idgraph.index.predicates import Predicate, explain_predicate
-from idgraph.index.touched_elements import AccessPicture, access_picture
+from idgraph.index.access_relation import AccessFunction, LoopVariable
+from idgraph.index.bank_conflict_advice import BankConflicts, BankSuggestion, bank_suggestions
+from idgraph.index.int_width import index_bits, index_type
+from idgraph.index.predicate import Predicate, explain_predicate
+from idgraph.index.thread_accesses import AccessPicture, access_picture
 from idgraph.index.vector_width import Contiguity, Width, explain_contiguous
-from idgraph.index.wider_vectors import Suggestion, VectorWidth, suggestions
+from idgraph.index.vectorization_advice import Suggestion, VectorWidth, suggestions
+from idgraph.ir import Fusion, TensorExpr
 
 Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Access(AccessFunction):
     """One tensor as one operation touches it; all expressions are in loop variables, symbols and loaded values.
 
@@ -66,7 +70,7 @@ class Access(AccessFunction):
         return explain_predicate(self)
 
     @arguments(IndexingError)
-    def contiguous(self, loop: str | int | Loop) -> bool:
+    def contiguous(self, loop: str | int | LoopVariable) -> bool:
         """True when one step of the loop is proved to move the address by one element, wherever the access happens.
 
         >>> import idgraph as ig
@@ -80,7 +84,7 @@ class Access(AccessFunction):
         return explain_contiguous(self, loop).holds
 
     @arguments(IndexingError)
-    def explain_contiguous(self, loop: str | int | Loop) -> Contiguity:
+    def explain_contiguous(self, loop: str | int | LoopVariable) -> Contiguity:
         """`contiguous` with the reason: by what a step moves the address, and a point that shows it.
 
         >>> import idgraph as ig
@@ -94,7 +98,7 @@ class Access(AccessFunction):
         return explain_contiguous(self, loop)
 
     @arguments(IndexingError)
-    def vector_width(self, loop: str | int | Loop) -> int:
+    def vector_width(self, loop: str | int | LoopVariable) -> int:
         """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move.
 
         >>> import idgraph as ig
@@ -107,7 +111,7 @@ class Access(AccessFunction):
         return Width.along(self, loop).width
 
     @arguments(IndexingError)
-    def explain_vector_width(self, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
+    def explain_vector_width(self, loop: str | int | LoopVariable, wanted: int | None = None) -> VectorWidth:
         """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it.
 
         >>> import idgraph as ig
@@ -271,7 +275,7 @@ class Access(AccessFunction):
         >>> y = f.output(ig.broadcast(x, (3, 8)))
         >>> ig.IdModel(f).access(y.definition, x).inverse()
         Traceback (most recent call last):
-        idgraph.arith.maps.NotInvertible: expand reads x: (i0, i1) -> (i1) has no inverse
+        idgraph.arith.index_map.NotInvertible: expand reads x: (i0, i1) -> (i1) has no inverse
           at ...
           because {'i0': 0, 'i1': 0} and {'i0': 1, 'i1': 0} both go to (0,)
           hint: ...
@@ -365,3 +369,58 @@ def _hint(error: NotInvertible) -> str:
         return error.hint
     loops = ", ".join(n for n in met.first if met.first[n] != met.second[n])
     return f"the element is touched again along {loops}; the output's write touches each element once"
+
+
+_OPERATIONS = 30  # of a model that a notebook shows
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTable(Printed):
+    """All accesses of one operation; prints as a table.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("a", shape=(10,))[2:])
+    >>> [str(a) for a in ig.IdModel(f).index_map(t.definition).accesses]
+    ['slice writes t1[i0] at i0', 'slice reads a[i0 + 2] at i0 + 2']
+    """
+
+    expr: TensorExpr
+    loops: tuple[LoopVariable, ...]
+    accesses: tuple[Access, ...]
+
+    def sheet(self) -> Sheet:
+        """A row for each access."""
+        loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
+        columns = ("", "tensor", "coordinates", "address", "when")
+        return Sheet(repr(self.expr), columns, tuple(map(_table_cells, self.accesses)), (loops,))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        head = f"{self.expr!r}"
+        loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"
+        rows = [("", "tensor", "coordinates", "address", "when"), *map(_table_cells, self.accesses)]
+        widths = [max(len(r[c]) for r in rows) for c in range(5)]
+        table = ["  " + "  ".join(x.ljust(w) for x, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        return "\n".join([head, loops, *table])
+
+
+def _table_cells(a: Access) -> tuple[str, str, str, str, str]:
+    where = "(" + ", ".join(map(str, a.coordinates)) + ")"
+    return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
+
+
+def model_sheet(fusion: Fusion, index_map: Callable[[TensorExpr], AccessTable]) -> Sheet:
+    """The accesses of the first operations of a fusion."""
+    shown = fusion.exprs[:_OPERATIONS]
+    rows: list[tuple[str, ...]] = []
+    for e in shown:
+        found = index_map(e)
+        loops = ", ".join(map(str, found.loops)) or "once"
+        heads = [(f"{e.output.name} = {e.op}", loops), *[("", "")] * len(e.inputs)]
+        rows += [(*head, *_table_cells(a)) for head, a in zip(heads, found.accesses, strict=True)]
+    more = len(fusion.exprs) - len(shown)
+    columns = ("operation", "loops", "", "tensor", "coordinates", "address", "when")
+    return Sheet(f"index maps of {fusion.name}", columns, tuple(rows), (f"{more} more operations",) if more else ())

@@ -10,13 +10,20 @@ from typing import Protocol
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.live import live_uses
-from idgraph.index.maps_protocol import IndexMaps, LoopVar
-from idgraph.index.nest import Nest, Node, build_tree, launch_dims, launches, reduced
-from idgraph.index.storage import is_block, is_thread
-from idgraph.index.visit_order import check_order, check_scan
+from idgraph.index.access_relation import IndexMaps, LoopProtocol
+from idgraph.index.allocation import is_block, is_thread, live_uses
+from idgraph.index.loop_tree import (
+    LoopNest,
+    Node,
+    build_tree,
+    check_order,
+    check_scan,
+    launch_dims,
+    launch_groups,
+    reduced,
+)
 from idgraph.ir import Tensor, TensorExpr
-from idgraph.ir.advice import advised
+from idgraph.ir.hooks import advised
 
 
 class Place(Protocol):
@@ -28,7 +35,7 @@ class Place(Protocol):
     def is_shared(self) -> bool: ...
 
 
-class Threads(Protocol):
+class ExecutionThreads(Protocol):
     """The way expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
 
     @property
@@ -47,7 +54,7 @@ class Model(IndexMaps, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The way expressions run, see `Threads`."""
+    """The way expressions run, see `ExecutionThreads`."""
 
     ways: Mapping[TensorExpr, tuple[str, ...]]
     dims: Mapping[TensorExpr, tuple[str, ...]]
@@ -70,7 +77,7 @@ def check_races(
     tree: Sequence[Node],
     maps: IndexMaps,
     stored: Mapping[Tensor, Place],
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> tuple[Crossing, ...]:
     """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
     race whatever barriers it has, or read what is not computed yet."""
@@ -93,7 +100,7 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
     ways = model.ways
     stored = {t: model.storage(t) for e in exprs for t in e.outputs}
     for tensors, check in _checks(
-        exprs, tree, model, stored, Runs(ways, launch_dims(launches(tree, ways, model), ways))
+        exprs, tree, model, stored, Runs(ways, launch_dims(launch_groups(tree, ways, model), ways))
     ):
         try:
             check()
@@ -107,7 +114,7 @@ def _checks(
     tree: Sequence[Node],
     maps: IndexMaps,
     stored: Mapping[Tensor, Place],
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> Iterator[tuple[tuple[Tensor, ...], Callable[[], list[Crossing]]]]:
     for e in exprs:
         yield (e.output,), partial(_check_alone, e, maps, threads.ways)
@@ -126,7 +133,7 @@ def _check_alone(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple
     return []
 
 
-def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
+def _check_expr(e: TensorExpr, loops: Sequence[LoopProtocol], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
     t = e.output
     for p in reduced(e, loops):
         if ways[e][p].startswith("blockIdx"):
@@ -150,20 +157,20 @@ def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExp
         used[way] = p
 
 
-def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[Nest, ...]]:
+def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[LoopNest, ...]]:
     """For each expression the loops around it, outermost first: two share those that their paths begin with."""
-    found: dict[TensorExpr, tuple[Nest, ...]] = {}
-    work: list[tuple[Node, tuple[Nest, ...]]] = [(node, ()) for node in tree]
+    found: dict[TensorExpr, tuple[LoopNest, ...]] = {}
+    work: list[tuple[Node, tuple[LoopNest, ...]]] = [(node, ()) for node in tree]
     while work:
         node, around = work.pop()
-        if isinstance(node, Nest):
+        if isinstance(node, LoopNest):
             work += [(child, (*around, node)) for child in node.children]
         else:
             found[node.expr] = around
     return found
 
 
-def _shared_depth(paths: Mapping[TensorExpr, tuple[Nest, ...]], a: TensorExpr, b: TensorExpr) -> int:
+def _shared_depth(paths: Mapping[TensorExpr, tuple[LoopNest, ...]], a: TensorExpr, b: TensorExpr) -> int:
     """The number of loops that the two expressions share."""
     pairs = zip(paths.get(a, ()), paths.get(b, ()), strict=False)
     return sum(1 for _ in takewhile(lambda x: x[0] is x[1], pairs))
@@ -173,10 +180,10 @@ def _check_use(
     t: Tensor,
     use: TensorExpr,
     operand: int,
-    paths: Mapping[TensorExpr, tuple[Nest, ...]],
+    paths: Mapping[TensorExpr, tuple[LoopNest, ...]],
     maps: IndexMaps,
     home: Place,
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> list[Crossing]:
     made = t.definition
     depth = _shared_depth(paths, made, use) if made is not None else 0
@@ -186,7 +193,7 @@ def _check_use(
     loops = maps.loops(use)
     skip = set(reduced(made, maps.loops(made)))
     for p in range(t.inline_position, min(depth, len(slots))):
-        if p in skip or not _same(slots[p], loops[p].symbol):
+        if p in skip or not _same_value(slots[p], loops[p].symbol):
             raise ScheduleError(
                 f"{use.output.name} reads {t.name} inside loop {p}, which is still computing it",
                 where=use.source_line,
@@ -216,7 +223,7 @@ def _other_threads(
     slots: Sequence[Expr | None],
     maps: IndexMaps,
     home: Place,
-    threads: Threads,
+    threads: ExecutionThreads,
 ) -> Iterator[tuple[str, str, str]]:
     """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
     written, how it is read)."""
@@ -227,7 +234,7 @@ def _other_threads(
         if not is_thread(way) or p in reduced(made, produced):
             continue
         reader = own.get(way)
-        if reader is None or p >= len(slots) or not _same(slots[p], reader.symbol):
+        if reader is None or p >= len(slots) or not _same_value(slots[p], reader.symbol):
             yield way, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis"
     if not (home.is_shared or home.in_memory):
         return  # each thread has written a copy of its own
@@ -256,5 +263,5 @@ def line_of(e: TensorExpr | None) -> str:
     return f" ({e.source_line})" if e is not None and e.source_line else ""
 
 
-def _same(a: Expr | None, b: Expr) -> bool:
+def _same_value(a: Expr | None, b: Expr) -> bool:
     return a is not None and (a == b or simplify(a - b) == 0)

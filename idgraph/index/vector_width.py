@@ -2,6 +2,8 @@
 
 A vector of w elements is legal along a loop when every aligned run of w steps is touched as a whole or not at all, and
 where it is touched lies at consecutive addresses from a multiple of w elements (given the buffer's alignment).
+
+A loop that no vector divides, or whose first element is not aligned: whole vectors with single elements around.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from idgraph.arith import (
     multiple_of,
     simplify,
     symbol,
-)  # fmt: skip
+)
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, arguments, short_repr, user_line
-from idgraph.index.access_function import AccessFunction
-from idgraph.index.lane_runs import (
+from idgraph.index.access_relation import AccessFunction, LoopVariable
+from idgraph.index.lane_analysis import (
     MAX_POINTS,
-    Fault,
-    Lanes,
+    LaneAccess,
+    LaneMismatch,
     address_along,
     bounded_loads,
     fault,
@@ -38,10 +40,49 @@ from idgraph.index.lane_runs import (
     lanes,
     loaded_anew,
 )
-from idgraph.index.loop import Loop
-from idgraph.index.peel import Peel, peel_of
 from idgraph.ir import item_size
-from idgraph.ir.indexing import is_int
+from idgraph.ir.argument_resolution import is_int
+
+
+@dataclass(frozen=True, slots=True)
+class Peel:
+    """``head`` elements alone, ``vectors`` aligned accesses of ``width`` elements, ``tail`` elements alone.
+
+    Where each row begins at another alignment, ``head`` is None, ``vectors`` is the least number of them and ``tail``
+    None. The automatic schedule peels by itself; a loop that is split by the width and vectorised is peeled as well.
+    """
+
+    width: int
+    head: int | None
+    vectors: int
+    tail: int | None
+
+    def __str__(self) -> str:
+        of = f"{self.vectors} access{'es' if self.vectors > 1 else ''} of {self.width}"
+        if self.head is None or self.tail is None:
+            return (
+                f"{self.width} elements if the loop is peeled: {of} or more a row, up to {self.width - 1} alone before"
+            )
+        alone = self.head + self.tail
+        return f"{self.width} elements if the loop is peeled: {of} and {alone} alone"
+
+
+def peel_of(access: AccessFunction, at: LoopVariable, width: int) -> Peel | None:
+    """The peeling of a loop whose steps lie side by side; None where no whole vector is left."""
+    aligned = access.tensor.alignment % (width * item_size(access.tensor.dtype)) == 0
+    cut = any(at.symbol in c.symbols for c in access.conditions)
+    if not (aligned and at.extent.is_const) or cut or width < 2 or access.buffer.place == "register":
+        return None
+    n = int(at.extent)
+    first = simplify(address_along(access, at).substitute({at.symbol: as_expr(0)}))
+    modulus, rest = congruence(first)
+    if modulus % width:
+        least = (n - width + 1) // width
+        return Peel(width, None, least, None) if least > 0 else None
+    head = -rest % width
+    vectors = (n - head) // width
+    return Peel(width, head, vectors, n - head - vectors * width) if vectors > 0 else None
+
 
 WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
 _MAX_RUN = 4096
@@ -54,7 +95,7 @@ class Width:
     """`idgraph.index.VectorWidth` as data: ``width`` elements along ``loop``, and what stops ``refused`` ones."""
 
     access: AccessFunction = field(repr=False, compare=False)
-    loop: Loop
+    loop: LoopVariable
     width: int
     wanted: int
     refused: int
@@ -64,7 +105,7 @@ class Width:
 
     @classmethod
     @arguments(IndexingError)
-    def along(cls, access: AccessFunction, loop: str | int | Loop, wanted: int | None = None) -> Self:
+    def along(cls, access: AccessFunction, loop: str | int | LoopVariable, wanted: int | None = None) -> Self:
         """The width of an access along a loop; see `Access.explain_vector_width`.
 
         >>> import idgraph as ig
@@ -152,7 +193,9 @@ def widest(access: AccessFunction) -> int:
     return max(1, WIDEST // item_size(access.tensor.dtype))
 
 
-def _refusal(access: AccessFunction, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
+def _refusal(
+    access: AccessFunction, at: LoopVariable, width: int
+) -> tuple[Limit, str, Mapping[str, int] | None] | None:
     """The limit that stops ``width`` lanes along the loop; None where they are legal."""
     if not multiple_of(at.extent, width):
         return "extent", f"extent {at.extent} of {at.name} is not a multiple of {width}", None
@@ -164,7 +207,7 @@ def _refusal(access: AccessFunction, at: Loop, width: int) -> tuple[Limit, str, 
     found = fault(run)
     if found is not None:
         limit: Limit = "offset" if found.asked == "start" else found.asked
-        return limit, _told(run, found), found.point
+        return limit, _mismatch_text(run, found), found.point
     size = item_size(access.tensor.dtype)
     if access.tensor.alignment % (width * size):
         name, bytes_ = access.tensor.name, access.tensor.alignment
@@ -172,7 +215,7 @@ def _refusal(access: AccessFunction, at: Loop, width: int) -> tuple[Limit, str, 
     return None
 
 
-def _told(run: Lanes, found: Fault) -> str:
+def _mismatch_text(run: LaneAccess, found: LaneMismatch) -> str:
     """A fault in words, with the loop point that shows it."""
     point = found.point
     seen = "" if not point else f" (at {', '.join(f'{k} = {v}' for k, v in point.items())})"
@@ -191,7 +234,7 @@ def _told(run: Lanes, found: Fault) -> str:
             return _unaligned(run, found)
 
 
-def _original(run: Lanes, condition: Expr | None) -> str:
+def _original(run: LaneAccess, condition: Expr | None) -> str:
     """The conjunct as the access has it."""
     for mine, moved in zip(run.access.conditions, run.conditions, strict=True):
         if moved is condition:
@@ -199,7 +242,7 @@ def _original(run: Lanes, condition: Expr | None) -> str:
     return "the predicate"
 
 
-def _unaligned(run: Lanes, found: Fault) -> str:
+def _unaligned(run: LaneAccess, found: LaneMismatch) -> str:
     """The parts of the first lane's address that are not multiples of the width."""
     parts = run.first.args if run.first.op == "add" else (run.first,)
     wrong = [p for p in parts if not multiple_of(p, run.width)]
@@ -233,7 +276,7 @@ class Contiguity(Printed):
     """
 
     access: AccessFunction = field(repr=False, compare=False)
-    loop: Loop
+    loop: LoopVariable
     holds: bool
     reason: str
     step: Expr
@@ -247,7 +290,7 @@ class Contiguity(Printed):
         return f"{self.access.tensor.name} along {self.loop.name}: {word}, {self.reason}"
 
 
-def explain_contiguous(access: AccessFunction, loop: str | int | Loop) -> Contiguity:
+def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -> Contiguity:
     """See `Access.explain_contiguous`."""
     at = find_loop(access, loop)
     whole = address_along(access, at).substitute(bounded_loads(access))
@@ -267,9 +310,9 @@ def explain_contiguous(access: AccessFunction, loop: str | int | Loop) -> Contig
     return _by_points(access, at, whole, step)
 
 
-def _by_points(access: AccessFunction, at: Loop, whole: Expr, step: Expr) -> Contiguity:
+def _by_points(access: AccessFunction, at: LoopVariable, whole: Expr, step: Expr) -> Contiguity:
     """Whether any two points at which the access happens are as far apart in memory as in the loop."""
-    verdict = _all_apart(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
+    verdict = _all_contiguous(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
     if isinstance(verdict, Proof):
         return Contiguity(access, at, True, f"a step moves the address by 1 at all {verdict.points} points", step)
     if step.is_const:
@@ -285,19 +328,21 @@ def _by_points(access: AccessFunction, at: Loop, whole: Expr, step: Expr) -> Con
     return Contiguity(access, at, False, f"a step moves the address by {step}, not provably 1", step)
 
 
-def _all_apart(whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Expr) -> Proof | CounterExample | Unknown:
+def _all_contiguous(
+    whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Expr
+) -> Proof | CounterExample | Unknown:
     moved = {here: there}
     claim = (whole.substitute(moved) - whole).eq(there - here)
     return enumerate_points(claim, MAX_POINTS, (*conditions, *(c.substitute(moved) for c in conditions)))
 
 
-def loaded_along(access: AccessFunction, at: Loop) -> str:
+def loaded_along(access: AccessFunction, at: LoopVariable) -> str:
     """The load symbol in the address whose loaded value changes along the loop; empty when there is none."""
     names = access.address.names
     return next((n for n, (_, w) in access.loads.items() if n in names and any(at.symbol in x.symbols for x in w)), "")
 
 
-def consecutive(access: AccessFunction, loop: str | int | Loop) -> Expr:
+def consecutive(access: AccessFunction, loop: str | int | LoopVariable) -> Expr:
     """See `VectorWidth.run`."""
     at = find_loop(access, loop)
     if explain_contiguous(access, at):
@@ -311,10 +356,10 @@ def consecutive(access: AccessFunction, loop: str | int | Loop) -> Expr:
     return as_expr(1)
 
 
-def _side_by_side(run: Lanes) -> bool:
+def _side_by_side(run: LaneAccess) -> bool:
     if simplify(run.address - run.first - run.lane) == 0:
         return True
     if run.lane not in simplify(run.address - run.lane, facts=run.conditions).symbols:
         return True
     other = symbol(f"{run.lane.name}0", 0, run.width - 1)
-    return isinstance(_all_apart(run.address, run.conditions, run.lane, other), Proof)
+    return isinstance(_all_contiguous(run.address, run.conditions, run.lane, other), Proof)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.display import Printed
-from idgraph.ir.choices import Choices
+from idgraph.ir.schedule_log import KernelHints
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Saving:
         return 1e3 * self.not_moved / bandwidth
 
     def __str__(self) -> str:
-        stored, moved = (_amount(n) for n in (self.not_stored, self.not_moved))
+        stored, moved = (_bytes_text(n) for n in (self.not_stored, self.not_moved))
         ms = self.milliseconds()
         time = f"{ms:.1f} ms" if ms >= 0.1 else f"{1e3 * ms:.2f} us"
         return f"{stored} not stored, {moved} not moved ({time} at {BANDWIDTH / 1e12:g} TB/s)"
 
 
-def _amount(n: int) -> str:
+def _bytes_text(n: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n >= size:
             return f"{n / size:.2f} {unit}"
@@ -108,13 +108,13 @@ class Decision(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Printed):
+class ReductionDecision(Printed):
     """The loops chosen for reductions over the same axes: ``threads`` share one row, ``together`` rows share a block.
 
     ``lanes`` are the elements of one access, ``passes`` how often later values make a kernel go over a row, unless it
     is held or sums follow a running maximum.
 
-    >>> print(Rows(("t1", "t2"), "64", "4096", 1024, 1, 4, 2, "fewer rows than 264"))
+    >>> print(ReductionDecision(("t1", "t2"), "64", "4096", 1024, 1, 4, 2, "fewer rows than 264"))
     rows t1, t2: 64 of 4096 columns, 2 passes: 1024 threads a row, 1 row a block, 4 lanes (fewer rows than 264)
     """
 
@@ -137,13 +137,13 @@ class Rows(Printed):
 class Ruled(Printed):
     """The decision of a target's rule for the rows of ``tensors``, reductions of one loop nest (`Tensor.by_rule`).
 
-    >>> print(Ruled("cuda", ("t1",), Choices(persistent=False, items_per_thread=16), "one pass does it"))
+    >>> print(Ruled("cuda", ("t1",), KernelHints(persistent=False, items_per_thread=16), "one pass does it"))
     rows t1 on cuda: persistent=false items_per_thread=16 (one pass does it)
     """
 
     target: str
     tensors: tuple[str, ...]
-    choices: Choices
+    choices: KernelHints
     why: str
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class Decided(Printed):
 
     operations: tuple[Decision, ...] = ()
     formats: tuple[Format, ...] = ()
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[ReductionDecision, ...] = ()
     rules: tuple[Ruled, ...] = ()
 
     def __str__(self) -> str:

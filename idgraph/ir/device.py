@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from idgraph.display import Printed
 from idgraph.errors import IdGraphError, arguments, short_repr
-from idgraph.ir.verify import check_name
+from idgraph.ir.verifier import check_name
 
 SECTOR = 32  # bytes: the least that memory of a GPU moves
 LARGEST = 1 << 20  # characters of a device's JSON

@@ -1,6 +1,10 @@
 """A Fusion, its tensors and its operations: a DAG that builds, rewrites and verifies itself.
 
 Long: three classes that hold each other, so that no module is needed twice; what they call stands in modules below.
+
+Views of a fusion: its text, its loops, its picture.
+
+Bounds of symbols: numbers, or expressions in symbols that the fusion has already.
 """
 
 from __future__ import annotations
@@ -8,43 +12,121 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol, symbol_text
-from idgraph.display import Printed, Sheet
+from idgraph.display import Printed, Sheet, Shown, render, show
 from idgraph.errors import (
     FusionError,
     IdGraphError,
+    InternalError,
     OperationError,
     SourceLine,
     arguments,
     short_repr,
     shortened,
     user_line,
-)  # fmt: skip
-from idgraph.ir.choices import NO_CHOICES, NO_RULES, Choices, Memory
+)
+from idgraph.ir.argument_resolution import Operators, attr, flags, is_int, listed, plain
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, LoadedCoordinate, Mapped, from_the_front, plain_text, read_along
 from idgraph.ir.decisions import Decision, Format
-from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped, from_the_front, plain_text, read_along
-from idgraph.ir.foreign import Foreign
-from idgraph.ir.guards import Member, Restorable, Restore
-from idgraph.ir.guards import building as adding
-from idgraph.ir.indexing import attr, flags, is_int, listed, plain
-from idgraph.ir.operators import Operators
-from idgraph.ir.protocols import TensorLike
-from idgraph.ir.registry import apply
-from idgraph.ir.rewriting import Mark, with_front
-from idgraph.ir.scheduling import Steps
-from idgraph.ir.showing import ShownFusion
-from idgraph.ir.step import MANY, NO_NAMES, Flat, Step, only_first, only_last, steps_in, without
-from idgraph.ir.symbols import symbol_bound
-from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
+from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
+from idgraph.ir.foreign_calls import UnsupportedArrayApi
+from idgraph.ir.iter_domain import IterDomain, Kind, Owner, TensorDomain, is_one
+from idgraph.ir.op_registry import apply
+from idgraph.ir.printer import print_fusion
+from idgraph.ir.protocols import FusionLike, TensorLike
+from idgraph.ir.schedule_log import (
+    MANY,
+    NO_CHOICES,
+    NO_NAMES,
+    NO_RULES,
+    Flat,
+    KernelHints,
+    Memory,
+    ScheduleStep,
+    keep_last_step,
+    only_first,
+    steps_in,
+    without,
+)
+from idgraph.ir.schedule_primitives import ScheduleMixin
+from idgraph.ir.transaction import Mark, Member, Restorable, Restore, with_front
+from idgraph.ir.transaction import transactional_build as adding
+from idgraph.ir.verification import Verification
+from idgraph.ir.verifier import LARGEST, AxisError, check_name, check_symbols, violations
 
+
+class ShownFusion(Shown):
+    """The forms of a fusion for people. Its repr is text that `idgraph.parse` reads."""
+
+    @shortened
+    def to_dot(self, **options: object) -> str:
+        """Graphviz text of tensors and operations; see `idgraph.viz`."""
+        return render("dot", self, **options)
+
+    @shortened
+    def to_svg(self, **options: object) -> str:
+        """A self-contained SVG picture of tensors and operations; needs no graphviz."""
+        return render("svg", self, **options)
+
+    @arguments(OperationError)
+    def show(self, *, loops: bool = False) -> None:
+        """Print the text form; with ``loops`` the nests of loops as scheduled, in the order in which they run.
+
+        In colour where standard output is a terminal. Raises `ScheduleError` where no loop nest does the schedule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("a", shape=(30,)) * 2.0)
+        >>> t.split(0, 8).parallelize(1, "vectorize").fusion.show(loops=True)
+        for i0 < 4:
+          vectorize i1 < 8:
+            t1 = mul(a, 2.0)  if i0*8 + i1 < 30
+        """
+        show(render("loops", self) if loops else str(self))
+
+    def __str__(self) -> str:
+        return print_fusion(cast("FusionLike", self))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownFusion) and (self is other or str(self) == str(other))
+
+    def __hash__(self) -> int:
+        return hash(cast("FusionLike", self).name)
+
+
+def symbol_bound(known: Mapping[str, Expr], name: str, value: object) -> int | Expr:
+    """A bound of the new symbol ``name``; raises `OperationError` for another object, or one that names a symbol not
+    ``known``.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, Expr) or value.is_condition:
+        raise OperationError(
+            f"symbol {name}: {short_repr(value)} is not a bound",
+            where=user_line(),
+            hint="an int, or an expression in symbols of the fusion",
+        )
+    strange = [s.name for s in value.symbols if known.get(s.name) != s]
+    if strange:
+        raise OperationError(
+            f"symbol {name}: its bound {value} names {strange[0]}, which is not a symbol of the fusion",
+            where=user_line(),
+            hint=f"f.symbol({strange[0]!r}) first",
+        )
+    return int(value) if value.is_const else value
+
+
+V = TypeVar("V")
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
 
@@ -133,7 +215,7 @@ def _read_text(read: AxisRead, e: TensorExpr) -> str:
             return f"at {domain!r}"
         case Fixed(index, why):
             return f"at {index} ({why})"
-        case Loaded(operand):
+        case LoadedCoordinate(operand):
             return f"where {e.inputs[operand].name} says"
 
 
@@ -146,7 +228,7 @@ Saved: TypeAlias = tuple[Any, ...]
 """What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
 
 
-class Tensor(Operators, Steps, Member, Printed, Foreign):
+class Tensor(Operators, ScheduleMixin, Member, Printed, UnsupportedArrayApi):
     """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
 
     ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
@@ -198,8 +280,8 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self._uses: tuple[TensorExpr, ...] | None = ()
         self.inline_position = 0
         self.memory: Memory = "auto"
-        self.choices: Choices = NO_CHOICES
-        self.ruled: Mapping[str, Choices] = NO_RULES
+        self.choices: KernelHints = NO_CHOICES
+        self.ruled: Mapping[str, KernelHints] = NO_RULES
         self.alignment = 16
         self.offset: Expr | int = 0
         self._log: Flat | None = None
@@ -249,7 +331,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self._readers, self._uses = (None, tuple(readers)) if few else (list(readers), None)
 
     @property
-    def log(self) -> tuple[Step, ...]:
+    def log(self) -> tuple[ScheduleStep, ...]:
         """The steps of its schedule, in the order in which they were done."""
         return steps_in(self._log) if self._log else ()
 
@@ -268,7 +350,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         else:
             self._log += step
 
-    def note_steps(self, steps: tuple[Step, ...], line: SourceLine | None) -> None:
+    def note_steps(self, steps: tuple[ScheduleStep, ...], line: SourceLine | None) -> None:
         """Add steps like these to the log, all of them taken at ``line``; for schedulers only.
 
         The log refers to ``steps``: thousands of tensors that are scheduled alike share them.
@@ -299,7 +381,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         ['split(0, 2)']
         """
         if self._log:
-            only_last(self._log, steps)
+            keep_last_step(self._log, steps)
 
     def keep_first(self, count: int) -> None:
         """Keep the first ``count`` steps in the log; for a step made of others only."""
@@ -430,6 +512,8 @@ class Fusion(Restorable, ShownFusion):
         self._outputs: list[Tensor] = []
         self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
         self._symbols: dict[str, Expr] = {}
+        self._equalities: list[Equality] = []
+        self._automatic: dict[str, None] = {}  # names that nobody chose
         self._input_lines: dict[str, SourceLine | None] = {}
         self._domains = 0
         self._made = 0
@@ -437,6 +521,7 @@ class Fusion(Restorable, ShownFusion):
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
         self.version = 0
+        self.operations_left: int | None = None  # that may be built, within `idgraph.ir.clone.at_most`
         _current.set(ref(self))
 
     @property
@@ -474,8 +559,48 @@ class Fusion(Restorable, ShownFusion):
 
     @property
     def symbols(self) -> dict[str, Expr]:
-        """Symbols of extents by name."""
-        return dict(self._symbols)
+        """Symbols of extents by name; without those that an operation has made equal to others, see `equalities`."""
+        known = dict(self._symbols)
+        for found in self._equalities:
+            known.pop(found.name, None)
+        return known
+
+    @property
+    def equalities(self) -> tuple[Equality, ...]:
+        """Symbols that are equal to another, or to a number, since an elementwise operation takes both.
+
+        >>> f = Fusion("f")
+        >>> n, m = f.symbol("n", min=1), f.symbol("m", min=2, max=9)
+        >>> y = f.input("x", shape=(n,)) + f.input("z", shape=(m,))
+        >>> [str(found) for found in f.equalities], y.shape, f["z"].shape, f.symbols["n"].range
+        (['m = n: axis 0 of z meets axis 0 of x at <doctest ...>:1'], (n,), (n,), Range(lo=2, hi=9))
+        """
+        return tuple(self._equalities)
+
+    @arguments(OperationError, first=True)
+    def equate(self, a: Expr, b: Expr, because: str) -> bool:
+        """Let two sizes (elements) be one from now on; False where no symbol of theirs follows, or they never agree.
+
+        >>> f = Fusion("f")
+        >>> n, m = f.symbol("n"), f.symbol("m")
+        >>> f.equate(n, m, "they are added"), str(f.in_symbols(m + n))
+        (True, 'n*2')
+        """
+        found = equal_sizes(a, b, self.symbols, because)
+        if found is None:
+            return False
+        symbols = {**self._symbols, **{n: v for n, v in found.values.items() if n != found.name}}
+        before = ((self, "_symbols", self._symbols), *respell(self.tensors, self.exprs, found.values))
+        self._symbols = symbols
+        self._equalities.append(replace(found, before=before))
+        self.touch()
+        return True
+
+    def in_symbols(self, value: V) -> V:
+        """A size (elements), or an attribute, in the symbols that stand for others; see `equate`."""
+        for found in self._equalities:
+            value = spelled(value, found.values)
+        return value
 
     def __getitem__(self, name: str) -> Tensor:
         found = self._tensors.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -528,6 +653,8 @@ class Fusion(Restorable, ShownFusion):
             raise OperationError(f"symbol {name}: no multiple of {multiple_of} from {min} to {max}", where=user_line())
         made = symbol(name, min, max, multiple_of)
         known = self._symbols.get(name)
+        if known is not None and any(name in found.values for found in self._equalities):
+            return self.in_symbols(known)
         if known is not None and known != made:
             raise OperationError(f"symbol {name} is already defined with another range", where=user_line())
         self._symbols[name] = made
@@ -557,14 +684,15 @@ class Fusion(Restorable, ShownFusion):
         check_name(name, "tensor")
         where = user_line()
         if name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where, hint="another name")
+            raise self._name_error(name, where, "another name")
+        self._automatic.pop(name, None)
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
             raise OperationError(f"input {name}: alignment {alignment!r} is not a power of two (bytes)", where=where)
-        start = attr(offset)
+        start = self.in_symbols(attr(offset))
         if strides is not None:
-            strides = [attr(n) for n in listed(strides, f"{name}: strides")]
+            strides = [self.in_symbols(attr(n)) for n in listed(strides, f"{name}: strides")]
         if contiguity is not None:
             contiguity = flags(contiguity, len(extents), f"{name}: contiguity")
         check_symbols(f"input {name}", (start, tuple(strides or ())), self._symbols, self.name)
@@ -744,20 +872,24 @@ class Fusion(Restorable, ShownFusion):
             return build()
         except IdGraphError as error:
             self.restore(mark)
-            if not error.where:
+            if not error.where and not isinstance(error, InternalError):
                 line = self._forced_line or user_line()
                 error.where = str(line) if line is not None else "(unknown line)"
                 error.what = f"{op}: {error.what}"
                 error.args = (error.what,)
             raise
-        except BaseException as failure:
+        except BaseException:
             self.restore(mark)
-            if not isinstance(failure, Exception):
-                raise
-            line = self._forced_line or user_line()
-            raise OperationError(
-                f"{op} cannot take these operands: {short_repr(failure, 200)}", where=line
-            ) from failure
+            raise
+
+    @property
+    def line(self) -> SourceLine | None:
+        """The user's line that builds an operation now.
+
+        >>> Fusion("f").line is not None
+        True
+        """
+        return self._forced_line or user_line()
 
     @contextmanager
     def at_line(self, line: SourceLine | None) -> Generator[None, None, None]:
@@ -827,15 +959,19 @@ class Fusion(Restorable, ShownFusion):
         line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
+        if self.operations_left is not None:
+            self._spend(op, self.operations_left - 1)
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:
-                raise OperationError(f"fusion {self.name} already has a tensor {name!r}")
+                raise self._name_error(name)
+            self._automatic.pop(name, None)
         else:
             number = self._made
             while f"t{number}" in self._tensors:
                 number += 1
             name = f"t{number}"
+            self._automatic[name] = None
         line = line or self._forced_line or user_line()
         expr = TensorExpr(f"{op}{len(self._exprs)}", op, args, attrs, inputs, reads, line)
         tensor = Tensor(self, name, dtype, domain)
@@ -854,6 +990,23 @@ class Fusion(Restorable, ShownFusion):
         self.touch()
         return tensor
 
+    def _name_error(self, name: str, where: SourceLine | None = None, hint: str = "") -> OperationError:
+        """The error for a name that a tensor has already."""
+        if name in self._automatic:
+            told, hint = ", which was named automatically", "names that are not t and a number are nobody's yet"
+        else:
+            told = ""
+        return OperationError(f"fusion {self.name} already has a tensor {name!r}{told}", where=where, hint=hint)
+
+    def _spend(self, op: str, left: int) -> None:
+        """One operation less that may be built: ``left`` after this one."""
+        self.operations_left = left
+        if left < 0:
+            raise InternalError(
+                f"rewriting fusion {self.name} does not end: a step more would build {op}",
+                because=(f"it has {len(self._exprs)} operations, and each rewrite is to leave less to do",),
+            )
+
     def input_line(self, tensor: Tensor) -> SourceLine | None:
         """The line at which an input was declared."""
         return self._input_lines.get(tensor.name)
@@ -862,7 +1015,7 @@ class Fusion(Restorable, ShownFusion):
         """Keep the table of names in step; for the setter of `Tensor.name` only, which is how a tensor is renamed."""
         check_name(name, "tensor")
         if name != tensor.name and name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
+            raise self._name_error(name, user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
         self._in_order()
@@ -878,7 +1031,7 @@ class Fusion(Restorable, ShownFusion):
         self.version += 1
 
     def _extent(self, name: str, axis: int, extent: object) -> Expr:
-        extent = plain(extent)
+        extent = self.in_symbols(plain(extent))
         if is_int(extent) and extent >= 0:
             return as_expr(extent)
         if isinstance(extent, Expr) and is_true(extent >= 0):
@@ -914,10 +1067,11 @@ class Fusion(Restorable, ShownFusion):
     def mark(self) -> Mark:
         """The present state, for `undo` and `restore`."""
         counts = (len(self._exprs), len(self._tensors), len(self._inputs), len(self._outputs), len(self._symbols))
-        return Mark(counts, self._made, self._domains)
+        return Mark(counts, self._made, self._domains, len(self._equalities))
 
     def undo(self, mark: Mark) -> None:
         """Take back every operation added since ``mark``; names go on from there."""
+        self._forget_equalities(mark)
         self.remove(list(reversed(self._exprs[mark.counts[0] :])))
         self._made, self._domains = mark.made, mark.domains
 
@@ -928,6 +1082,7 @@ class Fusion(Restorable, ShownFusion):
         """
         exprs, tensors, inputs, outputs, symbols = mark.counts
         self._in_order()
+        self._forget_equalities(mark)
         self._made, self._domains = mark.made, mark.domains
         del self._exprs[exprs:], self._inputs[inputs:], self._outputs[outputs:]
         for name in list(self._tensors)[tensors:]:
@@ -939,6 +1094,10 @@ class Fusion(Restorable, ShownFusion):
         for t in self._tensors.values():
             t.read_by([e for e in t.readers() if e in known])
         self.touch()
+
+    def _forget_equalities(self, mark: Mark) -> None:
+        while len(self._equalities) > mark.equalities:
+            put_back(self._equalities.pop().before)
 
     def remove(self, exprs: Sequence[TensorExpr]) -> None:
         """Take operations away whose outputs nobody else reads."""
@@ -1038,18 +1197,23 @@ class Fusion(Restorable, ShownFusion):
     # whole --------------------------------------------------------------------------------------------------------
 
     @shortened
-    def verify(self) -> None:
+    def verify(self) -> Verification:
         """Check everything at once: raises `FusionError` with all violations, each with the user's line.
+
+        The report says what else `emit` would refuse, by target, and which vector widths it would not give: that is
+        found when the report is looked at, of the fusion as it is then.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
         >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
         >>> f.verify()
+        f: nothing is refused
         """
         found = violations(self)
         if found:
             hint = "" if self._outputs else "mark what it computes: f.output(tensor)"
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found, hint=hint)
+        return Verification(self)
 
 
 def tensor_of(axis: IterDomain) -> Tensor | None:

@@ -2,20 +2,24 @@
 
 The three hold each other, so their classes stand in one module (`idgraph.ir.fusion`). All that those classes call - the
 steps of a schedule, the operators, the text form, the rules of a fusion - sees them through these protocols only.
+
+Places of axes in their tensors: names change when a fusion is built again, places do not.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
-from idgraph.errors import SourceLine
-from idgraph.ir.choices import Choices, Memory
-from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain
+from idgraph.errors import ScheduleError, SourceLine, user_line
+from idgraph.ir.axis_read import Attr, AxisRead
 from idgraph.ir.dtypes import DType, Scalar
-from idgraph.ir.exprs import Attr, AxisRead
-from idgraph.ir.step import Step
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Kind, Owner, TensorDomain
+from idgraph.ir.schedule_log import KernelHints, Memory, ScheduleStep
+
+V = TypeVar("V")
 
 
 class OperationLike(Protocol):
@@ -43,13 +47,13 @@ class TensorLike(Protocol):
     """A tensor; see `idgraph.ir.fusion.Tensor`."""
 
     alignment: int
-    choices: Choices
+    choices: KernelHints
     domain: TensorDomain
     dtype: DType
     inline_position: int
     memory: Memory
     offset: Expr | int
-    ruled: Mapping[str, Choices]
+    ruled: Mapping[str, KernelHints]
 
     @property
     def name(self) -> str: ...
@@ -72,7 +76,7 @@ class TensorLike(Protocol):
     @property
     def ndim(self) -> int: ...
     @property
-    def log(self) -> tuple[Step, ...]: ...
+    def log(self) -> tuple[ScheduleStep, ...]: ...
     def note_step(
         self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None
     ) -> None: ...
@@ -105,6 +109,7 @@ class FusionLike(Protocol):
     def new_domain(self, extent: int | Expr, kind: Kind | None = None, tensor: Owner | None = None) -> IterDomain: ...
     def free_strides(self, tensor: TensorLike, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]: ...
     def touch(self) -> None: ...
+    def in_symbols(self, value: V, /) -> V: ...
     def check_args(self, op: str, args: Sequence[object]) -> None: ...
     def building(self, op: str, build: Callable[[], Any]) -> Any: ...
 
@@ -112,3 +117,36 @@ class FusionLike(Protocol):
 L = TypeVar("L", bound=TensorLike)
 """A tensor whose steps and operators give a tensor of its own class."""
 Operand: TypeAlias = "L | Scalar | Expr"
+
+
+def related(tensor: TensorLike) -> list[DomainExpr]:
+    """The axis expressions of a tensor: its own, then the schedule's."""
+    return [*tensor.domain.exprs, *tensor.domain.loop_exprs]
+
+
+def axis_place(tensor: TensorLike, d: IterDomain) -> str:
+    """The place of an axis in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
+    for name, axes in (("root", tensor.root), ("logical", tensor.logical)):
+        if d in axes:
+            return f"{name}{axes.index(d)}"
+    for n, e in enumerate(related(tensor)):
+        for word, axes in (("made", e.outputs), ("read", e.inputs)):
+            if d in axes:
+                return f"{word}{n}.{axes.index(d)}"
+    raise ScheduleError(f"{d.label} is not an axis of tensor {tensor.name}", where=user_line())
+
+
+def axis_at(tensor: TensorLike, place: str) -> IterDomain | None:
+    """The axis at a place that `axis_place` named; None where there is none."""
+    found = re.fullmatch(r"(root|logical|made|read)(\d{1,6})(?:\.(\d))?", place)
+    if found is None:
+        return None
+    word, n, part = found.group(1), int(found.group(2)), found.group(3)
+    if word in ("root", "logical"):
+        axes = tensor.root if word == "root" else tensor.logical
+        return axes[n] if n < len(axes) and part is None else None
+    exprs = related(tensor)
+    if n >= len(exprs) or part is None:
+        return None
+    axes = exprs[n].outputs if word == "made" else exprs[n].inputs
+    return axes[int(part)] if int(part) < len(axes) else None

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import OperationError
-from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Split, is_one
+from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
 from idgraph.ir.dtypes import Scalar
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
 from idgraph.ir.fusion import Fusion, Tensor
-from idgraph.ir.indexing import shape_text
-from idgraph.ir.pointwise import same_extent
-from idgraph.ir.reduce import one_tensor
-from idgraph.ir.registry import primitive
-from idgraph.ir.shape import define, expr_tuple, moved_domain
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Split, is_one
+from idgraph.ir.op_builders import one_tensor, same_extent
+from idgraph.ir.op_registry import primitive
+from idgraph.ir.view_builders import define, expr_tuple, moved_domain
 
 
 def product(extents: Sequence[Expr]) -> Expr:
@@ -38,7 +38,9 @@ def wanted_shape(fusion: Fusion, x: Tensor, shape: Sequence[Expr]) -> tuple[Expr
             raise OperationError(f"-1 is ambiguous beside an extent of 0 ({x.name} has shape {shape_text(x)})")
         inferred = simplify(total // rest)
         if not same_extent(inferred * rest, total):
-            raise OperationError(f"{x.name} has {total} elements, not a multiple of {rest}")
+            raise OperationError(
+                f"{x.name} has {total} elements, not a multiple of {rest}", hint=_divisible_hint(total, rest)
+            )
         known.insert(free[0], inferred)
     elif not same_extent(product(known), total):
         raise OperationError(
@@ -49,12 +51,28 @@ def wanted_shape(fusion: Fusion, x: Tensor, shape: Sequence[Expr]) -> tuple[Expr
     return tuple(known)
 
 
+_MOST_TRIED = 4096  # divisors of an extent that are tried for a hint
+
+
+def _divisible_hint(total: Expr, rest: Expr) -> str:
+    """The declaration of a symbol that makes ``rest`` divide ``total``, where one does."""
+    if not rest.is_const or not 0 < int(rest) <= _MOST_TRIED:
+        return ""
+    for s in sorted(total.symbols, key=str):
+        low, high, step, _ = s.symbol_bounds
+        for count in (lcm(step, d) for d in range(2, int(rest) + 1) if int(rest) % d == 0):
+            declared = total.substitute({s: symbol(s.name, low, high, count)})
+            if is_true((declared % rest).eq(0)):
+                return f'declare it so: {s} = f.symbol("{s}", ..., multiple_of={count})'
+    return ""
+
+
 def _sample(extents: Sequence[Expr], values: Mapping[str, int]) -> list[int]:
     """Extents at one made-up size: guides the grouping, decides nothing."""
     return [int(e.evaluate(values)) for e in extents]
 
 
-def _sizes(extents: Sequence[Expr]) -> dict[str, int]:
+def _sample_sizes(extents: Sequence[Expr]) -> dict[str, int]:
     values: dict[str, int] = {}
     for number, s in enumerate(sorted({s for e in extents for s in e.symbols}, key=str)):
         # Any value in range will do: large, and not a multiple of small factors by accident where that is allowed.
@@ -68,7 +86,7 @@ def _sizes(extents: Sequence[Expr]) -> dict[str, int]:
 
 def groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[int], list[int]]]:
     """Smallest runs of source and target positions with equal products, left to right (no extent is 1)."""
-    values = _sizes([*source, *target])
+    values = _sample_sizes([*source, *target])
     src, dst = _sample(source, values), _sample(target, values)
     found: list[tuple[list[int], list[int]]] = []
     i = j = 0

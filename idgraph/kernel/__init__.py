@@ -1,6 +1,6 @@
 """The kernel IR: loops, conditions, loads, computations, stores; definitions and uses; shared memory; the text form."""
 
 from idgraph.kernel.ir import Kernel
-from idgraph.kernel.reading import parse
+from idgraph.kernel.parser import parse
 
 __all__ = ["Kernel", "parse"]

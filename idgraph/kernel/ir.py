@@ -11,40 +11,41 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr
 from idgraph.display import Printed
 from idgraph.errors import EmitError, arguments
-from idgraph.ir.choices import NO_CHOICES, Choices
+from idgraph.ir.schedule_log import NO_CHOICES, KernelHints
+from idgraph.kernel.printer import kernel_text
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
     AccumulateOp,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Column,
-    Combine,
+    CheckSite,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
-    Lanes,
+    InitAccumulator,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    PairCompute,
     Place,
-    Purpose,
-    Registers,
-    Serves,
-    Single,
-    Site,
+    Provenance,
+    ProvenanceList,
+    RegisterArray,
+    Select,
+    SingleThread,
+    SplitAxis,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -52,18 +53,41 @@ from idgraph.kernel.statements import (
     quote,
     walk,
 )
-from idgraph.kernel.text import kernel_text
-from idgraph.kernel.verify import Verified, verify_kernel
+from idgraph.kernel.verifier import Verified, check_structure, verify_kernel
 
 __all__ = [
-    "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "Checked", "Choose", "Column",
-    "Combine", "Compute", "Declare", "Half", "If", "Index", "Kernel", "Lanes", "Let", "Load", "Local", "Loop", "Note",
-    "Number", "Operand",
-    "PairCompute", "Place", "Plan", "Purpose", "Registers", "Serves", "Single", "Site", "Stmt", "Store", "VectorAdd",
-    "VectorLoad", "VectorStore", "bodies", "quote", "walk",
+    "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "BoundsCheck", "Select",
+    "SplitAxis", "BlockReduce", "Compute", "InitAccumulator", "ExtractHalf", "If", "Index", "Kernel",
+    "StraightLineBlock", "Let", "Load", "Local", "Loop", "Comment", "Constant", "Operand", "Half2Op", "Place",
+    "KernelModule", "ProvenanceList", "RegisterArray", "Provenance", "SingleThread", "CheckSite", "Stmt", "Store",
+    "VectorAdd", "VectorLoad", "VectorStore", "bodies", "quote", "walk",
 ]  # fmt: skip
 
 PRIME = "'"  # appended to a symbol's name where the kernels use that name themselves
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWidth:
+    """The width of the accesses that ``operation`` (by its output) makes of ``tensor`` in the vectorised ``loop``.
+
+    ``asked``: elements that the loop has. ``got``: elements of the widest access that the kernel makes for it.
+    ``most``: those of ``asked`` that one access of a GPU, of 16 bytes, can move.
+    """
+
+    operation: str
+    tensor: str
+    loop: str
+    asked: int
+    got: int
+    most: int
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the access is narrower than the loop, and the device, allow."""
+        return self.got < self.most
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.loop} over {self.tensor}: asked {self.asked}, got {self.got}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +96,9 @@ class Kernel(Printed):
 
     ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names the
     passes that have changed it, ``choices`` what its schedule says beside loops (see `Tensor.persistent`),
-    ``rows`` how its rows are passed over and why, also where the target's rule decided. ``ruled`` is what that rule
-    decided in the schedule (`Tensor.by_rule`), for the running value of each reduction, until the pass that obeys.
+    ``rows`` how its rows are passed over and why, also where the target's rule decided. ``default_hints`` is what that
+    rule decided in the schedule (`Tensor.by_rule`), for the running value of each reduction, until the pass that obeys.
+    ``widths``: of the accesses along vectorised loops, asked and got, on the target "cuda"; elsewhere there are none.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -97,9 +122,10 @@ class Kernel(Printed):
     body: tuple[Stmt, ...]
     launch: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, "tuple[Expr, ...]"])
     passes: tuple[str, ...] = field(default=(), compare=False)
-    choices: Choices = NO_CHOICES
+    choices: KernelHints = NO_CHOICES
     rows: tuple[str, ...] = field(default=(), compare=False)
-    ruled: tuple[tuple[str, Choices], ...] = ()
+    default_hints: tuple[tuple[str, KernelHints], ...] = ()
+    widths: tuple[LaneWidth, ...] = field(default=(), compare=False)
 
     @arguments(EmitError)
     def verify(self, symbols: Mapping[str, int] | None = None) -> Verified:
@@ -122,13 +148,34 @@ class Kernel(Printed):
         """
         return verify_kernel(self.name, self.buffers, self.scalars, self.body, self.launch, symbols)
 
+    def check_structure(self) -> None:
+        """The part of `verify` that is quick enough for each kernel that is printed: values are set where they are
+        read, and of their type; the threads that exchange values are those of one row. Raises `EmitError`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> k = ig.emit(f).kernels[0]
+        >>> k.check_structure()
+        >>> from dataclasses import replace
+        >>> (loop,) = k.body
+        >>> replace(k, body=(replace(loop, body=loop.body[2:]),)).check_structure()
+        Traceback (most recent call last):
+        idgraph.errors.EmitError: kernel0 is not well formed: t0 is read before any statement sets it
+          ...
+        """
+        check_structure(self.name, self.buffers, self.scalars, self.body, self.launch)
+
     @property
     def ir(self) -> Kernel:
         """The kernel itself, which is its IR."""
         return self
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
-        ruled = [(acc, str(c), c.why) for acc, c in self.ruled]
+        ruled = [(acc, str(c), c.why) for acc, c in self.default_hints]
         return kernel_text(
             self.name, self.buffers, self.scalars, self.body, self.launch, self.passes, str(self.choices), self.rows,
             ruled,
@@ -136,7 +183,7 @@ class Kernel(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Printed):
+class KernelModule(Printed):
     """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names.
 
     ``needed`` are the reads (tensor, operand) and the writes to memory (tensor, None) of the kernels as lowered: the

@@ -1,6 +1,6 @@
 """Static single assignment: statements in which every value has one definition.
 
-Code that is built, or copied, may set one name in several places. `single` gives each definition a name of its own, and
+Code that is built, or copied, may set one name in several places. `to_ssa` gives each definition a name of its own, and
 lets each read take the one that reaches it. Where two of them do, because one is under a condition, the value is chosen
 behind the condition. (Cytron, Ferrante, Rosen, Wegman and Zadeck, Efficiently computing static single assignment form
 and the control dependence graph, 1991; here the control is a tree, so no dominance frontiers are needed.)
@@ -15,22 +15,22 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, is_true, not_, simplify, symbol
 from idgraph.ir import DType, Scalar
-from idgraph.kernel.defuse import Body, all_reads, all_sets, made_by, reads, rewritten, updated_by
+from idgraph.kernel.def_use import Body, all_reads, all_sets, defs, map_statement, reads, updates
 from idgraph.kernel.statements import (
-    Checked,
-    Choose,
+    BoundsCheck,
     Compute,
-    Declare,
+    Constant,
     If,
-    Lanes,
+    InitAccumulator,
     Let,
     Local,
     Loop,
-    Number,
     Operand,
-    Registers,
-    Single,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
+    StraightLineBlock,
     bodies,
     walk,
 )
@@ -39,7 +39,7 @@ Facts = tuple[Expr, ...]
 _COPY = re.compile(r"_s\d+\Z")
 
 
-def single(body: Sequence[Stmt], taken: Iterable[str] = ()) -> Body:
+def to_ssa(body: Sequence[Stmt], taken: Iterable[str] = ()) -> Body:
     """``body`` with one definition for each value; ``taken`` are names that mean something else.
 
     A first value that statements under a condition replace is the other case of a choice behind them; a first value
@@ -57,7 +57,7 @@ def single(body: Sequence[Stmt], taken: Iterable[str] = ()) -> Body:
     ...       v: float32 = neg(v)
     ...     y[i] = v
     ... ''')
-    >>> print(replace(k, body=single(k.body)))
+    >>> print(replace(k, body=to_ssa(k.body)))
     kernel k():
       buffer x: float32[8] input "x"
       buffer y: float32[8] output "y"
@@ -71,19 +71,19 @@ def single(body: Sequence[Stmt], taken: Iterable[str] = ()) -> Body:
     body = tuple(body)
     if is_single(body):
         return body
-    names = _Names(body, set(taken))
+    names = _ValueNames(body, set(taken))
     return _written(names.level(body, ()))
 
 
 def is_single(body: Sequence[Stmt]) -> bool:
     """True where every value has one definition, and every first value is that of an accumulator."""
     times = Counter(x for s in walk(tuple(body)) for x in _defined(s))
-    added = {x.name for s in walk(tuple(body)) for x in updated_by(s)}
-    first = {s.name for s in walk(tuple(body)) if isinstance(s, Declare)}
+    added = {x.name for s in walk(tuple(body)) for x in updates(s)}
+    first = {s.name for s in walk(tuple(body)) if isinstance(s, InitAccumulator)}
     return first <= added and all(n == 1 for n in times.values())
 
 
-def resolved(body: Sequence[Stmt]) -> Body:
+def simplify_selects(body: Sequence[Stmt]) -> Body:
     """``body`` where each read of a choice, under conditions that tell its case, reads the variable of that case.
 
     Choices that no statement reads any more are left out. A pass that changes conditions may make two of them one.
@@ -100,7 +100,7 @@ def resolved(body: Sequence[Stmt]) -> Body:
     ...     if i < 3:
     ...       y[i] = v
     ... ''')
-    >>> print(replace(k, body=resolved(k.body)))
+    >>> print(replace(k, body=simplify_selects(k.body)))
     kernel k():
       buffer x: float32[8] input "x"
       buffer y: float32[8] output "y"
@@ -111,15 +111,15 @@ def resolved(body: Sequence[Stmt]) -> Body:
           y[i] = u
     """
     body = tuple(body)
-    if not any(isinstance(s, Choose) for s in walk(body)):
+    if not any(isinstance(s, Select) for s in walk(body)):
         return body
-    changing = {x.name for s in walk(body) for x in updated_by(s)}
+    changing = {x.name for s in walk(body) for x in updates(s)}
     before = _read_choices(body)
     made = _Resolving(changing).level(body, (), {})
     return _without_choices(made, before - _read_choices(made))
 
 
-def leaving(s: Stmt, after: Iterable[Stmt]) -> frozenset[str]:
+def live_out(s: Stmt, after: Iterable[Stmt]) -> frozenset[str]:
     """Names that a statement inside ``s`` sets, and one of those ``after`` it reads, where the same conditions hold."""
     return all_sets((s,)) & all_reads(after) if bodies(s) else frozenset()
 
@@ -129,18 +129,18 @@ def all_leaving(body: Sequence[Stmt]) -> frozenset[str]:
     found = frozenset[str]()
     for n, s in enumerate(body):
         if bodies(s):
-            found |= leaving(s, body[n + 1 :]) | all_leaving(bodies(s))
+            found |= live_out(s, body[n + 1 :]) | all_leaving(bodies(s))
     return found
 
 
 def _defined(s: Stmt) -> Iterator[str]:
     """Names that a statement defines; elements of arrays have no definition, nor has a loop's variable."""
-    return (x.name for x in made_by(s) if x.at is None)
+    return (x.name for x in defs(s) if x.at is None)
 
 
 def _read_choices(body: Body) -> frozenset[str]:
     """Names of the choices that some statement reads."""
-    return all_reads(body) & {s.local.name for s in walk(body) if isinstance(s, Choose)}
+    return all_reads(body) & {s.local.name for s in walk(body) if isinstance(s, Select)}
 
 
 def _without_choices(body: Body, names: frozenset[str]) -> Body:
@@ -149,7 +149,7 @@ def _without_choices(body: Body, names: frozenset[str]) -> Body:
     for s in body:
         inner = bodies(s)
         kept = _without_choices(inner, names) if inner else inner
-        if not (isinstance(s, Choose) and s.local.name in names):
+        if not (isinstance(s, Select) and s.local.name in names):
             made.append(s if kept == inner else replace(s, body=kept))  # pyright: ignore[reportCallIssue]
     return tuple(made)
 
@@ -160,13 +160,13 @@ class _Resolving:
 
     changing: set[str]
 
-    def level(self, body: Body, facts: Facts, choices: dict[str, Choose]) -> Body:
+    def level(self, body: Body, facts: Facts, choices: dict[str, Select]) -> Body:
         """The statements of one level, where ``facts`` hold and ``choices`` are known."""
         made: list[Stmt] = []
         choices = dict(choices)
         for s in body:
             s = self.reading(s, facts, choices)
-            if isinstance(s, Choose) and s.local.at is None:
+            if isinstance(s, Select) and s.local.at is None:
                 choices[s.local.name] = s
             if isinstance(s, If):
                 s = replace(s, body=self.level(s.body, (*facts, *_conjuncts(s.condition)), choices))
@@ -174,18 +174,18 @@ class _Resolving:
                 around = tuple(c for c in facts if s.var not in c.names)
                 known = {n: c for n, c in choices.items() if s.var not in reads(c)}
                 s = replace(s, body=self.level(s.body, around, known))
-            elif isinstance(s, (Single, Lanes, Checked)):
+            elif isinstance(s, (SingleThread, StraightLineBlock, BoundsCheck)):
                 s = replace(s, body=self.level(s.body, facts, choices))
             made.append(s)
         return tuple(made)
 
-    def reading(self, s: Stmt, facts: Facts, choices: Mapping[str, Choose]) -> Stmt:
+    def reading(self, s: Stmt, facts: Facts, choices: Mapping[str, Select]) -> Stmt:
         """``s`` with its reads."""
-        if not choices or not facts or choices.keys().isdisjoint(reads(s)) or isinstance(s, Choose):
+        if not choices or not facts or choices.keys().isdisjoint(reads(s)) or isinstance(s, Select):
             return s
-        return rewritten(s, read=lambda o: self.operand(o, facts, choices))
+        return map_statement(s, read=lambda o: self.operand(o, facts, choices))
 
-    def operand(self, o: Operand, facts: Facts, choices: Mapping[str, Choose]) -> Operand:
+    def operand(self, o: Operand, facts: Facts, choices: Mapping[str, Select]) -> Operand:
         """The variable of the case that holds, where the facts tell it; else the operand itself."""
         s = choices.get(o.name) if isinstance(o, Local) and o.at is None else None
         if s is None:
@@ -208,7 +208,7 @@ def _is_implied(condition: Expr, facts: Facts) -> bool:
 
 
 @dataclass(slots=True)
-class _Merge:
+class _Phi:
     """The value of a name behind a condition: ``then`` where it holds, else ``other``; ``facts`` hold around it. Where
     a read takes both, ``written`` is the choice at this place. In a ``loop``, ``other`` is of the step before."""
 
@@ -219,7 +219,7 @@ class _Merge:
     other: _Held
     facts: Facts
     loop: str
-    written: Choose | None = None
+    written: Select | None = None
 
 
 @dataclass(slots=True)
@@ -240,15 +240,15 @@ class _Open:
     inside: list[_Place]
 
 
-_Held = Local | _Merge | _First
-_Place = Stmt | _Open | _Merge | _First
+_Held = Local | _Phi | _First
+_Place = Stmt | _Open | _Phi | _First
 
 
 def _written(places: Sequence[_Place]) -> Body:
     made: list[Stmt] = []
     for p in places:
         match p:
-            case _Merge(written=found) | _First(written=found):
+            case _Phi(written=found) | _First(written=found):
                 made += () if found is None else (found,)
             case _Open(head, inside):
                 made.append(replace(head, body=_written(inside)))  # pyright: ignore[reportCallIssue]
@@ -258,7 +258,7 @@ def _written(places: Sequence[_Place]) -> Body:
 
 
 @dataclass(slots=True)
-class _Steps:
+class _LoopCarried:
     """One loop of several steps around: the names that its body has set so far, and those that it read before."""
 
     var: str
@@ -266,18 +266,18 @@ class _Steps:
     early: set[str] = field(default_factory=set[str])
 
 
-class _Names:
+class _ValueNames:
     """One walk over the statements: ``held`` is what each name holds at the present one."""
 
     def __init__(self, body: Body, taken: set[str]) -> None:
         self.used = all_sets(body) | all_reads(body) | taken
-        self.arrays = {s.name for s in walk(body) if isinstance(s, Registers)}
-        self.added = {x.name for s in walk(body) for x in updated_by(s)}
+        self.arrays = {s.name for s in walk(body) if isinstance(s, RegisterArray)}
+        self.added = {x.name for s in walk(body) for x in updates(s)}
         self.defined = {s.var for s in walk(body) if isinstance(s, Loop)} | self.arrays | taken
         self.numbers = Counter[str]()
         self.held: dict[str, _Held] = {}
         self.lets: dict[str, str] = {}
-        self.loops: list[_Steps] = []
+        self.loops: list[_LoopCarried] = []
         self.known: dict[tuple[Expr, Facts], bool] = {}
 
     # names --------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class _Names:
         self.defined.add(made)
         return made
 
-    def made(self, x: Local) -> Local:
+    def define(self, x: Local) -> Local:
         """The definition of a variable."""
         if x.at is not None or x.name in self.arrays:
             return x
@@ -324,9 +324,9 @@ class _Names:
                 return held
             case _First(name, dtype, value):
                 if held.written is None:
-                    held.written = Compute(Local(self.fresh(name), dtype), "cast", (Number(value),), dtype)
+                    held.written = Compute(Local(self.fresh(name), dtype), "cast", (Constant(value),), dtype)
                 return held.written.local
-            case _Merge(condition=condition, then=then, other=other):
+            case _Phi(condition=condition, then=then, other=other):
                 opposite = simplify(not_(condition))
                 if self.holds(condition, facts):
                     return self.reached(then, facts)
@@ -337,11 +337,11 @@ class _Names:
                 if held.written is None:
                     chosen = self.reached(then, (*held.facts, *_conjuncts(condition)))
                     last = (
-                        Number(other.value) if isinstance(other, _First) else
+                        Constant(other.value) if isinstance(other, _First) else
                         self.reached(other, (*held.facts, *_conjuncts(opposite)))
                     )  # fmt: skip
                     local = Local(self.fresh(held.name), held.dtype)
-                    held.written = Choose(local, ((condition, chosen),), last)
+                    held.written = Select(local, ((condition, chosen),), last)
                 return held.written.local
 
     def holds(self, condition: Expr, facts: Facts) -> bool:
@@ -362,7 +362,7 @@ class _Names:
         """The statements of one level, and the places of choices among them."""
         out: list[_Place] = []
         for s in body:
-            if isinstance(s, Declare) and s.name not in self.added:
+            if isinstance(s, InitAccumulator) and s.name not in self.added:
                 first = _First(s.name, s.dtype, s.value)
                 self.set(s.name, first)
                 out.append(first)
@@ -374,7 +374,9 @@ class _Names:
                 out += self.merges(made.condition, before, made_before, facts)
             elif isinstance(made, Loop):
                 out.append(_Open(made, self.steps(made, facts)))
-            elif isinstance(made, (Single, Lanes, Checked)):  # a check is not a test: what is behind it knows of it
+            elif isinstance(
+                made, (SingleThread, StraightLineBlock, BoundsCheck)
+            ):  # a check is not a test: what is behind it knows of it
                 out.append(_Open(made, self.level(made.body, facts)))
             else:
                 out.append(made)
@@ -389,7 +391,7 @@ class _Names:
             was = before.get(name)
             if was is not None and was is not now:
                 loop = next((x.var for x, before_it in zip(self.loops, made, strict=True) if name not in before_it), "")
-                merge = _Merge(name, now.dtype, condition, now, was, facts, loop)
+                merge = _Phi(name, now.dtype, condition, now, was, facts, loop)
                 self.set(name, merge)
                 found.append(merge)
         return found
@@ -399,9 +401,9 @@ class _Names:
         hidden, before = self.lets.pop(s.var, None), frozenset(self.held)
         one = s.extent == 1 or "Idx" in s.parallel  # one for each thread
         if not one:
-            self.loops.append(_Steps(s.var))
+            self.loops.append(_LoopCarried(s.var))
         made = self.level(s.body, facts)
-        steps = _Steps(s.var) if one else self.loops.pop()
+        steps = _LoopCarried(s.var) if one else self.loops.pop()
         if hidden is not None:
             self.lets[s.var] = hidden
         if carried := sorted(steps.early & steps.made):
@@ -412,14 +414,14 @@ class _Names:
 
     def reading(self, s: Stmt, facts: Facts) -> Stmt:
         """``s`` with its reads."""
-        if isinstance(s, Choose):
+        if isinstance(s, Select):
             return self.choice(s, facts)
 
         def updated(x: Local) -> Local:
             return replace(x, name=self.read(x, facts).name)
 
-        made = rewritten(s, updated=updated, read=lambda o: self.operand(o, facts), index=self.index)
-        if isinstance(made, Checked) and made.value in self.lets:
+        made = map_statement(s, updated=updated, read=lambda o: self.operand(o, facts), index=self.index)
+        if isinstance(made, BoundsCheck) and made.value in self.lets:
             return replace(made, value=self.lets[made.value])
         return made
 
@@ -427,9 +429,9 @@ class _Names:
         """An operand; `rewritten` sees to indices."""
         return self.read(o, facts) if isinstance(o, Local) else o
 
-    def choice(self, s: Choose, facts: Facts) -> Stmt:
+    def choice(self, s: Select, facts: Facts) -> Stmt:
         """An operand is read where its case holds, and none before it."""
-        s = rewritten(s, index=self.index)
+        s = map_statement(s, index=self.index)
         cases: list[tuple[Expr, Operand]] = []
         for condition, o in s.cases:
             cases.append((condition, self.operand(o, (*facts, *_conjuncts(condition)))))
@@ -439,7 +441,7 @@ class _Names:
     def defining(self, s: Stmt) -> Stmt:
         """``s`` with what it defines."""
         if not isinstance(s, Let):
-            return rewritten(s, made=self.made)
+            return map_statement(s, made=self.define)
         name = self.fresh(s.name)
         self.lets[s.name] = name
         return replace(s, name=name)

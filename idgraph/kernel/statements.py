@@ -44,19 +44,19 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Number:
+class Constant:
     """A number the user wrote, or an attribute of the operation.
 
     Two are equal where no computation can tell them apart: 0.0 is not -0.0, 1 is not 1.0 nor True, and NaN is NaN.
 
-    >>> Number(0.0) == Number(-0.0), Number(1) == Number(True), Number(float("nan")) == Number(float("nan"))
+    >>> Constant(0.0) == Constant(-0.0), Constant(1) == Constant(True), Constant(float("nan")) == Constant(float("nan"))
     (False, False, True)
     """
 
     value: Scalar
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Number) and self._key() == other._key()
+        return isinstance(other, Constant) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -72,11 +72,11 @@ class Index:
     value: Expr
 
 
-Operand = Local | Number | Index
+Operand = Local | Constant | Index
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CheckSite:
     """Where a loaded index is used: for the error that says it is out of range. ``loops`` are the loops around it."""
 
     tensor: str
@@ -89,7 +89,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Serves:
+class Provenance:
     """The purpose of an access: an operation at one of its logical points, those of reduced axes among them.
 
     The operation makes ``tensor`` (t0, t1, ... of the fusion), and reads its ``operand`` here, or writes its result
@@ -106,11 +106,11 @@ class Serves:
 
 
 LANE = "v'"
-Purpose = tuple[Serves, ...]
+ProvenanceList = tuple[Provenance, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SplitAxis:
     """One axis of the schedule that ``loops`` loops, each directly inside the one before, go over: their variables are
     the digits of its index, the outermost one first. Nothing needs the steps from index ``extent`` on."""
 
@@ -133,7 +133,7 @@ class Loop:
     body: tuple[Stmt, ...]
     note: str = ""
     first: Expr = ZERO
-    column: Column | None = None
+    column: SplitAxis | None = None
 
 
 def axis_loops(s: Loop) -> list[Loop]:
@@ -142,7 +142,7 @@ def axis_loops(s: Loop) -> list[Loop]:
 
     >>> from idgraph.arith import as_expr
     >>> inner = Loop("t", as_expr(4), "serial", ())
-    >>> [v.var for v in axis_loops(Loop("o", as_expr(2), "serial", (inner,), column=Column(as_expr(7), 2)))]
+    >>> [v.var for v in axis_loops(Loop("o", as_expr(2), "serial", (inner,), column=SplitAxis(as_expr(7), 2)))]
     ['o', 't']
     """
     chain = [s]
@@ -163,7 +163,7 @@ class If:
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
+class SingleThread:
     """``body`` by the first thread along ``dims`` only: its loops do not run on them."""
 
     dims: tuple[str, ...]
@@ -171,14 +171,14 @@ class Single:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class StraightLineBlock:
     """Straight-line code for all lanes of one thread. Statements outside read only its accumulators."""
 
     body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class BoundsCheck:
     """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
 
     ``point`` are the values of the site's loops, where these are not variables any more (unrolled lanes).
@@ -187,23 +187,23 @@ class Checked:
 
     condition: Expr
     value: str
-    site: Site
+    site: CheckSite
     body: tuple[Stmt, ...]
     point: tuple[Expr, ...] = ()
     always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Comment:
     """A comment: the operation that the next statements compute."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Declare:
+class InitAccumulator:
     """An accumulator and its initial value: the one kind of variable that changes, by `Accumulate` and
-    `Combine` alone."""
+    `BlockReduce` alone."""
 
     name: str
     dtype: DType
@@ -211,7 +211,7 @@ class Declare:
 
 
 @dataclass(frozen=True, slots=True)
-class Registers:
+class RegisterArray:
     """``count`` variables of one thread as an array. Loops over lanes index it, so compilers hold it in registers.
 
     With ``words`` each element is a pair of 16-bit floats.
@@ -246,7 +246,7 @@ class Let:
 
     name: str
     value: Operand
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class Load:
     buffer: Buffer
     address: Expr
     guard: Expr = TRUE
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
-class Choose:
+class Select:
     """``local`` = the operand of the first case whose condition holds, else ``default``."""
 
     local: Local
@@ -297,11 +297,11 @@ class Accumulate:
     running: Local | None = None
     along: tuple[str, ...] = ()
     result: DType | None = None
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Combine:
+class BlockReduce:
     """A block reduction: the values of ``acc`` of all threads along ``dims`` are combined, and all hold the result.
 
     ``before`` receives the exclusive scan along ``dims``, the first dimension fastest. Every thread of the block must
@@ -321,7 +321,7 @@ class Store:
     buffer: Buffer
     address: Expr
     value: Operand
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +336,7 @@ class VectorLoad:
     buffer: Buffer
     address: Expr
     pairs: bool = False
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
     realigned: bool = False
 
 
@@ -348,7 +348,7 @@ class VectorStore:
     address: Expr
     values: tuple[Operand, ...]
     pairs: bool = False
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,11 +358,11 @@ class VectorAdd:
     buffer: Buffer
     address: Expr
     values: tuple[Operand, ...]
-    serves: Purpose = field(default=(), compare=False)
+    serves: ProvenanceList = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class PairCompute:
+class Half2Op:
     """``local``, a word of two 16-bit floats, = op of words, element by element, each rounded once.
 
     "pack" makes it of two values and rounds them; "pick_ab" takes half a of the first word and half b of the second.
@@ -374,7 +374,7 @@ class PairCompute:
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class ExtractHalf:
     """``local`` = the low or the high element of a word."""
 
     local: Local
@@ -383,8 +383,9 @@ class Half:
 
 
 Stmt = (
-    Loop | If | Single | Lanes | Checked | Note | Declare | Registers | Alloc | Barrier | Let | Load | Compute | Choose
-    | Accumulate | Combine | Store | VectorLoad | VectorStore | VectorAdd | PairCompute | Half
+    Loop | If | SingleThread | StraightLineBlock | BoundsCheck | Comment | InitAccumulator | RegisterArray | Alloc |
+    Barrier | Let | Load | Compute | Select | Accumulate | BlockReduce | Store | VectorLoad | VectorStore |
+    VectorAdd | Half2Op | ExtractHalf
 )  # fmt: skip
 
 
@@ -410,7 +411,13 @@ def elements_of(s: Access) -> int:
 def bodies(s: Stmt) -> tuple[Stmt, ...]:
     """The statements inside ``s``."""
     match s:
-        case Loop(body=body) | If(body=body) | Single(body=body) | Lanes(body=body) | Checked(body=body):
+        case (
+            Loop(body=body)
+            | If(body=body)
+            | SingleThread(body=body)
+            | StraightLineBlock(body=body)
+            | BoundsCheck(body=body)
+        ):
             return body
         case _:
             return ()

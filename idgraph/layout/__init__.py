@@ -4,8 +4,7 @@ orders (carried over along the mapping) -> infer (decisions) -> apply; eager (to
 """
 
 from idgraph.layout.aliasing import Alias, NoAlias, alias
-from idgraph.layout.decision import Candidate, Decisions, LayoutDecision, dense_strides
-from idgraph.layout.inference import apply, infer
+from idgraph.layout.inference import Candidate, Decisions, LayoutDecision, apply, dense_strides, infer
 from idgraph.layout.padding import PaddedStrides, StridePadding, pad_strides
 
 __all__ = [

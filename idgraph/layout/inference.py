@@ -2,24 +2,160 @@
 
 The question is NVIDIA/Fuser #1756: a pointwise fusion of a channels-last tensor that stores its result in logical order
 turns a copy into a transposition.
+
+The decision for one tensor, with its reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
-from idgraph.arith import Expr
-from idgraph.errors import OperationError, arguments
-from idgraph.index.layout import strides
-from idgraph.index.warps import WARP, warp_bytes
+from idgraph.arith import Expr, as_expr, simplify
+from idgraph.display import Printed, Sheet
+from idgraph.errors import OperationError, arguments, short_repr
+from idgraph.index.allocation import strides
+from idgraph.index.bank_conflicts import WARP, warp_bytes
 from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir.clone import rewriting
 from idgraph.ir.dtypes import item_size
-from idgraph.ir.state import rewriting
-from idgraph.layout.decision import Candidate, Decisions, LayoutDecision, dense_strides
-from idgraph.layout.eager import eager_strides
-from idgraph.layout.orders import Order, memory_order, offered
+from idgraph.layout.stride_order import Order, memory_order, offered
+from idgraph.layout.torch_strides import eager_strides
+
+Kind = Literal["hint", "demand", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One order that was offered: its ``reference``, and the bytes that its choice moves, by 32-byte sectors."""
+
+    reference: Tensor
+    order: tuple[int, ...]
+    moved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutDecision(Printed):
+    """The memory format of one tensor.
+
+    ``order``: axis numbers of ``tensor.shape``, outermost in memory first. ``strides``: elements, by axis.
+    ``reference``: the tensor that the order comes from, or None. ``kind``: "demand" where the user (or the
+    captured program) laid the tensor out, "hint" where an order was carried over, "none" where the tensor keeps its
+    logical order for want of one. ``reasons``: one line an axis, in that order. ``candidates``: where orders disagreed,
+    all of them with their costs.
+    """
+
+    tensor: Tensor
+    order: tuple[int, ...]
+    strides: tuple[int | Expr, ...]
+    reference: Tensor | None
+    kind: Kind
+    reasons: tuple[str, ...]
+    because: tuple[str, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+
+    def explain(self) -> str:
+        """The decision in words.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x = f.input("x", shape=(2, 3), strides=(1, 2))
+        >>> t = f.output(x * 2.0)
+        >>> print(ig.layout.infer(f)[t].explain())
+        t1 (2, 3): strides (1, 2), a hint from x
+          axis 1 (3 elements): follows axis 1 of x
+          axis 0 (2 elements): follows axis 0 of x
+        """
+        whom = f"a {self.kind}" if self.kind != "none" else "logical order"
+        head = f"{self.tensor.name} {_shown(self.tensor.shape)}: strides {_shown(self.strides)}, {whom}"
+        if self.reference is not None and self.kind == "hint":
+            head += f" from {self.reference.name}"
+        costs = [f"order {c.order} of {c.reference.name} moves {c.moved_bytes} bytes" for c in self.candidates]
+        return "\n  ".join([head, *self.reasons, *self.because, *costs])
+
+    def sheet(self) -> Sheet:
+        """One row an axis."""
+        rows = [(str(a), str(self.strides[a]), why) for a, why in zip(self.order, self.reasons, strict=True)]
+        return Sheet(self.explain().partition("\n")[0], ("axis", "stride", "because"), tuple(rows), self.because)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+class NoDecision(OperationError, KeyError):
+    """The error of `Decisions` for a tensor without a decision: a KeyError, as of any mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
+    """Tensor -> `LayoutDecision`, for each output and each tensor that is stored between kernels; prints as a table."""
+
+    by_tensor: Mapping[Tensor, LayoutDecision]
+
+    def __getitem__(self, tensor: Tensor) -> LayoutDecision:
+        given = cast("object", tensor)
+        found = self.by_tensor.get(given) if isinstance(given, Tensor) else None
+        if found is None:
+            named = given.name if isinstance(given, Tensor) else short_repr(given)
+            raise NoDecision(f"{named} has no memory format here", hint="outputs have one, and tensors between kernels")
+        return found
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.by_tensor)
+
+    def __len__(self) -> int:
+        return len(self.by_tensor)
+
+    @arguments(OperationError)
+    def explain(self, tensor: Tensor) -> str:
+        """The decision for one tensor in words, and the user's line that makes it; raises `OperationError` for a tensor
+        without one.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("x", shape=(2, 3), strides=(1, 2)) * 2.0)
+        >>> print(ig.layout.infer(f).explain(t).splitlines()[0])
+        t1 (2, 3): strides (1, 2), a hint from x
+        """
+        found = self[tensor]
+        made = tensor.definition
+        line = f"\n  made by {made.op} at {made.source_line}" if made is not None and made.source_line else ""
+        return f"{found.explain()}{line}"
+
+    def sheet(self) -> Sheet:
+        """One row a tensor."""
+        rows = [
+            (t.name, _shown(t.shape), _shown(d.strides), d.kind, d.reference.name if d.reference is not None else "")
+            for t, d in self.items()
+        ]
+        return Sheet("memory formats", ("tensor", "shape", "strides", "kind", "reference"), tuple(rows))
+
+    def __str__(self) -> str:
+        return "\n".join(d.explain() for d in self.values())
+
+
+@arguments(OperationError, first=True)
+def dense_strides(t: Tensor, order: tuple[int, ...]) -> tuple[int | Expr, ...]:
+    """Elements between neighbours of each axis where the axes lie densely in that order.
+
+    >>> import idgraph as ig
+    >>> dense_strides(ig.Fusion("f").input("t", shape=(8, 256, 1024)), (0, 2, 1))
+    (262144, 1, 256)
+    """
+    if sorted(order) != [*range(len(t.axes))]:
+        raise OperationError(f"{t.name}: {order} is not an order of its {len(t.axes)} axes", hint="each axis once")
+    made: dict[int, int | Expr] = {}
+    inner = as_expr(1)
+    for axis in reversed(order):
+        made[axis] = int(inner) if inner.is_const else inner
+        inner = simplify(inner * t.axes[axis].extent)
+    return tuple(made[a] for a in range(len(order)))
+
+
+def _shown(values: tuple[int | Expr, ...]) -> str:
+    return f"({', '.join(map(str, values))}{',' if len(values) == 1 else ''})"
+
 
 ASSUMED = 1024  # elements of an axis whose size is a symbol, where costs are compared
 
@@ -54,7 +190,7 @@ def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") 
         if like != "torch":
             made[t] = formats.decide(t)
         else:
-            made[t] = _told_by_torch(_as_it_is(t), eager[t]) if demanded(t) else _as_torch(t, eager[t])
+            made[t] = _told_by_torch(_demanded_layout(t), eager[t]) if demanded(t) else _as_torch(t, eager[t])
     return Decisions(made)
 
 
@@ -68,9 +204,9 @@ class Formats:
     def decide(self, t: Tensor) -> LayoutDecision:
         """The memory format of one tensor, as `infer` has it."""
         if demanded(t):
-            return _as_it_is(t)
+            return _demanded_layout(t)
         self._reach(t)
-        return _decide(t, self.known[t], self.ended.get(t, ()))
+        return _decide_layout(t, self.known[t], self.ended.get(t, ()))
 
     def _reach(self, t: Tensor) -> None:
         """The formats offered to ``t``, those of its operands first."""
@@ -101,13 +237,13 @@ def _is_stored(t: Tensor) -> bool:
     return t.memory == "global" or (t.memory == "auto" and t.inline_position == 0 and bool(t.uses))
 
 
-def _as_it_is(t: Tensor) -> LayoutDecision:
+def _demanded_layout(t: Tensor) -> LayoutDecision:
     """The memory that the user asked for."""
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
     inside = set(t.allocation) <= set(t.axes)
-    order = _numbers(t, memory_order(t))
+    order = _axis_numbers(t, memory_order(t))
     told = tuple(_plain(by_axis[d]) for d in t.axes) if inside else dense_strides(t, order)
-    reasons = tuple(f"{_axis(t, a)}: set_allocation" for a in order)
+    reasons = tuple(f"{_axis_text(t, a)}: set_allocation" for a in order)
     return LayoutDecision(t, order, told, None, "demand", reasons)
 
 
@@ -125,34 +261,36 @@ def _as_torch(t: Tensor, given: tuple[int | Expr, ...]) -> LayoutDecision:
         return stride if isinstance(stride, int) else ASSUMED
 
     order = tuple(sorted(range(len(given)), key=lambda a: (-size(a), a)))
-    return LayoutDecision(t, order, given, None, "hint", tuple(f"{_axis(t, a)}: as torch's eager mode" for a in order))
+    return LayoutDecision(
+        t, order, given, None, "hint", tuple(f"{_axis_text(t, a)}: as torch's eager mode" for a in order)
+    )
 
 
-def _decide(t: Tensor, orders: Sequence[Order], lost: tuple[str, ...]) -> LayoutDecision:
+def _decide_layout(t: Tensor, orders: Sequence[Order], lost: tuple[str, ...]) -> LayoutDecision:
     most = max((len(o.axes) for o in orders), default=0)
     best = [o for o in orders if len(o.axes) == most]
     logical = tuple(range(len(t.axes)))
     if not best:
         why = lost or ("no tensor that it is computed from has a say",)
-        plain = tuple(f"{_axis(t, a)}: logical order" for a in logical)
+        plain = tuple(f"{_axis_text(t, a)}: logical order" for a in logical)
         return LayoutDecision(t, logical, dense_strides(t, logical), None, "none", plain, why)
     whole = [(o, *_completed(t, o, orders)) for o in best]
     different = list(dict.fromkeys(axes for _, axes, _ in whole))
     costs: tuple[Candidate, ...] = ()
     chosen = whole[0]
     if len(different) > 1:
-        costs = tuple(Candidate(o.source, _numbers(t, axes), moved_bytes(t, axes, orders)) for o, axes, _ in whole)
+        costs = tuple(Candidate(o.source, _axis_numbers(t, axes), moved_bytes(t, axes, orders)) for o, axes, _ in whole)
         least = min(c.moved_bytes for c in costs)
         cheap = [w for w, c in zip(whole, costs, strict=True) if c.moved_bytes == least]
         if len({axes for _, axes, _ in cheap}) > 1:
-            plain = tuple(f"{_axis(t, a)}: logical order" for a in logical)
+            plain = tuple(f"{_axis_text(t, a)}: logical order" for a in logical)
             why = ("orders that disagree move the same bytes: a tie keeps the logical order",)
             return LayoutDecision(t, logical, dense_strides(t, logical), None, "none", plain, why, costs)
         chosen = cheap[0]
     reference, axes, reasons = chosen
-    order = _numbers(t, axes)
-    ones = [f"{_axis(t, a)}: one element, no say, outermost" for a in order[: len(order) - len(axes)]]
-    told = (*ones, *(f"{_axis(t, t.axes.index(d))}: {why}" for d, why in zip(axes, reasons, strict=True)))
+    order = _axis_numbers(t, axes)
+    ones = [f"{_axis_text(t, a)}: one element, no say, outermost" for a in order[: len(order) - len(axes)]]
+    told = (*ones, *(f"{_axis_text(t, t.axes.index(d))}: {why}" for d, why in zip(axes, reasons, strict=True)))
     return LayoutDecision(t, order, dense_strides(t, order), reference.source, "hint", told, (), costs)
 
 
@@ -182,7 +320,7 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
 def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) -> int:
     """Bytes of the sectors that warps ask for whose threads walk through the innermost axes, as `ig.cost` counts them:
     of ``t``, and of what offers orders."""
-    total, inside = bytes_of(t), _inside(axes)
+    total, inside = bytes_of(t), _warp_axes(axes)
     for o in orders:
         size = bytes_of(o.source)
         walk = _walk(o, inside)
@@ -193,7 +331,7 @@ def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) 
     return total
 
 
-def _inside(axes: Sequence[IterDomain]) -> list[IterDomain]:
+def _warp_axes(axes: Sequence[IterDomain]) -> list[IterDomain]:
     """The axes that the threads of one warp are apart on, the innermost first."""
     found: list[IterDomain] = []
     lanes = 1
@@ -236,13 +374,13 @@ def bytes_of(t: Tensor) -> int:
     return count * item_size(t.dtype)
 
 
-def _numbers(t: Tensor, axes: Sequence[IterDomain]) -> tuple[int, ...]:
+def _axis_numbers(t: Tensor, axes: Sequence[IterDomain]) -> tuple[int, ...]:
     """Axis numbers, those of one element in front."""
     chosen = [t.axes.index(d) for d in axes]
     return (*(a for a in range(len(t.axes)) if a not in chosen), *chosen)
 
 
-def _axis(t: Tensor, axis: int) -> str:
+def _axis_text(t: Tensor, axis: int) -> str:
     return f"axis {axis} ({t.axes[axis].extent} elements)"
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, get_args
 from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.ir.targets import TargetName
+from idgraph.ir.target import TargetName
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
     from idgraph.cost import Device
-    from idgraph.reports.differences import ReportDiff, diff
-    from idgraph.reports.emitted import Boundary, KernelFacts
-    from idgraph.reports.facts import (
+    from idgraph.reports.collect import Boundary, KernelFacts
+    from idgraph.reports.metric_tables import TABLES, Metrics, metric_parts, metrics
+    from idgraph.reports.model import (
         AccessFacts,
         CycleFacts,
         LoadFacts,
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
         TensorFacts,
         Traffic,
     )
-    from idgraph.reports.metric_tables import TABLES, Metrics, metric_parts, metrics
-    from idgraph.reports.program_report import IndexReport, Part, report_parts
+    from idgraph.reports.program_report import IndexReport, Part, ReportDiff, diff, report_parts
 
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
@@ -42,8 +41,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "Boundary": "emitted", "IndexReport": "program_report", "KernelFacts": "emitted", "Metrics": "metric_tables",
-    "Part": "program_report", "ReportDiff": "differences", "TABLES": "metric_tables", "diff": "differences",
+    "Boundary": "collect", "IndexReport": "program_report", "KernelFacts": "collect", "Metrics": "metric_tables",
+    "Part": "program_report", "ReportDiff": "program_report", "TABLES": "metric_tables", "diff": "program_report",
     "metric_parts": "metric_tables", "metrics": "metric_tables", "report_parts": "program_report",
 }  # fmt: skip
 
@@ -84,7 +83,7 @@ def report(
     """
     with LOADING:
         from idgraph.ir.device import device_of  # noqa: PLC0415 - as above
-        from idgraph.reports.emitted import Emission  # noqa: PLC0415 - as below
+        from idgraph.reports.collect import Emission  # noqa: PLC0415 - as below
         from idgraph.reports.program_report import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
         from idgraph.runtime.cuda.numba_cuda import need_device as need_cuda  # noqa: PLC0415 - as above
 
@@ -102,4 +101,4 @@ def report(
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(load(f"{__name__}.{_LATER.get(name, 'facts')}"), name)
+    return getattr(load(f"{__name__}.{_LATER.get(name, 'model')}"), name)

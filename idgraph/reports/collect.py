@@ -1,23 +1,33 @@
-"""From a fusion to the facts of its segment: cycles, index maps and what they allow, memory traffic."""
+"""From a fusion to the facts of its segment: cycles, index maps and what they allow, memory traffic.
+
+The kernels of a program, for reports: the operations of each, the obstacles around it, its source and its cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal
 
 from idgraph.arith import Expr
+from idgraph.cost import Device, cost
+from idgraph.cost.report import Cost, KernelCost
 from idgraph.errors import IdGraphError
+from idgraph.fuse import Obstacle, obstacles
 from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
-from idgraph.graphs.domain_graph import SelfMapping
-from idgraph.index import Access, IdModel, Loop
+from idgraph.graphs.exact import SelfMapping
+from idgraph.index import Access, IdModel, LoopVariable
 from idgraph.index.vector_width import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
-from idgraph.reports.emitted import AsEmitted, Emission, as_emitted
-from idgraph.reports.facts import (
+from idgraph.kernel.ir import Buffer, Comment, Kernel, walk
+from idgraph.reports.model import (
     AccessFacts,
+    Boundary,
     CycleFacts,
+    KernelFacts,
     LoadFacts,
     LoopFacts,
     OpaqueFacts,
@@ -27,9 +37,129 @@ from idgraph.reports.facts import (
     SelfMappingFacts,
     SuggestionFacts,
     TensorFacts,
+    Traffic,
     amount,
     total,
 )
+from idgraph.reports.timings import kernel_times
+from idgraph.runtime import Target, emit
+from idgraph.runtime.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """For which ``target`` and ``device`` kernels are made, with numbers for ``symbols``; ``measure`` times them."""
+
+    target: Target = "cuda"
+    device: Device | str | None = None
+    symbols: Mapping[str, int] = field(default_factory=dict[str, int])
+    measure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AsEmitted:
+    """The kernels of one fusion and the bytes of its tensors, or why there are none."""
+
+    kernels: tuple[KernelFacts, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    refused: str = ""
+
+
+def kernel_operations(kernel: Kernel) -> tuple[str, ...]:
+    """Names of the tensors that the operations of a kernel make, as its text has them."""
+    found: dict[str, None] = {}
+    decoder = json.JSONDecoder()
+    for s in walk(kernel.body):
+        if isinstance(s, Comment) and s.text.startswith('"'):
+            name, end = decoder.raw_decode(s.text)
+            if s.text[end:].startswith((" = ", " starts as ")):
+                found[str(name)] = None
+    return tuple(found)
+
+
+def same_kernel(program: Program) -> dict[str, set[str]]:
+    """The kernels by the tensors that their operations make."""
+    made: dict[str, set[str]] = {}
+    for k in program.kernels:
+        for name in kernel_operations(k):
+            made.setdefault(name, set()).add(k.name)
+    return made
+
+
+def as_emitted(f: Fusion, how: Emission) -> AsEmitted:
+    """The kernels of a fusion as it is scheduled; ``refused`` where it cannot be emitted, or a size has no number."""
+    if not f.exprs:
+        return AsEmitted()
+    missing = [s for s in f.symbols if s not in how.symbols]
+    if missing:
+        return AsEmitted(refused=f"symbol {missing[0]} has no number: report(..., symbols={{{missing[0]!r}: ...}})")
+    try:
+        program = emit(f, how.target)
+        used = {n: v for n, v in how.symbols.items() if n in f.symbols}
+        told = cost(program, how.device, symbols=used)
+        pairs: Sequence[Obstacle] = obstacles(f) if len(program.kernels) > 1 else ()
+    except IdGraphError as error:
+        return AsEmitted(refused=error.what)
+    times = kernel_times(program, used) if how.measure else {}
+    made: list[KernelFacts] = []
+    for k, c in zip(program.kernels, told.kernels, strict=True):
+        own = kernel_operations(k)
+        apart = tuple(_boundaries(c, made, own, pairs))
+        made.append(KernelFacts(k.name, own, apart, program.kernel_source(k), c, times.get(k.name)))
+    buffers = {b.title: b for b in program.plan.buffers}
+    traffic = tuple(_traffic(buffers[tensor], f, used, told) for tensor in _touched(told))
+    return AsEmitted(tuple(made), traffic)
+
+
+def _touched(told: Cost) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(t.tensor for k in told.kernels for t in k.tensors))
+
+
+_ROLES: Mapping[str, Literal["input", "output", "intermediate"]] = {
+    "input": "input", "output": "output", "global": "intermediate",
+}  # fmt: skip
+
+
+def _traffic(b: Buffer, f: Fusion, sizes: Mapping[str, int], told: Cost) -> Traffic:
+    """The bytes of one tensor over all kernels."""
+    tensor = b.title
+    elements = prod(int(d.extent.evaluate(dict(sizes))) for d in f[tensor].axes)
+    rows = [t for k in told.kernels for t in k.tensors if t.tensor == tensor]
+    exact = all(t.exact for t in rows)
+    return Traffic(
+        tensor, _ROLES[b.place], sum(t.bytes_read for t in rows), sum(t.bytes_written for t in rows),
+        elements * item_size(b.dtype), exact, "" if exact else "from a sample, or loaded indices all different",
+    )  # fmt: skip
+
+
+def _boundaries(
+    own: KernelCost, earlier: Sequence[KernelFacts], operations: Iterable[str], pairs: Sequence[Obstacle]
+) -> Iterable[Boundary]:
+    """For each tensor shared with an earlier kernel, the nearest one, what keeps the two apart."""
+    mine = set(operations)
+    reads = {t.tensor for t in own.tensors if t.bytes_read}
+    for tensor in dict.fromkeys(t.tensor for t in own.tensors):
+        for k in reversed(earlier):
+            theirs = next((t for t in k.cost.tensors if t.tensor == tensor), None)
+            if theirs is None or (tensor not in reads and not theirs.bytes_read):
+                continue
+            how = "stores" if theirs.bytes_written else "reads"
+            o = _obstacle_between(set(k.operations), mine, tensor, pairs)
+            yield Boundary(
+                k.name, tensor, how, "" if o is None else o.cause, "" if o is None else "; ".join(o.because)
+            )  # fmt: skip
+            break
+
+
+def _obstacle_between(theirs: set[str], mine: set[str], tensor: str, pairs: Sequence[Obstacle]) -> Obstacle | None:
+    """The obstacle between operations of the two kernels: over this tensor, else over any."""
+    found = [
+        o for o in pairs
+        if (o.a.output.name in theirs and o.b.output.name in mine)
+        or (o.b.output.name in theirs and o.a.output.name in mine)
+    ]  # fmt: skip
+    return next((o for o in found if o.buffer.name == tensor), found[0] if found else None)
+
 
 Advance = Callable[[int], None]
 
@@ -64,7 +194,7 @@ def segment_facts(
     made: AsEmitted = as_emitted(f, how if how is not None else Emission())
     told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
     return SegmentFacts(
-        number, f.name, tuple(_tensor(f, t) for t in told), tuple(operations),
+        number, f.name, tuple(_tensor_facts(f, t) for t in told), tuple(operations),
         tuple(map(cycle_facts, m.exact.cycles())),
         tuple(_self_mapping(s) for s in m.exact.self_mappings),
         made.traffic, calls, made.kernels, made.refused, f,
@@ -111,31 +241,33 @@ def _self_mapping(s: SelfMapping) -> SelfMappingFacts:
     return SelfMappingFacts(s.tensor.name, str(s.first), str(s.second), str(s.reason))
 
 
-def _number(x: Expr) -> int | str:
+def _amount_or_text(x: Expr) -> int | str:
     made = amount(x)
     return made if isinstance(made, int) else str(made)
 
 
 def _shape(t: Tensor) -> tuple[int | str, ...]:
-    return tuple(_number(d.extent) for d in t.axes)
+    return tuple(_amount_or_text(d.extent) for d in t.axes)
 
 
-def _tensor(f: Fusion, t: Tensor) -> TensorFacts:
+def _tensor_facts(f: Fusion, t: Tensor) -> TensorFacts:
     role: Literal["input", "output"] = "input" if t.definition is None else "output"
     given = t.domain.strides
-    strides = None if all(s is None for s in given) else tuple("free" if s is None else _number(s) for s in given)
+    strides = (
+        None if all(s is None for s in given) else tuple("free" if s is None else _amount_or_text(s) for s in given)
+    )
     return TensorFacts(t.name, role, _shape(t), t.dtype, strides, t.source_line)
 
 
 def operation_facts(m: IdModel, e: TensorExpr) -> OperationFacts:
     """One operation with all of its accesses."""
     found = m.index_map(e)
-    loops = tuple(LoopFacts(x.name, _number(x.extent), x.parallel) for x in found.loops)
+    loops = tuple(LoopFacts(x.name, _amount_or_text(x.extent), x.parallel) for x in found.loops)
     accesses = tuple(access_facts(a) for a in found.accesses)
     return OperationFacts(e.output.name, e.op, repr(e), e.source_line, loops, e.output.inline_position, accesses)
 
 
-def lane_loop(loops: tuple[Loop, ...]) -> Loop | None:
+def lane_loop(loops: tuple[LoopVariable, ...]) -> LoopVariable | None:
     """The loop whose steps are lanes: the vectorised one, else the innermost with more than one step."""
     wide = [x for x in loops if x.extent != 1]
     return next((x for x in wide if x.parallel == "vectorize"), wide[-1] if wide else None)
@@ -165,7 +297,7 @@ def access_facts(a: Access) -> AccessFacts:
     )  # fmt: skip
 
 
-def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
+def _pattern(a: Access, loop: LoopVariable | None) -> tuple[str | None, Pattern]:
     """The stride along the loop in elements, and the name of its pattern."""
     if loop is None:
         return "0", "one element"
@@ -181,7 +313,7 @@ def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
     return str(found.step), "strided"
 
 
-def _why(reason: str, pattern: Pattern, loop: Loop, step: str | None) -> str:
+def _why(reason: str, pattern: Pattern, loop: LoopVariable, step: str | None) -> str:
     if pattern == "same element":
         return f"every step of {loop.name} touches the same element: one load serves them all"
     if pattern == "strided":

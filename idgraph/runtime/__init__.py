@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 
 from idgraph.errors import EmitError, arguments
 from idgraph.ir import Fusion
-from idgraph.ir.targets import TargetName as Target
+from idgraph.ir.target import TargetName as Target
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from idgraph.index.nest import IndexMaps
-    from idgraph.kernel.ir import Kernel, Plan
+    from idgraph.index.loop_tree import IndexMaps
+    from idgraph.kernel.ir import Kernel, KernelModule
+    from idgraph.runtime.cuda.compiler import compile_ptx
     from idgraph.runtime.cuda.numba_cuda import available as cuda_available
-    from idgraph.runtime.cuda.ptx import compile_ptx
     from idgraph.runtime.program import Program
 
-__all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
+__all__ = ["Kernel", "KernelModule", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
 
 _LATER = {
-    "Kernel": ("kernel.ir", "Kernel"), "Plan": ("kernel.ir", "Plan"), "Program": ("runtime.program", "Program"),
-    "compile_ptx": ("runtime.cuda.ptx", "compile_ptx"), "cuda_available": ("runtime.cuda.numba_cuda", "available"),
+    "Kernel": ("kernel.ir", "Kernel"), "KernelModule": ("kernel.ir", "KernelModule"), "Program": ("runtime.program",
+    "Program"), "compile_ptx": ("runtime.cuda.compiler", "compile_ptx"), "cuda_available":
+    ("runtime.cuda.numba_cuda", "available"),
 }  # fmt: skip
 
 
@@ -69,10 +70,10 @@ def __getattr__(name: str) -> object:
     return getattr(load(f"idgraph.{module}"), attribute)
 
 
-class _Callable(ModuleType):
+class _EmitModule(ModuleType):
     """``ig.emit`` is the function; where a tool puts the package in its place, calling that does the same."""
 
     __call__ = staticmethod(emit)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _EmitModule

@@ -1,32 +1,36 @@
 """Arrays against declarations: symbols bound from shapes, flat buffers with the declared strides, outputs as arrays.
 
 Extents, strides and offsets count elements; only NumPy's own strides are bytes.
+
+Checks of loaded indices that failed, as kernels report them and as the user reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, symbol
-from idgraph.codegen.ops.memory import storage_dtype
-from idgraph.errors import EmitError
+from idgraph.arith import Expr, as_expr, integer_root, symbol
+from idgraph.codegen.printers.scalar import site_numbers
+from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
+from idgraph.errors import EmitError, IndexingError
 from idgraph.index import address_of, buffer_size, strides
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
-from idgraph.kernel.ir import PRIME, Buffer, Kernel
+from idgraph.kernel.ir import PRIME, Buffer, CheckSite, Kernel
 
 if TYPE_CHECKING:
     from idgraph.runtime.executable import Executable
+
 
 Array = npt.NDArray[Any]
 Env = dict[str, int]
 FOREIGN = "in foreign byte order"
 
 
-class Given(NamedTuple):
+class BoundArray(NamedTuple):
     """An array handed in: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
 
     shape: tuple[int, ...]
@@ -50,8 +54,8 @@ def element_strides(shape: Sequence[int], byte_strides: Sequence[int] | None, si
     return tuple(s // size for s in byte_strides)
 
 
-def given_array(name: str, value: object) -> Given:
-    """A NumPy array (or what NumPy reads as one without changing a type) as `Given`."""
+def given_array(name: str, value: object) -> BoundArray:
+    """A NumPy array (or what NumPy reads as one without changing a type) as `BoundArray`."""
     if not isinstance(value, (np.ndarray, np.generic)):
         raise EmitError(
             f"input {name} is a {type(value).__name__}, not an array",
@@ -61,7 +65,7 @@ def given_array(name: str, value: object) -> Given:
         raise masked(name)
     array: Array = np.asarray(cast("Array", value))
     own = element_strides(array.shape, array.strides, array.itemsize)
-    return Given(array.shape, dtype_name(array.dtype), own, array)
+    return BoundArray(array.shape, dtype_name(array.dtype), own, array)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -80,7 +84,7 @@ def masked(name: str) -> EmitError:
 # symbols --------------------------------------------------------------------------------------------------------------
 
 
-def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> Env:
+def bind(fusion: Fusion, given: Mapping[str, BoundArray], symbols: Mapping[str, int] | None) -> Env:
     """Values of all symbols of ``fusion``; raises `EmitError` where arrays, symbols and declarations disagree."""
     names = [t.name for t in fusion.inputs]
     missing, extra = [n for n in names if n not in given], [n for n in given if n not in names]
@@ -89,7 +93,7 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
             f"input {missing[0]} is missing" if missing else f"{extra[0]} is not an input of fusion {fusion.name}",
             hint=f"inputs: {', '.join(names) or '(none)'}",
         )
-    env = _chosen(fusion, symbols)
+    env = _bind_symbols(fusion, symbols)
     for t in fusion.inputs:
         g = given[t.name]
         if g.dtype != t.dtype:
@@ -99,12 +103,20 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
         for d, n in zip(t.axes, g.shape, strict=True):
             if d.extent.op == "sym":
                 env.setdefault(d.extent.name, n)
+    _solve(fusion, given, env)
     unknown = [s for s in fusion.symbols if s not in env]
     if unknown:
         raise EmitError(
             f"symbol {unknown[0]} follows from no input's shape",
+            because=[
+                f"axis {p} of {t.name} has {d.extent} elements, as other values of its symbols may give too"
+                for t in fusion.inputs
+                for p, d in enumerate(t.axes)
+                if unknown[0] in d.extent.names
+            ],
             hint=f"run(..., symbols={{{unknown[0]!r}: ...}})",
         )
+    _check_equal(fusion, symbols, env)
     for s, e in fusion.symbols.items():
         _check_symbol(s, e, env)
     for t in fusion.inputs:
@@ -113,35 +125,78 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
             wanted = int(d.extent.evaluate(env))
             if wanted != n:
                 how = "" if d.extent.is_const else f" = {d.extent}"
-                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}")
+                equal = [str(x) for x in fusion.equalities if d.extent.is_const or x.value.names & d.extent.names]
+                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}", equal)
     return env
 
 
-def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
+def _check_equal(fusion: Fusion, symbols: Mapping[str, Any] | None, env: Env) -> None:
+    """Values of the symbols that an operation made equal to others, in their declared bounds."""
+    for found in fusion.equalities:
+        env[found.name] = value = int(fusion.in_symbols(found.value).evaluate(env))
+        given = (symbols or {}).get(found.name, value)
+        if given != value:
+            raise EmitError(
+                f"symbol {found.name} = {given}, and {found.value} is {value}: they are equal",
+                because=[str(found)],
+                hint=f"leave {found.name} out, or give both one value",
+            )
+    for found in fusion.equalities:
+        _check_symbol(found.name, found.symbol, env)
+
+
+def _solve(fusion: Fusion, given: Mapping[str, BoundArray], env: Env) -> None:
+    """Values of the symbols of larger extents, ``n*4`` or ``n + 1``: where one is open, and one value fits."""
+    open_ = [
+        (t, p, d.extent, n)
+        for t in fusion.inputs
+        for p, (d, n) in enumerate(zip(t.axes, given[t.name].shape, strict=True))
+        if not d.extent.names <= env.keys()
+    ]
+    moved = True
+    while moved:
+        moved = False
+        for t, p, extent, n in open_:
+            left = [s for s in extent.symbols if s.name not in env]
+            if len(left) != 1 or left[0].name not in fusion.symbols:
+                continue
+            known = {s: as_expr(env[s.name]) for s in extent.symbols if s.name in env}
+            root = integer_root(extent.substitute(known), left[0], n)
+            if root.value is not None:
+                env[left[0].name] = root.value
+                moved = True
+            elif root.known and not root.several:
+                raise _misfit(t, given[t.name], f"axis {p} has {n} elements, and {extent} is {n} for no {left[0]}")
+
+
+def _bind_symbols(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     env: Env = {}
     for name, value in (symbols or {}).items():
-        if name not in fusion.symbols:
+        equal = any(found.name == name for found in fusion.equalities)
+        if name not in fusion.symbols and not equal:
             raise EmitError(
                 f"{name!r} is not a symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}"
             )
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise EmitError(f"symbol {name} = {value!r} is not an integer")
-        env[name] = int(cast("int", value))
+        if not equal:
+            env[name] = int(cast("int", value))
     return env
 
 
-def mistyped(t: Tensor, g: Given) -> EmitError:
+def mistyped(t: Tensor, g: BoundArray) -> EmitError:
     """The array has another type than the input."""
     turned = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round"
     hint = turned if FOREIGN in g.dtype else f"convert the array, or declare dtype={g.dtype!r} for {t.name}"
     return EmitError(f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint)
 
 
-def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
+def _misfit(t: Tensor, g: BoundArray, why: str, because: Sequence[str] = ()) -> EmitError:
     declared = ", ".join(map(str, t.shape))
     return EmitError(
         f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}",
         where=t.source_line,
+        because=[*because],
         hint=f"pass an array of shape ({declared}), or declare an axis of any extent: f.symbol(name)",
     )
 
@@ -197,7 +252,7 @@ def fits(shape: Sequence[int], have: Sequence[int] | None, want: Sequence[int]) 
     return have is not None and all(n <= 1 or a == b for n, a, b in zip(shape, have, want, strict=True))
 
 
-def why_copied(t: Tensor, g: Given, env: Env) -> str:
+def why_copied(t: Tensor, g: BoundArray, env: Env) -> str:
     """Why an array does not lie in memory as ``t`` is declared, or ""; ``env`` has the free strides too."""
     want = logical_strides(t, env)
     if want is None:
@@ -225,7 +280,7 @@ def copies(fusion: Fusion, inputs: Mapping[str, Any], symbols: Mapping[str, int]
     return found
 
 
-def flat_input(t: Tensor, g: Given, env: Env) -> Array:
+def flat_input(t: Tensor, g: BoundArray, env: Env) -> Array:
     """The buffer that the declaration of ``t`` describes, as words kernels see; shared with the array if it can be."""
     array: Array = g.data
     data = array.view(np.uint16) if t.dtype == "bfloat16" else array
@@ -244,17 +299,17 @@ def flat_input(t: Tensor, g: Given, env: Env) -> Array:
         return flat
     view = np.lib.stride_tricks.as_strided(flat[offset:], shape, tuple(s * data.itemsize for s in want))
     view[...] = data
-    if apart(shape, want):
+    if has_distinct_elements(shape, want):
         return flat
     same = view == data
     if data.dtype.kind == "f":
         same |= (view != view) & (data != data)
     if not bool(np.all(same)):
-        raise repeats_told(t, want)
+        raise overlap_message(t, want)
     return flat
 
 
-def apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def has_distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether each element is known to have a place of its own."""
     end = 0
     for step, n in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
@@ -264,7 +319,7 @@ def apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def repeats_told(t: Tensor, want: Sequence[int]) -> EmitError:
+def overlap_message(t: Tensor, want: Sequence[int]) -> EmitError:
     """That an array holds different elements where its declaration has one."""
     return EmitError(
         f"input {t.name}: its strides {tuple(want)} put several elements of the array in one place, and they differ",
@@ -336,7 +391,7 @@ def places(t: Tensor, env: Mapping[str, int]) -> Array:
         known[d] = np.arange(n, dtype=np.int64).reshape([-1 if q == p else 1 for q in range(len(shape))])
     pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
     while pending:
-        rest = [x for x in pending if not _step(x, known, env)]
+        rest = [x for x in pending if not _propagate_extents(x, known, env)]
         if len(rest) == len(pending):
             break
         pending = rest
@@ -349,7 +404,7 @@ def places(t: Tensor, env: Mapping[str, int]) -> Array:
     return np.broadcast_to(from_axes.evaluate_array(values), shape)
 
 
-def _step(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:
+def _propagate_extents(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:
     """Apply one expression forward or backward, if one side is known."""
 
     def size(d: IterDomain) -> int:
@@ -389,3 +444,26 @@ def _step(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int])
                 known[a] = known[out_x]
                 known[b] = known[out_y] ^ known[a] if kind == "xor" else (known[out_y] - known[a]) % size(b)
     return True
+
+
+def fault_size(kernel: Kernel) -> int:
+    """Number, value and loop variables of a failed check."""
+    return 2 + max((len(s.site.loops) for s in site_numbers(kernel)), default=0)
+
+
+def raise_fault(kernel: Kernel, fault: Any, env: Mapping[str, int]) -> NoReturn:
+    """The error of a kernel's failed check."""
+    site = site_numbers(kernel)[int(fault[0]) - 1].site
+    raise out_of_range(site, int(fault[1]), [int(v) for v in fault[2:]], env)
+
+
+def out_of_range(site: CheckSite, value: int, point: list[int], env: Mapping[str, int] | None) -> IndexingError:
+    """A loaded index is outside the axis it indexes."""
+    at = ", ".join(f"{name}={v}" for name, v in zip(site.loops, point, strict=False))
+    extent: Expr | int = site.extent if env is None else int(site.extent.evaluate(env))
+    return IndexingError(
+        f"index {value} loaded from {site.index} is outside axis {site.axis} of {site.tensor}, of extent {extent}",
+        where=site.line,
+        because=[f"in {site.expr} at {at or 'its only point'}"],
+        hint=f"indices run from 0 to {extent} - 1; negative ones do not count from the end",
+    )

@@ -1,4 +1,7 @@
-"""The part of a program that compiles and runs: its kernels, their source, and the sizes that fit them."""
+"""The part of a program that compiles and runs: its kernels, their source, and the sizes that fit them.
+
+Which kernel cache a program has, and under which key a kernel of it is kept.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from collections.abc import Mapping
 from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed
 from idgraph.errors import EmitError, arguments
-from idgraph.index.number_range import Fitting, Size, check_sizes, fitting
+from idgraph.index.int_width import Fitting, Size, check_sizes, fitting
 from idgraph.ir import Fusion
-from idgraph.ir.targets import TARGETS
-from idgraph.ir.targets import TargetName as Target
-from idgraph.kernel.ir import Kernel, Plan
-from idgraph.runtime.cache import KernelCache
+from idgraph.ir.target import TARGETS
+from idgraph.ir.target import TargetName as Target
+from idgraph.kernel.ir import Kernel, KernelModule
+from idgraph.kernel.launch_grid import most_threads
+from idgraph.runtime.kernel_cache import FORMAT, KernelCache, fallback, versions
 
 
 class Executable(Printed):
@@ -21,7 +25,12 @@ class Executable(Printed):
     __slots__ = ("_fitting", "_sizes", "cache", "fusion", "fusion_names", "plan", "target", "texts")
 
     def __init__(
-        self, fusion: Fusion, target: Target, plan: Plan, cache: KernelCache | None = None, sizes: tuple[Size, ...] = ()
+        self,
+        fusion: Fusion,
+        target: Target,
+        plan: KernelModule,
+        cache: KernelCache | None = None,
+        sizes: tuple[Size, ...] = (),
     ) -> None:
         self.fusion = fusion
         self.target: Target = target
@@ -55,3 +64,16 @@ class Executable(Printed):
     def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
         """One kernel as text."""
         return kernel_source(kernel, self.plan, TARGETS[self.target], checked)
+
+
+def cache_of(program: Executable) -> KernelCache | None:
+    """Where the kernels of ``program`` are kept."""
+    return program.cache or fallback()
+
+
+def kernel_key(program: Executable, kernel: Kernel, checked: bool, cc: tuple[int, int]) -> str:
+    """All that a kernel's PTX follows from: its source without comments, types, device and versions."""
+    source = "\n".join(line.split("#")[0].rstrip() for line in program.kernel_source(kernel, checked).splitlines())
+    types = ", ".join(b.dtype for b in kernel.buffers)
+    form = f"{types}; {len(kernel.scalars)}; {checked}; {most_threads(kernel.launch)} threads"
+    return "\n".join([FORMAT, versions(), f"sm_{cc[0]}{cc[1]}", form, source])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
-from idgraph.ir.changed_copy import rebuild
-from idgraph.ir.choices import NAMES
-from idgraph.runtime.devices import device_text
+from idgraph.ir.clone import clone_fusion
+from idgraph.ir.schedule_log import NAMES
+from idgraph.runtime.interrupts import device_text
 from idgraph.runtime.program import Program, Target, emit
 from idgraph.schedule import auto
 
@@ -82,7 +82,7 @@ class Compiled:
         return tuple(self.program.ordered({**given, **named}))
 
     def _tell(self, name: str, why: str) -> None:
-        told(self.program.fusion.name, name, why, self._layout, self._told)
+        warn_of_copy(self.program.fusion.name, name, why, self._layout, self._told)
 
     def check(self) -> None:
         """Wait for the calls so far, and raise the first `IndexingError` that they have left.
@@ -116,7 +116,7 @@ class Compiled:
         return f"Compiled({self.program!r})"
 
 
-def told(title: str, name: str, why: str, layout: Layout | None, known: set[tuple[str, str]]) -> None:
+def warn_of_copy(title: str, name: str, why: str, layout: Layout | None, known: set[tuple[str, str]]) -> None:
     """Say once that an input is copied, or refuse."""
     if layout == "refuse":
         raise EmitError(f"input {name} would be copied: {why}", hint='layout="copy", or x.contiguous()')
@@ -175,7 +175,7 @@ def compile(
     if not isinstance(source, Fusion):
         return source.compiled(target, checked=checked, layout=layout, device=where, cache=cache, tuner=tuner)
     if tuner is not None and target in ("cpu", "cuda") and not is_scheduled(source):
-        program = tuner.tune(rebuild(source), "cuda" if target == "cuda" else "cpu", device=where).program
+        program = tuner.tune(clone_fusion(source), "cuda" if target == "cuda" else "cpu", device=where).program
     else:
         program = scheduled(source, target, cache)
     return Compiled(program, checked, layout, where)
@@ -188,7 +188,7 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
     """
     if target not in ("cpu", "cuda") or is_scheduled(fusion):
         return emit(fusion, target, cache=cache)
-    copy = rebuild(fusion)
+    copy = clone_fusion(fusion)
     try:
         auto(copy, device="cpu" if target == "cpu" else "H200")
         return emit(copy, target, cache=cache)

@@ -1,36 +1,133 @@
-"""`emit` and the program it makes."""
+"""`emit` and the program it makes.
+
+The decisions of a program: how gathers and scatters get their elements, and what lies in memory between kernels.
+
+The kernels of a program as a tuple that prints as a table.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from idgraph.display import Sheet, show
+from idgraph.arith import Expr
+from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
-from idgraph.index.nest import IndexMaps
-from idgraph.index.number_range import Size, open_sizes
+from idgraph.index.int_width import Size, open_sizes
+from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import Fusion, Tensor, check_fusion
-from idgraph.ir.targets import TARGETS
-from idgraph.ir.targets import TargetName as Target
-from idgraph.kernel.ir import Kernel, Plan, quote
+from idgraph.ir.decisions import Decision, Format
+from idgraph.ir.target import TARGETS
+from idgraph.ir.target import TargetName as Target
+from idgraph.kernel.ir import Kernel, KernelModule, quote, walk
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
-from idgraph.lower.build import build_plan
-from idgraph.lower.refused import check_schedule
-from idgraph.passes import table
-from idgraph.runtime.cache import KernelCache
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.lower.schedule_checks import check_schedule
+from idgraph.passes import pipeline as table
 from idgraph.runtime.cuda.launch import check_limits
-from idgraph.runtime.decided import ProgramReport, report_of
-from idgraph.runtime.kernel_table import Kernels
-from idgraph.runtime.loaded import Loaded
+from idgraph.runtime.kernel_cache import KernelCache
+from idgraph.runtime.loaded_program import LoadedKernels
+from idgraph.runtime.vector_widths import with_widths
 
 if TYPE_CHECKING:
-    from idgraph.runtime.caller import Caller
+    from idgraph.runtime.dispatch import Dispatcher
 
 
-class Program(Loaded):
+@dataclass(frozen=True, slots=True)
+class ProgramReport(Printed):
+    """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
+    the number of launches, ``stored`` the (tensor, elements) of global memory between them, ``formats`` the memory
+    formats that were chosen, ``rows`` for each kernel with rows how they are passed over and why, by the schedule or by
+    the target's rule.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
+    >>> t = f.output(ig.gather(ig.exp(x), 1, i))
+    >>> _ = ig.schedule.auto(f)
+    >>> report = ig.emit(f, target="python").report
+    >>> report.gathers[0].chosen, report.kernels, report.stored
+    ('recompute', 1, ())
+    """
+
+    gathers: tuple[Decision, ...]
+    scatters: tuple[Decision, ...]
+    kernels: int
+    stored: tuple[tuple[str, Expr], ...]
+    formats: tuple[Format, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        lines = [str(d) for d in (*self.gathers, *self.scatters, *self.formats)]
+        lines += [f"rows of {kernel}: {told}" for kernel, told in self.rows]
+        lines.append(f"kernels: {self.kernels}")
+        stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
+        return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
+
+
+def report_of(fusion: Fusion, plan: KernelModule) -> ProgramReport:
+    """The report of a program."""
+    gathers = tuple(d for d in fusion.decisions if d.kind == "gather")
+    scatters = tuple(d for d in fusion.decisions if d.kind == "scatter")
+    stored = tuple((b.title, b.size) for b in plan.buffers if b.place == "global")
+    rows = tuple((k.name, told) for k in plan.kernels for told in k.rows)
+    return ProgramReport(gathers, scatters, len(plan.kernels), stored, fusion.formats, rows)
+
+
+_COLUMNS = ("kernel", "launch", "reads", "writes", "statements", "passes")
+
+
+class KernelTable(Printed, tuple[Kernel, ...]):
+    """Kernels in launch order. Printed they are a table, `to_json` gives it as data.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> print(ig.emit(f).kernels)
+    kernel   launch  reads       writes      statements  passes
+    kernel0          x: float32  t1: float32          5
+    """
+
+    __slots__ = ()
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = []
+        for k in self:
+            launch = ", ".join(f"{d} {' x '.join(map(str, e))}" for d, e in sorted(k.launch.items()))
+            reads = ", ".join(f"{b.title}: {b.dtype}" for b in k.buffers if b.place == "input")
+            writes = ", ".join(f"{b.title}: {b.dtype}" for b in k.buffers if b.place != "input")
+            rows.append((k.name, launch, reads, writes, str(sum(1 for _ in walk(k.body))), ", ".join(k.passes)))
+        return rows
+
+    def sheet(self) -> Sheet:
+        """One row a kernel."""
+        return Sheet(f"{len(self)} kernels", _COLUMNS, tuple(self._rows()))
+
+    def to_json(self) -> str:
+        """The table as a JSON list of objects, with the kernels' text under "ir"."""
+        rows = [
+            {**dict(zip(_COLUMNS, row, strict=True)), "statements": int(row[4]), "passes": list(k.passes), "ir": str(k)}
+            for k, row in zip(self, self._rows(), strict=True)
+        ]
+        return json.dumps(rows, indent=1)
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *self._rows()]
+        widths = [max(len(r[n]) for r in rows) for n in range(len(_COLUMNS))]
+        return "\n".join(
+            "  ".join(
+                c.rjust(w) if n == 4 else c.ljust(w) for n, (c, w) in enumerate(zip(r, widths, strict=True))
+            ).rstrip()
+            for r in rows
+        )
+
+
+class Program(LoadedKernels):
     """Kernels for one target. ``print(program.plan)`` shows what they do, ``program.source`` how.
 
     >>> import idgraph as ig
@@ -59,7 +156,7 @@ class Program(Loaded):
         self,
         fusion: Fusion,
         target: Target,
-        plan: Plan,
+        plan: KernelModule,
         cache: KernelCache | None = None,
         sizes: tuple[Size, ...] = (),
         outputs: tuple[Tensor, ...] | None = None,
@@ -68,12 +165,12 @@ class Program(Loaded):
         super().__init__(fusion, target, plan, cache, sizes)
         self.outputs = fusion.outputs if outputs is None else outputs
         self.views = {} if views is None else dict(views)
-        self._callers: dict[tuple[bool, str | None], Caller] = {}
+        self._callers: dict[tuple[bool, str | None], Dispatcher] = {}
 
     @property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> KernelTable:
         """One nest of loops each, in launch order: name, parameters, statements, launches; prints as a table."""
-        return Kernels(self.plan.kernels)
+        return KernelTable(self.plan.kernels)
 
     @property
     def report(self) -> ProgramReport:
@@ -111,14 +208,14 @@ class Program(Loaded):
         return self.caller().copies(self.ordered(inputs), symbols)
 
     @arguments(EmitError)
-    def caller(self, checked: bool = True, device: str | None = None) -> Caller:
+    def caller(self, checked: bool = True, device: str | None = None) -> Dispatcher:
         """Its calls, which remember the route found for arrays of each shape, type and device."""
         found = self._callers.get((checked, device))
         if found is None:
             with LOADING:
-                from idgraph.runtime import caller  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+                from idgraph.runtime import dispatch as caller  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
 
-            found = self._callers[checked, device] = caller.Caller(self, checked, device)
+            found = self._callers[checked, device] = caller.Dispatcher(self, checked, device)
         return found
 
     @arguments(EmitError)
@@ -162,7 +259,7 @@ class Program(Loaded):
         if not self.views:
             return made
         with LOADING:
-            from idgraph.runtime.views import view  # noqa: PLC0415  # NumPy
+            from idgraph.runtime.host_launch import view  # noqa: PLC0415  # NumPy
 
         for t in self.outputs:
             if t.name in self.views:
@@ -210,7 +307,7 @@ def emit(
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels (`idgraph.runtime.cache`). With ``views``, outputs that are views of inputs
+    compiled CUDA kernels (`idgraph.runtime.kernel_cache`). With ``views``, outputs that are views of inputs
     (`idgraph.layout.alias`) have no kernel: `Program.run` gives views. Raises `FusionError`, `ScheduleError` for a race
     or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
@@ -219,7 +316,7 @@ def emit(
     >>> f = ig.Fusion("half")
     >>> t = f.output(f.input("x", shape=(8,))[4:])
     >>> print(emit(f, target="python").source)
-    # fusion "half": plain Python; names such as f32 and maximum are those of idgraph.codegen.ops.scalars
+    # fusion "half": plain Python; f32, maximum and the like are in codegen.runtime_lib.python_ops
     <BLANKLINE>
     def kernel0(buf0, buf1):
         # buf0: float32[8] input "x"
@@ -234,22 +331,25 @@ def emit(
     outputs, found = fusion.outputs, dict[str, Alias]()
     if views:
         with LOADING:
-            from idgraph.runtime.views import views_of, without  # noqa: PLC0415  # NumPy
+            from idgraph.runtime.host_launch import views_of, without  # noqa: PLC0415  # NumPy
 
         found = views_of(fusion)
         fusion = without(fusion, found) if found else fusion
     kept = KernelCache(Path(cache)) if cache is not None else None
     if not fusion.outputs and found:
-        return Program(fusion, target, Plan((), (), {}, {}), kept, (), outputs, found)
+        return Program(fusion, target, KernelModule((), (), {}, {}), kept, (), outputs, found)
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
     plan = table.run(plan, table.TABLE[target])
     if TARGETS[target].threads:
         check_limits(plan.kernels)
+        plan = with_widths(fusion, maps, plan)
+    for kernel in plan.kernels:
+        kernel.check_structure()
     return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 
-def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, Plan]:
+def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, KernelModule]:
     """The index maps, and the kernels before any pass."""
     if target not in get_args(Target):
         raise EmitError(
@@ -262,7 +362,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads, rule=target)
+    return maps, lower_fusion(fusion, maps, threads=TARGETS[target].threads, rule=target)
 
 
 def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
@@ -280,7 +380,7 @@ def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
     return table.run(plan, table.up_to("fuse_launches", target)).kernels
 
 
-def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, Plan]]:
+def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, KernelModule]]:
     """The kernels as they were lowered, and after each pass that changed one: (name, kernels).
 
     >>> import idgraph as ig

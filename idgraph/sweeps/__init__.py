@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from idgraph.sweeps.clusters import RayExecutor, cluster
-    from idgraph.sweeps.result_lines import Row, Status, Sweep, read_rows
+    from idgraph.sweeps.results import Status, Sweep, SweepRow, read_rows
     from idgraph.sweeps.run import Seen
 
-__all__ = ["RayExecutor", "Row", "Sweep", "cluster", "read_rows", "sweep"]
+__all__ = ["RayExecutor", "SweepRow", "Sweep", "cluster", "read_rows", "sweep"]
 
 _LATER = {
     "RayExecutor": "clusters",
-    "Row": "result_lines",
-    "Sweep": "result_lines",
+    "SweepRow": "results",
+    "Sweep": "results",
     "cluster": "clusters",
-    "read_rows": "result_lines",
+    "read_rows": "results",
 }
 
 
@@ -77,12 +77,12 @@ def sweep(
     0
     """
     with LOADING:
-        from idgraph.sweeps.examination import Options  # noqa: PLC0415 - loads every room
         from idgraph.sweeps.run import run_sweep  # noqa: PLC0415 - as above
+        from idgraph.sweeps.worker import ExaminationOptions  # noqa: PLC0415 - loads every room
 
     if not timeout > 0 or memory < 0 or points < 0 or (workers is not None and workers < 1):
         raise IdGraphError("a sweep needs a timeout above 0, workers of at least 1, memory and points of at least 0")
-    options = Options(target, auto, seed, points, metrics)
+    options = ExaminationOptions(target, auto, seed, points, metrics)
     file = None if output is None else Path(output)
     return run_sweep(graphs, file, executor, workers, timeout, memory, options, again, progress)
 

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from idgraph.sweeps.examination import Options, examine
+from idgraph.sweeps.worker import ExaminationOptions, examine
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         path = Path(asked["path"]) if asked["path"] else Path(folder) / asked["name"]
         if not asked["path"]:
             path.write_bytes(data)
-        row = examine(path, asked["graph"], asked["digest"], Options(**asked["options"]))
+        row = examine(path, asked["graph"], asked["digest"], ExaminationOptions(**asked["options"]))
     answer.write(row.to_json())
     answer.flush()
     os._exit(0)  # threads of compiled kernels need not be waited for

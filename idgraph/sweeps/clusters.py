@@ -45,7 +45,7 @@ def _dask(address: str, workers: int | None) -> Generator[Executor]:
     try:
         found: Any = import_module("distributed")
     except ImportError:
-        raise IdGraphError("dask.distributed is not installed", hint="pip install 'idgraph[dask]'") from None
+        raise IdGraphError("dask.distributed is not installed", hint="pip install distributed") from None
     with contextlib.ExitStack() as stack:
         try:
             where: Any = address
@@ -63,7 +63,7 @@ def _ray(address: str, workers: int | None) -> Generator[Executor]:
     try:
         found: Any = import_module("ray")
     except ImportError:
-        raise IdGraphError("ray is not installed", hint="pip install 'idgraph[ray]'") from None
+        raise IdGraphError("ray is not installed", hint="pip install ray") from None
     options: dict[str, Any] = {"address": address} if address != "ray" else {"num_cpus": workers}
     try:
         found.init(**options, include_dashboard=False if address == "ray" else None, log_to_driver=False)

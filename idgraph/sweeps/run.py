@@ -15,13 +15,12 @@ from pathlib import Path
 
 from idgraph.errors import IdGraphError
 from idgraph.ir.limits import read_within
-from idgraph.sweeps.examination import Options
-from idgraph.sweeps.guard import Process, Task, end, guarded
-from idgraph.sweeps.result_lines import Row, RowFile, Settings, Status, Sweep, row_file
+from idgraph.sweeps.results import RowFile, Settings, Status, Sweep, SweepRow, row_file
+from idgraph.sweeps.worker import ExaminationOptions, Process, Task, end, guarded
 
 MAX_BYTES = 64_000_000
 SUFFIXES = (".json", ".txt")
-Seen = Callable[[int, int, Row | None], None]
+Seen = Callable[[int, int, SweepRow | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def sources_of(graphs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
             found = sorted(p for p in top.rglob("*") if p.suffix in SUFFIXES and p.is_file() and not _hidden(p, top))
             sources = [Source(p.relative_to(top).as_posix(), p) for p in found]
         else:
-            sources = [Source(line, top.parent / line) for line in _lines(top)]
+            sources = [Source(line, top.parent / line) for line in _file_lines(top)]
     else:
         sources = [Source(os.fspath(p), Path(p)) for p in graphs]
     unique = list({s.graph: s for s in sources}.values())
@@ -60,7 +59,7 @@ def _hidden(path: Path, top: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
-def _lines(file: Path) -> list[str]:
+def _file_lines(file: Path) -> list[str]:
     try:
         data = read_within(file, MAX_BYTES)
         text = data.decode("utf-8")
@@ -98,7 +97,7 @@ class _Children:
 
 
 @contextlib.contextmanager
-def _hands(executor: Executor | None, workers: int) -> Generator[Callable[[Task], Future[Row]]]:
+def _hands(executor: Executor | None, workers: int) -> Generator[Callable[[Task], Future[SweepRow]]]:
     """How a task is handed out: to the executor given, or to threads that each watch over one process."""
     if executor is not None:
         yield functools.partial(executor.submit, guarded)
@@ -120,7 +119,7 @@ def run_sweep(
     workers: int | None,
     timeout: float,
     memory: int,
-    options: Options,
+    options: ExaminationOptions,
     again: Collection[Status],
     progress: Seen | None,
 ) -> Sweep:
@@ -131,7 +130,7 @@ def run_sweep(
     seen = progress if progress is not None else _unseen
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(row_file(output)) if output is not None else None
-        kept = _kept(sources, file.rows, settings, again) if file is not None else {}
+        kept = _reusable_rows(sources, file.rows, settings, again) if file is not None else {}
         rows = dict(kept)
         if file is not None:
             file.keep(kept.values())
@@ -141,7 +140,7 @@ def run_sweep(
         submit = stack.enter_context(_hands(executor, hands))
         window = 2 * hands if executor is None else max(64, 2 * hands)
         tasks = (_task(s, options, settings, timeout, memory) for s in todo)
-        for row in _rows(tasks, submit, window):
+        for row in _rows_as_completed(tasks, submit, window):
             rows[row.graph] = row
             _note(file, row)
             done += 1
@@ -149,12 +148,12 @@ def run_sweep(
     return Sweep(tuple(rows[s.graph] for s in sources), fresh=len(todo))
 
 
-def _note(file: RowFile | None, row: Row) -> None:
+def _note(file: RowFile | None, row: SweepRow) -> None:
     if file is not None:
         file.add(row)
 
 
-def _unseen(_done: int, _total: int, _row: Row | None) -> None:
+def _unseen(_done: int, _total: int, _row: SweepRow | None) -> None:
     return None
 
 
@@ -165,9 +164,9 @@ def _version() -> str:
         return "source"
 
 
-def _kept(
-    sources: Iterable[Source], before: Mapping[str, Row], settings: Settings, again: Collection[Status]
-) -> dict[str, Row]:
+def _reusable_rows(
+    sources: Iterable[Source], before: Mapping[str, SweepRow], settings: Settings, again: Collection[Status]
+) -> dict[str, SweepRow]:
     """Rows that stand: of other graphs, and of graphs whose file and settings are the same."""
     kept = dict(before)
     for s in sources:
@@ -175,7 +174,7 @@ def _kept(
         if row is None:
             continue
         same = dict(row.settings) == dict(settings) and row.status not in again
-        if not same or row.digest != _digest(_read(s)[0]):
+        if not same or row.digest != _digest(_read_source(s)[0]):
             del kept[s.graph]
     return kept
 
@@ -184,7 +183,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _read(source: Source) -> tuple[bytes, str]:
+def _read_source(source: Source) -> tuple[bytes, str]:
     """The content of a file; empty with the reason where it cannot be read."""
     try:
         if not source.path.is_file():
@@ -195,23 +194,27 @@ def _read(source: Source) -> tuple[bytes, str]:
     return (b"", f"longer than {MAX_BYTES} bytes") if len(data) > MAX_BYTES else (data, "")
 
 
-def _task(source: Source, options: Options, settings: Settings, timeout: float, memory: int) -> Task | Row:
+def _task(
+    source: Source, options: ExaminationOptions, settings: Settings, timeout: float, memory: int
+) -> Task | SweepRow:
     """The task to hand out, or at once the row of a file that cannot be read."""
-    data, wrong = _read(source)
+    data, wrong = _read_source(source)
     if wrong:
-        return Row(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)
+        return SweepRow(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)
     program = str(source.path.resolve()) if source.path.suffix == ".py" else ""
     return Task(
         source.graph, source.path.name, _digest(data), data, program, options, settings, timeout, memory
     )  # fmt: skip
 
 
-def _rows(tasks: Iterator[Task | Row], submit: Callable[[Task], Future[Row]], window: int) -> Generator[Row]:
+def _rows_as_completed(
+    tasks: Iterator[Task | SweepRow], submit: Callable[[Task], Future[SweepRow]], window: int
+) -> Generator[SweepRow]:
     """Rows as they come; at most ``window`` tasks are out, so that content waits on the disk, not in memory."""
-    out: dict[Future[Row], Task] = {}
+    out: dict[Future[SweepRow], Task] = {}
     try:
         for task in tasks:
-            if isinstance(task, Row):
+            if isinstance(task, SweepRow):
                 yield task
                 continue
             out[_handed(submit, task)] = task
@@ -224,14 +227,14 @@ def _rows(tasks: Iterator[Task | Row], submit: Callable[[Task], Future[Row]], wi
             future.cancel()
 
 
-def _handed(submit: Callable[[Task], Future[Row]], task: Task) -> Future[Row]:
+def _handed(submit: Callable[[Task], Future[SweepRow]], task: Task) -> Future[SweepRow]:
     try:
         return submit(task)
     except (BrokenExecutor, RuntimeError) as error:
         raise _broken(error) from error
 
 
-def _finished(out: dict[Future[Row], Task]) -> Iterator[Row]:
+def _finished(out: dict[Future[SweepRow], Task]) -> Iterator[SweepRow]:
     ready, _ = wait(out, return_when=FIRST_COMPLETED)
     for future in ready:
         task = out.pop(future)
@@ -240,7 +243,7 @@ def _finished(out: dict[Future[Row], Task]) -> Iterator[Row]:
         except BrokenExecutor as error:
             raise _broken(error) from error
         except Exception as error:  # a worker that was lost: the graph keeps its row
-            lost = Row(task.graph, task.digest, "crashed", settings=task.settings)
+            lost = SweepRow(task.graph, task.digest, "crashed", settings=task.settings)
             yield replace(lost, reason=f"the worker was lost: {type(error).__name__}: {str(error)[:200]}")
 
 

@@ -3,9 +3,17 @@
 They build small examples that shrink well, and know no graph, index map or kernel.
 """
 
-from idgraph.testing.random_fusions import STEPS, fusions
-from idgraph.testing.random_schedules import scheduled_fusions, schedules
-from idgraph.testing.random_shapes import index_expressions, shapes
-from idgraph.testing.threads import threaded_fusions
+from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
+from idgraph.testing.joined_launches import joined_launches
+from idgraph.testing.schedules import scheduled_fusions, schedules, threaded_fusions
 
-__all__ = ["STEPS", "fusions", "index_expressions", "scheduled_fusions", "schedules", "shapes", "threaded_fusions"]
+__all__ = [
+    "STEPS",
+    "fusions",
+    "index_expressions",
+    "joined_launches",
+    "scheduled_fusions",
+    "schedules",
+    "shapes",
+    "threaded_fusions",
+]

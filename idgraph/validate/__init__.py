@@ -17,8 +17,8 @@ from idgraph.runtime import Target
 
 if TYPE_CHECKING:
     from idgraph.index import IdModel
-    from idgraph.validate.addresses import Engine, check_addresses
-    from idgraph.validate.inputs import random_inputs
+    from idgraph.validate.index_map_check import Engine, check_addresses
+    from idgraph.validate.input_values import random_inputs
     from idgraph.validate.report import (
         AddressMismatch,
         AddressReport,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ValueMismatch,
         ValueReport,
     )  # fmt: skip
-    from idgraph.validate.values import check_values, tolerance
+    from idgraph.validate.value_check import check_values, tolerance
 
 __all__ = [
     "AddressMismatch", "AddressReport", "KernelReport", "Mismatch", "Report", "TensorError", "ValueMismatch",
@@ -39,8 +39,8 @@ __all__ = [
 _LATER = {
     "AddressMismatch": "report", "AddressReport": "report", "KernelReport": "report", "Mismatch": "report",
     "Report": "report", "TensorError": "report", "ValueMismatch": "report", "ValueReport": "report",
-    "check_addresses": "addresses",
-    "random_inputs": "inputs", "check_values": "values", "tolerance": "values",
+    "check_addresses": "index_map_check",
+    "random_inputs": "input_values", "check_values": "value_check", "tolerance": "value_check",
 }  # fmt: skip
 
 
@@ -80,6 +80,8 @@ def validate(
     with LOADING:
         from idgraph.validate.run import run_checks  # noqa: PLC0415 - loads NumPy
 
+    equal = [found.name for found in f.equalities]
+    symbols = {n: v for n, v in symbols.items() if n not in equal} if symbols is not None else None
     unknown = next((n for n in symbols or () if n not in f.symbols), None)
     if unknown is not None:
         known = tuple(f.symbols)
@@ -96,10 +98,10 @@ def __getattr__(name: str) -> object:
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 
-class _Callable(ModuleType):
+class _ValidateModule(ModuleType):
     """``ig.validate`` is the function; where a tool puts the package in its place, calling that does the same."""
 
     __call__ = staticmethod(validate)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _ValidateModule

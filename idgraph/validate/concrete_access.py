@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
-from idgraph.index import Access, IdModel, Loop
+from idgraph.index import Access, IdModel, LoopVariable
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
-from idgraph.validate.layout import Layout, layout_of
+from idgraph.validate.memory_layout import MemoryLayout, layout_of
 from idgraph.validate.oracle import shape_of
-from idgraph.validate.oracle.symbol_values import number
+from idgraph.validate.oracle.views import number
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class IndexLoad:
     """A loaded index value: symbol ``name`` is element ``coordinates`` of index tensor ``tensor``."""
 
     name: str
@@ -25,7 +25,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ProducerSlot:
     """Where a consumer finds an intermediate: the point of the producer's loops that made the value.
 
     ``places`` are that point (one expression for each loop that is not reduced, with the loop's extent); ``made`` the
@@ -48,10 +48,10 @@ class Site:
     shape: tuple[int, ...]
     kept: tuple[int, ...]  # positions of the axes of t.shape among ``coordinates``
     address: Expr
-    layout: Layout
-    loads: tuple[Load, ...] = ()
+    layout: MemoryLayout
+    loads: tuple[IndexLoad, ...] = ()
     load_bounds: tuple[Expr, ...] = ()
-    slot: Slot | None = None
+    slot: ProducerSlot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
         shape,
         tuple(range(len(root))),
         address,
-        Layout(strides, 0, math.prod(shape)),
+        MemoryLayout(strides, 0, math.prod(shape)),
     )
 
 
-def _is_widened(m: IdModel, e: TensorExpr, loops: Sequence[Loop]) -> bool:
+def _is_widened(m: IdModel, e: TensorExpr, loops: Sequence[LoopVariable]) -> bool:
     """Some loop takes its extent from another axis (promotion), so that elements are computed again and again.
 
     A loop that is longer than its axis, or shorter, visits none twice.
@@ -152,7 +152,7 @@ def _site(a: Access, place: int, symbols: Mapping[str, int]) -> Site:
         coordinates, axes = a.coordinates, t.axes
     kept = tuple(p for p, d in enumerate(axes) if d.kind != "reduction")
     loads = tuple(
-        Load(name, index, tuple(_bound(c, symbols) for c in where), shape_of(index, symbols))
+        IndexLoad(name, index, tuple(_bound(c, symbols) for c in where), shape_of(index, symbols))
         for name, (index, where) in a.loads.items()
     )
     return Site(
@@ -174,7 +174,7 @@ def _read_site(m: IdModel, e: TensorExpr, k: int, symbols: Mapping[str, int]) ->
     )  # fmt: skip
 
 
-def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, int]) -> Slot:
+def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, int]) -> ProducerSlot:
     t = a.tensor
     loops = m.loops(definition)
     write = m.write(definition)
@@ -198,4 +198,4 @@ def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, i
 
     reducing = {loops[j].name for j, d in enumerate(t.loop) if d.kind == "reduction"}
     when = [moved(c) for c in write.conditions if not reducing & c.names]
-    return Slot(tuple(places), tuple(moved(c) for c in write.coordinates), and_(*when) if when else TRUE)
+    return ProducerSlot(tuple(places), tuple(moved(c) for c in write.coordinates), and_(*when) if when else TRUE)

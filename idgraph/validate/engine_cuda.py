@@ -11,23 +11,22 @@ from typing import Any, Final
 
 import numpy as np
 
+from idgraph.runtime.cuda.compiler import inlined, ptx_of
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
-from idgraph.runtime.cuda.ptx import inlined, ptx_of
-from idgraph.validate.answers import Scan
-from idgraph.validate.codegen import grid_source, point_source
+from idgraph.validate.check_source import grid_source, point_source
 from idgraph.validate.concrete_access import Case
-from idgraph.validate.device_source import VIEW_BYTES, DeviceSource
-from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
-from idgraph.validate.engine_numpy import check_points, scan_numpy
-from idgraph.validate.kernel_source import OUT
-from idgraph.validate.lookup_tables import Tables
-from idgraph.validate.oracle.moves import Array
+from idgraph.validate.engines import arrays_of, check_points, load_source, scan_numba, scan_numpy
+from idgraph.validate.fault import Scan
+from idgraph.validate.kernel_check_cuda import VIEW_BYTES, DeviceSource
+from idgraph.validate.kernel_check_source import OUT
+from idgraph.validate.oracle.views import Array
+from idgraph.validate.reference_tables import Tables
 
 REGISTERS, MOST_REGISTERS = 1 << 16, 255  # of a block; of a thread
 _PIECE: Final = 1 << 28  # points of one launch, so that progress shows
 
 
-def _kernel(source: str) -> Any:
+def _compile_grid(source: str) -> Any:
     """The grid function; its point function is inlined, since a device function would ask for a device."""
     module = load_source(source, "address_check_cuda")
     module.cuda = load_cuda()
@@ -37,7 +36,7 @@ def _kernel(source: str) -> Any:
 
 @lru_cache(maxsize=512)
 def _compiled(source: str) -> Any:
-    return need_device().jit(_kernel(source))
+    return need_device().jit(_compile_grid(source))
 
 
 def _source(case: Case, tables: Tables) -> str:
@@ -47,7 +46,7 @@ def _source(case: Case, tables: Tables) -> str:
 def address_check_ptx(case: Case, tables: Tables, cc: tuple[int, int] = (9, 0)) -> str:
     """PTX of one operation's check; needs the CUDA compiler libraries but no device."""
     given = (0, 0, np.zeros(2, np.int64), *arrays_of(case, tables))
-    return ptx_of(_kernel(_source(case, tables)), given, cc)
+    return ptx_of(_compile_grid(_source(case, tables)), given, cc)
 
 
 def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
@@ -85,7 +84,7 @@ def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Sca
 
 @lru_cache(maxsize=512)
 def _check(source: str) -> Any:
-    """The kernel of `idgraph.validate.device_source`."""
+    """The kernel of `idgraph.validate.kernel_check_cuda`."""
     module = load_source(source, "kernel_check_cuda")
     module.cuda, module.np = load_cuda(), np
     return module.check

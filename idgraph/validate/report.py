@@ -269,6 +269,9 @@ class Report(Printed):
         title, *rest = str(self).splitlines()
         return Sheet(title, notes=tuple(rest), good=self.ok)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [f"{self.fusion} on {self.target}: {'ok' if self.ok else 'FAILED'} (seed {self.seed})"]
         if self.addresses is not None:

@@ -10,15 +10,15 @@ import numpy as np
 from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.indexing import is_int
+from idgraph.ir.argument_resolution import is_int
 from idgraph.runtime import Target, emit
-from idgraph.validate.addresses import Engine, check_addresses, index_values
-from idgraph.validate.inputs import random_inputs
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.fault import busy, terminal
+from idgraph.validate.index_map_check import Engine, check_addresses, index_values
+from idgraph.validate.input_values import random_inputs
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
-from idgraph.validate.progress import busy, terminal
 from idgraph.validate.report import Report
-from idgraph.validate.values import check_values
+from idgraph.validate.value_check import check_values
 
 
 def run_checks(
@@ -50,7 +50,7 @@ def run_checks(
         program = emit(f, target, model=model)
         with terminal(f"kernels of {f.name}", len(program.kernels)) as advance:
             known = index_values(f, at, given, seed)
-            kernels = check_kernels(
+            kernels = check_kernel_addresses(
                 program, at, known, model=m, seed=seed, exhaustive=exhaustive, engine=engine, advance=advance
             )
     if program is not None and kernels is not None and kernels.ok:

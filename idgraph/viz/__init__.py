@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from idgraph.display import register_display, register_renderer
 from idgraph.loading import load
-from idgraph.viz import notebook, sheets
-from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
-from idgraph.viz.nest import loop_nest
-from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture, Swatch
-from idgraph.viz.terminal import coloured
+from idgraph.viz import notebook
+from idgraph.viz import notebook as sheets
+from idgraph.viz.draw import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
+from idgraph.viz.fusion_picture import loop_nest
+from idgraph.viz.notebook import coloured
+from idgraph.viz.picture import Cluster, Line, Picture, PictureEdge, PictureNode, Swatch
 
 if TYPE_CHECKING:
     from idgraph.viz.explorer import Explorer, explore
 
 __all__ = [
-    "Cluster", "Edge", "Explorer", "Line", "Node", "Picture", "Swatch", "draw", "drawable", "explore", "graphviz_svg",
-    "loop_nest", "notebook", "picture", "to_dot", "to_svg", "write",
+    "Cluster", "PictureEdge", "Explorer", "Line", "PictureNode", "Picture", "Swatch", "draw", "drawable", "explore",
+    "graphviz_svg", "loop_nest", "notebook", "picture", "to_dot", "to_svg", "write",
 ]  # fmt: skip
 
 register_renderer("dot", to_dot)
@@ -26,8 +27,8 @@ register_renderer("svg", to_svg)
 register_renderer("html", notebook.page)
 register_renderer("loops", loop_nest)
 register_renderer("terminal", coloured)
-register_display("svg", notebook.shown)
-register_display("html", sheets.shown)
+register_display("svg", notebook.svg_of)
+register_display("html", sheets.table_of)
 
 
 def __getattr__(name: str) -> object:

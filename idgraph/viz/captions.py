@@ -11,7 +11,7 @@ from idgraph.graphs.cycles import e_tensor
 from idgraph.ir import (
     DomainExpr,
     IterDomain,
-    Loaded,
+    LoadedCoordinate,
     Merge,
     Resize,
     Roll,
@@ -21,9 +21,9 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
-from idgraph.ir.exprs import Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.fusion import tensor_of
-from idgraph.viz.labels import clip
+from idgraph.viz.picture import clip
 
 LIMIT = 44  # cells of one line of a box; longer text stands in the tooltip
 
@@ -120,7 +120,7 @@ def category(t: Tensor) -> str:
     e = t.definition
     if e is None:
         return "input"
-    if any(isinstance(r, Loaded) for row in e.reads for r in row):
+    if any(isinstance(r, LoadedCoordinate) for row in e.reads for r in row):
         return "gather"
     if e.is_reduction:
         return "reduction"

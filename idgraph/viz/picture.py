@@ -1,7 +1,14 @@
-"""A picture before it is drawn: boxes, arrows, clusters, a caption and a legend. DOT and SVG print it."""
+"""A picture before it is drawn: boxes, arrows, clusters, a caption and a legend. DOT and SVG print it.
+
+Text in pictures: how wide it is, how it is cut, and how untrusted names are escaped for XML and DOT.
+
+The parts that every SVG of this package is made of: numbers, text, the document around them.
+"""
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +58,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PictureNode:
     """A box. ``key`` is its stable name; ``title`` the tooltip (lines); ``cluster`` the key of the cluster it is in.
 
     Boxes of a lower ``column`` stand further left; ``name`` is what a cut arrow calls the box (default: the key).
@@ -72,7 +79,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class PictureEdge:
     """A line from box to box (or cluster to cluster) by key. A ``link`` says "the same": it has no arrow head."""
 
     tail: str
@@ -114,8 +121,8 @@ class Picture(Shown):
     """
 
     title: str
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[PictureNode, ...]
+    edges: tuple[PictureEdge, ...]
     clusters: tuple[Cluster, ...] = ()
     caption: tuple[str, ...] = ()
     alarm: tuple[str, ...] = ()
@@ -124,3 +131,136 @@ class Picture(Shown):
 
     def __repr__(self) -> str:
         return f"Picture({self.title!r}, {len(self.nodes)} boxes, {len(self.edges)} lines)"
+
+
+def cells(text: str) -> int:
+    """Width in cells of a fixed-pitch font: wide letters take two, combining marks none.
+
+    >>> cells("t0"), cells("テンソル"), cells("e\\u0301")
+    (2, 8, 1)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def clip(text: str, limit: int) -> str:
+    """At most ``limit`` cells, with an ellipsis where something was cut.
+
+    >>> clip("attention_scores", 8)
+    'attenti…'
+    """
+    if cells(text) <= limit:
+        return text
+    kept = ""
+    for c in text:
+        if cells(kept + c) >= limit:
+            break
+        kept += c
+    return kept + "…"
+
+
+def wrapped(text: str, limit: int) -> list[str]:
+    """Lines of at most ``limit`` cells, broken at spaces; a longer word is clipped."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and cells(lines[-1]) + 1 + cells(word) <= limit:
+            lines[-1] += " " + word
+        else:
+            lines.append(clip(word, limit))
+    return lines or [""]
+
+
+def clean(text: str) -> str:
+    """The text without characters that XML forbids; tabs and line breaks become spaces.
+
+    >>> clean("a\\x00b\\tc")
+    'a�b c'
+    """
+    return "".join(c if _allowed(c) else " " if c in "\t\n\r" else "�" for c in text)
+
+
+def _allowed(c: str) -> bool:
+    n = ord(c)
+    return 0x20 <= n <= 0x7E or 0xA0 <= n <= 0xD7FF or 0xE000 <= n <= 0xFFFD or 0x10000 <= n <= 0x10FFFF
+
+
+def xml(text: str) -> str:
+    """Text as XML content or as a double-quoted attribute.
+
+    >>> xml('a<b & "c"')
+    'a&lt;b &amp; &quot;c&quot;'
+    """
+    return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def xml_lines(text: str) -> str:
+    """As `xml`, line breaks kept (tooltips)."""
+    return "\n".join(map(xml, text.split("\n")))
+
+
+def dot(text: str) -> str:
+    """A double-quoted DOT string that shows ``text`` as it is: no escapes, no entities, no HTML labels.
+
+    >>> print(dot('a"b\\\\c & <d>'))
+    "a\\"b\\\\c &amp; <d>"
+    """
+    return dot_lines([text])
+
+
+def dot_lines(lines: list[str], end: str = "\\n") -> str:
+    """Several lines as one DOT string; ``end`` is DOT's line end (``\\n`` centred, ``\\l`` to the left)."""
+    # Graphviz reads character entities in labels, so an ampersand must be one.
+    shown = [clean(x).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for x in lines]
+    return '"' + end.join(shown) + (end if end == "\\l" else "") + '"'
+
+
+MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+SANS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
+
+
+def px(x: float) -> str:
+    """Pixels, to a tenth.
+
+    >>> px(3.0), px(2.25)
+    ('3', '2.2')
+    """
+    return f"{x:.1f}".rstrip("0").rstrip(".")
+
+
+def label(
+    text: str,
+    x: float,
+    y: float,
+    *,
+    size: float = 12,
+    fill: str = INK,
+    weight: str = "normal",
+    family: str = "",
+    anchor: str = "",
+) -> str:
+    """One line of text, escaped."""
+    bold = f' font-weight="{weight}"' if weight != "normal" else ""
+    sized = f' font-size="{size:g}"' if size != 12 else ""
+    named = f' font-family="{family}"' if family else ""
+    placed = f' text-anchor="{anchor}"' if anchor else ""
+    marks = f'fill="{fill}"{sized}{bold}{named}{placed}'
+    return f'<text x="{px(x)}" y="{px(y)}" {marks} xml:space="preserve">{xml(text)}</text>'
+
+
+def document(title: str, about: str, size: tuple[float, float], body: Sequence[str]) -> str:
+    """A self-contained SVG document on a white sheet of ``size`` pixels."""
+    width, height = px(size[0]), px(size[1])
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" role="img" aria-label="{xml(title)}" '
+            f'font-family="{MONO}" font-size="12">',
+            f"<title>{xml(title)}</title>",
+            f"<desc>{xml(about)}</desc>",
+            f'<rect width="{width}" height="{height}" fill="{WHITE}"/>',
+            *body,
+            "</svg>",
+            "",
+        ]
+    )

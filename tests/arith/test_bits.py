@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import parse
-from idgraph.arith.bits import diagonals, from_diagonals, may_be_set
+from idgraph.arith.known_bits import diagonals, from_diagonals, may_be_set
 from tests.property.budget import examples
 from tools.bench.expressions_check import Bounds, cost, divmods, evaluate, points
 

@@ -155,3 +155,15 @@ def test_a_choice_inside_a_choice_asks_no_more_than_is_open(text: str, least: st
     assert str(made) == least and ig.simplify(made) is made
     given = parse(text, {"y": 20})
     assert all(made.evaluate({"y": y}) == given.evaluate({"y": y}) for y in range(20))
+
+
+def test_numbers_that_differ_cut_the_ends_of_a_range() -> None:
+    def holds(claim: str, facts: str) -> bool:
+        return is_true(parse(claim, {"x": 8}), (parse(facts, {"x": 8}),))
+
+    assert holds("x < 6", "(x != 7) & (x != 6)")
+    assert holds("x == 5", "(x > 4) & (x != 7) & (x != 6)")
+    assert holds("x > 3", "(x >= 2) & (x != 2) & (x != 3)")
+    assert not holds("x < 6", "x != 6")
+    assert not holds("x > 3", "(x >= 2) & (x != 3)")
+    assert not holds("x != 5", "(x != 7) & (x != 6)")

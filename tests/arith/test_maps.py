@@ -18,11 +18,12 @@ from idgraph.arith import (
     Missed,
     NotInvertible,
     as_expr,
-    inverses,
     symbol,
     where,
 )
-from idgraph.arith.maps import Undecided
+from idgraph.arith import digit_solver as mixed_radix
+from idgraph.arith import inverse as inverses
+from idgraph.arith.index_map import Undecided
 
 i, j = symbol("i", 0, 63), symbol("j", 0, 7)
 r, c = symbol("r", 0, 63), symbol("c", 0, 7)
@@ -182,12 +183,15 @@ def test_two_pieces_that_meet_are_shown() -> None:
 
 def test_a_wrong_solution_does_not_leave_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways are proved, whatever the solver says."""
-    turn, flip = IndexMap((i,), ((i + 5) % 64,), (64,)), IndexMap((i,), (63 - i,), (64,))
+    u = symbol("u", 0, 63)  # no map that another test has inverted
+    turn, flip = IndexMap((u,), ((u + 5) % 64,), (64,)), IndexMap((u,), (63 - u,), (64,))
 
-    def wrong(domain: object, equations: Sequence[tuple[Expr, Expr]], facts: object) -> list[Expr]:
+    def wrong(domain: object, equations: Sequence[tuple[Expr, Expr]], facts: object = ()) -> list[Expr]:
         return [(equations[0][1] + 3) % 64]
 
     monkeypatch.setattr(inverses, "solve", wrong)
+    for module in (inverses, mixed_radix):
+        monkeypatch.setattr(module, "solve_digits", wrong)
     for f in (turn, flip):
         with pytest.raises(NotInvertible, match="no inverse"):
             f.inverse()

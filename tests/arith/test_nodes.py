@@ -19,13 +19,13 @@ from idgraph.arith import (
     const,
     maximum,
     minimum,
-    nodes,
     not_,
     or_,
     symbol,
     where,
     xor,
 )
+from idgraph.arith import expr as nodes
 from idgraph.errors import IdGraphError
 
 i, j, n = symbol("i", 0, 63), symbol("j"), symbol("n", 1)

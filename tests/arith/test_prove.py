@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,3 +153,63 @@ def test_false_equalities_are_never_accepted() -> None:
     values = {t: [parse(t).evaluate({"i": v}) for v in range(64)] for t in texts}
     for a, b in itertools.product(texts, texts):
         assert bool(prove_equal(a, b, {"i": 64})) == (values[a] == values[b])
+
+
+A, B, C, D = (symbol(x) for x in "ABCD")
+ORDER = [
+    (A < 3, (A < B, B <= C, C <= 2), True),
+    (A < 7, (A < B, B <= C, C < D, D <= 8), True),
+    (A < 6, (A < B, B <= C, C < D, D <= 8), False),  # 6 < 7 <= 7 < 8: A may be 6
+    (A + B < D, (A + B <= C, C < D), True),
+    (A * B <= A, (A <= 0, B > 0), True),
+    (A * B <= A, (A <= 1, B > 0), False),
+    (A * B <= B, (A <= 1, B > 0), True),
+    (A * B >= 0, (A <= 0, B <= 0), True),
+    (A * B >= A + B - 1, (A >= 1, B >= 1), True),
+    (A * B >= A + B, (A >= 1, B >= 1), False),
+]
+
+
+@pytest.mark.parametrize(("claim", "facts", "holds"), ORDER, ids=str)
+def test_order_facts_follow_one_another(claim: Expr, facts: tuple[Expr, ...], holds: bool) -> None:
+    """Proved where it holds; refuted by the points of a small box where it does not."""
+    assert bool(prove(claim, facts=facts)) is holds
+    names = sorted({n for c in (claim, *facts) for n in c.names})
+    points = [dict(zip(names, p, strict=True)) for p in itertools.product(range(-4, 9), repeat=len(names))]
+    assert all(claim.evaluate(p) for p in points if all(c.evaluate(p) for c in facts)) is holds
+
+
+def test_random_chains_are_proved_only_where_they_hold() -> None:
+    rng, names = random.Random(0), "ABCDE"
+    proved = 0
+    for _ in range(60):
+        facts = [symbol(a) + rng.randrange(3) <= symbol(b) for a, b in itertools.pairwise(names[: rng.randrange(2, 6)])]
+        used = sorted({n for c in facts for n in c.names})
+        facts.append(symbol(used[-1]) <= 4)
+        claim = symbol(used[0]) <= rng.randrange(-5, 7)
+        verdict = bool(prove(claim, facts=tuple(facts)))
+        span = range(-8, 8) if len(used) < 4 else range(-4, 5)
+        points = (dict(zip(used, p, strict=True)) for p in itertools.product(span, repeat=len(used)))
+        holds = all(claim.evaluate(p) for p in points if all(c.evaluate(p) for c in facts))
+        assert holds or not verdict
+        proved += verdict
+    assert proved > 15
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("(i + n - 1)//n", "-(-i//n)"),
+        ("(i + n - 1)//n", "(i - 1)//n + 1"),
+        ("(i*n + j + n - 1)//n", "i - (-j//n)"),
+        ("-(-(i + j)//n)", "(i + j + n - 1)//n"),
+        ("(n - 1 - i)//n", "-(i//n)"),
+    ],
+)
+def test_quotients_rounded_up(left: str, right: str) -> None:
+    ranges = {"n": (1, None), "i": (None, None), "j": (None, None)}
+    assert prove_equal(left, right, ranges)
+    assert not prove_equal(left, f"{right} + 1", ranges)
+    a, b = parse(left, ranges), parse(right, ranges)
+    for i, j, n in itertools.product(range(-7, 8), range(-3, 4), range(1, 6)):
+        assert a.evaluate({"i": i, "j": j, "n": n}) == b.evaluate({"i": i, "j": j, "n": n})

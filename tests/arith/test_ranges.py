@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idgraph.arith import Range, congruence, integer_type, interval, multiple_of, parse, symbol
-from idgraph.arith.bounds import nonneg, positive
-from idgraph.arith.engine import normal
+from idgraph.arith.expr import postorder
+from idgraph.arith.fourier_motzkin import nonneg, positive
 from idgraph.arith.linear import terms
-from idgraph.arith.nodes import postorder
+from idgraph.arith.rewriter import normal
 from tools.bench.fuzz_simplify import Generator, points, values_of
 
 

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from idgraph.arith import Expr, parse, rules, simplify, symbol
-from idgraph.arith.engine import TABLE, Rule, kind, normal, one_value
-from idgraph.arith.nodes import rebuild
+from idgraph.arith.expr import rebuild
+from idgraph.arith.rewriter import TABLE, Rule, kind, normal, one_value
 from tools.bench.fuzz_simplify import Generator, difference
 from tools.docs.rule_table import FILE, document
 

@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idgraph.arith import ArithError, ArithZeroDivisionError, Expr, Tape, maximum, minimum, not_, symbol, where, xor
+from idgraph.arith import (
+    ArithError,
+    ArithZeroDivisionError,
+    CompiledExprs,
+    Expr,
+    maximum,
+    minimum,
+    not_,
+    symbol,
+    where,
+    xor,
+)
 
 N, M = symbol("n"), symbol("m", 0)
 
@@ -44,7 +55,7 @@ def alone(e: Expr, env: dict[str, int]) -> int | bool | None:
 def test_values_are_those_of_evaluate(exprs: list[Expr], n: int, m: int) -> None:
     env = {"n": n, "m": m}
     wanted = [alone(e, env) for e in exprs]
-    tape = Tape(exprs)
+    tape = CompiledExprs(exprs)
     assert tape(env) == wanted
     try:
         found = tape.function()(*(env[s] for s in tape.names))
@@ -55,12 +66,12 @@ def test_values_are_those_of_evaluate(exprs: list[Expr], n: int, m: int) -> None
 
 def test_a_symbol_without_a_value_is_named() -> None:
     with pytest.raises(ArithError, match="no value for symbol 'm'"):
-        Tape((N, M))({"n": 1})
-    assert Tape(())({}) == []
+        CompiledExprs((N, M))({"n": 1})
+    assert CompiledExprs(())({}) == []
 
 
 def test_depth_is_no_limit() -> None:
     e = N
     for _ in range(3000):
         e = (e // 2 + M) % 1000
-    assert Tape((e,))({"n": 7, "m": 3}) == [e.evaluate({"n": 7, "m": 3})]
+    assert CompiledExprs((e,))({"n": 7, "m": 3}) == [e.evaluate({"n": 7, "m": 3})]

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from idgraph.arith import ArithError, Expr, Range, nodes, parse, ranged_symbols, symbol
+from idgraph.arith import ArithError, Expr, Range, parse, ranged_symbols, symbol
+from idgraph.arith import expr as nodes
 from idgraph.arith import text as text_module
 
 TEXTS = [

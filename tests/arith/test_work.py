@@ -10,9 +10,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import Expr, parse, strongest, symbol
-from idgraph.arith import work as meter
-from idgraph.arith.engine import normal
-from idgraph.arith.work import BUDGET, OutOfWork, budget, spend
+from idgraph.arith import expr as meter
+from idgraph.arith.expr import BUDGET, BudgetExceeded, budget, charge
+from idgraph.arith.rewriter import normal
 
 
 def nested(levels: int, name: str) -> Expr:
@@ -54,21 +54,21 @@ def test_a_call_inside_another_shares_its_budget() -> None:
         assert outer
         with budget() as inner:
             assert not inner
-            spend(BUDGET)
-        with pytest.raises(OutOfWork):
-            spend(1)
-    spend(10 * BUDGET)  # outside of any budget: nothing is counted
+            charge(BUDGET)
+        with pytest.raises(BudgetExceeded):
+            charge(1)
+    charge(10 * BUDGET)  # outside of any budget: nothing is counted
 
 
 def test_each_thread_has_its_own() -> None:
     left: list[int | None] = []
     with budget():
-        spend(BUDGET)
+        charge(BUDGET)
         other = threading.Thread(target=lambda: left.append(meter.meter.left))
         other.start()
         other.join()
     assert left == [None]
-    assert "idgraph.arith.work" in sys.modules
+    assert "idgraph.arith.expr" in sys.modules
 
 
 def test_choices_and_conditions_have_one_too() -> None:

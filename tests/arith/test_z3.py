@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from idgraph.arith import Expr, parse, simplify
-from idgraph.arith.nodes import postorder
+from idgraph.arith.expr import postorder
 from tools.bench.expressions_check import Case, load
 from tools.bench.fuzz_simplify import Generator, all_symbols
 

@@ -14,9 +14,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import SourceLine, visible
-from idgraph.frontends.fx import from_json
+from idgraph.frontends.import_ import from_json
 from idgraph.reports import metrics
-from idgraph.sweeps import Row, Sweep
+from idgraph.sweeps import Sweep, SweepRow
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m"  # the title of a window, an empty screen, a colour
 HOSTILE = f"{ESCAPES}\u202e\u200b\u2066\x0c\u2028\x85\ufeff\t]]> --> \"\"\" '''"
@@ -85,7 +85,7 @@ def test_errors_show_what_others_raised() -> None:
 
 def test_rows_of_a_sweep_show_names_and_reasons() -> None:
     names = [f"{ESCAPES}a.json", "a\nb.json", "\udcff.json", "x\u202ey.json"]
-    found = Sweep(tuple(Row(n, "0" * 64, "refused", f"{n}\ud800") for n in names))
+    found = Sweep(tuple(SweepRow(n, "0" * 64, "refused", f"{n}\ud800") for n in names))
     assert unfit(str(found)) == set() and str(found).encode()
     assert len(str(found).splitlines()) == 2 + len(names)
     assert all(unfit(note) == set() for note in found.sheet().notes)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.frontends.fx import from_json
-from idgraph.frontends.reading import parse_program
-from idgraph.ir import parsing
+from idgraph.frontends.graph_json import parse_program
+from idgraph.frontends.import_ import from_json
+from idgraph.ir import parser as parsing
 
 TEXT = """fusion f {
   symbol n

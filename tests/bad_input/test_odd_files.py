@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import idgraph as ig
-from idgraph.check.reading import read_any
-from idgraph.cost.assembler import assembled
-from idgraph.display import write_whole
+from idgraph.check.program_json import read_any
+from idgraph.cost.calibrate import assembled
+from idgraph.display import write_atomically
 from idgraph.frontends.files import read_file
-from idgraph.reports.metric_files import LOCK, add_rows
-from idgraph.runtime.cache import KernelCache
+from idgraph.reports.metric_tables import LOCK, add_rows
+from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.sweeps import read_rows, sweep
-from idgraph.sweeps.result_lines import Row, row_file
+from idgraph.sweeps.results import SweepRow, row_file
 
 HUGE = 2**40  # a sparse file: it takes no room on the disk, and no memory holds it
 GRAPH = '{"nodes": [{"name": "output", "op": "output", "target": "output", "args": [[]]}]}'
@@ -105,8 +105,8 @@ def test_a_sweep_writes_no_rows_to_what_is_not_a_file_of_rows(odd: Callable[[Pat
 
 
 def test_a_row_that_was_cut_off_anywhere_is_left_out(tmp_path: Path) -> None:
-    out, line = tmp_path / "rows.jsonl", Row("b", "1" * 64, "ok").to_json().encode()
-    whole = Row("a", "0" * 64, "ok").to_json().encode() + b"\n"
+    out, line = tmp_path / "rows.jsonl", SweepRow("b", "1" * 64, "ok").to_json().encode()
+    whole = SweepRow("a", "0" * 64, "ok").to_json().encode() + b"\n"
     for at in range(len(line) + 1):
         out.write_bytes(whole + line[:at])
         assert list(read_rows(out)) == ["a"]
@@ -127,13 +127,13 @@ def test_a_lock_of_tables_is_a_plain_file(tmp_path: Path) -> None:
 def test_a_page_is_not_written_into_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="pipe"):
-        write_whole(tmp_path / "pipe", "text")
+        write_atomically(tmp_path / "pipe", "text")
 
 
 def test_a_link_to_itself_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to("round")
     with pytest.raises(OSError, match="symbolic links"):
-        write_whole(tmp_path / "round", "text")
+        write_atomically(tmp_path / "round", "text")
     assert (tmp_path / "round").is_symlink() and len(list(tmp_path.iterdir())) == 1
 
 

@@ -13,13 +13,14 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, as_expr, maximum, minimum, symbol, where
-from idgraph.check import confirm, nest_decisions
-from idgraph.check.by_points import Gap, Space, bind
-from idgraph.check.confirm import differs, traced
-from idgraph.check.form import Buffer
-from idgraph.check.index_values import Table, unwrapped, wraps
-from idgraph.check.meaning import Need
-from idgraph.check.stores import overlaps
+from idgraph.check import confirmation as confirm
+from idgraph.check import decide as nest_decisions
+from idgraph.check.confirmation import confirm_difference, reads_by_evaluation
+from idgraph.check.enumeration import Gap, Space, bind
+from idgraph.check.index_values import ValueTable, unwrapped, wraps
+from idgraph.check.program import BufferLayout
+from idgraph.check.semantics import ElementRead
+from idgraph.check.store_coverage import overlaps
 
 ROTATE = """fusion "rotate" {
   x = input(shape=(4, 8), dtype="float32")
@@ -40,7 +41,7 @@ def test_a_difference_that_numpy_alone_sees_is_not_told(monkeypatch: pytest.Monk
     monkeypatch.setattr(nest_decisions, "all_same", lambda *_: False)
     r = ig.check.program(rolled("i*8 + (j + 5)%8"))  # it is right
     assert r.ok and "plain Python does not" in r.unknown[0].because
-    monkeypatch.setattr(nest_decisions, "differs", lambda *_: True)
+    monkeypatch.setattr(nest_decisions, "confirm_difference", lambda *_: True)
     monkeypatch.setattr(nest_decisions, "compare", lambda *_: Gap({"i": 0, "j": 0}, 5, 4))
     r = ig.check.program(rolled("i*8 + (j + 5)%8"))
     assert r.ok and "the reference" in r.unknown[0].because
@@ -54,7 +55,7 @@ def test_too_many_terms_to_count_again_are_told_as_such(monkeypatch: pytest.Monk
 
 def test_made_up_values_are_the_same_in_both_judges() -> None:
     """The plain judge makes up loaded values on its own: a number at a time, without NumPy."""
-    table, i = Table(), symbol("i", 0, 99)
+    table, i = ValueTable(), symbol("i", 0, 99)
     v = table.load("b", i * 3)
     p, q = table.place(v - 20, as_expr(50)), table.place(v % 7 - 7, as_expr(7))
     pool = confirm._pool(table)
@@ -68,12 +69,12 @@ def test_made_up_values_are_the_same_in_both_judges() -> None:
 
 def test_elements_are_counted_as_sets_or_as_multisets() -> None:
     r = symbol("r", 0, 3)
-    once, twice = Need("x", r, TRUE), Need("x", r % 2, TRUE)
-    halves = [Need("x", r // 2, TRUE)]
+    once, twice = ElementRead("x", r, TRUE), ElementRead("x", r % 2, TRUE)
+    halves = [ElementRead("x", r // 2, TRUE)]
     space = Space((), (("r", 4),), (("r", 4),), {}, multiset=True)
-    assert differs(space, [once], [twice], Table(), {})
-    assert not differs(space, [twice], halves, Table(), {})
-    assert not differs(Space((), (("r", 4),), (("r", 2),), {}), [twice], [once], Table(), {})
+    assert confirm_difference(space, [once], [twice], ValueTable(), {})
+    assert not confirm_difference(space, [twice], halves, ValueTable(), {})
+    assert not confirm_difference(Space((), (("r", 4),), (("r", 2),), {}), [twice], [once], ValueTable(), {})
 
 
 def test_the_walk_back_is_the_oracles() -> None:
@@ -90,10 +91,10 @@ def test_the_walk_back_is_the_oracles() -> None:
     def at(t: ig.Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
         return ("x", c[0] * 6 + c[1]) if t is x else None
 
-    assert traced(total, (1,), at, {}, itself=False) == ({("x", k) for k in range(6)}, False)
-    assert traced(total, (0,), at, {}, itself=False) == (set[tuple[str, int]](), False)
-    assert traced(picked, (0, 0), at, {}, itself=False) is None
-    assert traced(chosen, (2, 3), at, {}, itself=False) == ({("x", 15)}, True)
+    assert reads_by_evaluation(total, (1,), at, {}, itself=False) == ({("x", k) for k in range(6)}, False)
+    assert reads_by_evaluation(total, (0,), at, {}, itself=False) == (set[tuple[str, int]](), False)
+    assert reads_by_evaluation(picked, (0, 0), at, {}, itself=False) is None
+    assert reads_by_evaluation(chosen, (2, 3), at, {}, itself=False) == ({("x", 15)}, True)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_the_walk_back_is_the_oracles() -> None:
     ],
 )  # fmt: skip
 def test_elements_that_lie_over_each_other(shape: tuple[int, ...], strides: tuple[int, ...], wanted: bool) -> None:
-    made = Buffer("b", "t", tuple(map(as_expr, strides)))
+    made = BufferLayout("b", "t", tuple(map(as_expr, strides)))
     assert overlaps(made, [as_expr(n) for n in shape]) is wanted
 
 
@@ -203,7 +204,7 @@ def test_what_is_right_is_not_refuted(name: str, online: bool, monkeypatch: pyte
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_sum_reads_the_maximum_that_its_softmax_has(first: int) -> None:
     """Inductor prepares a softmax in one node of two results: loops of the second may read the first."""
-    from idgraph.check.capture import _functional
+    from idgraph.check.inductor_capture import _functional
 
     importlib.import_module("torch._inductor.inductor_prims")
     graph: Any = torch.fx.Graph()

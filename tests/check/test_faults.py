@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from idgraph.check.nest_decisions import Checker
+from idgraph.check.decide import Checker
 
 pytest.importorskip("torch")
 

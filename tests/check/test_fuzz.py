@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.check.generated import of_source
-from idgraph.check.nest_decisions import decide
-from idgraph.check.reading import read_program
+from idgraph.check.decide import decide
+from idgraph.check.inductor_source import of_source
+from idgraph.check.program_json import read_program
 from tests.check.test_triton_source import (
     GATHER,
     INDIRECT,

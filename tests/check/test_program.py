@@ -176,7 +176,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 
 def test_loaded_values_are_made_of_their_place_alone() -> None:
-    from idgraph.check.by_points import spread
+    from idgraph.check.enumeration import spread
 
     a = spread(np.arange(1000), 3)
     assert np.array_equal(a, spread(np.arange(1000), 3)) and len(set(a.tolist())) == 1000

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.check.form import Program
-from idgraph.check.generated import of_source
-from idgraph.check.nest_decisions import decide
-from idgraph.check.reading import read_program
-from idgraph.check.report import Report
+from idgraph.check.decide import decide
+from idgraph.check.inductor_source import of_source
+from idgraph.check.program import NeutralProgram
+from idgraph.check.program_json import read_program
+from idgraph.check.report import CheckReport
 
 WRAPPER = """
 import triton
@@ -43,8 +43,8 @@ def wrapper(body: str, params: str, args: str, given: str, name: str = "triton_p
     return WRAPPER.format(name=name, params=params, body=text, args=args, given=given, buf=buf)
 
 
-def decided(text: str, data: dict[str, Any]) -> tuple[Report, list[str]]:
-    program: Program = read_program(data)
+def decided(text: str, data: dict[str, Any]) -> tuple[CheckReport, list[str]]:
+    program: NeutralProgram = read_program(data)
     made, unread = of_source(program, text)
     return decide(made), unread
 

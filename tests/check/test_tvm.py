@@ -60,6 +60,17 @@ def test_what_is_not_known_is_an_error() -> None:
         neutral(SimpleNamespace(body=node("While")), MOVED)
 
 
+def test_stores_that_share_a_loop_are_refused() -> None:
+    """As nests they would run one after the other: a tile without its halo would be called right."""
+    x, t, y = (SimpleNamespace(name=n, shape=[number(8)]) for n in ("x", "t", "y"))
+    at = node("Var", name="i")
+    first = node("BufferStore", buffer=t, indices=[at], value=node("BufferLoad", buffer=x, indices=[at]))
+    ahead = node("Add", a=at, b=number(1))
+    second = node("BufferStore", buffer=y, indices=[at], value=node("BufferLoad", buffer=t, indices=[ahead]))
+    with pytest.raises(ig.check.CheckError, match="share the loop i"):
+        neutral(SimpleNamespace(body=loop("i", 7, node("SeqStmt", seq=[first, second]))), MOVED)
+
+
 def test_functions_of_tvm() -> None:
     tvm: Any = pytest.importorskip("tvm", reason="apache-tvm is not installed (extra tvm)")
     te: Any = pytest.importorskip("tvm.te")

@@ -16,7 +16,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.cli import main
-from idgraph.frontends.fx import from_json
+from idgraph.frontends.import_ import from_json
 
 GRAPH = Path(__file__).parents[1] / "frontends" / "graphs" / "rope_half_residual.core.json"
 ROTATION = """import idgraph as ig

@@ -16,11 +16,11 @@ import pytest
 import idgraph as ig
 from idgraph.arith import symbol
 from idgraph.cost import Device
-from idgraph.cost.assembler import find_assembler
-from idgraph.cost.kernel_costs import KernelCost
-from idgraph.cost.points import count_points
-from idgraph.cost.reuse import in_order
-from idgraph.cost.sites import Around
+from idgraph.cost.access_sites import EnclosingLoop
+from idgraph.cost.calibrate import find_assembler
+from idgraph.cost.iteration_count import count_points
+from idgraph.cost.memory_traffic import in_order
+from idgraph.cost.report import KernelCost
 from idgraph.ir import DType
 
 
@@ -156,15 +156,23 @@ def test_sites_that_a_loaded_one_meets_by_chance_stay_apart() -> None:
 
 @pytest.mark.parametrize("bound", [0, 1, 999, 1000, 1001, 123456, 4 << 20])
 def test_linear_conditions_are_counted_in_closed_form(bound: int) -> None:
-    loops = [Around("i", 1024, "serial", 1), Around("j", 2048, "serial", 2), Around("k", 2, "serial", 3)]
+    loops = [
+        EnclosingLoop("i", 1024, "serial", 1),
+        EnclosingLoop("j", 2048, "serial", 2),
+        EnclosingLoop("k", 2, "serial", 3),
+    ]
     i, j, k = (symbol(x.var, 0, x.extent - 1) for x in loops)
     found = count_points(loops, [i * 4096 + j * 2 + k < bound * 2], {}, {})
     assert (found.points, found.exact) == (min(bound * 2, 1024 * 4096), True)
 
 
 def test_blocks_are_the_slowest_loops() -> None:
-    loops = [Around("t", 4, "threadIdx.x", 1), Around("x", 4, "blockIdx.x", 2), Around("s", 4, "serial", 3)]
-    assert [a.var for a in in_order([*loops, Around("y", 4, "blockIdx.y", 4)])] == ["y", "x", "s", "t"]
+    loops = [
+        EnclosingLoop("t", 4, "threadIdx.x", 1),
+        EnclosingLoop("x", 4, "blockIdx.x", 2),
+        EnclosingLoop("s", 4, "serial", 3),
+    ]
+    assert [a.var for a in in_order([*loops, EnclosingLoop("y", 4, "blockIdx.y", 4)])] == ["y", "x", "s", "t"]
 
 
 def test_symbols_need_numbers() -> None:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.codegen.ops import memory
+from idgraph.codegen.runtime_lib import numpy_ops as memory
 from idgraph.runtime import Program
 from idgraph.testing import fusions
-from idgraph.validate.inputs import random_inputs
+from idgraph.validate.input_values import random_inputs
 
 Touched = dict[tuple[str, str, str], Counter[int]]  # (kernel, tensor, "read" or "write") -> address -> times
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idgraph.cost import traffic
+from idgraph.cost import memory_traffic as traffic
 
 
 @given(st.lists(st.one_of(st.integers(-9, 40), st.integers(-(1 << 62), 1 << 62)), max_size=30), st.integers(-50, 50))

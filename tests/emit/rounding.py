@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 import idgraph as ig
 from idgraph.ir import TensorExpr
-from idgraph.validate.oracle.moves import MOVES
-from idgraph.validate.oracle.values import evaluate, evaluate_one
+from idgraph.validate.oracle.evaluate import evaluate, evaluate_one
+from idgraph.validate.oracle.views import MOVES
 
 Array = npt.NDArray[Any]
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # of one rounding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idgraph.kernel.ir import Stmt, bodies
-from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.passes.lane_loop_fusion import is_lanes
 
 
 def repeated(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

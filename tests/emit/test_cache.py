@@ -19,11 +19,13 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.runtime import Program, cache, cache_keys, compile_ptx
-from idgraph.runtime.cache import BESIDE, FORMAT, KernelCache
-from idgraph.runtime.cache_keys import kernel_key
-from idgraph.runtime.cuda import ptx as compiling
+from idgraph.runtime import Program, compile_ptx
+from idgraph.runtime import executable as cache_keys
+from idgraph.runtime import kernel_cache as cache
+from idgraph.runtime.cuda import compiler as compiling
 from idgraph.runtime.cuda.driver import entry_name, words_of
+from idgraph.runtime.executable import kernel_key
+from idgraph.runtime.kernel_cache import BESIDE, FORMAT, KernelCache
 
 pytest.importorskip("numba_cuda")
 
@@ -127,7 +129,7 @@ def test_many_writers_leave_one_whole_entry(tmp_path: Path) -> None:
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.kernel_cache import KernelCache
 if sys.argv[2] == "killed":
     Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
 for n in range(20):
@@ -277,7 +279,7 @@ def test_what_belongs_to_somebody_else_is_not_read(tmp_path: Path, monkeypatch: 
 EIGHT = """
 import sys
 from pathlib import Path
-from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.kernel_cache import KernelCache
 kept, me = KernelCache(Path(sys.argv[1])), sys.argv[2]
 for n in range(60):
     key = f"kernel {n % 7} of {'anyone' if n % 2 else me}"
@@ -296,7 +298,7 @@ def test_eight_processes_never_get_the_kernel_of_another(tmp_path: Path) -> None
 KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
-from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.kernel_cache import KernelCache
 
 def texts(key):
     return {f"{key} {v} " * (200 + 4000 * v) for v in range(3)}
@@ -374,4 +376,4 @@ def test_ptx_takes_the_words_that_are_laid_out() -> None:
 def test_what_is_left_out_of_the_versions_compiles_nothing() -> None:
     folder = Path(cache.__file__).parent
     for name in cache.BESIDE_COMPILING:
-        assert "jit(" not in (folder / name).read_text(encoding="utf-8")
+        assert "jit(" not in (folder / "cpu" / name).read_text(encoding="utf-8")

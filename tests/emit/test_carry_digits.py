@@ -12,8 +12,8 @@ import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import Load, VectorStore, walk
 from idgraph.runtime import Program, compile_ptx
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from tests.emit.thread_runner import run_threads
 
@@ -45,7 +45,7 @@ def wanted(x: Any, pads: tuple[int, ...], value: float) -> Any:
 def is_right(p: Program) -> bool:
     """Every address of the kernels as they run, at every point of their loops."""
     at = bind(p.fusion, {t.name: tuple(map(int, t.shape)) for t in p.fusion.inputs}, {})
-    found = check_kernels(p, at, index_values(p.fusion, at, {}, 0))
+    found = check_kernel_addresses(p, at, index_values(p.fusion, at, {}, 0))
     return found.ok and found.exhaustive
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import postorder
-from idgraph.kernel.defuse import index_exprs
+from idgraph.kernel.def_use import index_exprs
 from idgraph.kernel.ir import Compute, If, Loop, Stmt, Store, walk
-from idgraph.passes.collapse import COLUMNS, LEAST
+from idgraph.passes.loop_flattening import COLUMNS, LEAST
 from idgraph.runtime.program import stages
 
 SHAPES = [(3, COLUMNS + 37), (2, 2 * COLUMNS), (5, 1003), (7, 131), (4 * COLUMNS + 3,), (9, 64, 3), (2, 3, COLUMNS + 8)]

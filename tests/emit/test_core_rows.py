@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Accumulate, Compute, If, Kernel, Loop, Note, Stmt, walk
-from idgraph.passes.collapse import collapsed
-from idgraph.passes.columns import by_columns
-from idgraph.passes.hoist_loads import hoisted_loads
-from idgraph.passes.own_rows import with_own_rows
-from idgraph.passes.round_once import rounded_once
-from idgraph.passes.unswitch import unswitched
+from idgraph.kernel.ir import Accumulate, Comment, Compute, If, Kernel, Loop, Stmt, walk
+from idgraph.passes.load_hoisting import licm_loads
+from idgraph.passes.loop_flattening import flatten_loops
+from idgraph.passes.loop_unswitching import unswitched
+from idgraph.passes.narrowing import elide_double_rounding
+from idgraph.passes.reduction_flattening import flatten_reduction_loops, privatize_scatter_rows
 
 
 def _rotated(f: ig.Fusion) -> ig.Tensor:
@@ -111,7 +110,7 @@ def test_blocks_of_a_row_join_where_no_two_rows_meet(address: str, extent: int, 
     body = UPDATE.replace("ADDRESS", address).replace("EXTENT", str(extent))
     buffers = '  buffer i: int64[256] input "i"\n  buffer y: int64[4096] output "y"\n'
     kernel = ig.kernel.parse(f"kernel k():\n  where at in _, _\n{buffers}{body}")
-    made = with_own_rows(kernel)
+    made = privatize_scatter_rows(kernel)
     assert _loops(made)[0] == blocks
     assert any(isinstance(s, Accumulate) and s.shared for s in walk(made.body)) is (blocks == 16)
 
@@ -143,7 +142,7 @@ def test_an_index_computed_of_a_loaded_one_leaves_the_loop(step: str, last: str,
     buffers = "".join(f'  buffer {b}: int64[{n}] {"input" if b == "x" else "output"} "{b}"\n' for b, n in names.items())
     body = COMPUTED.replace("STEP", step).replace("LAST", last)
     kernel = ig.kernel.parse(f"kernel k():\n  where at in _, _\n{buffers}{body}")
-    inner = next(s for s in walk(hoisted_loads(kernel).body) if isinstance(s, Loop) and s.var == "c")
+    inner = next(s for s in walk(licm_loads(kernel).body) if isinstance(s, Loop) and s.var == "c")
     assert any(isinstance(s, Compute) and s.op == "mul" for s in walk(inner.body)) is not leaves
 
 
@@ -152,17 +151,17 @@ def test_nothing_is_moved_where_the_order_counts() -> None:
     scattered = nest + (
         "        i: int64 = cast(3)\n        let at = i\n        v: float32 = x[b*64 + t*4 + q]\n        y[at] = v\n"
     )
-    assert _loops(collapsed(_kernel(scattered))) == [8, 16, 4]
+    assert _loops(flatten_loops(_kernel(scattered))) == [8, 16, 4]
     plain = nest + "        v: float32 = x[b*64 + t*4 + q]\n        y[b*64 + t*4 + q] = v\n"
-    assert _loops(collapsed(_kernel(plain))) == [1, 512]
+    assert _loops(flatten_loops(_kernel(plain))) == [1, 512]
 
 
 def test_a_value_that_is_read_again_is_rounded_before() -> None:
     bf16 = 'buffer x: bfloat16[64] input "x"\n  buffer z: bfloat16[64] output "z"'
     text = "  for i < 64:\n    u: bfloat16 = x[i]\n    v: bfloat16 = mul(u, u)\n    z[i] = v\n"
-    assert "v: float32" in str(rounded_once(_kernel(text, bf16)))
+    assert "v: float32" in str(elide_double_rounding(_kernel(text, bf16)))
     again = text + "    w: float32 = cast(v)\n    y[i] = w\n"
-    assert "v: float32" not in str(rounded_once(_kernel(again, bf16)))
+    assert "v: float32" not in str(elide_double_rounding(_kernel(again, bf16)))
 
 
 def test_tests_of_the_step_stay_in_the_loop() -> None:
@@ -170,7 +169,7 @@ def test_tests_of_the_step_stay_in_the_loop() -> None:
     for test, above in (("c < 9", Loop), ("r < 2", If)):
         (rows,) = unswitched(_kernel(text.format(test))).body
         assert isinstance(rows, Loop)
-        assert [type(s) for s in rows.body if not isinstance(s, Note)] == [above]
+        assert [type(s) for s in rows.body if not isinstance(s, Comment)] == [above]
         assert _loops(unswitched(_kernel(text.format(test)))) == [4, 64]  # the other side has no statement
 
 
@@ -183,8 +182,8 @@ def test_rows_that_are_one_already_stay() -> None:
         "      s <- sum v\n  y[0] = s\n"
     )
     k = _kernel(text.format(", column 128 of 2"))
-    assert all_of(by_columns(k).body) == all_of(k.body)
-    assert _loops(by_columns(_kernel(text.format("")))) == [128]
+    assert all_of(flatten_reduction_loops(k).body) == all_of(k.body)
+    assert _loops(flatten_reduction_loops(_kernel(text.format("")))) == [128]
 
 
 def test_what_threads_share_is_read_by_the_thread_that_wrote_it() -> None:
@@ -195,4 +194,4 @@ def test_what_threads_share_is_read_by_the_thread_that_wrote_it() -> None:
         "  for c < 2:\n    for t < 1, threadIdx.x:\n      v: float32 = {}[c]\n      s <- sum v\n  y[0] = s\n"
     )
     shared, plain = (_kernel(body.format(b)) for b in ("tile", "x"))
-    assert by_columns(shared).body == shared.body and by_columns(plain).body != plain.body
+    assert flatten_reduction_loops(shared).body == shared.body and flatten_reduction_loops(plain).body != plain.body

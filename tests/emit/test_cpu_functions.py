@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import cpu, cpu_entry
+from idgraph.runtime.cpu import compiler as cpu_entry
+from idgraph.runtime.cpu import namespace as cpu
 from tests.emit.llvm_text import llvm_texts
 from tools.bench import ulp
 
@@ -159,7 +160,7 @@ def test_kernels_that_wait_for_memory_have_short_vectors(name: str, short: bool)
     f.output({"moved": x * 2.0 + 1.0, "added up": ig.sum(x, 1), "computed": ig.exp(x)}[name])
     ig.schedule.auto(f)
     (kernel,) = ig.emit(f, "cpu").kernels
-    assert cpu_entry.streams(kernel) is short
+    assert cpu_entry.is_memory_bound(kernel) is short
     compiler = cpu_entry.compiler(short, not short)
     assert compiler is cpu_entry.compiler(short, not short)
 

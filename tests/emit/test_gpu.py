@@ -11,11 +11,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime import emit
-from idgraph.runtime.caller import as_numpy
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.held import prepared
+from idgraph.runtime.dispatch import as_numpy
+from idgraph.runtime.prepared_launch import prepare_launch
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED
@@ -55,7 +55,7 @@ def test_a_total_in_two_stages_on_the_device(op: Callable[..., Any], count: int)
     x = np.random.default_rng(0).uniform(-2, -1, count).astype(np.float32)
     wide = x.astype(np.float64)
     want = wide.sum() if op is ig.sum else wide.max() if op is ig.amax else wide.min()
-    ready = prepared(program, {"x": x}, poison=True)
+    ready = prepare_launch(program, {"x": x}, poison=True)
     for _ in range(2):  # a second launch starts from nothing too
         ready.launch()
         np.testing.assert_allclose(as_numpy(ready.results()[f.outputs[0].name], "float32"), want, rtol=1e-6)
@@ -112,7 +112,7 @@ def test_rows_added_on_the_device(columns: int) -> None:
     given = rng.integers(-99, 100, (512, columns)).astype(np.float32)
     want = np.zeros((16, columns), np.float32)
     np.add.at(want, at, given)
-    ready = prepared(emit(f, "cuda"), {"ids": at, "source": given}, poison=True)
+    ready = prepare_launch(emit(f, "cuda"), {"ids": at, "source": given}, poison=True)
     for _ in range(2):
         ready.launch()
         np.testing.assert_array_equal(as_numpy(ready.results()[f.outputs[0].name], "float32"), want)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.passes.interchange import interchanged
+from idgraph.passes.loop_interchange import interchange_loops
 
 Build = Callable[[ig.Fusion], ig.Tensor]
 
@@ -84,9 +84,9 @@ def test_a_kept_row_has_its_columns_apart() -> None:
 
 def test_rows_that_read_what_others_write_stay() -> None:
     k = ig.kernel.parse(NEIGHBOURS)
-    assert interchanged(k) == k
+    assert interchange_loops(k) == k
     apart = ig.kernel.parse(NEIGHBOURS.replace("z: float32 = y[a + 1]", "z: float32 = x[a]"))
-    assert interchanged(apart) != apart
+    assert interchange_loops(apart) != apart
 
 
 NEIGHBOURS = """

@@ -9,12 +9,22 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.kernel.ir import Checked, Combine, Kernel, Lanes, Let, Loop, Single, VectorLoad, walk
-from idgraph.passes.jam import jammed, sunk
+from idgraph.kernel.ir import (
+    BlockReduce,
+    BoundsCheck,
+    Kernel,
+    Let,
+    Loop,
+    SingleThread,
+    StraightLineBlock,
+    VectorLoad,
+    walk,
+)
+from idgraph.passes.unroll_and_jam import sink_into_loop, unroll_and_jam
 from idgraph.runtime import compile_ptx
 from idgraph.validate import random_inputs
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
 from tests.emit.thread_runner import run_threads
 
@@ -51,12 +61,12 @@ def _across(rows: int, columns: int, dtype: DType = "float32") -> ig.Fusion:
 
 
 def test_each_lane_has_its_sum_and_its_exchange() -> None:
-    k = jammed(_kernel(NEST))
+    k = unroll_and_jam(_kernel(NEST))
     k.verify()
-    assert [s.acc.name for s in walk(k.body) if isinstance(s, Combine)] == ["s_0", "s_1", "s_2", "s_3"]
+    assert [s.acc.name for s in walk(k.body) if isinstance(s, BlockReduce)] == ["s_0", "s_1", "s_2", "s_3"]
     assert not any(isinstance(s, Loop) and s.parallel == "unroll" for s in walk(k.body))
     (columns,) = [s for s in walk(k.body) if isinstance(s, Loop) and s.var == "c"]
-    assert sum(isinstance(s, Lanes) for s in walk((columns,))) == 1
+    assert sum(isinstance(s, StraightLineBlock) for s in walk((columns,))) == 1
 
 
 def test_nothing_moves_where_a_step_reads_what_another_wrote() -> None:
@@ -66,7 +76,7 @@ def test_nothing_moves_where_a_step_reads_what_another_wrote() -> None:
         NEST.replace("s: float64 = 0.0", 's: float64 = 0.0\n      alloc a: float32[4] private "a"'),
     ):
         k = _kernel(text)
-        assert jammed(k) is k
+        assert unroll_and_jam(k) is k
     assert "scan" not in scan  # the text above has none: scans are refused in test_scan
 
 
@@ -91,9 +101,9 @@ kernel k():
 
 
 def test_each_lane_keeps_its_own_check() -> None:
-    k = jammed(_kernel(SELECTED))
+    k = unroll_and_jam(_kernel(SELECTED))
     k.verify()
-    checks = [s for s in walk(k.body) if isinstance(s, Checked)]
+    checks = [s for s in walk(k.body) if isinstance(s, BoundsCheck)]
     assert sorted(str(s.condition) for s in checks) == [f"(ld_{n} >= 0) & (ld_{n} < 64)" for n in range(2)]
     assert sorted(s.value for s in checks) == ["ld_0", "ld_1"]
 
@@ -103,7 +113,7 @@ def test_computations_of_one_thread_stand_inside_it() -> None:
     (nest,) = k.body
     assert isinstance(nest, Loop) and isinstance(nest.body[0], Loop)
     before = nest.body[0].body
-    after = sunk(before, frozenset("x"), frozenset())
+    after = sink_into_loop(before, frozenset("x"), frozenset())
     assert len(after) == len(before) - 1 and str(after[-1]).count("cast") == 1
 
 
@@ -132,7 +142,7 @@ def test_a_total_that_is_written_and_read_is_every_threads() -> None:
     f.output(x - top)
     ig.schedule.auto(f)
     p = ig.emit(f, target="cuda")
-    assert any(isinstance(s, Single) for k in p.kernels for s in walk(k.ir.body))
+    assert any(isinstance(s, SingleThread) for k in p.kernels for s in walk(k.ir.body))
     inputs = random_inputs(f, 0, {})
     for name, wanted in evaluate(f, inputs).items():
         np.testing.assert_array_equal(run_threads(p, inputs)[name], wanted)
@@ -171,7 +181,7 @@ def test_columns_that_no_step_divides(columns: int) -> None:
     for target in ("python", "cpu"):
         ig.validate(f, target=target)
     p = ig.emit(f, target="cuda")
-    report = check_kernels(p, {}, index_values(f, {}, random_inputs(f, 0, {}), 0))
+    report = check_kernel_addresses(p, {}, index_values(f, {}, random_inputs(f, 0, {}), 0))
     assert report.ok, report.mismatch  # each column is read
     k = p.kernels[0]
     k.ir.verify()
@@ -198,5 +208,5 @@ kernel k():
       y[c*2 + w] = u
 """.replace("sub(x0, t)", "neg(t)")
     )
-    made = [s for s in jammed(k).body if isinstance(s, Loop)]
-    assert len(made) == 3 and not any(isinstance(s, Lanes) for s in walk((made[1],)))
+    made = [s for s in unroll_and_jam(k).body if isinstance(s, Loop)]
+    assert len(made) == 3 and not any(isinstance(s, StraightLineBlock) for s in walk((made[1],)))

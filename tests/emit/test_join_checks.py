@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.codegen.printers.unchecked import rows_of
+from idgraph.codegen.printers.guards import rows_of
 from idgraph.errors import IndexingError
 from idgraph.ir import DType
-from idgraph.kernel.ir import Checked, walk
+from idgraph.kernel.ir import BoundsCheck, walk
 from idgraph.runtime import compile_ptx
 from tests.emit.thread_runner import run_threads
 from tests.emit.turns import simulated
@@ -104,7 +104,7 @@ kernel k():
         (c: float32, d: float32, e: float32, f: float32) = x[b*4; 4]
         y[r*4; 4] = (c, d, e, f)
 """)
-    (check,) = (s for s in walk(kernel.body) if isinstance(s, Checked) and s.value == "a")
+    (check,) = (s for s in walk(kernel.body) if isinstance(s, BoundsCheck) and s.value == "a")
     rows = rows_of(check)
     assert (rows is not None) == together
     assert rows is None or (len(rows.checks), len(rows.early)) == (2, 2)

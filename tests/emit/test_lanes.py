@@ -12,31 +12,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.index.storage import is_thread
+from idgraph.index.allocation import is_thread
 from idgraph.kernel.ir import (
-    Choose,
     Compute,
-    Half,
+    Constant,
+    ExtractHalf,
+    Half2Op,
     If,
-    Lanes,
     Let,
     Load,
     Local,
     Loop,
-    Number,
-    PairCompute,
+    Select,
     Store,
+    StraightLineBlock,
     VectorLoad,
     VectorStore,
     walk,
 )
-from idgraph.kernel.value_numbers import Values
-from idgraph.lower.build import build_plan
-from idgraph.passes import table
-from idgraph.passes.dead_code import live
-from idgraph.passes.fuse_lanes import is_lanes
-from idgraph.passes.pack_half2 import with_pairs
-from idgraph.passes.unroll import with_lanes
+from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import pipeline as table
+from idgraph.passes.cse_dce import eliminate_dead_code
+from idgraph.passes.lane_loop_fusion import is_lanes
+from idgraph.passes.lane_unrolling import unroll_lanes
+from idgraph.passes.packed_half2 import pack_half2
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions
@@ -50,7 +50,7 @@ NO_ROWS = tuple(p for p in table.TABLE["cuda"] if p.name != "rows")
 
 def lane_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, printed for Python."""
-    return Program(f, "python", table.run(build_plan(f, ig.IdModel(f), threads=False), NO_ROWS))
+    return Program(f, "python", table.run(lower_fusion(f, ig.IdModel(f), threads=False), NO_ROWS))
 
 
 def check(f: ig.Fusion, given: dict[str, Any] | None = None) -> Program:
@@ -215,7 +215,7 @@ def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     f = SHORT[name]()
     ig.schedule.auto(f)
     statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
-    assert not [s for s in statements if isinstance(s, (Load, Store, Compute, Half))]
+    assert not [s for s in statements if isinstance(s, (Load, Store, Compute, ExtractHalf))]
     (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
     lines = [line.split()[0] for line in ptx[ptx.index("{") :].splitlines() if line.startswith("\t") and ";" in line]
     assert len(lines) < most and not [op for op in lines if op.startswith("cvt.rn")]
@@ -229,7 +229,7 @@ def test_values_between_are_rounded_in_pairs(dtype: str) -> None:
     ig.schedule.auto(f)
     statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
     assert not [s for s in statements if isinstance(s, Compute) and s.local.dtype == dtype]
-    packed = [s for s in statements if isinstance(s, PairCompute)]
+    packed = [s for s in statements if isinstance(s, Half2Op)]
     assert sum(s.op == "pack" for s in packed) == 2 * sum(s.op == "mul" for s in packed) > 0
 
 
@@ -251,7 +251,7 @@ kernel k():
       g: bfloat16 = neg(d)
       z[i] = g
 """)
-    made = live(with_pairs(k))
+    made = eliminate_dead_code(pack_half2(k))
     assert [s.op for s in walk(made.body) if isinstance(s, Compute)] == ["exp", "exp", "tanh", "tanh", "neg"]
 
 
@@ -330,7 +330,7 @@ def test_a_rotation_reads_each_element_once_without_a_test() -> None:
     assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4, 4]
     assert [len(s.values) for s in statements if isinstance(s, VectorStore)] == [4, 4]
     assert not [s for s in statements if isinstance(s, (Load, Store))]
-    assert not [s for s in statements if isinstance(s, Choose)]
+    assert not [s for s in statements if isinstance(s, Select)]
     assert all(is_lanes(s) or is_thread(s.parallel) for s in statements if isinstance(s, Loop))
 
 
@@ -361,10 +361,10 @@ def test_an_offset_input_is_read_in_the_widest_aligned_parts() -> None:
 def test_what_is_chosen_anew_is_another_value() -> None:
     """Two lanes may share a variable for values made of the same, not for values made of one local at two times."""
     x, a, b, c = (Local(n, "int64") for n in "xabc")
-    held = Values()
-    for s in (Choose(x, (), Number(1)), Compute(a, "neg", (x,), "int64"), Compute(b, "neg", (x,), "int64")):
+    held = ValueNumbering()
+    for s in (Select(x, (), Constant(1)), Compute(a, "neg", (x,), "int64"), Compute(b, "neg", (x,), "int64")):
         held.define(s)
-    for s in (Choose(x, (), Number(2)), Compute(c, "neg", (x,), "int64")):
+    for s in (Select(x, (), Constant(2)), Compute(c, "neg", (x,), "int64")):
         held.define(s)
     assert held.number(a) == held.number(b)
     assert held.number(a) != held.number(c)
@@ -388,12 +388,12 @@ kernel k():
 
 def test_tests_of_single_lanes_split_nothing() -> None:
     """A split would settle one of four lanes, and double the code of all."""
-    (loop,) = with_lanes(ig.kernel.parse(APART)).body
-    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [Lanes]
+    (loop,) = unroll_lanes(ig.kernel.parse(APART)).body
+    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [StraightLineBlock]
 
 
 def test_a_test_of_all_lanes_splits_them() -> None:
-    (loop,) = with_lanes(ig.kernel.parse(APART.replace("(i + w*128) % 301", "i"))).body
+    (loop,) = unroll_lanes(ig.kernel.parse(APART.replace("(i + w*128) % 301", "i"))).body
     assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [If, If]
 
 
@@ -406,7 +406,7 @@ def test_a_test_of_what_the_lanes_load_splits_nothing() -> None:
     text = text.replace("kernel k():", "kernel k():\n  where ld0 in 0, 2047").replace(
         "      if ld0 < 100", f"{loads}      if ld0 < 100"
     )
-    made = with_lanes(ig.kernel.parse(text))
+    made = unroll_lanes(ig.kernel.parse(text))
     made.verify()
     (loop,) = made.body
-    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [Lanes]
+    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [StraightLineBlock]

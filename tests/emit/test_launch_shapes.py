@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.kernel.ir import Combine, Kernel, Loop, Single, walk
-from idgraph.lower.build import build_plan
-from idgraph.passes.fuse_launches import together
-from idgraph.passes.launch_shapes import fits, nested, on_block
+from idgraph.kernel.ir import BlockReduce, Kernel, Loop, SingleThread, walk
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes.kernel_fusion import fits, fuse_kernels, nested, reblock
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.schedule import KernelConfig
 from idgraph.validate import random_inputs
@@ -94,7 +93,7 @@ def test_values_and_races_of_joined_launches(seed: int) -> None:
         return beyond(several(seed), inputs, got)  # as it was before `auto`
 
     program = judge(f, seed, told)
-    apart = len(build_plan(f, ig.IdModel(f), threads=True).kernels)
+    apart = len(lower_fusion(f, ig.IdModel(f), threads=True).kernels)
     event(f"joined {apart - len(program.plan.kernels)}")
     assert len(program.plan.kernels) <= apart
 
@@ -124,7 +123,7 @@ def test_sums_of_columns_are_one_nest_that_reads_once() -> None:
     (kernel,) = judge(f).kernels
     loops = [s for s in kernel.body if isinstance(s, Loop)]
     assert len(loops) == 1
-    sums = [s.acc.name for s in walk(kernel.body) if isinstance(s, Combine)]
+    sums = [s.acc.name for s in walk(kernel.body) if isinstance(s, BlockReduce)]
     assert len(sums) == 2 * 4 and len({name.rpartition("_")[0] for name in sums}) == 2  # four rows side by side
 
 
@@ -152,12 +151,12 @@ def test_blocks_of_other_sizes_take_a_plain_nest() -> None:
     f = ig.Fusion("shapes")
     y = f.output(ig.exp(f.input("w", shape=(128 * 4 * 5 + 3,))))
     ig.schedule.auto(f)
-    (kernel,) = build_plan(f, ig.IdModel(f), threads=True).kernels
+    (kernel,) = lower_fusion(f, ig.IdModel(f), threads=True).kernels
     nest = nested(kernel)
     assert nest is not None and nest.free and nest.block == (128, 1, 1)
     for block in ((512, 1, 1), (16, 8, 4), (64, 2, 1), (100, 3, 1), (64, 1, 1), (32, 2, 1)):
         assert fits(nest, block)
-        made = on_block(nest, block)
+        made = reblock(nest, block)
         assert prod(int(made.launch[d][0]) for d in made.launch if d.startswith("thread")) == prod(block)
         assert _elements(made) == list(range(int(y.logical[0].extent)))
     assert not fits(nest, (32, 1, 1)) and not fits(nest, (32, 3, 1))
@@ -176,7 +175,7 @@ def _elements(k: Kernel) -> list[int]:
                 case _ if hasattr(s, "condition"):
                     if bool(s.condition.evaluate(env)):
                         run(s.body, env)
-                case Single():
+                case SingleThread():
                     run(s.body, env)
                 case _ if type(s).__name__ == "Store":
                     found.append(int(s.address.evaluate(env)))
@@ -227,8 +226,8 @@ def test_never_before_what_it_needs() -> None:
     for n in range(12):
         x = f.output((ig.flip(x, n % 2) if n % 3 else ig.sum(x, 0, keepdim=True) - x) * 0.5)
     ig.schedule.auto(f)
-    plan = build_plan(f, ig.IdModel(f), threads=True)
-    made = together(plan)
+    plan = lower_fusion(f, ig.IdModel(f), threads=True)
+    made = fuse_kernels(plan)
     assert faults(made) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Loop, Note, VectorLoad
+from idgraph.kernel.ir import Comment, Loop, VectorLoad
 from idgraph.runtime import compile_ptx
 from tests.emit.statements import repeated
 from tests.emit.test_lanes import check
@@ -59,7 +59,7 @@ def test_sums_and_their_neighbours_stay_apart() -> None:
     f.output(ig.sum(x, 1))
     f.output(x + 1.0)
     assert all(
-        sum(isinstance(s, Loop) for s in k.body if not isinstance(s, Note)) == 1
+        sum(isinstance(s, Loop) for s in k.body if not isinstance(s, Comment)) == 1
         for k in ig.emit(scheduled(f), target="cuda").kernels
     )
     check(f)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import Expr, as_expr, maximum, minimum, parse, symbol, where
-from idgraph.codegen.ops import scalars
-from idgraph.codegen.printers.narrow import Narrow, fits
-from idgraph.runtime.functions import function_of
+from idgraph.codegen.printers.index32 import Narrow, fits
+from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.runtime.program import emit
+from idgraph.runtime.source_function import function_of
 from tests.property.budget import examples
 
 SYMBOLS = [symbol("i0", 0, 4095), symbol("i1", 0, 255), symbol("i2", 0, 2**20), symbol("m", -5, 100), symbol("ld0")]

@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from idgraph.codegen.ops import arrays, scalars
-from idgraph.codegen.ops.formulas import converted, literal
+from idgraph.codegen.runtime_lib import numpy_ops as arrays
+from idgraph.codegen.runtime_lib import python_ops as scalars
+from idgraph.codegen.runtime_lib.formulas import converted, literal
 from idgraph.errors import EmitError
 from idgraph.ir import DTYPES
-from idgraph.runtime import cpu
+from idgraph.runtime.cpu import namespace as cpu
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 1e-45, 6e-8, 2.98e-8, 6.1e-5, 65504.0, 65519.9, 65520.0, 3e38, -1e9,
   math.inf, -math.inf, math.nan, 1.00390625, 1.01171875, 2049.0, 2051.0]  # fmt: skip

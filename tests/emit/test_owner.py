@@ -8,11 +8,11 @@ from typing import Any, Literal
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Combine, If, Kernel, Store, VectorLoad, walk
-from idgraph.passes.owner import owned
+from idgraph.kernel.ir import BlockReduce, If, Kernel, Store, VectorLoad, walk
+from idgraph.passes.owner_computes import owner_computes
 from idgraph.runtime.program import Program
 from idgraph.validate import random_inputs
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.kernel_check import check_kernel_addresses
 from tests.emit.owner_cases import CASES, OWNED, loss, outcome
 from tests.emit.turns import simulated
 
@@ -32,7 +32,7 @@ def test_the_owner_stores_and_nothing_is_combined_for_it(name: str) -> None:
     gathers = len(f.decisions)
     reductions = sum(e.is_reduction for e in f.exprs) - gathers
     combined = sum(
-        isinstance(s, Combine) for k in p.kernels for s in walk(k.body) if getattr(s, "before", None) is None
+        isinstance(s, BlockReduce) for k in p.kernels for s in walk(k.body) if getattr(s, "before", None) is None
     )
     assert combined == reductions
 
@@ -40,7 +40,7 @@ def test_the_owner_stores_and_nothing_is_combined_for_it(name: str) -> None:
 def test_an_element_that_all_threads_need_is_combined() -> None:
     _, p = scheduled("needed")
     assert not any("owner" in k.passes for k in p.kernels)
-    assert sum(isinstance(s, Combine) for k in p.kernels for s in walk(k.body)) == 3
+    assert sum(isinstance(s, BlockReduce) for k in p.kernels for s in walk(k.body)) == 3
 
 
 @pytest.mark.parametrize("name", [n for n in OWNED if n != "entries"])
@@ -50,7 +50,7 @@ def test_every_point_is_served_once(name: str) -> None:
     for k in p.kernels:
         k.verify()
     given = random_inputs(f, 3)
-    report = check_kernels(p, {}, given)
+    report = check_kernel_addresses(p, {}, given)
     assert report.ok, report.mismatch
     assert not report.untraced
 
@@ -61,7 +61,7 @@ def test_two_indices_a_row_at_every_point() -> None:
     given = random_inputs(f, 3)
     made = next(t.name for t in f.tensors if t.definition is not None and t.definition.op == "unsqueeze" and t.ndim == 3
                 and t.dtype == "int64")  # fmt: skip
-    report = check_kernels(p, {}, {**given, made: given["i"][:, :, None]})
+    report = check_kernel_addresses(p, {}, {**given, made: given["i"][:, :, None]})
     assert report.ok, report.mismatch
     assert not report.untraced
 
@@ -127,19 +127,19 @@ kernel k():
 )  # fmt: skip
 def test_a_column_is_hit_once(column: str, width: int) -> None:
     """The values of an index that some step has are enumerated: exactly one step has each."""
-    k = owned(parsed(column, width))
+    k = owner_computes(parsed(column, width))
     (test,) = [s for s in walk(k.body) if isinstance(s, If) and "ld0" in s.condition.names and "t" in s.condition.names]
     for n in range(width):
         steps = [(t, q) for t in range(32) for q in range(width // 32)
                  if bool(test.condition.evaluate({"ld0": n, "t": t, "q": q}))]  # fmt: skip
         assert len(steps) <= 1
-    assert not any(isinstance(s, Combine) for s in walk(k.body))
+    assert not any(isinstance(s, BlockReduce) for s in walk(k.body))
 
 
 @pytest.mark.parametrize(("column", "width"), [("t + q", 64), ("t", 64), ("t*2 + q*2", 64), ("t//2", 32)])
 def test_a_column_that_two_steps_have_is_combined(column: str, width: int) -> None:
     k = parsed(column, width)
-    assert owned(k) is k
+    assert owner_computes(k) is k
 
 
 def test_what_every_thread_does_is_not_the_owners() -> None:
@@ -149,12 +149,12 @@ def test_what_every_thread_does_is_not_the_owners() -> None:
     )
     k = ig.kernel.parse(text)
     assert any(isinstance(s, Store) for s in walk(k.body))
-    assert owned(k) is k
+    assert owner_computes(k) is k
 
 
 def test_an_index_out_of_range_leaves_no_element_unwritten() -> None:
     """An unchecked run writes what the reduction gives: nothing is left as it was in memory."""
-    k = owned(parsed())
+    k = owner_computes(parsed())
     tests = [s for s in walk(k.body) if isinstance(s, If)]
     assert len(tests) == 2
     for n in (-5, -1, 0, 7, 31, 32, 100):
@@ -177,4 +177,4 @@ def test_a_name_that_is_set_again_behind_a_row_is_not_the_rows() -> None:
 def test_a_value_that_is_read_outside_is_combined() -> None:
     """Behind the check another statement reads what all threads had."""
     k = ig.kernel.parse(f"{parsed()}\n    single threadIdx.x:\n      y[b + 4] = r\n")
-    assert owned(k) is k
+    assert owner_computes(k) is k

@@ -9,8 +9,8 @@ import pytest
 
 import idgraph as ig
 from idgraph import passes
-from idgraph.kernel.ir import Lanes, walk
-from idgraph.passes.table import PASSES, TABLE
+from idgraph.kernel.ir import StraightLineBlock, walk
+from idgraph.passes.pipeline import PASSES, TABLE
 from idgraph.runtime.program import stages
 from tests.emit.cases import CASES
 
@@ -41,7 +41,7 @@ def test_a_pass_is_a_step_of_its_own() -> None:
 def test_lanes_are_dissolved_in_the_end(name: str) -> None:
     f = CASES[name]().fusion
     p = ig.emit(f, "cuda")
-    assert not any(isinstance(s, Lanes) for k in p.kernels for s in walk(k.body))
+    assert not any(isinstance(s, StraightLineBlock) for k in p.kernels for s in walk(k.body))
     shown = [str(k) for _, plan in stages(f, "cuda") for k in plan.kernels]
     assert any("lanes:" in text for text in shown)
 

@@ -11,9 +11,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import Compute, Loop, walk
-from idgraph.passes.reciprocals import all_right
+from idgraph.passes.divmod_strength_reduction import all_right
 from idgraph.runtime import Program, compile_ptx
-from idgraph.runtime.cuda import arithmetic
+from idgraph.runtime.cuda import intrinsics_math as arithmetic
 from idgraph.schedule import KernelConfig
 from tests.emit.test_realign import program_of
 from tests.emit.thread_runner import run_threads

@@ -178,7 +178,7 @@ class Reader:
     def __init__(self, width: int, size: int, bits: int) -> None:
         ir: Any = import_module("llvmlite.ir")
         binding: Any = import_module("llvmlite.binding")
-        covering: Any = import_module("idgraph.runtime.cuda.unaligned_runs").covering
+        covering: Any = import_module("idgraph.runtime.cuda.intrinsics_memory").covering
         self.width, self.seen = width, list[tuple[int, int]]()
         self.told = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(self.see)
         word, long, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()

@@ -12,32 +12,31 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import Expr, as_expr, simplify, symbol
-from idgraph.kernel.defuse import made_by
+from idgraph.kernel.def_use import defs
 from idgraph.kernel.ir import (
     Buffer,
-    Choose,
+    Comment,
     Compute,
-    Declare,
+    Constant,
     If,
+    InitAccumulator,
     Kernel,
+    KernelModule,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    Plan,
-    Registers,
+    RegisterArray,
+    Select,
     Stmt,
     Store,
     VectorLoad,
     VectorStore,
     walk,
 )
-from idgraph.kernel.ssa import is_single, single
-from idgraph.passes import table
-from idgraph.passes.affine import along
-from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.kernel.ssa import is_single, to_ssa
+from idgraph.passes import pipeline as table
+from idgraph.passes.lane_loop_fusion import along, is_lanes
 from idgraph.runtime import compile_ptx
 from tests.property.budget import examples
 from tools.bench.class_rows import CLASSES
@@ -61,7 +60,7 @@ class Machine:
         return x.name if x.at is None else (x.name, int(x.at.evaluate(env)))
 
     def value(self, o: Operand, env: dict[str, int]) -> int:
-        return self.values[self.key(o, env)] if isinstance(o, Local) else int(o.value if isinstance(o, Number) else 0)
+        return self.values[self.key(o, env)] if isinstance(o, Local) else int(o.value if isinstance(o, Constant) else 0)
 
     def run(self, body: Sequence[Stmt], env: dict[str, int]) -> None:
         for s in body:
@@ -69,14 +68,14 @@ class Machine:
 
     def one(self, s: Stmt, env: dict[str, int]) -> None:
         match s:
-            case Note() | Registers():
+            case Comment() | RegisterArray():
                 pass
             case Loop(var, extent, body=body):
                 for n in range(int(extent)):
                     self.run(body, {**env, var: n})
             case If(condition, body):
                 self.run(body if condition.evaluate(env) else (), env)
-            case Declare(name, _, value):
+            case InitAccumulator(name, _, value):
                 self.values[name] = int(value)
             case Load(local, buffer, address, guard):
                 at = int(address.evaluate(env))
@@ -87,7 +86,7 @@ class Machine:
             case Compute(local, op, (x, *rest)):
                 a, b = self.value(x, env), sum(self.value(o, env) for o in rest)
                 self.values[self.key(local, env)] = {"add": a + b, "sub": a - b, "cast": a}[op]
-            case Choose(local, cases, default):
+            case Select(local, cases, default):
                 chosen = next((o for c, o in cases if c.evaluate(env)), default)
                 self.values[self.key(local, env)] = self.value(chosen, env)
             case Store(buffer, address, value):
@@ -107,7 +106,7 @@ def memory(body: Sequence[Stmt], n: int) -> dict[str, list[int]]:
 
 N = symbol("n", 0, 3)
 NAMES = [f"x_{k}" for k in range(6)]
-FIRST: list[Stmt] = [Declare(f"{n}{lane}", "int64", 0) for n in NAMES for lane in ("", "_0", "_1", "_2", "_3")]
+FIRST: list[Stmt] = [InitAccumulator(f"{n}{lane}", "int64", 0) for n in NAMES for lane in ("", "_0", "_1", "_2", "_3")]
 
 
 @st.composite
@@ -118,7 +117,7 @@ def simple(draw: st.DrawFn) -> Stmt:
         return Local(draw(st.sampled_from(NAMES)), "int64")
 
     def operand() -> Operand:
-        return local() if draw(st.booleans()) else Number(draw(st.integers(-2, 2)))
+        return local() if draw(st.booleans()) else Constant(draw(st.integers(-2, 2)))
 
     def address() -> Expr:
         return N + draw(st.integers(0, SIZE - 4))
@@ -132,11 +131,11 @@ def simple(draw: st.DrawFn) -> Stmt:
         case 2:
             return Compute(local(), "cast", (local(),), "int64")
         case 3:
-            return Choose(local(), ((draw(st.integers(0, 3)) > N, operand()),), operand())
+            return Select(local(), ((draw(st.integers(0, 3)) > N, operand()),), operand())
         case 4:
             return Store(OUT, address(), operand())
         case 5:
-            return Declare(local().name, "int64", draw(st.integers(-3, 3)))
+            return InitAccumulator(local().name, "int64", draw(st.integers(-3, 3)))
         case 6:
             pair = draw(st.permutations(NAMES))[:2]
             return VectorLoad(tuple(Local(n, "int64") for n in pair), buffer, as_expr(4))
@@ -180,20 +179,20 @@ def lanes(s: Stmt, count: int) -> list[Stmt]:
     return made
 
 
-LAST = table.chosen(("roll", "fuse_lanes", "scalar_replacement"))
+LAST = table.select_passes(("roll", "fuse_lanes", "scalar_replacement"))
 
 
 def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The rolled form, of a program in which every variable is set first."""
-    kernel = Kernel("k", (IN, OUT), ("n",), single([*FIRST, *body]))
-    (made,) = table.run(Plan((kernel,), (IN, OUT), {"n": "n"}, {}), LAST).kernels
+    kernel = Kernel("k", (IN, OUT), ("n",), to_ssa([*FIRST, *body]))
+    (made,) = table.run(KernelModule((kernel,), (IN, OUT), {"n": "n"}, {}), LAST).kernels
     return made.body
 
 
 @given(programs())
 @settings(max_examples=examples(300))
 def test_rolled_code_leaves_the_same_memory(body: list[Stmt]) -> None:
-    given_once = single([*FIRST, *body])
+    given_once = to_ssa([*FIRST, *body])
     assert is_single(given_once)
     found = in_kernel(body)
     for s in walk(found):
@@ -218,12 +217,12 @@ def test_lanes_become_one_loop() -> None:
 
 
 def _index_names(s: Stmt) -> set[str]:
-    return {n for x in made_by(s) if x.at is not None for n in x.at.names}
+    return {n for x in defs(s) if x.at is not None for n in x.at.names}
 
 
 def test_a_store_stays_between_the_loads_around_it() -> None:
     a, b = Local("x_0", "int64"), Local("x_1", "int64")
-    body = [Load(a, OUT, N), Store(OUT, N, Number(1)), Load(b, OUT, N), Store(OUT, N + 1, a), Store(OUT, N + 2, b)]
+    body = [Load(a, OUT, N), Store(OUT, N, Constant(1)), Load(b, OUT, N), Store(OUT, N + 1, a), Store(OUT, N + 2, b)]
     kinds = [type(s) for s in walk(in_kernel(body)) if isinstance(s, (Load, Store))]
     assert kinds[:3] == [Load, Store, Load]
 

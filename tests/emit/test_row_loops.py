@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime.cpu import namespace
+from idgraph.runtime.cpu.namespace import namespace
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import cross_entropy, rows
 from tests.emit.test_rows import FORMS, arrays

@@ -17,12 +17,13 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.codegen.ops.plain import plain_vectors
-from idgraph.ir.choices import Choices
+from idgraph.codegen.runtime_lib.vector_ops import plain_vectors
+from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.ir import Compute, Kernel, Load, Loop, VectorLoad, walk
-from idgraph.lower.build import build_plan
-from idgraph.passes import table
-from idgraph.runtime import Program, compile_ptx, emit, entries
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import pipeline as table
+from idgraph.runtime import Program, compile_ptx, emit
+from idgraph.runtime import compile_kernels as entries
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import cross_entropy, pointwise_row, rows, safe_logsumexp
 
@@ -30,7 +31,7 @@ Array = npt.NDArray[Any]
 TYPES: Mapping[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
-AGAIN = Choices(persistent=False)  # registers are a thread's own: `tests.emit.cases` runs rows kept in them
+AGAIN = KernelHints(persistent=False)  # registers are a thread's own: `tests.emit.cases` runs rows kept in them
 
 
 ONE_LAUNCH_EACH = tuple(p for p in table.TABLE["cuda"] if p.name != "fuse_launches")
@@ -38,7 +39,7 @@ ONE_LAUNCH_EACH = tuple(p for p in table.TABLE["cuda"] if p.name != "fuse_launch
 
 def row_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, each pass reading its row, printed for Python: threads run one after the other."""
-    plan = build_plan(f, ig.IdModel(f), threads=False)
+    plan = lower_fusion(f, ig.IdModel(f), threads=False)
     again = replace(plan, kernels=tuple(replace(k, choices=AGAIN) for k in plan.kernels))
     return Program(f, "python", table.run(again, ONE_LAUNCH_EACH))
 

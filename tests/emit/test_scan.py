@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Accumulate, Combine, walk
+from idgraph.kernel.ir import Accumulate, BlockReduce, walk
 from idgraph.runtime import Target
 
 UFUNC = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
@@ -74,7 +74,7 @@ def test_the_cost_is_linear() -> None:
 
 def test_pieces_of_a_long_axis(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy runs the outermost axis in chunks; a running value goes from one to the next."""
-    monkeypatch.setattr(importlib.import_module("idgraph.codegen.ops.arrays"), "CHUNK", 4)
+    monkeypatch.setattr(importlib.import_module("idgraph.codegen.runtime_lib.numpy_ops"), "CHUNK", 4)
     x = np.random.default_rng(1).uniform(0.5, 1.5, (37, 3)).astype(np.float32)
     for parts in (False, True):
         f, t = fusion("cumsum", (37, 3), 0)
@@ -127,7 +127,7 @@ def test_auto_puts_the_axis_on_threads() -> None:
     f, t = fusion("cumsum", (64, 8), 0)
     ig.schedule.auto(f)
     (kernel,) = ig.emit(f, target="cuda").kernels
-    exchanges = [s for s in walk(kernel.body) if isinstance(s, Combine)]
+    exchanges = [s for s in walk(kernel.body) if isinstance(s, BlockReduce)]
     assert [(s.dims, s.before is not None) for s in exchanges] == [(("threadIdx.y",), True)]
     assert ig.kernel.parse(str(kernel)) == kernel
     assert ig.parse(str(f)) == f

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import EmitError
 from idgraph.kernel.ir import If, Loop, Store, walk
-from idgraph.passes.scan import on_threads
+from idgraph.passes.block_scan import on_threads
 from idgraph.validate import random_inputs
 from tests.emit.cases import Case, difference
 from tests.emit.thread_runner import run_threads

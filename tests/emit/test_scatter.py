@@ -49,7 +49,7 @@ def test_the_last_of_several_writers_wins(target: Any) -> None:
 
 def test_the_last_writer_wins_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy works through pieces of the outermost loop; entries of one row may lie in several."""
-    from idgraph.codegen.ops import arrays as grids
+    from idgraph.codegen.runtime_lib import numpy_ops as grids
 
     f, t = fusion("scatter", 1)
     t.reorder([1, 0])

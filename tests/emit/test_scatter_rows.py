@@ -13,7 +13,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.kernel.ir import Accumulate, Checked, VectorAdd, VectorLoad, walk
+from idgraph.kernel.ir import Accumulate, BoundsCheck, VectorAdd, VectorLoad, walk
 from idgraph.runtime import Program, compile_ptx, emit
 from tests.emit.cases import CASES, Case, arrays_of, difference
 from tests.emit.scatter_cases import SCATTERED, WIDTHS, id_arrays, put_rows
@@ -105,7 +105,7 @@ def test_each_entry_has_a_test_of_its_own() -> None:
     made = CASES["two_entries_of_one_thread"]()
     program, inputs = emit(made.fusion, "cuda"), arrays_of(made)
     inputs["source"] = np.rint(inputs["source"] * 9)  # whole numbers: the order of additions does not matter
-    checks = [s for k in program.kernels for s in walk(k.body) if isinstance(s, Checked)]
+    checks = [s for k in program.kernels for s in walk(k.body) if isinstance(s, BoundsCheck)]
     assert [len([x for x in walk(s.body) if isinstance(x, VectorAdd)]) for s in checks] == [1, 1]
     for place, bad in ((2, -1), (3, 4), (6, 10**12)):
         given = {**inputs, "ids": inputs["ids"].copy()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Combine, Loop, walk
+from idgraph.kernel.ir import BlockReduce, Loop, walk
 from idgraph.runtime import emit
 from idgraph.runtime.program import Target
 
@@ -40,8 +40,8 @@ def test_threads_combine_what_each_reduced() -> None:
     s = f.output(ig.amax(f.input("x", (4, 64)), 1))
     s.split(1, 32).parallelize(2, "threadIdx.x").parallelize(0, "blockIdx.x")
     (kernel,) = emit(f, "cuda").kernels
-    assert [c.dims for c in walk(kernel.body) if isinstance(c, Combine)] == [("threadIdx.x",)]
-    assert not any(isinstance(c, Combine) for k in emit(f, "cpu").kernels for c in walk(k.body))
+    assert [c.dims for c in walk(kernel.body) if isinstance(c, BlockReduce)] == [("threadIdx.x",)]
+    assert not any(isinstance(c, BlockReduce) for k in emit(f, "cpu").kernels for c in walk(k.body))
 
 
 def test_no_thread_waits_for_one_that_never_comes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.passes.select_loads import with_selected_loads
+from idgraph.passes.load_selection import select_address_then_load
 
 PIECES = """
 kernel k():
@@ -41,7 +41,7 @@ kernel k():
 
 
 def _chooses(text: str) -> bool:
-    return "choose(" in str(with_selected_loads(ig.kernel.parse(text)))
+    return "choose(" in str(select_address_then_load(ig.kernel.parse(text)))
 
 
 def test_three_pieces_are_one_load() -> None:

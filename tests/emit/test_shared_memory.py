@@ -14,18 +14,18 @@ import idgraph as ig
 from idgraph.kernel.ir import (
     Alloc,
     Barrier,
-    Checked,
+    BoundsCheck,
     If,
     Kernel,
+    KernelModule,
     Loop,
-    Plan,
-    Single,
+    SingleThread,
     Stmt,
     VectorLoad,
     VectorStore,
     walk,
 )
-from idgraph.kernel.shared import SharedLayout, shared_layout
+from idgraph.kernel.launch_grid import SharedLayout, shared_layout
 from idgraph.runtime import compile_ptx, emit
 from idgraph.runtime.cuda.driver import DeviceKernel
 from tests.emit.shared_cases import SHARED, on, tile
@@ -55,13 +55,13 @@ def without(body: tuple[Stmt, ...], number: int, seen: list[Barrier]) -> Iterato
             seen.append(s)
             if len(seen) - 1 != number:
                 yield s
-        elif isinstance(s, (Loop, If, Single, Checked)):
+        elif isinstance(s, (Loop, If, SingleThread, BoundsCheck)):
             yield replace(s, body=tuple(without(s.body, number, seen)))
         else:
             yield s
 
 
-def changed(plan: Plan, change: Callable[[Kernel], tuple[Stmt, ...]]) -> Plan:
+def changed(plan: KernelModule, change: Callable[[Kernel], tuple[Stmt, ...]]) -> KernelModule:
     return replace(plan, kernels=tuple(replace(k, body=change(k)) for k in plan.kernels))
 
 
@@ -82,8 +82,8 @@ def test_a_barrier_inside_a_condition_is_found() -> None:
         made: list[Stmt] = []
         for s in body:
             if isinstance(s, Barrier):
-                made.append(Single(("threadIdx.x",), (s,)))
-            elif isinstance(s, (Loop, If, Single)):
+                made.append(SingleThread(("threadIdx.x",), (s,)))
+            elif isinstance(s, (Loop, If, SingleThread)):
                 made.append(replace(s, body=nested(s.body)))
             else:
                 made.append(s)

@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import Compute, Local, walk
-from idgraph.passes.short_ints import with_short_ints
+from idgraph.passes.narrowing import narrow_int64
 
 
 def _is_short(lines: str, out: str) -> bool:
@@ -19,7 +19,7 @@ kernel k():
     {lines}
     y[i] = t
 """
-    made = with_short_ints(ig.kernel.parse(text))
+    made = narrow_int64(ig.kernel.parse(text))
     made.verify()
     (cast,) = [s for s in walk(made.body) if isinstance(s, Compute) and s.local.name == "t"]
     (x,) = cast.operands
@@ -53,7 +53,7 @@ kernel k():
     t: bool = gt(b, a) in int64
     y[i] = t
 """
-    made = str(with_short_ints(ig.kernel.parse(text)))
+    made = str(narrow_int64(ig.kernel.parse(text)))
     assert ("t: bool = gt(b_int, a_int) in int32" in made) == short
 
 

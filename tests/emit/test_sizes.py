@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.index.number_range import open_sizes
+from idgraph.index.int_width import open_sizes
 from idgraph.runtime import emit
-from idgraph.runtime.cuda.device_arrays import device_given
+from idgraph.runtime.cuda.device_arrays import declared_device_array
 from idgraph.runtime.program import Target
 
 Array = npt.NDArray[Any]
@@ -233,12 +233,12 @@ class _Device:
 
 
 def test_device_arrays_say_what_they_are() -> None:
-    assert device_given("x", _Device()).dtype == "float32"
-    assert "foreign byte order" in device_given("x", _Device(typestr=">f4")).dtype
-    assert device_given("x", _Device(strides=(-24, 4))).strides is None
-    assert device_given("x", _Device(strides=(25, 4))).strides is None
+    assert declared_device_array("x", _Device()).dtype == "float32"
+    assert "foreign byte order" in declared_device_array("x", _Device(typestr=">f4")).dtype
+    assert declared_device_array("x", _Device(strides=(-24, 4))).strides is None
+    assert declared_device_array("x", _Device(strides=(25, 4))).strides is None
     with pytest.raises(ig.EmitError, match="input x is a masked array"):
-        device_given("x", _Device(mask=_Device()))
+        declared_device_array("x", _Device(mask=_Device()))
 
 
 PAST: dict[str, tuple[Callable[[ig.Tensor, ig.Tensor], ig.Tensor], list[int]]] = {

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.codegen.ops import compiled, scalars
+from idgraph.codegen.runtime_lib import numba_ops as compiled
+from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.validate.oracle import evaluate
 from tests.emit import special
 from tests.emit.special import BUILDS, INF, wrong

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import EmitError
-from idgraph.ir.targets import TargetName
-from idgraph.kernel.ir import Accumulate, If, Kernel, Load, Loop, Plan, walk
+from idgraph.ir.target import TargetName
+from idgraph.kernel.ir import Accumulate, If, Kernel, KernelModule, Load, Loop, walk
 from idgraph.kernel.statements import axis_loops
-from idgraph.lower.build import build_plan
-from idgraph.passes import fuse_launches
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import kernel_fusion as fuse_launches
 from tests.property.budget import examples
 
 
 def lowered(f: ig.Fusion) -> Kernel:
-    (kernel,) = build_plan(f, ig.IdModel(f), threads=True).kernels
+    (kernel,) = lower_fusion(f, ig.IdModel(f), threads=True).kernels
     return kernel
 
 
@@ -164,7 +164,7 @@ def test_loops_that_are_fused_have_one_axis(other: int, named: int) -> None:
             """.replace("\n            ", "\n")
         )
 
-    whole = fuse_launches.together(Plan((kernel(other, "y"), kernel(30, "z")), (), {}, {}))
+    whole = fuse_launches.fuse_kernels(KernelModule((kernel(other, "y"), kernel(30, "z")), (), {}, {}))
     assert len(whole.kernels) == 1 and str(whole).count("column") == named
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.passes import tiled_transposes as tiles
+from idgraph.passes import cache_blocking as tiles
 
 CASES: dict[str, tuple[tuple[int, ...], Callable[[ig.Tensor], ig.Tensor], str, bool]] = {
     "even": ((512, 4096), lambda x: ig.permute(x, (1, 0)) * 2.0, "float32", True),

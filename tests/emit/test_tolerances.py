@@ -16,9 +16,9 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import Compute, Kernel, Load, Local, Store, walk
-from idgraph.passes.short_functions import ERFC as ERFC_ERROR
-from idgraph.passes.short_functions import shortened
-from idgraph.runtime.cuda.approximations import ERFC, EXPM1, LARGE, NEAR, TANH
+from idgraph.passes.fast_math import ERFC as ERFC_ERROR
+from idgraph.passes.fast_math import approximate_math
+from idgraph.runtime.cuda.intrinsics_math import ERFC, EXPM1, LARGE, NEAR, TANH
 from idgraph.runtime.program import stages
 from tests.emit.test_short_functions import KINDS, Array, every, ulps
 
@@ -173,7 +173,7 @@ def computed(f: ig.Fusion, x: Array, away: int) -> tuple[Array, set[str]]:
     def value(o: Any) -> Array:
         return values[o.name] if isinstance(o, Local) else single(o.value)
 
-    for s in walk(shortened(lowered(f)).body):
+    for s in walk(approximate_math(lowered(f)).body):
         match s:
             case Load(local):
                 values[local.name] = x
@@ -350,7 +350,7 @@ def forms(formula: Callable[[Tensor], Tensor], to: DType = "bfloat16", extra: bo
     if extra:
         f.output(y)
     known = {"exp", "sigmoid", "tanh", "div", "rsqrt", "mul", "sub"}
-    ops = [s.op for s in walk(shortened(lowered(f)).body) if isinstance(s, Compute)]
+    ops = [s.op for s in walk(approximate_math(lowered(f)).body) if isinstance(s, Compute)]
     return [op for op in ops if op in known or op.startswith("short_")]
 
 

@@ -17,11 +17,10 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime import Program
-from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.runtime.tuning import tuner as tuner_module
-from idgraph.runtime.tuning.config_stages import stages
-from idgraph.runtime.tuning.record import Record, record_of
-from idgraph.runtime.tuning.trials import made_up, shortest
+from idgraph.runtime.tuning.trial import Record, made_up, record_of, shortest
+from idgraph.runtime.tuning.tuner import stages
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import rows

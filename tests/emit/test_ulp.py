@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import cpu
+from idgraph.runtime.cpu import namespace as cpu
 from tools.bench import ulp
 
 mpmath: Any = import_module("mpmath")

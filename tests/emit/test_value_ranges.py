@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.kernel.ir import Checked, Compute, If, Load, walk
-from idgraph.passes.prove_checks import with_proved_checks
-from idgraph.passes.short_ints import with_short_ints
-from idgraph.passes.value_ranges import Ranges
+from idgraph.kernel.ir import BoundsCheck, Compute, If, Load, walk
+from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks
+from idgraph.passes.narrowing import narrow_int64
+from idgraph.passes.value_range_analysis import Ranges
 
 POINTS = 48
 FLOATS = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
@@ -159,9 +159,9 @@ kernel k():
       v: float32 = x[a]
       y[r] = v
 """)
-    made = with_proved_checks(kernel)
+    made = eliminate_bounds_checks(kernel)
     made.verify()
-    return sum(isinstance(s, Checked) for s in walk(made.body))
+    return sum(isinstance(s, BoundsCheck) for s in walk(made.body))
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ kernel k():
     t: OUT = cast(c)
     y[i] = t
 """
-    assert "near_int" in str(with_short_ints(ig.kernel.parse(text.replace("OUT", "int8"))))
-    assert "near_int" not in str(with_short_ints(ig.kernel.parse(text.replace("OUT", "int64"))))
+    assert "near_int" in str(narrow_int64(ig.kernel.parse(text.replace("OUT", "int8"))))
+    assert "near_int" not in str(narrow_int64(ig.kernel.parse(text.replace("OUT", "int64"))))
 
 
 UNDER_A_CONDITION = """
@@ -235,9 +235,9 @@ kernel k():
 
 def test_what_one_statement_sets_under_a_condition_has_its_range_behind_it() -> None:
     """A block that has fewer points than threads tests each of them, and an index is computed under the test."""
-    assert "check" in str(with_proved_checks(ig.kernel.parse(UNDER_A_CONDITION)))
+    assert "check" in str(eliminate_bounds_checks(ig.kernel.parse(UNDER_A_CONDITION)))
     once = UNDER_A_CONDITION.replace("    if r < 10:\n      u: int64 = cast({r + 7})\n", "").replace("r < 3", "r < 10")
-    assert "check" not in str(with_proved_checks(ig.kernel.parse(once)))
+    assert "check" not in str(eliminate_bounds_checks(ig.kernel.parse(once)))
 
 
 @pytest.mark.parametrize("size", [(7, 9), (237, 31), (50, 13)])
@@ -249,6 +249,6 @@ def test_a_resize_to_any_size_tests_its_end_and_nothing_else(size: tuple[int, in
     assert segment.fusion is not None
     ig.schedule.auto(segment.fusion)
     for kernel in ig.emit(segment.fusion, "cuda").kernels:
-        assert not [s for s in walk(kernel.body) if isinstance(s, Checked)]
+        assert not [s for s in walk(kernel.body) if isinstance(s, BoundsCheck)]
         tests = [s.condition for s in walk(kernel.body) if isinstance(s, If)]
         assert len(tests) == len(set(tests)), kernel

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.index import Access, IdModel, Loop
+from idgraph.index import Access, IdModel, LoopVariable
 from idgraph.runtime import Program, emit
 from idgraph.runtime.program import Target
 from tests.emit.cases import CASES, arrays_of, difference, outcome
@@ -46,7 +46,7 @@ class _Wrong:
     def __init__(self, f: ig.Fusion, tensor: str, fault: str) -> None:
         self.model, self.tensor, self.fault = IdModel(f), tensor, fault
 
-    def loops(self, e: ig.TensorExpr, /) -> Sequence[Loop]:
+    def loops(self, e: ig.TensorExpr, /) -> Sequence[LoopVariable]:
         return self.model.loops(e)
 
     def write(self, e: ig.TensorExpr, /) -> Access:
@@ -79,7 +79,7 @@ def test_a_planted_fault_is_seen(fault: str, tensor: str, target: Target) -> Non
 
 
 def test_numpy_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.codegen.ops import arrays
+    from idgraph.codegen.runtime_lib import numpy_ops as arrays
 
     monkeypatch.setattr(arrays, "CHUNK", 7)
     for name in ("inlined_at_2", "reduce_sum_outer", "reduction_outside_loop", "move_rotation", "reduce_matmul"):

@@ -17,36 +17,36 @@ from typing import Any, assert_never
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.index.storage import is_thread
+from idgraph.index.allocation import is_thread
 from idgraph.ir import item_size
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Combine,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    Constant,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
+    InitAccumulator,
     Kernel,
-    Lanes,
+    KernelModule,
     Let,
     Load,
     Local,
     Loop,
-    Note,
-    Number,
     Operand,
-    PairCompute,
-    Plan,
-    Registers,
-    Single,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -123,17 +123,17 @@ class Thread:
                             yield (f"{n}.{at}", *where)
                 case Barrier():
                     yield (str(n),)
-                case Combine(acc):
+                case BlockReduce(acc):
                     self.values[acc.name] = None
                     yield (str(n), MEETS)
                 case If(condition, inner):
                     yield from self.run(inner, env, active) if not active or self.holds(condition, env) else ()
-                case Single(dims, inner):
+                case SingleThread(dims, inner):
                     first = all(self.indices.get(d, 0) == 0 for d in dims)
                     yield from self.run(inner, env, active) if first or not active else ()
-                case Lanes(inner):
+                case StraightLineBlock(inner):
                     yield from self.run(inner, env, active)
-                case Checked(condition, _, _, inner):
+                case BoundsCheck(condition, _, _, inner):
                     yield from self.run(inner, env, active) if not active or self.holds(condition, env) else ()
                 case _:
                     if active:
@@ -144,9 +144,9 @@ class Thread:
 
     def straight(self, s: Stmt, env: Env) -> None:
         match s:
-            case Note() | Alloc() | Registers():
+            case Comment() | Alloc() | RegisterArray():
                 pass
-            case Declare(name, _, value):
+            case InitAccumulator(name, _, value):
                 self.values[name] = value
             case Let(name, value):
                 env[name] = int(self.value(value, env))
@@ -154,7 +154,7 @@ class Thread:
                 self.values[place(local, env)] = self.read(buffer, address, env) if self.holds(guard, env) else 0
             case Compute(local, op, operands):
                 self.values[place(local, env)] = _computed(op, [self.value(o, env) for o in operands])
-            case Choose(local, cases, default):
+            case Select(local, cases, default):
                 chosen = next((o for c, o in cases if self.holds(c, env)), default)
                 self.values[place(local, env)] = self.value(chosen, env)
             case Accumulate(buffer=buffer, address=address):
@@ -178,9 +178,9 @@ class Thread:
                     self.block.faults.append(f"{buffer.name}[{at}] does not lie at a multiple of {size} bytes")
                 for k in range(len(values)):
                     self.add(buffer, address + k, env)
-            case PairCompute(local) | Half(local):
+            case Half2Op(local) | ExtractHalf(local):
                 self.values[place(local, env)] = None
-            case Loop() | If() | Single() | Lanes() | Checked() | Barrier() | Combine():
+            case Loop() | If() | SingleThread() | StraightLineBlock() | BoundsCheck() | Barrier() | BlockReduce():
                 raise AssertionError(f"{s} is not straight code")
             case _:
                 assert_never(s)
@@ -189,7 +189,7 @@ class Thread:
         match o:
             case Local():
                 return self.values[place(o, env)]
-            case Number(value):
+            case Constant(value):
                 return value
             case Index(value):
                 return value.evaluate(env)
@@ -263,7 +263,9 @@ class Block:
             self.barriers += 1
 
 
-def faults(plan: Plan, symbols: Mapping[str, int] | None = None, inputs: Mapping[str, Any] | None = None) -> list[str]:
+def faults(
+    plan: KernelModule, symbols: Mapping[str, int] | None = None, inputs: Mapping[str, Any] | None = None
+) -> list[str]:
     """The faults of a plan for threads at these sizes; empty when there is none."""
     found: list[str] = []
     for kernel in plan.kernels:

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.codegen.ops import scalars
-from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
+from idgraph.codegen.runtime_lib import python_ops as scalars
+from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
 from idgraph.kernel.ir import Kernel
-from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.runtime.cuda.launch import launch_shape
-from idgraph.runtime.cuda.names import dynamic_types, simulated_element, simulated_value
+from idgraph.runtime.cuda.namespace import dynamic_types, simulated_element, simulated_value
 
 
 def _filled(size: int, dtype: Any) -> Any:

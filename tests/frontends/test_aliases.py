@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from idgraph.frontends import from_torch, fx
-from idgraph.frontends.captured import Node, Program, Ref, TensorMeta
-from idgraph.frontends.fx import import_program
+from idgraph.frontends import from_torch
+from idgraph.frontends import import_ as fx
+from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta
+from idgraph.frontends.import_ import import_program
 
 VIEWS = ("transpose", "narrow", "select", "unsqueeze", "expand", "flatten", "unflatten", "step", "diagonal", "detach",
          "chunk", "permute", "squeeze", "unfold")  # fmt: skip
@@ -212,7 +213,7 @@ def test_a_schedule_of_the_fusion_is_taken() -> None:
 def _claimed(strides: tuple[int, ...], offset: int) -> fx.Import:
     x = Node("x", "placeholder", "x", meta=TensorMeta((3, 4), "float32", (4, 1)))
     y = Node("y", "call", "aten.t.default", (Ref("x"),), meta=TensorMeta((4, 3), "float32", strides, offset))
-    return import_program(Program("f", (x, y), (Ref("y"),), claimed=True))
+    return import_program(CapturedProgram("f", (x, y), (Ref("y"),), claimed=True))
 
 
 def test_claims_of_files_are_proved() -> None:

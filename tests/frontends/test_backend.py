@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from idgraph.errors import IdGraphError
-from idgraph.frontends import backend as room
+from idgraph.frontends import torch_compile as room
 
 torch: Any = importlib.import_module("torch")
 nn: Any = torch.nn
@@ -270,8 +270,8 @@ def test_a_graph_that_cannot_be_imported_runs_in_eager_mode(monkeypatch: pytest.
 FIRST = (
     "",
     "import idgraph",
-    "import idgraph.frontends.backend",
-    "torch._dynamo.list_backends(); import idgraph.frontends.backend",
+    "import idgraph.frontends.torch_compile",
+    "torch._dynamo.list_backends(); import idgraph.frontends.torch_compile",
 )
 EACH = """
 import os, sys, torch, torch._dynamo

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from idgraph.errors import FrontendError, IdGraphError, ParseError
-from idgraph.frontends.fx import from_json, import_program
-from idgraph.frontends.reading import parse_program
+from idgraph.frontends.graph_json import parse_program
+from idgraph.frontends.import_ import from_json, import_program
 from idgraph.ir.limits import LIMITS
 from tools.bench.corpus import with_oracle
 

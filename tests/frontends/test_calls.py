@@ -12,7 +12,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.frontends.running import Runner
+from idgraph.frontends.callable_import import Runner
 
 torch: Any = pytest.importorskip("torch")
 modes: Any = pytest.importorskip("torch.utils._python_dispatch")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from idgraph.frontends.fx import Import, from_json
+from idgraph.frontends.import_ import Import, from_json
 from idgraph.ir import Fusion, parse_fusion
 from tools.bench.corpus import compare, memory, with_oracle
 from tools.bench.interpret import difference, in_float64, interpret, load, moved, noise, random_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.clone import clone_fusion
 from tools.bench.class_cases import CASES, ClassCase
 
 SMALL = {
@@ -41,7 +41,7 @@ def test_one_kernel_and_right(key: str) -> None:
     args = ClassCase(key, c.kind, SMALL[key], c.fn).arguments("cpu")
     (segment,) = ig.from_torch(c.fn, args).segments
     assert segment.fusion is not None
-    f = rebuild(segment.fusion)
+    f = clone_fusion(segment.fusion)
     ig.schedule.auto(f)
     kernels = ig.emit(f, "cuda").kernels
     assert len(kernels) == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from idgraph.frontends import from_torch
-from idgraph.frontends.fx import Import
+from idgraph.frontends.import_ import Import
 
 torch: Any = importlib.import_module("torch")
 leaves: Any = torch.utils._pytree.tree_leaves

@@ -11,7 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 import idgraph as ig  # noqa: E402
-from idgraph.frontends.delayed import Delays  # noqa: E402
+from idgraph.frontends.partition import PartitionSinking  # noqa: E402
 
 
 def nobody(*_: object) -> dict[str, int]:
@@ -104,5 +104,5 @@ def test_random_programs_keep_their_values_and_move_no_more(seed: int, monkeypat
     for found, wanted in zip(made.compiled("numpy")(*args), run(*args), strict=True):
         assert torch.allclose(found, wanted, atol=1e-3, rtol=1e-3)
     late = crossing(imported)
-    monkeypatch.setattr(Delays, "found", nobody)
+    monkeypatch.setattr(PartitionSinking, "sunk_nodes", nobody)
     assert late <= crossing(imported)

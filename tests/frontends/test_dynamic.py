@@ -15,7 +15,7 @@ import idgraph as ig
 from idgraph.arith import symbol
 from idgraph.errors import FrontendError
 from idgraph.frontends import from_torch
-from idgraph.frontends.sizes import Sizes
+from idgraph.frontends.dynamic_shapes import DynamicSizes
 from tests.frontends.test_from_torch import rotate_half
 from tools.bench.corpus import with_oracle
 
@@ -235,7 +235,7 @@ def test_an_integer_of_a_tensor() -> None:
 
 def test_binding_solves_for_one_symbol() -> None:
     n = symbol("s0", 2, None)
-    sizes, env = Sizes({"s0": n}, []), dict[str, int]()
+    sizes, env = DynamicSizes({"s0": n}, []), dict[str, int]()
     sizes.bind((n * 2 + 1,), (8,), "x", env)
     assert env == {}
     assert sizes.misfits((n * 2 + 1,), (8,), "x", env) == ["axis 0 of x is 8, declared s0*2 + 1: no whole number of s0"]
@@ -244,19 +244,19 @@ def test_binding_solves_for_one_symbol() -> None:
 
 
 def test_sizes_that_no_call_has_had_are_not_bound_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.frontends import running
+    from idgraph.frontends import callable_import as running
 
     def scaled(x: Any, y: Any) -> Any:
         return (x * 2 + y).t().contiguous(), x - y
 
     made: list[int] = []
-    whole = running.Bound
+    whole = running.CallPlan
 
     def counted(*given: Any) -> Any:
         made.append(1)
         return whole(*given)
 
-    monkeypatch.setattr(running, "Bound", counted)
+    monkeypatch.setattr(running, "CallPlan", counted)
     n = Dim("n", min=2, max=64)
     k = ig.compile(from_torch(scaled, (normal(5, 3), normal(5, 3)), dynamic_shapes=({0: n}, {0: n})))
     for rows in (5, 6, 64, 2, 6):

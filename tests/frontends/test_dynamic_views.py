@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import idgraph.frontends.backend  # noqa: F401 - an installed idgraph is found by its name alone
+import idgraph.frontends.torch_compile  # noqa: F401 - an installed idgraph is found by its name alone
 
 torch: Any = importlib.import_module("torch")
 T = Any

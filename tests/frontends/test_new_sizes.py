@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-import idgraph.frontends.backend
+import idgraph.frontends.torch_compile
 from idgraph.errors import IdGraphError
-from idgraph.frontends import running
+from idgraph.frontends import callable_import as running
 
 torch: Any = pytest.importorskip("torch")
 Dim: Any = torch.export.Dim
@@ -25,13 +25,13 @@ Dim: Any = torch.export.Dim
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each binding that takes all the work."""
     made: list[int] = []
-    whole = running.Bound
+    whole = running.CallPlan
 
     def counted(*given: Any) -> Any:
         made.append(1)
         return whole(*given)
 
-    monkeypatch.setattr(running, "Bound", counted)
+    monkeypatch.setattr(running, "CallPlan", counted)
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -105,7 +105,8 @@ def test_every_pair_of_types(name: str, single: dict[str, Any]) -> None:
     imported = from_torch(program, values)
     assert not imported.coverage.opaque
     wrong: list[str] = []
-    for pair, got, expected in zip(pairs, imported.run(*values, target="numpy"), program(*values), strict=True):
+    outputs: list[T] = list(cast("Any", imported.run(*values, target="numpy")))
+    for pair, got, expected in zip(pairs, outputs, program(*values), strict=True):
         tolerance = _tolerance(name, expected.dtype)
         try:
             torch.testing.assert_close(got, expected, equal_nan=True, **tolerance)
@@ -117,7 +118,8 @@ def test_every_pair_of_types(name: str, single: dict[str, Any]) -> None:
 def test_quotient_of_bytes_by_their_sum() -> None:
     """The sum is an int64 without axes that uint8 has no room for; a quotient takes it as a float32."""
     u = torch.tensor([200, 100], dtype=torch.uint8)
-    got = from_torch(lambda u: u / u.sum(), (u,)).run(u, target="numpy")
+    program: Callable[[T], T] = lambda u: u / u.sum()  # noqa: E731
+    got = from_torch(program, (u,)).run(u, target="numpy")
     torch.testing.assert_close(got, torch.tensor([200 / 300, 100 / 300]))
 
 
@@ -130,6 +132,6 @@ def test_a_scale_that_a_short_float_has_no_room_for(short: str, target: str) -> 
     def program(x: T, scale: T) -> list[T]:
         return [x * scale, x / scale, torch.div(x * 1e3, scale * 1e-6, rounding_mode="trunc"), x + scale, scale * x]
 
-    got = from_torch(program, (x, scale)).run(x, scale, target=target)
-    for one, expected in zip(got, program(x, scale), strict=True):
-        torch.testing.assert_close(one, expected, rtol=0, atol=0)
+    outputs: list[T] = list(cast("Any", from_torch(program, (x, scale)).run(x, scale, target=target)))
+    for got, expected in zip(outputs, program(x, scale), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)

@@ -13,7 +13,7 @@ import torch
 
 import idgraph as ig
 from idgraph.frontends import from_torch
-from idgraph.frontends.spaces import TorchSpace
+from idgraph.frontends.array_space import TorchSpace
 from idgraph.runtime.fusion_call import is_scheduled, scheduled
 
 KINDS = (

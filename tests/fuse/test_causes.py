@@ -16,14 +16,14 @@ import pytest
 from hypothesis import example, given, settings
 
 import idgraph as ig
-from idgraph.fuse import CAUSES, Touch
-from idgraph.kernel.defuse import stored_in
+from idgraph.fuse import CAUSES, AccessRelation
+from idgraph.kernel.def_use import stored_in
 
 Elements = npt.NDArray[np.int64]
 Step = tuple[str, Any]
 
 
-def listed(t: Touch) -> Elements:
+def listed(t: AccessRelation) -> Elements:
     """The number of the element at each point of an access's loops; -1 where it touches none."""
     sizes = t.sizes
     assert sizes is not None

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 import idgraph as ig
-from idgraph.schedule.rows import schedule_rows
+from idgraph.schedule.reduction_groups import schedule_rows
 from tools.bench.planning import FAMILIES, grown
 
 

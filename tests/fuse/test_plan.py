@@ -11,8 +11,8 @@ from hypothesis import given
 
 import idgraph as ig
 from idgraph.fuse.launch_groups import count, operations
-from idgraph.fuse.ordered import ordered_launches
-from idgraph.kernel.defuse import stored_in
+from idgraph.fuse.plan import ordered_launches
+from idgraph.kernel.def_use import stored_in
 from idgraph.runtime.program import launches
 from idgraph.testing import fusions
 from tests.emit.test_lanes import check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.ir.parsing import copy_fusion
+from idgraph.ir.parser import copy_fusion
 from tests.fuse.test_causes import between_readers, seeds
 
 

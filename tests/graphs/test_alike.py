@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import ScheduleError
 from idgraph.graphs import index_graph
-from idgraph.graphs.alike import described, one_of_each, twins
 from idgraph.graphs.index_graph import build_index_graph, common_loops, legal_nests
-from idgraph.graphs.loops import Nests
-from idgraph.graphs.promotion import Promotion
+from idgraph.graphs.loop_nest import LoopNests
+from idgraph.graphs.loop_promotion import Promotion
+from idgraph.graphs.nest_isomorphism import isomorphic_exprs, structural_key, unique_nests
 from idgraph.ir import TensorExpr
 from idgraph.testing import fusions
 from tests.property.budget import examples
@@ -92,9 +92,9 @@ def test_of_equal_blocks_one_is_judged() -> None:
         if t.uses and t not in f.outputs and t.definition is not None:
             t.inline_position = 1
     f.touch()
-    nests = Nests(f)
+    nests = LoopNests(f)
     # The first block reads an input, the others what the one before stores: two structures where that counts at most.
-    assert len(one_of_each(f.exprs, nests, Promotion(nests))) <= 2 * 4
+    assert len(unique_nests(f.exprs, nests, Promotion(nests))) <= 2 * 4
 
 
 @pytest.mark.parametrize("change", ["extent", "split", "position", "read", "operation"])
@@ -109,9 +109,9 @@ def test_what_the_graph_is_made_of_tells_two_operations_apart(change: str) -> No
     if change == "position":
         b.inline_position = 1
         f.touch()
-    nests = Nests(f)
+    nests = LoopNests(f)
     told = [
-        described([e for t in (u, *(e.output for e in u.uses)) if (e := t.definition)], nests, Promotion(nests))
+        structural_key([e for t in (u, *(e.output for e in u.uses)) if (e := t.definition)], nests, Promotion(nests))
         for u in (a, b)
     ]
     assert told[0] != told[1]
@@ -134,11 +134,11 @@ def test_broadcasts_and_nests_are_resolved_in_one_of_equal_blocks(monkeypatch: p
     """Nests and their graph have as many operations for thirty blocks as for ten."""
     looks: list[int] = []
 
-    def counted(fusion: ig.Fusion, exprs: Sequence[TensorExpr] | None = None) -> Nests:
+    def counted(fusion: ig.Fusion, exprs: Sequence[TensorExpr] | None = None) -> LoopNests:
         looks.append(len(fusion.exprs if exprs is None else exprs))
-        return Nests(fusion, exprs)
+        return LoopNests(fusion, exprs)
 
-    monkeypatch.setattr(index_graph, "Nests", counted)
+    monkeypatch.setattr(index_graph, "LoopNests", counted)
     for n in (10, 30):
         f = blocks(n)
         for t in f.tensors:
@@ -157,10 +157,10 @@ def test_what_nests_are_made_of_tells_two_of_them_apart(change: str) -> None:
     f.output(*((b,) if change == "output" else ()), ig.copy(a), ig.copy(b))
     a.inline(1)
     b.inline(1)
-    assert twins(f.exprs)[f.exprs[1]] is (f.exprs[1] if change == "output" else f.exprs[0])
+    assert isomorphic_exprs(f.exprs)[f.exprs[1]] is (f.exprs[1] if change == "output" else f.exprs[0])
     if change == "way":
         b.parallelize(0, "blockIdx.x")
-        assert twins(f.exprs)[f.exprs[1]] is f.exprs[1]
+        assert isomorphic_exprs(f.exprs)[f.exprs[1]] is f.exprs[1]
 
 
 def test_a_way_is_that_of_any_loop_that_is_shared() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, symbol
-from idgraph.graphs.effects import Effects
+from idgraph.graphs.coordinate_rules import TransferFunctions
 
 
 def _layers(n: int) -> ig.IdModel:
@@ -22,16 +22,16 @@ def _layers(n: int) -> ig.IdModel:
 def _asked(monkeypatch: pytest.MonkeyPatch, layers: int) -> int:
     """How many coordinates the algebra is given for the aligned graph."""
     asked: list[object] = []
-    made = Effects.made
+    made = TransferFunctions.outputs_of
 
-    def counted(self: Effects, *args: object) -> object:
+    def counted(self: TransferFunctions, *args: object) -> object:
         before = len(self._made)  # pyright: ignore[reportPrivateUsage]
         found = made(self, *args)  # pyright: ignore[reportArgumentType]
         asked.extend([args] * (len(self._made) - before))  # pyright: ignore[reportPrivateUsage]
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Effects, "made", counted)
+        patch.setattr(TransferFunctions, "outputs_of", counted)
         assert len(_layers(layers).aligned.left_out) == layers + 1
     return len(asked)
 
@@ -45,7 +45,7 @@ def test_expressions_of_one_form_and_other_extents_are_kept_apart() -> None:
     f = ig.Fusion("cuts")
     a, b = (ig.slice(f.input(f"x{n}", shape=(n,)), 0, 0, n - 2) for n in (8, 6))
     (one,), (two,) = a.domain.exprs, b.domain.exprs
-    effects, i = Effects(), symbol("i", 0, 7)
+    effects, i = TransferFunctions(), symbol("i", 0, 7)
     assert one.attributes == two.attributes and effects.kind(one) != effects.kind(two)
     inside = [str(effects.inside(e, (i,), (TRUE,))) for e in (one, two)]
     assert inside == ["i < 6", "i < 4"]

@@ -6,20 +6,20 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.graphs import aligning
-from idgraph.graphs.carry import Carrier
-from idgraph.graphs.counterexamples import Points
-from idgraph.graphs.entanglement import entangled
-from idgraph.graphs.net import GraphNet
+from idgraph.graphs import alignment_builder as aligning
+from idgraph.graphs.alignment_builder import two_core
+from idgraph.graphs.coordinate_propagation import CoordinatePropagator
+from idgraph.graphs.cycle_kind import PointPropagation
+from idgraph.graphs.flow_graph import ValGraphDigraph
 
 
 def _formulas(monkeypatch: pytest.MonkeyPatch, f: ig.Fusion) -> tuple[int, int]:
     """How often a coordinate is carried as a formula while unions are judged, and how many unions are left out."""
     made: list[object] = []
-    formulas, judged = Carrier._formulas, aligning.follow  # pyright: ignore[reportPrivateUsage]
+    formulas, judged = CoordinatePropagator._formulas, aligning.follow  # pyright: ignore[reportPrivateUsage]
     judging = False
 
-    def counted(self: Carrier, *args: object) -> object:
+    def counted(self: CoordinatePropagator, *args: object) -> object:
         if judging:
             made.append(args)
         return formulas(self, *args)  # pyright: ignore[reportArgumentType]
@@ -30,7 +30,7 @@ def _formulas(monkeypatch: pytest.MonkeyPatch, f: ig.Fusion) -> tuple[int, int]:
         return judged(*args, **options)  # pyright: ignore[reportArgumentType]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Carrier, "_formulas", counted)
+        patch.setattr(CoordinatePropagator, "_formulas", counted)
         patch.setattr(aligning, "follow", watched)
         left_out = len(ig.IdModel(f).aligned.left_out)
     return len(made), left_out
@@ -60,7 +60,7 @@ def test_a_slice_put_back_is_one_relation_only_where_it_was(by: tuple[int, int],
     f = ig.Fusion("f")
     a = f.input("a", shape=(9,))
     f.output(ig.pad(ig.slice(a, 0, 2, 7), (2 + by[0], 2 + by[1])) + a)
-    net = GraphNet(ig.IdModel(f).exact.graph)
+    net = ValGraphDigraph(ig.IdModel(f).exact.graph)
     groups = {g for n in net.equal for g in (*net.ins(n), *net.outs(n))}
 
     def relation(n: int) -> object:
@@ -68,15 +68,15 @@ def test_a_slice_put_back_is_one_relation_only_where_it_was(by: tuple[int, int],
         amount = int(e.left)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
         return (x, y, amount) if x < y else (y, x, -amount)
 
-    found = entangled(net, groups, relation)  # pyright: ignore[reportArgumentType]
+    found = two_core(net, groups, relation)  # pyright: ignore[reportArgumentType]
     assert (found == set()) is tree
-    assert Points(net).some_come_back_other(groups) is not tree
+    assert PointPropagation(net).some_come_back_other(groups) is not tree
 
 
 def test_points_ask_nothing_of_axes_that_may_follow_from_others() -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(4, 6))
     f.output(ig.reshape(ig.reshape(a, 2, 12), (4, 6)) + a)
-    net = GraphNet(ig.IdModel(f).exact.graph)
+    net = ValGraphDigraph(ig.IdModel(f).exact.graph)
     groups = {g for n in net.equal for g in (*net.ins(n), *net.outs(n))}
-    assert not Points(net).some_come_back_other(groups)
+    assert not PointPropagation(net).some_come_back_other(groups)

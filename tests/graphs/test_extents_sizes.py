@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.ir.pointwise import same_extent
+from idgraph.ir.op_builders import same_extent
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
 from tests.property.test_aligned import residuals

@@ -16,12 +16,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.graphs import ExprGroup, Forms, GraphBuilder, Group, common_loops
-from idgraph.graphs.disjoint import DisjointSets
-from idgraph.graphs.forms import Form
+from idgraph.graphs import CongruenceClosure, ExprGroup, Group, SignatureTable, common_loops
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.numbering import KeyList
-from idgraph.graphs.reasons import Reasons, equal
+from idgraph.graphs.proof import Reasons, equal
+from idgraph.graphs.signature import ExprSignature, KeyList
+from idgraph.graphs.union_find import UnionFind
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
 from tools.bench.graphs import SHAPES
@@ -209,7 +208,7 @@ def test_hidden_axes_are_counted_in_no_group() -> None:
 @given(st.integers(2, 40), st.randoms(use_true_random=False))
 def test_disjoint_sets_against_a_search(count: int, random: Random) -> None:
     """Sets, sizes and the one path of stated unions between two elements, by breadth first over what was stated."""
-    sets, edges = DisjointSets(count - 1), dict[int, list[tuple[int, int]]]()
+    sets, edges = UnionFind(count - 1), dict[int, list[tuple[int, int]]]()
     assert sets.add() == count - 1
     for why in range(random.randrange(2 * count)):
         a, b = random.randrange(count), random.randrange(count)
@@ -280,7 +279,7 @@ def test_congruence_against_trying_every_pair(count: int, random: Random) -> Non
     expr = f.tensors[-1].domain.exprs[0]
     keys = KeyList[str]()
     keys.enter([f"k{n}" for n in range(count)])
-    builder = GraphBuilder("random", keys, Forms())
+    builder = CongruenceClosure("random", keys, SignatureTable())
     entries, stated = list[Entry](), list[tuple[int, int]]()
 
     def grow(steps: int) -> None:
@@ -289,15 +288,15 @@ def test_congruence_against_trying_every_pair(count: int, random: Random) -> Non
                 form = random.randrange(len(SIDES))
                 ins, outs = (tuple(random.randrange(count) for _ in range(n)) for n in SIDES[form])
                 entries.append((form, ins, outs))
-                builder.add_node(Form(expr, form, form, form, -1), ins, outs)
+                builder.add_node(ExprSignature(expr, form, form, form, -1), ins, outs)
             else:
                 stated.append((random.randrange(count), random.randrange(count)))
                 builder.join(*stated[-1], ("access", None, None, 0, ()))
             if random.random() < 0.3:
-                builder.settle()
+                builder.rebuild()
 
-    def check(of: GraphBuilder[str]) -> None:
-        of.settle()
+    def check(of: CongruenceClosure[str]) -> None:
+        of.rebuild()
         wanted = closed(count, entries, stated)
         first: dict[int, int] = {}
         assert [first.setdefault(of.sets.find(x), x) for x in range(count)] == wanted

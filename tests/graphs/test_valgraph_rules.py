@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.graphs import DomainGraph, Forms, GraphBuilder
-from idgraph.graphs.numbering import KeyList
+from idgraph.graphs import CongruenceClosure, DomainGraph, SignatureTable
+from idgraph.graphs.signature import KeyList
 
 
 def valid(f: ig.Fusion) -> None:
@@ -250,7 +250,7 @@ def test_loose_merges_map_backward_with_one_equal_extent(
     steps = [v.merge(0).domain.loop_exprs[0] for v in (t, u)]
     keys: KeyList[ig.IterDomain] = KeyList()
     keys.enter([*t.logical, *t.loop, *u.logical, *u.loop])
-    builder = GraphBuilder("loose", keys, Forms())
+    builder = CongruenceClosure("loose", keys, SignatureTable())
     for step in steps:
         builder.add_expr(step, lambda d: d)
     builder.join_loose()
@@ -266,7 +266,7 @@ def test_loose_merges_map_backward_with_one_input_mapped() -> None:
     steps = [v.merge(0).domain.loop_exprs[0] for v in (t, u)]
     keys: KeyList[ig.IterDomain] = KeyList()
     keys.enter([*t.logical, *t.loop, *u.logical, *u.loop])
-    builder = GraphBuilder("loose", keys, Forms())
+    builder = CongruenceClosure("loose", keys, SignatureTable())
     for step in steps:
         builder.add_expr(step, lambda d: d)
     builder.join_loose()

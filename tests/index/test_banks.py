@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.index import Access
-from idgraph.index.live import needed
+from idgraph.index.allocation import live_exprs
 from idgraph.ir import item_size
 
 
@@ -126,7 +128,7 @@ def test_every_case_by_hand(name: str) -> None:
     """Ways as counted here."""
     f: ig.Fusion = CASES.SHARED[name]()
     m = ig.IdModel(f)
-    shared = [a for e in needed(f) for a in m.index_map(e).accesses if a.buffer.place == "shared"]
+    shared = [a for e in live_exprs(f) for a in m.index_map(e).accesses if a.buffer.place == "shared"]
     for a in shared:
         if any(x.parallel.startswith("thread") for x in a.loops):
             assert a.bank_conflicts().ways == words_by_hand(a), str(a)
@@ -261,3 +263,26 @@ def test_symbolic_extents_need_numbers() -> None:
     with pytest.raises(ig.IndexingError, match="bank_conflicts needs a number"):
         read.bank_conflicts()
     assert read.bank_conflicts(symbols={"n": 32}).ways == 32 and read.bank_conflicts(symbols={"n": 5}).ways == 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "ways"),
+    [("float32", 4, 1), ("float32", 8, 2), ("float32", 16, 4), ("float32", 6, 1), ("float32", 3, 1), ("float64", 4, 2),
+     ("float64", 8, 4), ("float16", 16, 2), ("float16", 6, 1), ("int8", 32, 2), ("int8", 64, 4)],
+)  # fmt: skip
+def test_a_lane_of_more_than_16_bytes_is_several_accesses(dtype: Literal["float32"], lanes: int, ways: int) -> None:
+    f = ig.Fusion("wide")
+    t = ig.copy(f.input("x", shape=(4, 32 * lanes), dtype=dtype), name="t")
+    y = f.output(ig.copy(t))
+    for u in (t, y):
+        u.split(1, lanes)
+        u.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").parallelize(2, "vectorize")
+    t.inline(1).set_memory("shared")
+    m = ig.IdModel(f)
+    assert t.definition is not None and y.definition is not None
+    for a in (m.write(t.definition), m.access(y.definition, t)):
+        assert a.bank_conflicts().ways == ways
+    bytes_ = m.write(t.definition).bank_conflicts().bytes
+    stores = re.findall(r"([vw])store(\d+)\(tile", ig.emit(f, target="cuda").source) or [("v", "1")]
+    size = {"float32": 4, "float64": 8, "float16": 2, "int8": 1}[dtype]
+    assert {int(n) * (4 if kind == "w" else size) for kind, n in stores} >= {bytes_}

@@ -9,7 +9,7 @@ from idgraph.arith import symbol
 from idgraph.index import buffer_size
 
 
-def maps(t: ig.Tensor) -> ig.IndexMap:
+def maps(t: ig.Tensor) -> ig.AccessTable:
     assert t.definition
     return ig.IdModel(t.fusion).index_map(t.definition)
 

@@ -9,7 +9,7 @@ import pytest
 import idgraph as ig
 from idgraph.arith import Expr
 from idgraph.index import Access
-from idgraph.index.wider_vectors import VectorWidth
+from idgraph.index.vectorization_advice import VectorWidth
 
 
 def read_of(f: ig.Fusion, t: ig.Tensor, x: ig.Tensor) -> Access:

@@ -10,16 +10,18 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from idgraph.codegen.ops import arrays, plain, scalars
+from idgraph.codegen.runtime_lib import numpy_ops as arrays
+from idgraph.codegen.runtime_lib import python_ops as scalars
+from idgraph.codegen.runtime_lib import vector_ops as plain
 from idgraph.errors import EmitError
-from idgraph.ir import ops
-from idgraph.ir.exprs import SCANS
-from idgraph.ir.optable import OPERATIONS, POINTWISE, SCANS_OF, Operation, names
-from idgraph.ir.registry import primitives
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_registry import primitives
+from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS_OF, Operation, names
 from idgraph.kernel import parse
 from idgraph.kernel.statements import AccumulateOp
-from idgraph.lower.compute import Accumulator, identity
-from idgraph.runtime import cpu
+from idgraph.lower.statements import Accumulator, identity
+from idgraph.runtime.cpu import namespace as cpu
 from idgraph.validate.oracle.pointwise import BINARY, UNARY
 
 

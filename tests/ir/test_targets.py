@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 import idgraph
-from idgraph.ir.targets import GPU, TARGETS, Target, TargetName
-from idgraph.passes.table import PASSES, TABLE
+from idgraph.ir.target import GPU, TARGETS, Target, TargetName
+from idgraph.passes.pipeline import PASSES, TABLE
 
 ROOMS = ("kernel", "lower", "passes", "codegen")
 

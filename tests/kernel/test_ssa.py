@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ssa import is_single, resolved, single
+from idgraph.kernel.ssa import is_single, simplify_selects, to_ssa
 from idgraph.runtime import Target
 from idgraph.runtime.program import stages
 from tools.bench.class_rows import CLASSES
@@ -30,7 +30,7 @@ kernel k():
 def made(text: str) -> str:
     """The text with one definition for each value; without the first lines."""
     k = ig.kernel.parse(text)
-    once = replace(k, body=single(k.body))
+    once = replace(k, body=to_ssa(k.body))
     assert ig.kernel.parse(str(once)) == once
     return "\n".join(str(once).splitlines()[4:])
 
@@ -118,7 +118,7 @@ kernel k():
 )
 def test_a_read_of_a_choice_takes_the_case_that_holds(condition: str, read: str) -> None:
     k = ig.kernel.parse(CHOICE.replace("    if i < 8:", f"    if {condition}:"))
-    found = replace(k, body=resolved(k.body))
+    found = replace(k, body=simplify_selects(k.body))
     assert f"y[i] = {read}" in str(found) and "v: float32 = choose" in str(found)  # the sum reads it
     assert found.verify().races
 
@@ -126,12 +126,12 @@ def test_a_read_of_a_choice_takes_the_case_that_holds(condition: str, read: str)
 def test_a_choice_of_an_accumulator_is_what_it_was_there() -> None:
     text = CHOICE.replace("choose(i < 4 ? a, b)", "choose(i < 4 ? s, 0.0)").replace("if i < 8:", "if i < 4:")
     k = ig.kernel.parse(text)
-    assert resolved(k.body) == k.body
+    assert simplify_selects(k.body) == k.body
 
 
 def test_a_choice_that_nobody_reads_any_more_goes() -> None:
     k = ig.kernel.parse(CHOICE.replace("    s <- sum v\n", "").replace("if i < 8:", "if i < 2:"))
-    assert "choose" not in str(replace(k, body=resolved(k.body)))
+    assert "choose" not in str(replace(k, body=simplify_selects(k.body)))
 
 
 @pytest.mark.sampled

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import idgraph as ig
-from idgraph.ir.choices import Choices
-from idgraph.lower.build import build_plan
-from idgraph.passes import table
+from idgraph.ir.schedule_log import KernelHints
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import pipeline as table
 from idgraph.runtime import Target
 from idgraph.runtime.program import stages
 from tests.emit.row_cases import cross_entropy
@@ -47,16 +47,16 @@ def test_a_pass_that_changes_nothing_is_not_named() -> None:
 
 def test_serial_asks_the_schedule() -> None:
     f = scheduled()
-    plan = build_plan(f, ig.IdModel(f), threads=False)
-    alone = replace(plan, kernels=tuple(replace(k, choices=Choices(parallel=False)) for k in plan.kernels))
-    (serial,) = table.chosen(("serial",), "cpu")
+    plan = lower_fusion(f, ig.IdModel(f), threads=False)
+    alone = replace(plan, kernels=tuple(replace(k, choices=KernelHints(parallel=False)) for k in plan.kernels))
+    (serial,) = table.select_passes(("serial",), "cpu")
     assert serial.run(plan) == plan
     loops = [s for k in serial.run(alone).kernels for s in k.body]
     assert loops != [s for k in plan.kernels for s in k.body]
 
 
 def test_names_are_in_the_tables_order() -> None:
-    assert [p.name for p in table.chosen(("scalar_replacement", "fuse_launches"))] == [
+    assert [p.name for p in table.select_passes(("scalar_replacement", "fuse_launches"))] == [
         "fuse_launches",
         "scalar_replacement",
     ]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import IdGraphError, ParseError
-from idgraph.kernel.ir import Accumulate, Kernel, Load, Note, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
-from idgraph.kernel.text import SCREEN
+from idgraph.kernel.ir import Accumulate, Comment, Kernel, Load, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
+from idgraph.kernel.printer import SCREEN
 from idgraph.runtime.program import stages
 from idgraph.testing import scheduled_fusions
 from tests.emit.cases import CASES, Case
@@ -109,7 +109,7 @@ def test_a_kernel_fits_a_screen(build: Callable[[], ig.Fusion], most: int) -> No
 def test_comments_are_read_back(text: str) -> None:
     made = ig.kernel.parse("kernel k():\n  acc t: float32 = 1.0\n")
     for count in (1, SCREEN + 1):  # the second has several statements on a line
-        body = (Note(text), Note("plain"), *made.body, Note("last")) * count
+        body = (Comment(text), Comment("plain"), *made.body, Comment("last")) * count
         assert_read_back(replace(made, body=body))
 
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from idgraph.arith import symbol
-from idgraph.kernel.defuse import Effects, Renaming, all_sets
-from idgraph.kernel.ir import Accumulate, Choose, Compute, If, Index, Let, Local, Number, Operand, Stmt
-from idgraph.kernel.value_numbers import Values
-from idgraph.passes.cse import once_each
-from idgraph.passes.dead_code import without_dead
+from idgraph.kernel.def_use import Effects, Renamer, all_sets
+from idgraph.kernel.ir import Accumulate, Compute, Constant, If, Index, Let, Local, Operand, Select, Stmt
+from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.passes.cse_dce import once_each, without_dead
 
 NAMES = "abcdef"
 I = symbol("i", 0, 3)  # noqa: E741 - the condition's variable
@@ -23,7 +22,7 @@ def _value(o: Operand, state: State, i: int) -> int:
     match o:
         case Local(name):
             return state[name]
-        case Number(value):
+        case Constant(value):
             return int(value)
         case Index(e):
             return e.evaluate({"i": i, **{n: state[n] for n in e.names if n != "i"}})
@@ -36,7 +35,7 @@ def _run(body: Sequence[Stmt], state: State, i: int) -> None:
             case Compute(local, op, operands):
                 x = [_value(o, state, i) for o in operands]
                 state[local.name] = {"add": sum(x), "neg": -x[0], "cast": x[0]}[op]
-            case Choose(local, cases, default):
+            case Select(local, cases, default):
                 held = (o for c, o in cases if c.evaluate({"i": i}))
                 state[local.name] = _value(next(held, default), state, i)
             case Let(name, value):
@@ -56,7 +55,7 @@ def _random(r: random.Random, depth: int = 0) -> Stmt:
 
     def operand() -> Operand:
         e = symbol(r.choice(NAMES)) + r.randint(0, 1)
-        return r.choice([local(), local(), local(), Number(r.randint(0, 1)), Index(e), Index(I)])
+        return r.choice([local(), local(), local(), Constant(r.randint(0, 1)), Index(e), Index(I)])
 
     match r.randint(0, 7):
         case 0 if depth < 2:
@@ -66,7 +65,7 @@ def _random(r: random.Random, depth: int = 0) -> Stmt:
         case 2:
             return Let(r.choice(NAMES), operand())
         case 3:
-            return Choose(local(), ((I < 2, operand()),) if r.random() < 0.6 else (), operand())
+            return Select(local(), ((I < 2, operand()),) if r.random() < 0.6 else (), operand())
         case 4:
             return Compute(local(), "cast", (local(),), "int64")
         case 5:
@@ -79,7 +78,7 @@ def _random(r: random.Random, depth: int = 0) -> Stmt:
 def test_equal_numbers_are_equal_values(seed: int) -> None:
     r = random.Random(seed)
     body = [_random(r) for _ in range(r.randint(2, 14))]
-    values = Values()
+    values = ValueNumbering()
     starts = [{n: r.randint(-9, 9) for n in NAMES} for _ in range(3)]
     states = [(dict(s), i) for s in starts for i in range(4)]
     for s in body:
@@ -101,7 +100,7 @@ def test_equal_numbers_are_equal_values(seed: int) -> None:
 def test_an_index_of_a_variable_that_is_set_again_is_another_value() -> None:
     a, x, y = (Local(n, "int64") for n in "axy")
     e = Index(symbol("a") + 1)
-    values = Values()
+    values = ValueNumbering()
     for s in (Compute(a, "neg", (a,), "int64"), Compute(x, "neg", (e,), "int64"), Compute(y, "neg", (e,), "int64")):
         values.define(s)
     assert values.number(x) == values.number(y)
@@ -156,9 +155,9 @@ def test_statements_that_wait_for_nothing_may_change_places(seed: int) -> None:
 
 
 def test_names_that_are_given_are_taken() -> None:
-    names = Renaming({"a"})
+    names = Renamer({"a"})
     x = Local("a", "int64")
-    first, second = names.apart(x), names.apart(x)
+    first, second = names.unique(x), names.unique(x)
     assert len({"a", first.name, second.name}) == 3
     assert names.operand(x) == second and names.local(Local("b", "int64")).name == "b"
-    assert names.apart(Local("b", "int64")).name == "b" and names.apart(Local("b", "int64")).name != "b"
+    assert names.unique(Local("b", "int64")).name == "b" and names.unique(Local("b", "int64")).name != "b"

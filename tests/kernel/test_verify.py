@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import idgraph as ig
 from idgraph.errors import EmitError, IdGraphError
-from idgraph.kernel.ir import Barrier, Compute, Kernel, Load, Local, Loop, Single, Stmt, Store, bodies, walk
+from idgraph.kernel.ir import Barrier, Compute, Kernel, Load, Local, Loop, SingleThread, Stmt, Store, bodies, walk
 from idgraph.runtime.program import stages
 from idgraph.testing import scheduled_fusions, threaded_fusions
 from tests.emit.cases import CASES, Case
@@ -125,9 +125,9 @@ def test_an_address_behind_the_end() -> None:
 def test_a_write_by_all_threads() -> None:
     """Without the test for the first one, threads of a block write one element: the same value, by chance."""
     k = sums()
-    assert any(isinstance(s, Single) for s in walk(k.body))
+    assert any(isinstance(s, SingleThread) for s in walk(k.body))
     threads = Loop("z", k.launch["threadIdx.x"][0], "threadIdx.x", ())
-    wrong = changed(k, lambda s: (replace(threads, body=s.body),) if isinstance(s, Single) else (s,))
+    wrong = changed(k, lambda s: (replace(threads, body=s.body),) if isinstance(s, SingleThread) else (s,))
     with pytest.raises(EmitError, match="threads without a barrier"):
         wrong.verify()
 

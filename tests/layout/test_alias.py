@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_views_are_numpys(seed: int) -> None:
 def test_what_makes_values_is_named() -> None:
     f = ig.Fusion("f")
     x = f.input("x", shape=(4, 6), offset=5)
-    t = f.output(ig.exp(x[1:]).T)
+    t = f.output(ig.exp(x[1:]))
     found = ig.layout.alias(f, t)
     assert isinstance(found, ig.layout.NoAlias) and "exp" in found.because and "makes new values" in found.because
     assert ig.layout.alias(f, x[2]) == ig.layout.Alias(x, (1,), 17)
@@ -105,3 +106,84 @@ def test_views_alone_and_of_other_memory() -> None:
     with pytest.raises(ig.EmitError, match="strides"):
         p.run({"x": np.asfortranarray(x)})
     assert np.array_equal(ig.emit(f, "numpy").run({"x": np.asfortranarray(x)})[t.name], x.T)
+
+
+def _parts(r: random.Random, a: Any, t: ig.Tensor, k: int) -> tuple[list[Any], list[ig.Tensor]]:
+    """Slices along an axis, most of the time each beginning where the one before ends."""
+    at, cuts = r.randrange(3), [0]
+    while len(cuts) < 2 or (cuts[-1] < a.shape[k] and r.random() < 0.7):
+        cuts.append(min(cuts[-1] + r.randrange(0, 4), a.shape[k]))
+    found: list[tuple[Any, ig.Tensor]] = []
+    for low, high in pairwise(cuts):
+        low, high = (min(n + (at == 0 and len(found) == 1), a.shape[k]) for n in (low, high))
+        index = (*[slice(None)] * k, slice(low, high))
+        found.append((a[index], t[index]))
+    if at == 1:
+        r.shuffle(found)
+    return [x for x, _ in found], [x for _, x in found]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_joined_slices_are_views_where_they_lie_one_behind_the_other(seed: int) -> None:
+    r = random.Random(seed)
+    f = ig.Fusion("f")
+    shape = tuple(r.randrange(1, 6) for _ in range(r.randrange(1, 4)))
+    a = np.arange(float(np.prod(shape)), dtype=np.float32).reshape(shape)
+    t = f.input("x", shape=shape)
+    for _ in range(r.randrange(3)):
+        a, t = _moved(r, a, t)
+    k = r.randrange(a.ndim)
+    parts, tensors = _parts(r, a, t, k)
+    joined, u = np.concatenate(parts, k), ig.cat(tensors, k)
+    if joined.size == 0 or not isinstance(ig.layout.alias(f, t), ig.layout.Alias):
+        return
+    found = ig.layout.alias(f, f.output(u))
+    # The numbers are their own addresses: a view has them in arithmetic order along each axis, whatever the parts were.
+    steps = [int(np.diff(joined, axis=n).flat[0]) if joined.shape[n] > 1 else 0 for n in range(joined.ndim)]
+    places: Any = np.indices(joined.shape)
+    flat = joined.flat[0] + sum(at * step for at, step in zip(places, steps, strict=True))
+    if np.array_equal(flat, joined):
+        assert isinstance(found, ig.layout.Alias), found
+        assert found.offset == joined.flat[0]
+        several = [p for p, n in enumerate(joined.shape) if n > 1]
+        assert [found.strides[p] for p in several] == [steps[p] for p in several]
+    else:
+        assert isinstance(found, ig.layout.NoAlias), found
+
+
+def test_pads_that_add_nothing_are_views() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 4))
+    whole, cut, grown = ig.pad(x, (0, 0)), ig.pad(x, (0, -1, -2, -1)), ig.pad(x, (-1, 1))
+    a, b, c = (ig.layout.alias(f, f.output(t)) for t in (whole, cut, grown))
+    assert isinstance(a, ig.layout.Alias) and (a.of, a.strides, a.offset) == (x, (4, 1), 0)
+    assert isinstance(b, ig.layout.Alias) and (b.of, b.strides, b.offset) == (x, (4, 1), 8)
+    assert isinstance(c, ig.layout.NoAlias) and "pad" in str(c)
+
+
+def test_views_of_computed_results() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 4))
+    t = ig.exp(x)
+    u = f.output(t[1:].T)
+    found = ig.layout.alias(f, u)
+    assert isinstance(found, ig.layout.Alias) and (found.of, found.strides, found.offset) == (t, (1, 4), 4)
+    t.set_allocation([t.logical[1], t.logical[0]])
+    found = ig.layout.alias(f, u)
+    assert isinstance(found, ig.layout.Alias) and (found.of, found.strides, found.offset) == (t, (8, 1), 1)
+    joined = ig.cat([ig.cat([x[:2], x[2:3]]), x[3:4], t[:3]])
+    missing = ig.layout.alias(f, joined)
+    assert isinstance(missing, ig.layout.NoAlias) and "cat" in str(missing)
+    made = ig.cat([x[:2], x[4:5]])
+    behind = ig.layout.alias(f, made.T)
+    assert isinstance(behind, ig.layout.Alias) and behind.of is made and behind.strides == (1, 4)
+
+
+def test_only_views_of_inputs_need_no_kernel() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 4))
+    t = ig.exp(x)
+    f.output(t[1:], ig.cat([x[:2], x[2:]]))
+    value = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
+    made, joined = ig.emit(f, "cpu", views=True).run({"x": value}).values()
+    assert np.allclose(made, np.exp(value)[1:]) and np.shares_memory(joined, value) and np.array_equal(joined, value)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 import idgraph as ig
-from idgraph.index.warps import warp_bytes
-from idgraph.layout.eager import eager_strides
+from idgraph.index.bank_conflicts import warp_bytes
 from idgraph.layout.inference import bytes_of, moved_bytes
-from idgraph.layout.orders import carried, own_order
-from idgraph.schedule.follow import loop_order
+from idgraph.layout.stride_order import carried, own_order
+from idgraph.layout.torch_strides import eager_strides
+from idgraph.schedule.access_strides import loop_order
 from tests.layout.programs import program
 
 NHWC = (262144, 1, 8192, 256)

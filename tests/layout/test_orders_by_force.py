@@ -18,8 +18,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.layout.carry_out import lay_out
-from idgraph.schedule.follow import loop_order, read_order
+from idgraph.layout.padding import lay_out
+from idgraph.schedule.access_strides import loop_order, read_order
 
 Places = npt.NDArray[np.int64]  # the byte at which each element of the result finds its operand; -1: it does not
 SIZES = {"float16": 2, "float32": 4, "float64": 8}

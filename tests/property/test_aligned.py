@@ -33,7 +33,7 @@ from idgraph.ir import (
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
-from idgraph.validate.oracle.element_reads import reads
+from idgraph.validate.oracle.evaluate import reads
 from tests.property.budget import examples
 from tests.property.test_l5_refinement import check_refines
 from tests.property.test_l6_order import domain_partition, reordered

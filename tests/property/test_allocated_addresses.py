@@ -17,11 +17,24 @@ from hypothesis import event, given, note, reject, settings
 import idgraph as ig
 from idgraph.arith import Expr
 from idgraph.index import Access
-from idgraph.index import Buffer as Memory
-from idgraph.index.live import needed
+from idgraph.index import AllocatedBuffer as Memory
+from idgraph.index.allocation import live_exprs
 from idgraph.ir import SCATTERS, Fusion, TensorExpr
-from idgraph.kernel.ir import Accumulate, Buffer, Checked, If, Let, Load, Loop, Note, Plan, Single, Stmt, Store
-from idgraph.lower.build import build_plan
+from idgraph.kernel.ir import (
+    Accumulate,
+    BoundsCheck,
+    Buffer,
+    Comment,
+    If,
+    KernelModule,
+    Let,
+    Load,
+    Loop,
+    SingleThread,
+    Stmt,
+    Store,
+)
+from idgraph.lower.fusion_to_kernel import lower_fusion
 from idgraph.testing import scheduled_fusions, threaded_fusions
 from tests.emit.shared_cases import SHARED
 from tests.property.budget import examples
@@ -48,7 +61,7 @@ class Walk:
     def run(self, body: Sequence[Stmt], env: dict[str, int]) -> None:
         for s in body:
             match s:
-                case Note(text):
+                case Comment(text):
                     if " = " in text:
                         self.operation = json.loads(text.split(" = ")[0])
                     elif text.endswith(" is complete"):
@@ -61,7 +74,7 @@ class Walk:
                 case If(condition, inner):
                     if condition.evaluate(env):
                         self.run(inner, env)
-                case Single() | Checked():
+                case SingleThread() | BoundsCheck():
                     self.run(s.body, env)
                 case Let(name):
                     env[name] = LOADED
@@ -76,7 +89,7 @@ class Walk:
                     pass
 
 
-def walked(plan: Plan, symbols: Mapping[str, int]) -> set[Touch]:
+def walked(plan: KernelModule, symbols: Mapping[str, int]) -> set[Touch]:
     walk = Walk()
     for k in plan.kernels:
         walk.run(k.body, dict(symbols))
@@ -92,7 +105,7 @@ def points(m: ig.IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Iterator
 def told(m: ig.IdModel, symbols: Mapping[str, int]) -> set[Touch]:
     """The same, as the index maps say it."""
     found: set[Touch] = set()
-    for e in needed(m.fusion):
+    for e in live_exprs(m.fusion):
         write, reads = m.write(e), [m.read(e, k) for k in range(len(e.inputs))]
         loops = m.loops(e)
         folded = {loops[p].name for p, d in enumerate(e.output.loop) if d.kind == "reduction"}
@@ -134,7 +147,7 @@ def agree(f: Fusion, symbols: Mapping[str, int] | None = None) -> set[str]:
     for threads in (False, True):
         m = ig.IdModel(f, threads=threads)
         m.verify()
-        plan = build_plan(f, m, threads)
+        plan = lower_fusion(f, m, threads)
         values = {**dict.fromkeys(plan.names, 37), **(symbols or {})}  # free strides: any number
         have, want = walked(plan, values), told(m, values)
         # A value that a variable holds already is not loaded again by the next operation of the nest.

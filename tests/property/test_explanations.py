@@ -10,8 +10,8 @@ import networkx as nx
 from hypothesis import given, note, settings
 
 import idgraph as ig
-from idgraph.graphs.reasons import Fact
-from idgraph.graphs.valgraph import ValGraph
+from idgraph.graphs.proof import Fact
+from idgraph.graphs.val_graph import ValGraph
 from idgraph.ir import Fusion, IterDomain
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples

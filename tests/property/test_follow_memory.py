@@ -14,7 +14,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.ir.changed_copy import rebuild
+from idgraph.ir.clone import clone_fusion
 from tests.emit.thread_runner import run_threads
 
 SIZES = (1, 3, 5, 7, 16, 31, 33, 45, 64, 101)
@@ -90,7 +90,7 @@ def check(seed: int) -> None:
     """Values on the threads of a block, and that decisions are those of the memory."""
     s = spec(seed)
     f = build(s)
-    plain = rebuild(f)
+    plain = clone_fusion(f)
     ig.schedule.auto(f)
     rng = np.random.default_rng(seed)
     arrays: dict[str, Any] = {

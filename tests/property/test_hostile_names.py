@@ -21,7 +21,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.cost.kernel_costs import FORMULA, csv_text, csv_value
+from idgraph.cost.report import FORMULA, csv_text, csv_value
 from idgraph.reports import metrics
 from idgraph.viz.explorer.page import script
 from tests.property.budget import examples

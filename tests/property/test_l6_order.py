@@ -9,9 +9,9 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.graphs import DomainGraph, GraphBuilder, Plans, own_domains
-from idgraph.graphs.numbering import KeyList
-from idgraph.graphs.reasons import Told
+from idgraph.graphs import CongruenceClosure, DomainGraph, TensorTemplates, own_domains
+from idgraph.graphs.proof import Told
+from idgraph.graphs.signature import KeyList
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
@@ -27,7 +27,7 @@ def test_mappings_in_any_order(f: Fusion, random: Random) -> None:
     steps: list[DomainExpr | tuple[IterDomain, IterDomain, Told]] = []
     domains = [d for t in f.tensors for d in own_domains(t)]
     for t in f.tensors:
-        steps += [form.expr for form, _, _ in Plans().of(t).exprs]
+        steps += [form.expr for form, _, _ in TensorTemplates().of(t).exprs]
     for e in f.exprs:
         for t, row in zip(e.inputs, e.reads, strict=True):
             for p, (axis, read) in enumerate(zip(t.axes, row, strict=True)):
@@ -37,14 +37,14 @@ def test_mappings_in_any_order(f: Fusion, random: Random) -> None:
     random.shuffle(domains)
     keys: KeyList[IterDomain] = KeyList()
     keys.enter(domains)
-    builder = GraphBuilder("shuffled", keys, Plans().forms)
+    builder = CongruenceClosure("shuffled", keys, TensorTemplates().forms)
     for n, step in enumerate(steps):
         if isinstance(step, tuple):
             builder.map(*step)
         else:
             builder.add_expr(step, lambda d: d)
         if n % 5 == 0:
-            builder.settle()  # asked in between
+            builder.rebuild()  # asked in between
     made = builder.build()
     assert {frozenset(g) for g in made.groups} == {frozenset(g) for g in ig.IdModel(f).exact.groups}
 

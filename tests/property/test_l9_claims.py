@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hypothesis import event, given, settings
 
 import idgraph as ig
-from idgraph.index import Access, Loop
+from idgraph.index import Access, LoopVariable
 from idgraph.ir import Fusion, item_size
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
@@ -30,7 +30,7 @@ class Visit:
     loaded_from: tuple[tuple[int, ...], ...]
 
 
-def visits(a: Access, loop: Loop) -> dict[tuple[int, ...], Visit]:
+def visits(a: Access, loop: LoopVariable) -> dict[tuple[int, ...], Visit]:
     """Every loop point; the address is tried with each loaded value at two of its bounds and in between.
 
     A register has no address: each step of a loop that it is inlined in has one of its own.
@@ -58,7 +58,7 @@ def free(a: Access) -> Point:
     return {n: 37 for n in a.address.names if n.startswith("stride")}
 
 
-def runs(a: Access, loop: Loop, width: int, seen: Mapping[tuple[int, ...], Visit]) -> Iterator[list[Visit]]:
+def runs(a: Access, loop: LoopVariable, width: int, seen: Mapping[tuple[int, ...], Visit]) -> Iterator[list[Visit]]:
     """Aligned runs of ``width`` steps."""
     p = a.loops.index(loop)
     for at in seen:
@@ -66,7 +66,7 @@ def runs(a: Access, loop: Loop, width: int, seen: Mapping[tuple[int, ...], Visit
             yield [seen[(*at[:p], at[p] + n, *at[p + 1 :])] for n in range(width)]
 
 
-def legal(a: Access, loop: Loop, width: int, seen: Mapping[tuple[int, ...], Visit]) -> bool:
+def legal(a: Access, loop: LoopVariable, width: int, seen: Mapping[tuple[int, ...], Visit]) -> bool:
     """Whether vectors of ``width`` are legal, by looking at all of them."""
     if int(loop.extent) % width or (a.tensor.alignment // item_size(a.tensor.dtype)) % width:
         return False
@@ -83,7 +83,7 @@ def legal(a: Access, loop: Loop, width: int, seen: Mapping[tuple[int, ...], Visi
     return True
 
 
-def largest(a: Access, loop: Loop, seen: Mapping[tuple[int, ...], Visit]) -> int:
+def largest(a: Access, loop: LoopVariable, seen: Mapping[tuple[int, ...], Visit]) -> int:
     """The largest legal power of two within 16 bytes."""
     width = 16 // item_size(a.tensor.dtype)
     while width > 1 and not legal(a, loop, width, seen):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, event, given, note, reject, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.index.cover import is_cut
+from idgraph.index.coverage import is_partial
 from idgraph.ir import Fusion, Tensor
 from idgraph.testing import fusions
 from idgraph.validate import check_addresses, check_values, random_inputs
@@ -64,7 +64,7 @@ def like_is_legal(data: st.DataObject) -> None:
         reject()  # the user's own loops are refused, whatever follows them
     inputs = random_inputs(f, 0, {})
     ig.schedule.like(f, reference)
-    event("cut" if any(is_cut(x) for t in f.tensors for x in t.domain.loop_exprs) else "whole")
+    event("cut" if any(is_partial(x) for t in f.tensors for x in t.domain.loop_exprs) else "whole")
     emitted(f)
     right(f, inputs)  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def test_parts_of_one_tensor(kind: str, split: bool) -> None:
     if split:
         o.split(0, 4)
     ig.schedule.like(f, o)
-    assert not any(is_cut(x) for x in f["p"].domain.loop_exprs), "all of p is computed"
+    assert not any(is_partial(x) for x in f["p"].domain.loop_exprs), "all of p is computed"
     ig.schedule.inline_most(f)
     emitted(f)
     assert ig.validate(f, target="numpy").ok
@@ -170,7 +170,7 @@ def test_one_reader_of_a_part_still_cuts() -> None:
     p = ig.exp(f.input("x", (6, 8)), name="p")
     o = f.output(ig.select(p, 1, 3) * 2.0)
     ig.schedule.like(f, o)
-    assert any(is_cut(x) for x in p.domain.loop_exprs), "one column is computed, not eight"
+    assert any(is_partial(x) for x in p.domain.loop_exprs), "one column is computed, not eight"
     assert ig.validate(f, target="numpy").ok
 
 

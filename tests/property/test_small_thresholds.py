@@ -18,11 +18,22 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import Fusion
-from idgraph.lower.build import build_plan
-from idgraph.passes import collapse, interchange, jam, table, unswitch
-from idgraph.passes.rows import chunks, core_loops, registers, row_kernels
+from idgraph.lower.fusion_to_kernel import lower_fusion
+from idgraph.passes import loop_flattening as collapse
+from idgraph.passes import loop_interchange as interchange
+from idgraph.passes import loop_unswitching as unswitch
+from idgraph.passes import pipeline as table
+from idgraph.passes import unroll_and_jam as jam
+from idgraph.passes.rows import cpu_reduction as core_loops
+from idgraph.passes.rows import persistent as registers
+from idgraph.passes.rows import reduction_codegen as row_kernels
+from idgraph.passes.rows import vector_chunks as chunks
 from idgraph.runtime import Program
-from idgraph.schedule import follow, references, row_rule, row_shapes, row_spaces
+from idgraph.schedule import access_strides as follow
+from idgraph.schedule import pointwise_tiling as references
+from idgraph.schedule import reduction_domain as row_spaces
+from idgraph.schedule import reduction_persistence as row_rule
+from idgraph.schedule import reduction_tiling as row_shapes
 from idgraph.testing import fusions, scheduled_fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -70,7 +81,7 @@ def equal(f: Fusion, found: dict[str, Any], inputs: dict[str, Any]) -> None:
 def on_a_core(f: Fusion) -> None:
     inputs = random_inputs(f, 0, {})
     try:
-        plan = build_plan(f, ig.IdModel(f), threads=False, rule="cpu")
+        plan = lower_fusion(f, ig.IdModel(f), threads=False, rule="cpu")
     except ig.ScheduleError:
         reject()
     plan = table.run(plan, PASSES)

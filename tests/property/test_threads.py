@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import Fusion
-from idgraph.kernel.ir import Barrier, Checked, Combine, If, Loop, Single, Stmt, walk
+from idgraph.kernel.ir import Barrier, BlockReduce, BoundsCheck, If, Loop, SingleThread, Stmt, walk
 from idgraph.runtime import Program, emit
 from idgraph.testing import threaded_fusions
 from idgraph.validate import random_inputs
@@ -44,7 +44,9 @@ def test_no_race_and_the_right_values(f: Fusion, seed: int) -> None:
     program = threaded(f)
     waits = sum(isinstance(s, Barrier) for k in program.plan.kernels for s in walk(k.body))
     event(
-        "combines" if any(isinstance(s, Combine) for k in program.plan.kernels for s in walk(k.body)) else "no combine"
+        "combines"
+        if any(isinstance(s, BlockReduce) for k in program.plan.kernels for s in walk(k.body))
+        else "no combine"
     )
     event(f"barriers {min(waits, 3)}")
     event("shared" if any(t.memory == "shared" for t in f.tensors) else "not shared")
@@ -114,7 +116,7 @@ def rows(n: int, m: int, dtype: str) -> Fusion:
 def test_rows_that_threads_combine(shape: tuple[int, int, str]) -> None:
     made = Case(rows(*shape))
     inputs, program = arrays_of(made), emit(made.fusion, "cuda")
-    assert any(isinstance(s, Combine) for k in program.plan.kernels for s in walk(k.body))
+    assert any(isinstance(s, BlockReduce) for k in program.plan.kernels for s in walk(k.body))
     flat, symbols = bound(program, inputs)
     assert faults(program.plan, symbols, flat) == []
     for seed in range(2):
@@ -128,10 +130,10 @@ def test_a_combination_that_some_threads_miss_is_found() -> None:
 
     def hidden(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(
-            Single(("threadIdx.x",), (s,))
-            if isinstance(s, Combine)
+            SingleThread(("threadIdx.x",), (s,))
+            if isinstance(s, BlockReduce)
             else replace(s, body=hidden(s.body))
-            if isinstance(s, (Loop, If, Single, Checked))
+            if isinstance(s, (Loop, If, SingleThread, BoundsCheck))
             else s
             for s in body
         )

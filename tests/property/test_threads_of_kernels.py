@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.kernel.ir import Kernel
+from idgraph.runtime.call_signature import iteration_count
 from idgraph.runtime.fusion_call import is_scheduled, scheduled
-from idgraph.runtime.mold import points
 from idgraph.testing import fusions
 from tests.property.budget import examples
 
@@ -36,7 +36,7 @@ def check(f: Fusion) -> None:
     program = scheduled(f, "cuda")
     assert str(f) == before
     for k in program.kernels:
-        work = points(k.body)
+        work = iteration_count(k.body)
         assert work.is_const
         if int(work) > MANY:
             assert any(dim.startswith("threadIdx") for dim in k.launch) and threads(k) >= 32, str(k.ir)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 
 WRITES = """
 import resource, sys
@@ -54,12 +54,12 @@ def test_a_link_stays_a_link_and_rights_stay_as_they_are(tmp_path: Path) -> None
     (tmp_path / "real.svg").write_text("old")
     (tmp_path / "real.svg").chmod(0o640)
     (tmp_path / "link.svg").symlink_to("real.svg")
-    write_whole(tmp_path / "link.svg", "new")
+    write_atomically(tmp_path / "link.svg", "new")
     assert (tmp_path / "link.svg").is_symlink() and (tmp_path / "real.svg").read_text() == "new"
     assert (tmp_path / "real.svg").stat().st_mode & 0o777 == 0o640
     old = os.umask(0o027)
     try:
-        write_whole(tmp_path / "fresh.svg", "fresh")
+        write_atomically(tmp_path / "fresh.svg", "fresh")
     finally:
         os.umask(old)
     assert (tmp_path / "fresh.svg").stat().st_mode & 0o777 == 0o640
@@ -69,7 +69,7 @@ def test_a_link_stays_a_link_and_rights_stay_as_they_are(tmp_path: Path) -> None
 def test_what_is_no_file_is_written_as_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_whole(tmp_path / "pipe", "text\ud800")
+    write_atomically(tmp_path / "pipe", "text\ud800")
     assert os.read(reader, 100) == b"text?"
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo()

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.ir.targets import TargetName
-from idgraph.rewrite.aligned_indices import align_indices, narrow_indices
-from idgraph.rewrite.read_at import unsqueezed
-from idgraph.schedule.several_points import shared_work
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernels
+from idgraph.ir.target import TargetName
+from idgraph.rewrite.index_propagation import align_indices, narrow_indices
+from idgraph.rewrite.rematerialize import unsqueezed
+from idgraph.schedule.pointwise_tiling import coarsening_by_work
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples
 
@@ -162,7 +162,7 @@ def test_rows_at_computed_places_are_read_in_vectors(build: Build, target: Targe
     program = ig.emit(f, target=target)
     assert target == "cpu" or "vload4" in program.source
     given = _inputs(f)
-    report = check_kernels(program, {}, index_values(program.fusion, {}, given, 0))
+    report = check_kernel_addresses(program, {}, index_values(program.fusion, {}, given, 0))
     assert report.ok, report
     assert report.exhaustive
 
@@ -198,7 +198,7 @@ def test_places_and_weights_of_a_picture_are_computed_once_for_several_channels(
     t = f.output(a + (b - a) * ig.minimum(ig.maximum(weight, 0.0), 1.0))
     u = f.output(ig.exp(f.input("scale", shape=(2, 1, side, 1))) * t)  # one operation is another for each row
     for made, axis in ((t, 2), (u, 1)):
-        found = shared_work(made, made.logical, f.exprs)
+        found = coarsening_by_work(made, made.logical, f.exprs)
         assert found == ((made.logical[axis], steps) if steps else None)
     ig.schedule.auto(f)
     assert len(ig.emit(f, "cuda").kernels) == 1
@@ -212,7 +212,7 @@ def test_work_that_differs_from_point_to_point_is_not_shared() -> None:
     for _ in range(15):
         at = at * 0.5 + 0.25
     t = f.output(ig.take_along_dim(x, ig.cast(at, "int64"), 2) + ig.index_select(x, 2, f.iota(4096)))
-    assert shared_work(t, t.logical, f.exprs) is None
+    assert coarsening_by_work(t, t.logical, f.exprs) is None
 
 
 @settings(max_examples=examples(60), deadline=None)

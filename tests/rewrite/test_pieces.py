@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.rewrite.pieces import take_pieces
+from idgraph.rewrite.pad_cat import split_reduction_over_cat
 
 Array = np.ndarray[Any, Any]
 DRAW = np.random.default_rng(5)
@@ -62,7 +62,7 @@ def test_reductions_of_a_joined_axis(op: str, dims: tuple[int, ...], keepdim: bo
     form: Any = getattr(ig, op)
     t = f.output(form(ig.cat([a, x, b], 1), dims, keepdim=keepdim))
     before = t.shape, t.dtype
-    take_pieces(f)
+    split_reduction_over_cat(f)
     assert not any(e.op == "cat" for e in f.exprs) and (t.shape, t.dtype) == before
     ig.schedule.auto(f)
     values = {u.name: DRAW.integers(0, 2 if kind == "bool" else 5, u.shape).astype(kind) for u in f.inputs}
@@ -151,7 +151,7 @@ def test_rows_that_are_wanted_whole_stay(build: Any) -> None:
     f = ig.Fusion("whole")
     build(f)
     before = str(f)
-    take_pieces(f)
+    split_reduction_over_cat(f)
     assert str(f) == before
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 import idgraph as ig
-from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.index import Access
 from idgraph.ir import DType, TensorExpr
 from idgraph.runtime import Program
-from idgraph.runtime.cpu_launch import CpuMachine
-from idgraph.runtime.cuda import calls
-from idgraph.runtime.frozen import Frozen
-from idgraph.runtime.kinds import NumPy, Torch, numpy_type
+from idgraph.runtime.array_backends import NumPy, Torch, numpy_type
+from idgraph.runtime.cpu.launch import CpuMachine
+from idgraph.runtime.cuda import device_arrays as calls
+from idgraph.runtime.shape_specialized import ShapeSpecialization
 
 ZONE = 4096  # bytes before and behind each buffer
 FILLS = (0x00, 0xFF, 0x3F)  # zero, NaN and -1, a number
@@ -171,7 +171,7 @@ class Zoned(Torch):
         self.rooms.append((room, bytes_of))
         return room[ZONE : ZONE + bytes_of].view(kind)
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.flat(prod(shape), dtype, device).as_strided(shape, strides)
 
     def intact(self) -> bool:
@@ -191,9 +191,9 @@ def found(torch: Any, p: Program, device: str = "cpu") -> str:
             _placed(torch, kind, t.dtype, a, device) for t, a in zip(p.fusion.inputs, arrays(p.fusion), strict=True)
         ]
         before = [x.clone() for x in given]
-        facts = {t.name: kind.given(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
+        facts = {t.name: kind.declared(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
         machine = CpuMachine() if device == "cpu" else calls.machine_of(kind, device)
-        results = Frozen(p, kind, machine, facts, None, True)(given, None, True)
+        results = ShapeSpecialization(p, kind, machine, facts, None, True)(given, None, True)
         if device != "cpu":
             torch.cuda.synchronize()
         if not kind.intact() or not all(torch.equal(a, b) for a, b in zip(given, before, strict=True)):
@@ -235,7 +235,7 @@ class Paged(NumPy):
         memory: Any = (ctypes.c_char * (size * words.itemsize)).from_address(at)
         return np.frombuffer(memory, words)
 
-    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    def adopt_buffer(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
 
@@ -253,8 +253,8 @@ def paged(p: Program, at_end: bool) -> None:
         made[...] = a.reshape(-1)
         shaped = kind.view(made, a.shape, tuple(s // a.itemsize for s in a.strides), t.dtype)
         given.append(shaped)
-    facts = {t.name: kind.given(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
-    Frozen(p, kind, CpuMachine(), facts, None, True)(given, None, True)
+    facts = {t.name: kind.declared(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
+    ShapeSpecialization(p, kind, CpuMachine(), facts, None, True)(given, None, True)
 
 
 def simulated() -> None:

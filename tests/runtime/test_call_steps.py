@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime.call_steps import Steps, short_call
-from idgraph.runtime.kinds import NUMPY
+from idgraph.runtime.array_backends import NUMPY
+from idgraph.runtime.call_signature import FastCallTemplate, compile_fast_call
 from tests.runtime.test_strange_arrays import A, T, doubling, freed
 
 torch: Any = pytest.importorskip("torch")
@@ -18,7 +18,7 @@ torch: Any = pytest.importorskip("torch")
 
 def test_buffers_that_a_call_does_not_know_have_no_address() -> None:
     seen: list[tuple[int, ...]] = []
-    steps = Steps(((1, 2, 8, 8),), (0,), 4, (0, 0))
+    steps = FastCallTemplate(((1, 2, 8, 8),), (0,), 4, (0, 0))
 
     def launch(addresses: tuple[int, ...], wait: bool) -> None:
         seen.append(addresses)
@@ -26,7 +26,7 @@ def test_buffers_that_a_call_does_not_know_have_no_address() -> None:
     def hand_on(values: Any, tell: Any, wait: bool) -> list[Any]:
         return []
 
-    whole = short_call(steps, int, launch, hand_on, [lambda: 1 << 20])
+    whole = compile_fast_call(steps, int, launch, hand_on, [lambda: 1 << 20])
     assert whole(("unread", 1 << 21), None, True) == [1 << 20, 1 << 20]
     assert seen == [(1 << 20, 0, (1 << 21) - 8, 0)]
     assert whole(("unread", (1 << 21) + 4), None, True) == whole(("unread", 80), None, True) == []

@@ -20,14 +20,14 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import as_expr
-from idgraph.runtime.binding import Given
+from idgraph.runtime.array_backends import NumPy
+from idgraph.runtime.binding import BoundArray
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.cuda.launch import CudaMachine, Device
-from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
 from idgraph.runtime.fusion_call import scheduled
-from idgraph.runtime.kinds import NumPy
 from idgraph.runtime.program import Program
-from idgraph.runtime.resized import Wanted, alike_of
+from idgraph.runtime.shape_guards import GuardSpec, compile_shape_guards
+from idgraph.runtime.shape_specialized import ShapeSpecialization
 
 torch: Any = pytest.importorskip("torch")
 TARGETS: Any = pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
@@ -283,7 +283,7 @@ def test_ten_thousand_calls_leak_nothing() -> None:
 
 
 def test_machine_code_is_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.runtime import cpu_entry
+    from idgraph.runtime.cpu import compiler as cpu_entry
 
     x, y = torch.randn(4, 6), torch.randn(4, 6)
     folder = tmp_path / "kernels"
@@ -296,7 +296,7 @@ def test_machine_code_is_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.
         cpu_entry._machine_code.cache_clear()
 
     begin()
-    monkeypatch.setattr(cpu_entry, "_compiled", None)
+    monkeypatch.setattr(cpu_entry, "_compile_library", None)
     found = ig.compile(two(), cache=folder)(x, y)
     assert all(bool(torch.equal(a, b)) for a, b in zip(found, wanted, strict=True))
     begin()
@@ -347,14 +347,16 @@ class Driver:
         return 0, ctypes.addressof(self.memory[-1])
 
 
-class OnStream(Device):
+class OnStream(LaunchContext):
     """A device whose caller works on stream 77."""
 
     def stream(self) -> int:
         return 77
 
 
-def frozen(f: ig.Fusion, values: list[Any], driver: Driver, checked: bool = True) -> tuple[Frozen, Program]:
+def frozen(
+    f: ig.Fusion, values: list[Any], driver: Driver, checked: bool = True
+) -> tuple[ShapeSpecialization, Program]:
     program = ig.emit(f, "cuda")
     kernels: dict[str, Any] = {}
     for k in program.kernels:
@@ -364,10 +366,10 @@ def frozen(f: ig.Fusion, values: list[Any], driver: Driver, checked: bool = True
         kernels[k.name] = made
     program._functions[checked, 3] = kernels
     given = {
-        t.name: Given(a.shape, a.dtype.name, tuple(s // a.itemsize for s in a.strides), a)
+        t.name: BoundArray(a.shape, a.dtype.name, tuple(s // a.itemsize for s in a.strides), a)
         for t, a in zip(f.inputs, values)
     }
-    return Frozen(program, NumPy(), CudaMachine(OnStream(driver, 3)), given, None, checked), program
+    return ShapeSpecialization(program, NumPy(), CudaMachine(OnStream(driver, 3)), given, None, checked), program
 
 
 def test_the_drivers_words_are_addresses_of_the_callers_memory() -> None:
@@ -462,16 +464,16 @@ def grid() -> ig.Fusion:
 
 def test_new_sizes_are_laid_out_from_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch")
-    from idgraph.runtime import caller
+    from idgraph.runtime import dispatch as caller
 
     made: list[int] = []
-    whole = caller.Frozen
+    whole = caller.ShapeSpecialization
 
     def counted(*given: Any) -> Any:
         made.append(1)
         return whole(*given)
 
-    monkeypatch.setattr(caller, "Frozen", counted)
+    monkeypatch.setattr(caller, "ShapeSpecialization", counted)
     k: Any = ig.compile(grid(), "cpu")
     rng = np.random.default_rng(0)
     for n, m in ((4, 3), (5, 3), (2, 1), (64, 7), (5, 3), (3, 1)):
@@ -517,10 +519,10 @@ def test_a_launch_of_other_sizes_borrows_its_room() -> None:
     keys = [NumPy().key(a) for a in first]
     shape = as_expr(f.symbols["n"])
 
-    def whole(*_: Any) -> Frozen:
+    def whole(*_: Any) -> ShapeSpecialization:
         return call
 
-    alike = alike_of(call, keys, Wanted([[shape], [shape]], (0, 1), f.symbols), whole)
+    alike = compile_shape_guards(call, keys, GuardSpec([[shape], [shape]], (0, 1), f.symbols), whole)
     assert alike is not None
     again, small = alike([NumPy().key(a) for a in others]), alike([NumPy().key(np.ones(7, np.float32))] * 2)
     for _ in range(3):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idgraph.check.wrapper import parse_source
+from idgraph.check.inductor_wrapper import parse_source
 from idgraph.loading import with_trees
-from idgraph.runtime.functions import function_of
+from idgraph.runtime.source_function import function_of
 
 LINES = [f"    x = f32(x + f32({k}.0)) if x > f32({-k}.0) else f32(x * x)\n" for k in range(40)]
 SOURCE = "".join(["def f(x):\n", *LINES, "    return x\n"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime.cuda.simulated import Guarded
+from idgraph.runtime.cuda.simulator import Guarded
 from tests.emit.turns import simulated
 from tests.runtime import guards
 

@@ -14,14 +14,14 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.runtime.binding import Given
+from idgraph.runtime.binding import BoundArray
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.cuda.launch import CudaMachine, Device
-from idgraph.runtime.frozen import Frozen
-from idgraph.runtime.resized import Resized, Wanted, alike_of
+from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
+from idgraph.runtime.shape_guards import GuardSpec, ResizedCall, compile_shape_guards
+from idgraph.runtime.shape_specialized import ShapeSpecialization
 
 torch: Any = pytest.importorskip("torch")
-kinds: Any = pytest.importorskip("idgraph.runtime.kinds")
+kinds: Any = pytest.importorskip("idgraph.runtime.array_backends")
 Eager = Callable[..., tuple[Any, ...]]
 
 
@@ -106,7 +106,7 @@ def test_values_at_random_sizes(make: Callable[[], tuple[ig.Fusion, Eager]], kin
         for x, y in zip(found, wanted, strict=True):
             torch.testing.assert_close(torch.as_tensor(x), y, rtol=1e-4, atol=1e-4)
             assert torch.as_tensor(x).is_contiguous() or not y.numel()
-        quick += any(isinstance(r, Resized) for r in k._caller._routes.values())
+        quick += any(isinstance(r, ResizedCall) for r in k._caller._routes.values())
     assert quick > 20
 
 
@@ -137,12 +137,12 @@ def test_words_are_those_of_the_whole_way(make: Callable[[], tuple[ig.Fusion, Ea
     program._functions[True, 0] = functions
     kind = kinds.torch_kind()
 
-    def whole(env: dict[str, int], strides: list[tuple[int, ...]]) -> Frozen:
+    def whole(env: dict[str, int], strides: list[tuple[int, ...]]) -> ShapeSpecialization:
         given = {
-            t.name: Given(tuple(int(d.extent.evaluate(env)) for d in t.axes), t.dtype, s, None, "cuda:0")
+            t.name: BoundArray(tuple(int(d.extent.evaluate(env)) for d in t.axes), t.dtype, s, None, "cuda:0")
             for t, s in zip(f.inputs, strides, strict=True)
         }
-        return Frozen(program, kind, CudaMachine(Device(Driver(), 0)), given, None, True)
+        return ShapeSpecialization(program, kind, CudaMachine(LaunchContext(Driver(), 0)), given, None, True)
 
     def key(env: dict[str, int], strides: list[tuple[int, ...]]) -> tuple[Any, ...]:
         shapes = [tuple(int(d.extent.evaluate(env)) for d in t.axes) for t in f.inputs]
@@ -155,7 +155,9 @@ def test_words_are_those_of_the_whole_way(make: Callable[[], tuple[ig.Fusion, Ea
     first = {"n": 16, "m": 4}
     base = whole(first, lying(first))
     shapes = [t.shape for t in f.inputs]
-    alike = alike_of(base, key(first, lying(first)), Wanted(shapes, range(len(shapes)), f.symbols), lambda *_: base)
+    alike = compile_shape_guards(
+        base, key(first, lying(first)), GuardSpec(shapes, range(len(shapes)), f.symbols), lambda *_: base
+    )
     assert alike is not None
     rng, same = random.Random(2), 0
     sizes = (0, 1, 2, 7, 8, 64, 800, 4096, 65535 * 8, 1 << 20, (1 << 31) - 8, 1 << 31, (1 << 31) + 8, 1 << 34, 1 << 62)

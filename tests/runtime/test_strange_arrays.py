@@ -13,7 +13,7 @@ import pytest
 import torch as typed_torch
 
 import idgraph as ig
-from idgraph.runtime.kinds import Placing
+from idgraph.runtime.array_backends import MemoryExtent
 from idgraph.runtime.program import Target
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch's of nested, masked and quantized tensors
@@ -111,4 +111,4 @@ def test_elements_that_share_bytes() -> None:
                 for at in np.ndindex(*shape)
                 for byte in range(4)
             ]
-            assert Placing(shape, strides, 4).repeats == (len(set(placed)) < len(placed)), (shape, strides)
+            assert MemoryExtent(shape, strides, 4).repeats == (len(set(placed)) < len(placed)), (shape, strides)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.runtime.cuda.launch import Device
-from idgraph.runtime.devices import device_text
+from idgraph.runtime.cuda.launch import LaunchContext
+from idgraph.runtime.interrupts import device_text
 from tools.bench import two_gpus
 
 torch: Any = pytest.importorskip("torch")
@@ -52,7 +52,7 @@ def test_arrays_without_torch_have_their_own_device_made_current() -> None:
             entered.append("out")
 
     driver = SimpleNamespace(cuCtxGetDevice=lambda: (0, now[-1]))
-    device = Device(driver, 1, None, Context())
+    device = LaunchContext(driver, 1, None, Context())
     before = device.enter()
     assert before is not None and now[-1] == 1 and device.enter() is None
     device.leave(before)

@@ -13,8 +13,9 @@ PROGRAM = """
 import hashlib, json, sys
 import numpy as np
 import idgraph as ig
-from idgraph.runtime import compile_ptx, cpu_entry
-from idgraph.runtime.cuda import ptx as cuda_ptx
+from idgraph.runtime import compile_ptx
+from idgraph.runtime.cpu import compiler as cpu_entry
+from idgraph.runtime.cuda import compiler as cuda_ptx
 
 folder, scales = sys.argv[1], [float(s) for s in sys.argv[2:]]
 made = []
@@ -24,7 +25,7 @@ def counted(module, name, what):
         made.append(what)
         return inner(*given)
     setattr(module, name, count)
-counted(cpu_entry, "_compiled", "cpu")
+counted(cpu_entry, "_compile_library", "cpu")
 counted(cuda_ptx, "ptx_of", "ptx")
 
 def pointwise(rows, scale):

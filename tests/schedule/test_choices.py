@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.ir.choices import Choices
+from idgraph.ir.schedule_log import KernelHints
 from idgraph.schedule import KernelConfig
 from tests.emit.row_cases import NORMS, cross_entropy, rows
 
@@ -73,14 +73,14 @@ def test_the_config_that_auto_was_given_lies_in_the_schedule() -> None:
     ig.schedule.auto(f, config=KernelConfig(threads=64, persistent=True, items_per_thread=8, parallel=False))
     once = ig.emit(f, "cuda")
     sums = [t for t in f.tensors if t.choices.persistent is not None]
-    assert len(sums) == 2 and all(t.choices == Choices(True, None, 8, False) for t in sums)
-    assert {k.choices for k in once.kernels} == {Choices(True, None, 8, False)}
+    assert len(sums) == 2 and all(t.choices == KernelHints(True, None, 8, False) for t in sums)
+    assert {k.choices for k in once.kernels} == {KernelHints(True, None, 8, False)}
     again = ig.parse(str(f))
     assert str(again) == str(f) and [k.choices for k in ig.emit(again, "cuda").kernels] == [
         k.choices for k in once.kernels
     ]
     ig.schedule.auto(f)
-    assert ig.emit(f, "cuda").source != once.source and not any(t.choices.made() for t in f.tensors)
+    assert ig.emit(f, "cuda").source != once.source and not any(t.choices.explicit() for t in f.tensors)
 
 
 def _softmax(columns: int) -> ig.Fusion:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import DType, Tensor
-from idgraph.ir.changed_copy import rebuild
-from idgraph.rewrite.constants import fold_constants
+from idgraph.ir.clone import clone_fusion
+from idgraph.rewrite.constant_folding import fold_constants
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples
 
@@ -46,7 +46,7 @@ def test_captured_programs(name: str) -> None:
     wanted = function(*arguments)
     torch.testing.assert_close(imp.run(*arguments, target="numpy"), wanted)
     for target in ("cpu", "cuda"):
-        f = rebuild(imp.fusion)
+        f = clone_fusion(imp.fusion)
         ig.schedule.auto(f)
         assert len(ig.emit(f, target).kernels) <= most, target
     torch.testing.assert_close(imp.run(*arguments, target="cpu"), wanted)

@@ -11,10 +11,10 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir.decisions import Decision
-from idgraph.ir.estimates import Estimate
-from idgraph.rewrite import gather_times
-from idgraph.rewrite.gather_times import MOST, cheapest, near, ways_of
-from idgraph.rewrite.take_gather import Taken
+from idgraph.ir.hooks import Estimate
+from idgraph.rewrite import gather_strategy as gather_times
+from idgraph.rewrite.gather_lowering import GatherReplacement
+from idgraph.rewrite.gather_strategy import MOST, cheapest, near, ways_of
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tools.bench.gathers import program
@@ -108,7 +108,7 @@ def test_the_part_is_near_and_small() -> None:
     found = near(e)
     assert len(found) == MOST and e in found
     assert [f.exprs.index(x) for x in found] == sorted(f.exprs.index(x) for x in found)
-    costs = ways_of(e, ("recompute", "global"), Taken(), ig.cost.devices["H200"])
+    costs = ways_of(e, ("recompute", "global"), GatherReplacement(), ig.cost.devices["H200"])
     assert all(isinstance(c, Estimate) for c in costs.values())
 
 

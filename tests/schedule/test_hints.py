@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import ScheduleError
-from idgraph.ir.parsing import copy_fusion
+from idgraph.ir.parser import copy_fusion
 from idgraph.testing import fusions
 from tests.property.budget import examples
 

@@ -10,7 +10,8 @@ import idgraph as ig
 from idgraph.graphs import build_index_graph
 from idgraph.graphs.index_graph import IndexGraph, Legal, legal_nests
 from idgraph.ir import Fusion, TensorExpr
-from idgraph.schedule import inline, legal
+from idgraph.schedule import inlining as inline
+from idgraph.schedule import legality as legal
 
 
 def _norms(blocks: int) -> Fusion:

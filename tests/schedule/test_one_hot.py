@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.rewrite.one_hot import fold_one_hots
+from idgraph.rewrite.one_hot_to_gather import fold_one_hots
 from idgraph.validate.oracle import evaluate
 
 INDICES = ([0, 8, 3, 2, 1, 5], [-1, 9, 3, 100, -9, 5])

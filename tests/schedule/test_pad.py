@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.index.layout import strides
+from idgraph.index.allocation import strides
 
 
 def _table(picked: int, rows: int, columns: int, whole: bool = False) -> tuple[ig.Fusion, ig.Tensor]:

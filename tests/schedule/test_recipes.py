@@ -7,9 +7,9 @@ from collections.abc import Hashable
 import pytest
 
 import idgraph as ig
-from idgraph.schedule import replay
-from idgraph.schedule.recipes import Recipe
-from idgraph.schedule.replay import like_consumer
+from idgraph.schedule import transform_replay as replay
+from idgraph.schedule.replay_cache import ReplayRecipe
+from idgraph.schedule.transform_replay import like_consumer
 
 
 def _two_chains(second: int) -> ig.Fusion:
@@ -26,7 +26,7 @@ def _two_chains(second: int) -> ig.Fusion:
 @pytest.mark.parametrize("second", [64, 48])
 def test_loops_by_recipe_are_those_of_the_replay(second: int) -> None:
     by_step, by_recipe = _two_chains(second), _two_chains(second)
-    recipes: dict[Hashable, Recipe] = {}
+    recipes: dict[Hashable, ReplayRecipe] = {}
     for f, known in ((by_step, None), (by_recipe, recipes)):
         for e in reversed(f.exprs):
             if e.inputs[0].definition is not None:
@@ -40,7 +40,7 @@ def test_loops_by_recipe_are_those_of_the_replay(second: int) -> None:
 
 
 def test_loops_by_one_recipe_have_its_pattern_until_they_are_changed() -> None:
-    f, recipes = _two_chains(64), dict[Hashable, Recipe]()
+    f, recipes = _two_chains(64), dict[Hashable, ReplayRecipe]()
     for e in reversed(f.exprs):
         if e.inputs[0].definition is not None:
             like_consumer(e.inputs[0], e, 0, recipes=recipes)
@@ -56,7 +56,7 @@ def test_loops_by_one_recipe_have_its_pattern_until_they_are_changed() -> None:
 
 def test_steps_that_tensors_share_are_told_like_steps_of_their_own() -> None:
     by_step, by_recipe = _two_chains(64), _two_chains(64)
-    for f, known in ((by_step, None), (by_recipe, dict[Hashable, Recipe]())):
+    for f, known in ((by_step, None), (by_recipe, dict[Hashable, ReplayRecipe]())):
         for e in reversed(f.exprs):
             if e.inputs[0].definition is not None:
                 like_consumer(e.inputs[0], e, 0, recipes=known)

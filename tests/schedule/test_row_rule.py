@@ -13,14 +13,14 @@ from hypothesis import given, settings
 import idgraph as ig
 from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.ir import DType
-from idgraph.ir.changed_copy import rebuild
-from idgraph.ir.choices import Choices
-from idgraph.ir.reduce import REDUCTIONS
-from idgraph.kernel.defuse import index_exprs
-from idgraph.kernel.ir import Accumulate, Alloc, Checked, If, Kernel, Load, Loop, Note, Stmt, Store, walk
+from idgraph.ir.clone import clone_fusion
+from idgraph.ir.op_builders import REDUCTIONS
+from idgraph.ir.schedule_log import KernelHints
+from idgraph.kernel.def_use import index_exprs
+from idgraph.kernel.ir import Accumulate, Alloc, BoundsCheck, Comment, If, Kernel, Load, Loop, Stmt, Store, walk
 from idgraph.runtime.program import stages
 from idgraph.schedule import KernelConfig
-from idgraph.schedule.row_rule import CONDITIONS, DIGITS, NO_VALUE
+from idgraph.schedule.reduction_persistence import CONDITIONS, DIGITS, NO_VALUE
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -96,7 +96,7 @@ DECIDED = {  # as measured on an H200, and as a kernel's own rule decided by its
 }
 
 
-def words(c: Choices) -> str:
+def words(c: KernelHints) -> str:
     """A decision in words: held, online, or read again; and the elements under way."""
     how = "held" if c.persistent else "online" if c.online else "again"
     return how if c.items_per_thread is None else f"{how} {c.items_per_thread}"
@@ -208,7 +208,7 @@ def obeyed(f: ig.Fusion) -> None:
     """What the kernels for CUDA do is what was decided, but for accesses that are of no use, and they tell which."""
     before = before_rows(f)
     for k in ig.emit(f, "cuda").kernels:
-        ruled, held = [c for _, c in before[k.name].ruled], ["held by" in r for r in k.rows]
+        ruled, held = [c for _, c in before[k.name].default_hints], ["held by" in r for r in k.rows]
         if held and all(c.persistent for c in ruled) and not any(held):
             twice = read_twice(before[k.name])
             assert not twice, (k, twice)
@@ -245,7 +245,7 @@ def levels(body: Sequence[Stmt]) -> Iterator[Sequence[Stmt]]:
     """Lists of statements outside of the passes over columns."""
     yield body
     for s in body:
-        if isinstance(s, (If, Checked)) or (isinstance(s, Loop) and s.column is None):
+        if isinstance(s, (If, BoundsCheck)) or (isinstance(s, Loop) and s.column is None):
             yield from levels(s.body)
 
 
@@ -292,7 +292,7 @@ def bare(body: Sequence[Stmt]) -> list[Stmt]:
     """Without notes and loops of one step."""
     found: list[Stmt] = []
     for s in body:
-        found += bare(s.body) if isinstance(s, Loop) and s.extent == 1 else [] if isinstance(s, Note) else [s]
+        found += bare(s.body) if isinstance(s, Loop) and s.extent == 1 else [] if isinstance(s, Comment) else [s]
     return found
 
 
@@ -330,7 +330,7 @@ def test_a_row_that_is_not_held_though_ruled_tells_why(build: Callable[[ig.Tenso
     ig.schedule.auto(f)
     (kernel,) = ig.emit(f, "cuda").kernels
     before = before_rows(f)[kernel.name]
-    assert all(c.persistent for _, c in before.ruled) and any(f"not held: {why}" in r for r in kernel.rows)
+    assert all(c.persistent for _, c in before.default_hints) and any(f"not held: {why}" in r for r in kernel.rows)
     assert has_conditions(before) == (why == CONDITIONS) and has_digits(before) == (why == DIGITS)
     right(f)
 
@@ -395,7 +395,7 @@ def test_a_schedule_shows_what_was_decided_and_why() -> None:
     assert f"schedule {top.name} by_rule({held})" in str(f)
     assert 'by_rule("cpu", persistent=true, online=false, items_per_thread=256, why="held in arrays: 16384' in str(f)
     assert "on cuda: persistent=true online=false (each of 256 threads holds 32 values" in str(told)
-    for copy in (ig.parse(str(f)), rebuild(f)):
+    for copy in (ig.parse(str(f)), clone_fusion(f)):
         assert str(copy) == str(f) and copy[top.name].ruled == top.ruled
         assert [k.rows for k in ig.emit(copy, "cuda").kernels] == [k.rows for k in ig.emit(f, "cuda").kernels]
 
@@ -409,10 +409,10 @@ def test_what_the_rule_chose_set_by_hand_gives_the_same_kernel(build: Callable[[
         ig.schedule.auto(f)
         ruled = sources(f, target)
         for t in f.tensors:
-            made = t.ruled[target].made() if t.ruled else {}
+            made = t.ruled[target].explicit() if t.ruled else {}
             for name, value in made.items():
                 getattr(t, name)(value)
-        assert any(t.choices.made() for t in f.tensors)
+        assert any(t.choices.explicit() for t in f.tensors)
         forget_rules(f)
         assert sources(f, target) == ruled
 
@@ -441,7 +441,7 @@ def test_other_facts_give_other_kernels_that_are_right(choices: dict[str, Any]) 
         ig.schedule.auto(f)
         for t in f.tensors:
             if t.ruled:
-                made: dict[str, Any] = {**t.ruled["cuda"].made(), **chosen}
+                made: dict[str, Any] = {**t.ruled["cuda"].explicit(), **chosen}
                 t.by_rule("cuda", **made)
         right(f)
         kernels.append(sources(f, "cuda"))
@@ -460,7 +460,7 @@ def test_row_loops_set_by_hand(threads: int, rows_: int, lanes: int) -> None:
     h = ig.Fusion("sum")
     x = h.input("x", shape=(8, 96))
     t = h.output(ig.sum(x, 1)).row_loops((0,), (1,), threads=threads, rows=rows_, lanes=lanes)
-    by_steps = rebuild(h)[t.name]
+    by_steps = clone_fusion(h)[t.name]
     assert [(str(d.extent), d.parallel) for d in by_steps.loop] == [(str(d.extent), d.parallel) for d in t.loop]
     for made in (g, h):
         right(made)
@@ -487,7 +487,7 @@ def test_a_user_s_choice_stays_when_auto_runs_again() -> None:
     for _ in range(2):
         ig.schedule.auto(f, config=KernelConfig(persistent=True, items_per_thread=8))
         assert [str(t.choices) for t in sums] == ["persistent=false items_per_thread=8"] * 2
-        assert all(set(c.made()) == {"online"} for t in sums for c in t.ruled.values())
+        assert all(set(c.explicit()) == {"online"} for t in sums for c in t.ruled.values())
         assert "kept" not in ig.emit(f, "cuda").source
     ig.schedule.auto(f)
     assert [str(t.choices) for t in sums] == ["persistent=false"] * 2
@@ -532,10 +532,10 @@ def test_a_kernel_shows_the_rule_before_the_pass_that_obeys() -> None:
     before = next(iter(ig.emit(f, "cuda").kernels))
     text = "kernel k():\n  rule acc1 persistent=false online=true items_per_thread=16: one pass does it\n"
     parsed = ig.kernel.parse(text + '  buffer x: float32[1] output "x"\n  x[0] = 1.0\n')
-    assert [(acc, str(c), c.why) for acc, c in parsed.ruled] == [
+    assert [(acc, str(c), c.why) for acc, c in parsed.default_hints] == [
         ("acc1", "persistent=false online=true items_per_thread=16", "one pass does it")
     ]
-    assert ig.kernel.parse(str(parsed)).ruled == parsed.ruled and before.ruled == ()
+    assert ig.kernel.parse(str(parsed)).default_hints == parsed.default_hints and before.default_hints == ()
 
 
 def test_passes_before_and_behind_a_gather_are_of_one_row() -> None:

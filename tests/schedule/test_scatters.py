@@ -11,8 +11,8 @@ import pytest
 import idgraph as ig
 from idgraph.ir import entry_axes
 from idgraph.validate import random_inputs
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
 
 Build = Callable[[], ig.Fusion]
@@ -231,7 +231,7 @@ def test_entries_along_which_an_index_counts_are_written_side_by_side(other: str
     assert all(d.parallel != "serial" or d.extent == 1 for d in f[name].loop)
     program = ig.emit(f, target="cuda")
     given = {**random_inputs(f, 0), "at": np.arange(40) * 5 % 9}
-    report = check_kernels(program, {}, index_values(program.fusion, {}, given, 0))
+    report = check_kernel_addresses(program, {}, index_values(program.fusion, {}, given, 0))
     assert report.ok, report
     np.testing.assert_array_equal(ig.emit(f, target="cpu").run(given)[name], evaluate(f, given)[name])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.index.cover import is_cut
+from idgraph.index.coverage import is_partial
 
 
 def by_like(f: ig.Fusion) -> None:
@@ -105,7 +105,7 @@ def test_a_slice_of_rows_of_repeats_cuts_only_what_lines_up(size: int, times: in
     s = ig.exp(f.input("x", shape=(size,)), name="s")
     y = f.output(ig.reshape(ig.repeat(s, (times,)), (4, 9))[:, :3] + 1.0)
     ig.schedule.like(f, y)
-    assert any(is_cut(e) for e in s.domain.loop_exprs) is lines_up
+    assert any(is_partial(e) for e in s.domain.loop_exprs) is lines_up
     assert ig.validate(f, target="python").ok
     ig.schedule.inline_most(f)
     assert s.inline_position == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.kernel.ir import Load, Store, VectorLoad, walk
-from idgraph.rewrite.wrapped import wrap_pieces
+from idgraph.rewrite.pad_cat import wrap_pieces
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.sweeps import Row, Sweep, cluster, read_rows, sweep
-from idgraph.sweeps.examination import examine
-from idgraph.sweeps.guard import Task, guarded
+from idgraph.sweeps import Sweep, SweepRow, cluster, read_rows, sweep
+from idgraph.sweeps.worker import Task, examine, guarded
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"
 HEAD = "import idgraph as ig\nf = ig.Fusion('p')\nt = f.output(f.input('x', (4,)) + 1.0)\n"
@@ -36,7 +35,7 @@ PROGRAMS = {
     "raises.py": "raise ValueError('no')\n",
     "prints.py": "import os\nos.write(1, b'{}')\nprint('x' * 100_000)\n" + HEAD,
     "wrong.py": HEAD + (
-        "import idgraph.sweeps.examination as e\nfrom idgraph.validate import Report, ValueMismatch, ValueReport\n"
+        "import idgraph.sweeps.worker as e\nfrom idgraph.validate import Report, ValueMismatch, ValueReport\n"
         "bad = ValueReport(ValueMismatch('t1', (0,), 1.0, 2.0, 0.0, 1, 4), 'numpy', (), 0.0)\n"
         "e.validate = lambda *a, **k: Report('p', 'numpy', 0, None, bad)\n"
     ),
@@ -270,7 +269,7 @@ def test_on_a_dask_cluster_by_its_address(zoo: Path, tmp_path: Path) -> None:
             [*command, "--cluster", address, "--json"], capture_output=True, text=True, check=False, timeout=600
         )
     assert shown.returncode == 1, shown.stderr  # half.json
-    found = [Row.from_json(x) for x in shown.stdout.splitlines()]
+    found = [SweepRow.from_json(x) for x in shown.stdout.splitlines()]
     assert {r.graph: r.status for r in found} == ZOO
 
 
@@ -347,7 +346,7 @@ def _empty(folder: Path) -> Path:
 
 
 def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
-    from idgraph.sweeps.result_lines import row_file
+    from idgraph.sweeps.results import row_file
 
     with row_file(tmp_path / "rows.jsonl"), pytest.raises(ig.IdGraphError, match="another sweep"):
         sweep(zoo, tmp_path / "rows.jsonl")
@@ -355,10 +354,10 @@ def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
 
 def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another sweep has the file when this one opens it, adds a row, puts a new file there and ends."""
-    from idgraph.sweeps import result_lines
+    from idgraph.sweeps import results as result_lines
 
     path, lock = tmp_path / "rows.jsonl", result_lines.lock
-    kept = [Row(f"{n}.json", "0" * 64, "ok") for n in range(3)]
+    kept = [SweepRow(f"{n}.json", "0" * 64, "ok") for n in range(3)]
 
     def late(stream: Any, of: Path) -> None:
         monkeypatch.setattr(result_lines, "lock", lock)
@@ -371,7 +370,7 @@ def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeyp
     monkeypatch.setattr(result_lines, "lock", late)
     with result_lines.row_file(path) as file:
         assert list(file.rows) == ["1.json", "2.json", "0.json"]
-        file.add(Row("own.json", "0" * 64, "ok"))
+        file.add(SweepRow("own.json", "0" * 64, "ok"))
     assert list(read_rows(path)) == ["1.json", "2.json", "0.json", "own.json"]
 
 
@@ -379,15 +378,15 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from idgraph import IdGraphError
-from idgraph.sweeps.result_lines import Row, row_file
+from idgraph.sweeps.results import SweepRow, row_file
 room = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 with row_file(Path(sys.argv[1])) as file:
     try:
         if sys.argv[3] == "keep":
-            file.keep([*file.rows.values(), *(Row(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
+            file.keep([*file.rows.values(), *(SweepRow(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
         for n in range(len(file.rows), 1000):
-            file.add(Row(f"{n}.json", "0" * 64, "ok"))
+            file.add(SweepRow(f"{n}.json", "0" * 64, "ok"))
     except IdGraphError as error:
         assert "cannot write" in error.what and "goes on" in error.hint
     else:
@@ -429,7 +428,7 @@ def test_what_a_graph_has_started_holds_nothing_up(tmp_path: Path) -> None:
         "    time.sleep(600)\ntime.sleep(1)\nos._exit(7)\n"
     )
     (tmp_path / "prints.py").write_text("import os\nwhile True: os.write(2, b'x' * 1_000_000)\n")
-    forged = Row("leaves.py", "0" * 64, "ok").to_json()
+    forged = SweepRow("leaves.py", "0" * 64, "ok").to_json()
     (tmp_path / "forges.py").write_text(
         f"import os\nfor n in range(3, 20):\n    try: os.write(n, {forged!r}.encode())\n    except OSError: pass\n"
         "os._exit(0)\n"

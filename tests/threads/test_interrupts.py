@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from idgraph.runtime.interrupts import undisturbed
+from idgraph.runtime.interrupts import run_uninterruptible
 
 PROGRAMS = """
 import signal, sys, time
@@ -75,7 +75,7 @@ def test_programs_compile_after_an_interrupt(interrupt: str) -> None:
 
 IMPORT_LOCK_HELD = """
 import _imp
-from idgraph.runtime.interrupts import undisturbed
+from idgraph.runtime.interrupts import run_uninterruptible
 
 def compiles():
     import colorsys  # nobody has imported it yet
@@ -84,7 +84,7 @@ def compiles():
 _imp.acquire_lock()  # an interrupt inside importlib leaves it so
 _imp.acquire_lock()
 assert "colorsys" not in sys.modules
-assert undisturbed(compiles) == "colorsys"
+assert run_uninterruptible(compiles) == "colorsys"
 """
 
 
@@ -98,14 +98,14 @@ def test_errors_of_the_work_are_the_callers(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        undisturbed(make)
+        run_uninterruptible(make)
     assert caught.value is error
 
 
 def test_python_ends_when_the_work_has_ended() -> None:
     slow = """
 import signal, time
-from idgraph.runtime.interrupts import undisturbed
+from idgraph.runtime.interrupts import run_uninterruptible
 
 def interrupted(*_):
     raise KeyboardInterrupt
@@ -113,7 +113,7 @@ def interrupted(*_):
 signal.signal(signal.SIGALRM, interrupted)
 signal.setitimer(signal.ITIMER_REAL, 0.3)
 try:
-    undisturbed(lambda: (time.sleep(1.5), print("worked", flush=True)))
+    run_uninterruptible(lambda: (time.sleep(1.5), print("worked", flush=True)))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import types
 from pathlib import Path
 
 import pytest
 
-from tools.checks import circles, foreign_names, layout, length, light_import, prose, public_docs, room_names
+from tools.checks import circles, foreign_names, layout, length, light_import, names, prose, public_docs
 
 
 @pytest.fixture
@@ -78,34 +79,59 @@ def test_a_circle_of_modules_is_found(checkout: Path) -> None:
         assert "idgraph.a.x" in found.what and "idgraph.a.y" in found.what
 
 
-def test_two_files_of_one_name_hold_one_concept(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_names, "SAME", {"scan": "scans"})
-    for name in ("a/scan.py", "b/scan.py", "a/order.py", "a/__init__.py", "b/__init__.py"):
-        (checkout / "idgraph" / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / "idgraph" / name).write_text("")
-    assert room_names.rule(checkout) == []
-    (checkout / "idgraph" / "b" / "order.py").write_text("")
-    assert [f.path for f in room_names.rule(checkout)] == ["idgraph/a/order.py", "idgraph/b/order.py"]
-    for name in ("b/scan.py", "b/order.py"):
-        (checkout / "idgraph" / name).unlink()
-    (found,) = room_names.rule(checkout)
-    assert "no two files are called scan" in found.what
-
-
-def test_no_file_has_the_name_of_what_it_defines(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_names, "SAME", {})
-    for name, text in (
-        ("a/sort.py", "def sort(): ...\n"),
-        ("b/heap.py", "class Heap: ...\n"),
-        ("c/cut.py", "cut = 1\n"),
-    ):
+def _sources(checkout: Path, sources: dict[str, str]) -> None:
+    for name, text in sources.items():
         (checkout / "idgraph" / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / "idgraph" / name).write_text(text)
-    (found,) = room_names.rule(checkout)
-    assert found.path == "idgraph/a/sort.py" and "what it defines has its name" in found.what
-    monkeypatch.setattr(room_names, "INSIDE", {"idgraph/a/sort.py": "asked for", "idgraph/b/heap.py": "not needed"})
-    (found,) = room_names.rule(checkout)
-    assert "nothing in idgraph/b/heap.py has its name" in found.what
+
+
+def test_a_class_name_stands_once_and_a_private_function_in_two_modules(checkout: Path) -> None:
+    two = {"a/x.py": "class Step: ...\ndef _parts(): ...\n", "b/y.py": "def _parts(): ...\n"}
+    _sources(checkout, {**two, "b/__init__.py": ""})
+    assert names.rule(checkout) == []
+    _sources(checkout, {"c/z.py": "def _parts(): ...\ndef f():\n    class Step: ...\n    def _parts(): ...\n"})
+    assert sorted((f.path, f.line) for f in names.rule(checkout)) == [("idgraph/c/z.py", 1), ("idgraph/c/z.py", 3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["def digits_kept(): ...", "class _Held: ...", "class WhollyMade: ...", "def told(): ..."]
+)
+def test_a_participle_is_no_name(checkout: Path, text: str) -> None:
+    _sources(checkout, {"a/x.py": text})
+    (found,) = names.rule(checkout)
+    assert (found.path, found.line) == ("idgraph/a/x.py", 1)
+    _sources(checkout, {"a/x.py": "def keptness(): ...\n"})
+    assert names.rule(checkout) == []
+    _sources(checkout, {"a/beside.py": ""})
+    assert [f.path for f in names.rule(checkout)] == ["idgraph/a/beside.py"]
+
+
+def test_a_reason_that_nothing_needs_goes(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _sources(checkout, {"a/x.py": "def told(): ...\n", "c/cut.py": "cut = 1\n"})
+    monkeypatch.setattr(names, "REASONS", {("idgraph/a/x.py", "told"): "", ("idgraph/c/cut.py", "made"): ""})
+    (found,) = names.rule(checkout)
+    assert "nothing in idgraph/c/cut.py is called made" in found.what
+
+
+HIDDEN = """
+import importlib, pkgutil, sys, types
+import idgraph
+for module in pkgutil.walk_packages(idgraph.__path__, "idgraph."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+for name, package in list(sys.modules.items()):
+    # What frontends.aten exports are its modules.
+    if name.partition(".")[0] == "idgraph" and hasattr(package, "__path__") and name != "idgraph.frontends.aten":
+        for word in getattr(package, "__all__", ()):
+            value = getattr(package, word)
+            if type(value) is types.ModuleType and hasattr(value, word):
+                print(f"{name}.{word} is hidden by the module of its name")
+"""
+
+
+def test_no_module_hides_a_public_name_of_its_package() -> None:
+    seen = subprocess.run([sys.executable, "-c", HIDDEN], capture_output=True, text=True, check=True)
+    assert seen.stdout == ""
 
 
 def test_long_places_need_a_reason() -> None:

@@ -14,8 +14,8 @@ import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.runtime import Program
 from idgraph.validate import KernelReport
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from tests.emit.cases import CASES, Case, arrays_of
 from tests.validate.test_kernels import BUILT, changes, program
@@ -23,7 +23,7 @@ from tests.validate.test_kernels import BUILT, changes, program
 
 def checked(p: Program, arrays: dict[str, Any], symbols: dict[str, int], engine: Any) -> KernelReport:
     at = bind(p.fusion, {n: np.shape(a) for n, a in arrays.items()}, symbols)
-    return check_kernels(p, at, index_values(p.fusion, at, arrays, 0), engine=engine)
+    return check_kernel_addresses(p, at, index_values(p.fusion, at, arrays, 0), engine=engine)
 
 
 def case(made: Case) -> str:

@@ -11,11 +11,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime import cuda_available
-from idgraph.validate.addresses import index_values
-from idgraph.validate.device_source import DeviceSource, fits_device
 from idgraph.validate.engine_cuda import kernel_check_ptx
-from idgraph.validate.expected import Expected
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
+from idgraph.validate.kernel_check_cuda import DeviceSource, fits_device
+from idgraph.validate.reference_tables import Expected
 from tests.emit.cases import CASES
 from tests.emit.turns import simulated
 from tests.validate.test_kernels import BUILT, program
@@ -99,4 +99,4 @@ def test_a_check_waits_only_where_its_kernel_does() -> None:
 
 def test_the_cpu_checks_where_there_is_no_device() -> None:
     p, _ = program(BUILT[0], "cuda")
-    assert check_kernels(p, {}, {}, engine="numba").engine == "python"
+    assert check_kernel_addresses(p, {}, {}, engine="numba").engine == "python"

@@ -12,15 +12,16 @@ from hypothesis import given, settings
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.kernel.defuse import everywhere
+from idgraph.kernel.def_use import map_body
 from idgraph.kernel.ir import Accumulate, If, Kernel, Load, Loop, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
 from idgraph.runtime import Program
 from idgraph.runtime.program import Target
 from idgraph.schedule import KernelConfig
 from idgraph.testing import scheduled_fusions
-from idgraph.validate import KernelReport, kernels, random_inputs, validate
-from idgraph.validate.addresses import index_values
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate import KernelReport, random_inputs, validate
+from idgraph.validate import kernel_check as kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from tests.emit.cases import CASES, Case, arrays_of
 from tests.emit.row_cases import NORMS, cross_entropy, rows
@@ -30,7 +31,7 @@ ACCESS = (Load, Store, VectorLoad, VectorStore, VectorAdd)
 
 def checked(p: Program, arrays: Mapping[str, Any], symbols: Mapping[str, int]) -> KernelReport:
     at = bind(p.fusion, {n: np.shape(a) for n, a in arrays.items()}, symbols)
-    return check_kernels(p, at, index_values(p.fusion, at, arrays, 0))
+    return check_kernel_addresses(p, at, index_values(p.fusion, at, arrays, 0))
 
 
 def report(made: Case, target: Target) -> KernelReport | None:
@@ -194,7 +195,7 @@ def _with(k: Kernel, s: Stmt, other: tuple[Stmt, ...]) -> Kernel:
 def test_nothing_changes_by_itself() -> None:
     p, _ = program(rope, "cuda")
     for k in p.kernels:
-        assert everywhere(k.body, lambda s: s) == k.body
+        assert map_body(k.body, lambda s: s) == k.body
 
 
 @pytest.mark.sampled
@@ -228,5 +229,5 @@ def test_validate_says_what_was_served() -> None:
 def test_a_part_is_called_a_part() -> None:
     p, arrays = program(turned, "cpu")
     at = bind(p.fusion, {n: np.shape(a) for n, a in arrays.items()}, {})
-    r = check_kernels(p, at, {}, exhaustive=False)
+    r = check_kernel_addresses(p, at, {}, exhaustive=False)
     assert r.ok and not r.exhaustive and "coverage not checked" in r.sampled[0]

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.ir.optable import POINTWISE, names
-from idgraph.ir.registry import apply, primitives
+from idgraph.ir.op_registry import apply, primitives
+from idgraph.ir.op_table import POINTWISE, names
 from idgraph.validate.oracle import evaluate
 
 Tensors = list[torch.Tensor]

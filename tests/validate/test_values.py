@@ -8,7 +8,7 @@ import pytest
 import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.validate import Report, check_values, tolerance, validate
-from idgraph.validate.values import compare
+from idgraph.validate.value_check import compare
 
 
 def rope(dtype: str = "bfloat16", shape: tuple[int, ...] = (1, 2, 6, 8)) -> Fusion:

@@ -9,7 +9,7 @@ import pytest
 
 import idgraph as ig
 from idgraph import viz
-from idgraph.viz.access_section import access_pictures
+from idgraph.viz.report_page_parts import access_pictures
 from tests.index.test_access_pictures import scheduled
 from tests.index.test_banks import accesses, tile
 from tests.viz.test_notebook import formatted

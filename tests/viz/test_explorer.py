@@ -11,7 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.viz.captions import axes_text
-from idgraph.viz.explorer.folds import folds_of
+from idgraph.viz.explorer.data import folds_of
 from tests.viz.test_page import EVIL, browser, missing
 
 __all__ = ["browser"]

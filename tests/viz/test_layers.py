@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.viz.arrangement import Rect, arrange
-from idgraph.viz.domains import domain_picture
-from idgraph.viz.layers import crossings, layered, layers_of, spread
+from idgraph.viz.domain_graph_picture import domain_picture
+from idgraph.viz.layout import Rect, arrange
+from idgraph.viz.sugiyama import crossings, layered, layers_of, spread
 
 Graph = tuple[int, list[tuple[int, int]]]
 

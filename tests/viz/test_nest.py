@@ -9,7 +9,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.viz import loop_nest
-from idgraph.viz.terminal import coloured
+from idgraph.viz.notebook import coloured
 
 
 def tiled() -> ig.Fusion:

@@ -13,7 +13,7 @@ import pytest
 import idgraph as ig
 from idgraph import viz
 from idgraph.display import Sheet, Shown
-from idgraph.viz.sheets import sheet_html
+from idgraph.viz.notebook import sheet_html
 from tests.viz.cases import rotation
 
 GRAPH = Path(__file__).parents[1] / "frontends" / "graphs" / "sort_gather.core.json"
@@ -144,7 +144,7 @@ def test_text_is_everybody_elses() -> None:
 
 def test_nothing_is_shown_of_what_has_no_form() -> None:
     assert (formatted(Shown(), "svg"), formatted(Shown(), "html")) == (None, None)
-    assert viz.notebook.shown(3) is None
+    assert viz.notebook.svg_of(3) is None
 
 
 def test_importing_loads_no_ipython() -> None:

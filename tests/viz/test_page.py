@@ -16,7 +16,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.reports.program_report import IndexReport
-from idgraph.viz.access_section import access_pictures
+from idgraph.viz.report_page_parts import access_pictures
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"
 EVIL = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>&\'`'

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph import viz
-from idgraph.viz.arrangement import arrange, node_size
-from idgraph.viz.svg import to_svg
+from idgraph.viz.layout import arrange, node_size
+from idgraph.viz.render import to_svg
 from tests.viz.cases import deep, resolved, rope, rotation
 
 NS = "{http://www.w3.org/2000/svg}"

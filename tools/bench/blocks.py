@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 import idgraph as ig
-from idgraph.check.capture import Capture
-from idgraph.frontends.fx import Import
-from idgraph.ir.parsing import copy_fusion
+from idgraph.check.inductor_capture import Capture
+from idgraph.frontends.import_ import Import
+from idgraph.ir.parser import copy_fusion
 from idgraph.runtime.program import launches
 
 F: Any = torch.nn.functional

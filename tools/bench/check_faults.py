@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from idgraph.arith import Expr, as_expr, const
-from idgraph.arith.nodes import rebuild
-from idgraph.check.capture import Capture
-from idgraph.check.form import Axis, Load, Nest, Place, Program, Read, Write
-from idgraph.check.nest_decisions import Checker
-from idgraph.check.report import Row
+from idgraph.arith.expr import rebuild
+from idgraph.check.decide import Checker
+from idgraph.check.inductor_capture import Capture
+from idgraph.check.program import Axis, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
+from idgraph.check.report import CheckRow
 from tools.bench.check_programs import programs
 
 NAMES = (
@@ -48,7 +48,7 @@ class Fault:
     nest: Nest
     original: str
     changed: str
-    whole: Program
+    whole: NeutralProgram
 
 
 def parts(x: Expr) -> Iterator[Expr]:
@@ -161,18 +161,18 @@ def _with_read(n: Nest, k: int, j: int, r: Read) -> Nest:
     return _with_write(n, k, replace(w, reads=(*w.reads[:j], r, *w.reads[j + 1 :])))
 
 
-def touched(n: Nest, p: Program) -> object:
+def touched(n: Nest, p: NeutralProgram) -> object:
     """For each write: address -> what is read for it at each of its points, sorted."""
     homes = {b.name: (b.home, int(b.base)) for b in p.buffers}
     sizes = [int(a.extent) for a in n.axes]
     grid = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), np.int64)
     env: dict[str, Any] = {a.name: row for a, row in zip(n.axes, grid, strict=True)}
-    left: list[tuple[str, Load | Place]] = [*n.loads.items(), *n.places.items()]
+    left: list[tuple[str, LoadedValue | IndirectIndex]] = [*n.loads.items(), *n.places.items()]
     for _ in range(len(left)):  # each uses only what is known before it
         for name, x in left:
-            if name not in env and isinstance(x, Load) and x.index.names <= env.keys():
+            if name not in env and isinstance(x, LoadedValue) and x.index.names <= env.keys():
                 env[name] = (x.index.evaluate_array(env) * 7919 + 13) % 97
-            if name not in env and isinstance(x, Place) and x.value.names <= env.keys():
+            if name not in env and isinstance(x, IndirectIndex) and x.value.names <= env.keys():
                 env[name] = x.value.evaluate_array(env) % int(x.size)
     count = grid.shape[1]
 
@@ -191,7 +191,7 @@ def touched(n: Nest, p: Program) -> object:
     return out
 
 
-def planted(name: str, p: Program, seen: dict[str, int]) -> Iterator[Fault]:
+def planted(name: str, p: NeutralProgram, seen: dict[str, int]) -> Iterator[Fault]:
     """The faults of one program, those that change something; `FEW` of a kind."""
     for n in p.nests:
         size = 1
@@ -225,7 +225,7 @@ def chosen(names: tuple[str, ...] = NAMES, each: int = EACH) -> list[Fault]:
     return out
 
 
-def judged(fault: Fault) -> list[Row]:
+def judged(fault: Fault) -> list[CheckRow]:
     """The rows of the changed nest that are refuted."""
     rows = Checker(fault.whole).rows(fault.nest)
     return [r for r in rows if r.verdict == "refuted"]

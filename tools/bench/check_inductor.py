@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
-from idgraph.check.capture import Capture, Lowered
-from idgraph.check.generated import of_source
-from idgraph.check.nest_decisions import decide
-from idgraph.check.report import VERDICTS, Report
+from idgraph.check.decide import decide
+from idgraph.check.inductor_capture import Capture, Lowered
+from idgraph.check.inductor_source import of_source
+from idgraph.check.report import VERDICTS, CheckReport
 from tools.bench.check_programs import captured, programs
 
 
@@ -61,12 +61,12 @@ def _tried(run: Any) -> str:
     return ""
 
 
-def reports(found: Lowered) -> Iterator[tuple[Report, list[str]]]:
+def reports(found: Lowered) -> Iterator[tuple[CheckReport, list[str]]]:
     """The rows of each stage of one graph, and kernels whose source could not be read."""
     yield decide(found.before, stage="before", calls=found.calls), []
     yield decide(found.after, stage="after", calls=found.calls), []
     if found.outside:
-        yield Report(found.name, found.outside), []
+        yield CheckReport(found.name, found.outside), []
     if found.source:
         made, unread = of_source(found.after, found.source, found.dtypes)
         yield decide(made, stage="source"), unread
@@ -104,7 +104,7 @@ def _program(name: str, watched: Capture, failed: str, folder: str) -> dict[str,
         "counts": dict.fromkeys(VERDICTS, 0), "seconds": [], "refuted": [], "unknown": [], "unread": [],
         "failed": [failed, *watched.failed] if failed else list(watched.failed),
     }  # fmt: skip
-    _add(row, Report(name, tuple(watched.values)), "graph")
+    _add(row, CheckReport(name, tuple(watched.values)), "graph")
     for k, lowered in enumerate(watched.lowered):
         if folder and lowered.source:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _program(name: str, watched: Capture, failed: str, folder: str) -> dict[str,
     return row
 
 
-def _add(row: dict[str, Any], report: Report, stage: str) -> None:
+def _add(row: dict[str, Any], report: CheckReport, stage: str) -> None:
     counts = row["stages"].setdefault(stage, dict.fromkeys(VERDICTS, 0))
     for v, n in report.counts.items():
         row["counts"][v] += n

@@ -12,9 +12,9 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from idgraph.arith import Expr
-from idgraph.frontends.captured import Ref, TensorMeta, Word
-from idgraph.frontends.reading import read_program
-from idgraph.frontends.reference import operation
+from idgraph.frontends.graph import EnumConstant, Ref, TensorMeta
+from idgraph.frontends.graph_json import read_program
+from idgraph.frontends.opaque_ops import operation
 
 F: Any = torch.nn.functional
 T: Any = torch
@@ -200,7 +200,7 @@ def _operand(value: Any, env: Mapping[str, Any]) -> Any:
             return env[name]
         case tuple():
             return [_operand(v, env) for v in value]
-        case Word(kind, text):
+        case EnumConstant(kind, text):
             return T.device("cpu") if kind == "device" else getattr(T, text)
         case slice():
             return slice(*(_operand(v, env) for v in (value.start, value.stop, value.step)))

@@ -34,8 +34,8 @@ from rich.progress import track
 from rich.table import Table
 
 from idgraph.errors import IdGraphError
-from idgraph.frontends.fx import Import, from_json, import_program
-from idgraph.frontends.reading import parse_program
+from idgraph.frontends.graph_json import parse_program
+from idgraph.frontends.import_ import Import, from_json, import_program
 from idgraph.frontends.torch_arrays import Array, numpy_dtype
 from idgraph.ir import Fusion
 from idgraph.validate.oracle import evaluate

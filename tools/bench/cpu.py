@@ -28,9 +28,9 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.runtime.held import prepared
+from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.validate import tolerance
-from idgraph.validate.inputs import index_limits
+from idgraph.validate.input_values import index_limits
 from tools.bench import cpu_rows
 from tools.bench.cpu_rows import CpuCase
 
@@ -103,7 +103,7 @@ def measure(torch: Any, case: CpuCase, options: argparse.Namespace) -> Row:
     arrays = inputs(f)
     given = tensors(torch, arrays)
     ig.schedule.auto(f)
-    ready = prepared(ig.emit(f, target="cpu"), arrays, poison=True)
+    ready = prepare_launch(ig.emit(f, target="cpu"), arrays, poison=True)
     ready.launch()
     row.ok = same(torch, case, f, ready.results(), given)
     work: dict[str, Callable[[], object]] = {"idgraph": ready.launch, "eager": lambda: case.torch(torch, given)}

@@ -20,7 +20,7 @@ from typing import Any
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.frontends.fx import from_json
+from idgraph.frontends.import_ import from_json
 from idgraph.fuse import CAUSES, Obstacle
 from tools.bench.blocks import BLOCKS, PRODUCTS, counted, kernels_of
 from tools.bench.fusion_rows import Row, best, judged, read

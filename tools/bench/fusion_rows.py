@@ -18,11 +18,11 @@ from typing import Any
 
 import idgraph as ig
 from idgraph.arith import Expr, IndexMap, as_expr, simplify, symbol
-from idgraph.check.capture import Capture, Lowered
-from idgraph.check.form import Buffer, Nest
+from idgraph.check.inductor_capture import Capture, Lowered
+from idgraph.check.program import BufferLayout, Nest
 from idgraph.errors import IdGraphError
-from idgraph.fuse.causes import difference
-from idgraph.fuse.touch import Loop, Touch
+from idgraph.fuse.access_relation import AccessLoop, AccessRelation
+from idgraph.fuse.mismatch import difference
 from idgraph.ir import Tensor
 from tools.bench.check_programs import captured
 
@@ -127,7 +127,7 @@ def _key_logged(body: Row) -> tuple[int, int]:
     return kept, reduced
 
 
-def _piece(b: Buffer, held: Mapping[str, Buffer], tensors: Mapping[str, Tensor]) -> str:
+def _piece(b: BufferLayout, held: Mapping[str, BufferLayout], tensors: Mapping[str, Tensor]) -> str:
     """The operand of a cat that is written in place into a part of it."""
     whole = tensors.get(b.tensor)
     e = whole.definition if whole is not None else None
@@ -221,8 +221,8 @@ def _by_formulas(
     out.ours = "none" if met else ""
 
 
-def _touches(body: Row, buffer: str) -> list[Touch]:
-    found: list[Touch] = []
+def _touches(body: Row, buffer: str) -> list[AccessRelation]:
+    found: list[AccessRelation] = []
     for kind in ("reads", "writes"):
         for text in body[kind]:
             dep = _DEP.match(text)
@@ -231,7 +231,7 @@ def _touches(body: Row, buffer: str) -> list[Touch]:
     return found
 
 
-def _touch(body: Row, dep: re.Match[str], is_write: bool) -> Touch:
+def _touch(body: Row, dep: re.Match[str], is_write: bool) -> AccessRelation:
     """One dependency as a touch of a flat buffer, by a stand-in for the operation."""
     sizes = {k.strip(): int(v) for k, v in (pair.split(":") for pair in dep["sizes"].split(",") if pair.strip())}
     kept, reduced = ([int(x) for x in group] for group in body["sizes"])
@@ -249,12 +249,12 @@ def _touch(body: Row, dep: re.Match[str], is_write: bool) -> Touch:
     stand_in = f.input("stand_in", shape=shape or (1,))
     made = ig.sum(stand_in, list(range(len(kept), len(shape)))) if body["is_reduction"] and reduced else stand_in * 1.0
     made = ig.copy(made, name=body["node"]) if made.definition is None else made
-    loops = tuple(Loop(table[n], as_expr(v)) for n, v in sizes.items())
+    loops = tuple(AccessLoop(table[n], as_expr(v)) for n, v in sizes.items())
     e = made.definition
     assert e is not None
     points = IndexMap(tuple(x.symbol for x in loops), (_renamed(index, table),), (size,))
     loads = {n: (n, ()) for n in loaded}
-    return Touch(e, buffer, is_write, loops, points, loads)
+    return AccessRelation(e, buffer, is_write, loops, points, loads)
 
 
 def _unmerged(text: str, sizes: dict[str, int], own: Sequence[int]) -> tuple[str, dict[str, int]]:

@@ -26,7 +26,7 @@ import numpy as np
 
 import idgraph as ig
 from idgraph.cost import Device
-from idgraph.rewrite.take_gather import Strategy
+from idgraph.rewrite.gather_lowering import Strategy
 from idgraph.runtime.program import Program
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate

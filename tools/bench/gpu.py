@@ -38,12 +38,12 @@ from rich.table import Table
 import idgraph as ig
 from idgraph.index import strides
 from idgraph.ir import is_float, item_size
-from idgraph.passes import table as passes
+from idgraph.passes import pipeline as passes
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
-from idgraph.runtime.held import prepared as held
+from idgraph.runtime.prepared_launch import prepare_launch as held
 from idgraph.validate import check_addresses, tolerance
-from idgraph.validate.inputs import index_limits
+from idgraph.validate.input_values import index_limits
 from tools.bench import classes, gpu_rows, layout_rows
 from tools.bench.gpu_rows import Case
 

@@ -21,9 +21,9 @@ from rich.table import Table
 import idgraph as ig
 from idgraph.ir import is_float
 from idgraph.runtime import emit
-from idgraph.validate.addresses import index_values
-from idgraph.validate.inputs import index_limits
-from idgraph.validate.kernels import check_kernels
+from idgraph.validate.index_map_check import index_values
+from idgraph.validate.input_values import index_limits
+from idgraph.validate.kernel_check import check_kernel_addresses
 from tools.bench.gpu_rows import CASES, Case
 
 
@@ -55,7 +55,7 @@ def checked(case: Case, small: bool) -> Row:
         )
     program = emit(f, target="cuda")
     began = time.perf_counter()
-    r = check_kernels(program, {}, index_values(f, {}, given, 0), engine="cuda", table_limit=1 << 36)
+    r = check_kernel_addresses(program, {}, index_values(f, {}, given, 0), engine="cuda", table_limit=1 << 36)
     note = "" if r.ok and r.exhaustive else str(r.mismatch or r.sampled or r.untraced)
     seconds = round(time.perf_counter() - began, 2)
     return Row(case.key, r.ok, r.exhaustive, r.engine, r.points, sum(r.served.values()), seconds, note)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import idgraph as ig
-from idgraph.runtime import caller
+from idgraph.runtime import dispatch as caller
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.cuda.launch import CudaMachine, Device
-from idgraph.runtime.loaded import Loaded
+from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
+from idgraph.runtime.loaded_program import LoadedKernels
 from tools.bench import calls
 
 SIZES = tuple(range(1024, 1024 + 64 * 16, 64))
@@ -57,9 +57,9 @@ class Driver:
 def mock() -> Driver:
     """Calls of CUDA programs with the host's tensors end in this driver, for the rest of the process."""
     driver = Driver()
-    machine = CudaMachine(Device(driver, 0))
+    machine = CudaMachine(LaunchContext(driver, 0))
 
-    def functions(program: Loaded, checked: bool = True, device: int = 0) -> dict[str, Any]:
+    def functions(program: LoadedKernels, checked: bool = True, device: int = 0) -> dict[str, Any]:
         found = program._functions.get((checked, device))
         if found is None:
             made: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def mock() -> Driver:
     patched: Any = caller
     patched.calls.machine_of = lambda kind, device, overlap=True: machine
     patched.simulated, patched.need_device, patched._ON_HOST = lambda: False, lambda: None, set[str]()
-    cast("Any", Loaded).functions = functions
+    cast("Any", LoadedKernels).functions = functions
     return driver
 
 

@@ -30,7 +30,7 @@ from unittest.mock import patch
 from tools.bench.operators import NO_FUNCTIONS, Slow, function_of, no_farther, stop
 
 torch: Any = import_module("torch")  # its types are not known to the checker
-backend: Any = import_module("idgraph.frontends.backend")
+backend: Any = import_module("idgraph.frontends.torch_compile")
 
 Tensor = Any  # torch.Tensor
 RESULTS = Path(__file__).parent / "results" / "operators_backend.json"

@@ -111,7 +111,7 @@ def planned(family: str, n: int, what: str) -> dict[str, Any]:
     start = time.process_time()
     p = ig.fuse.plan(f) if what == "plan" else ig.schedule.auto(f)
     found: dict[str, Any] = {f"{what}_s": round(time.process_time() - start, 2)}
-    return {**found, "before": p.before, "after": p.after} if isinstance(p, ig.fuse.Plan) else found
+    return {**found, "before": p.before, "after": p.after} if isinstance(p, ig.fuse.FusionPlan) else found
 
 
 def _child(family: str, n: int, what: str, answer: multiprocessing.Queue[dict[str, Any]]) -> None:

@@ -27,9 +27,9 @@ import numpy as np
 import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.fuse import CAUSES, Obstacle
-from idgraph.ir import SCATTERS, Loaded, Tensor, TensorExpr
-from idgraph.ir.parsing import copy_fusion
-from idgraph.validate.inputs import random_inputs
+from idgraph.ir import SCATTERS, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.parser import copy_fusion
+from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate, reads
 
 torch: Any = import_module("torch")
@@ -336,7 +336,7 @@ def reads_of_each(o: Obstacle) -> float | None:
         for k, x in enumerate(e.inputs):
             if not _lies_behind(made, x):
                 continue
-            if any(isinstance(r, Loaded) for row in e.reads for r in row) or e.op in SCATTERS:
+            if any(isinstance(r, LoadedCoordinate) for row in e.reads for r in row) or e.op in SCATTERS:
                 return None
             at = reads(e, k)
             points = np.broadcast_to(_spread(e, weight[t]), at.shape)

@@ -357,7 +357,7 @@ def addresses_are_checked_on_the_second_device(p: Place) -> None:
 def torch_compile_on_the_second_device(p: Place) -> None:
     """torch.compile(backend="idgraph"): a model on the second device, forward and backward; a graph of both devices."""
     torch = p.torch
-    import_module("idgraph.frontends.backend")  # a checkout that is not installed is not found by its name
+    import_module("idgraph.frontends.torch_compile")  # a checkout that is not installed is not found by its name
     for device in p.both:
         torch._dynamo.reset()
         model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU(), torch.nn.LayerNorm(32)).to(device)

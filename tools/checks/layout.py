@@ -20,6 +20,8 @@ TOP = {
     "CONTRIBUTING.md": "how to change it",
     "CHANGELOG.md": "changes, release by release",
     "LICENSE": "Apache-2.0",
+    "CITATION.cff": "how to cite it",
+    "SECURITY.md": "what is promised, and where a fault is reported",
 }
 REQUIRED = ("idgraph", "tests", "notebooks", "tools", ".ci", "pyproject.toml", "README.md", "LICENSE")
 

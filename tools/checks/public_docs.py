@@ -19,8 +19,8 @@ ROOMS = (
 # Methods that builders, front ends and notebooks call; a user has no use for them.
 INSIDE = {
     "Fusion": {
-        "adopt", "again", "at_line", "axes_like", "axis_like", "building", "check_args", "emit", "extent",
-        "free_strides", "input_line", "mark",
+        "adopt", "again", "at_line", "axes_like", "axis_like", "building", "check_args", "emit", "equate", "extent",
+        "free_strides", "in_symbols", "input_line", "line", "mark",
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
     "Tensor": {
@@ -29,7 +29,8 @@ INSIDE = {
         "saved", "state",
     },
     "IdModel": {"solver"},
-    "AlignedGraph": {"apart"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
+    "AlignedGraph": {"explain_difference"},
+    "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
     "Cycle": {"mark"}, "Program": {"asks_for_sizes", "mold"},
 }  # fmt: skip
 PROTOCOL = {"sheet"}  # every object that shows itself has it: `idgraph.display.Sheet`

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from idgraph.codegen.printers.grid import vector_kernel
 from idgraph.codegen.printers.scalar import scalar_kernel
-from idgraph.codegen.printers.vector import vector_kernel
-from idgraph.ir.targets import Target
-from idgraph.kernel.ir import Kernel, Plan
+from idgraph.ir.target import Target
+from idgraph.kernel.ir import Kernel, KernelModule
 
 
-def kernel_source(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> str:
+def kernel_source(kernel: Kernel, plan: KernelModule, target: Target, checked: bool) -> str:
     """The function of one kernel in the language of a target."""
     if target.grids:
         return vector_kernel(kernel, plan, checked)

@@ -13,8 +13,22 @@ from itertools import count, groupby
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, multiple_of, simplify, symbol, to_source
-from idgraph.codegen.exchange import WARP, by_columns, by_shuffles
-from idgraph.codegen.ops.formulas import (
+from idgraph.codegen.printers.guards import (
+    WARP,
+    Inside,
+    NestedChecks,
+    by_columns,
+    by_shuffles,
+    divided,
+    divided_by,
+    is_division,
+    operands_of,
+    rows_of,
+    steps_together,
+    without_value,
+)
+from idgraph.codegen.printers.index32 import LIMIT, Narrow, fits, repeated
+from idgraph.codegen.runtime_lib.formulas import (
     combined_text,
     enclosed,
     formula,
@@ -24,55 +38,49 @@ from idgraph.codegen.ops.formulas import (
     operand_text,
     value_type,
 )
-from idgraph.codegen.printers.first_values import without_value
-from idgraph.codegen.printers.named import repeated
-from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
-from idgraph.codegen.printers.quotients import divided, divided_by, is_division, operands_of, steps_together
-from idgraph.codegen.printers.unchecked import Inside, Rows, rows_of
 from idgraph.errors import EmitError
-from idgraph.index.storage import is_thread
+from idgraph.index.allocation import is_thread
 from idgraph.ir import DType, is_float, item_size
-from idgraph.ir.targets import Target
-from idgraph.kernel.defuse import names
-from idgraph.kernel.grids import BLOCK_NUMBER, beyond_x
-from idgraph.kernel.grids import X as BLOCKS_X
+from idgraph.ir.target import Target
+from idgraph.kernel.def_use import names
 from idgraph.kernel.ir import (
     ZERO,
     Accumulate,
     Alloc,
     Barrier,
+    BlockReduce,
+    BoundsCheck,
     Buffer,
-    Checked,
-    Choose,
-    Combine,
+    Comment,
     Compute,
-    Declare,
-    Half,
+    ExtractHalf,
+    Half2Op,
     If,
     Index,
+    InitAccumulator,
     Kernel,
-    Lanes,
+    KernelModule,
     Let,
     Load,
     Local,
     Loop,
-    Note,
     Operand,
-    PairCompute,
-    Plan,
-    Registers,
-    Single,
+    RegisterArray,
+    Select,
+    SingleThread,
     Stmt,
     Store,
+    StraightLineBlock,
     VectorAdd,
     VectorLoad,
     VectorStore,
     quote,
     walk,
 )
-from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.launch_grid import BLOCK_NUMBER, beyond_x, shared_layout
+from idgraph.kernel.launch_grid import X as BLOCKS_X
 from idgraph.kernel.statements import elements_of
-from idgraph.lower.compute import Accumulator, identity
+from idgraph.lower.statements import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
 BLOCKS = ("first_block", "last_block")  # the second is exclusive
@@ -82,7 +90,7 @@ ANY_ORDER = {"amax": "largest", "amin": "least"}  # of floats for numba on a cor
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
-def scalar_kernel(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> str:
+def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: bool) -> str:
     """A function of flat buffers and integers, one statement for each of the plan."""
     wide = target.threads and beyond_x(kernel.launch)
     threads = {s.var: s.parallel for s in walk(kernel.body) if isinstance(s, Loop) and is_thread(s.parallel)}
@@ -109,21 +117,21 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> 
 def runs_parallel(kernel: Kernel) -> bool:
     """True when one outermost loop over blocks holds all statements of a CPU kernel, and no two blocks may update one
     element."""
-    loops = [s for s in kernel.body if not isinstance(s, Note)]
+    loops = [s for s in kernel.body if not isinstance(s, Comment)]
     if any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body)):
         return False
     return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel.startswith("blockIdx")
 
 
-def site_numbers(kernel: Kernel) -> list[Checked]:
+def site_numbers(kernel: Kernel) -> list[BoundsCheck]:
     """The checks of a kernel in the order of their numbers."""
-    return [s for s in walk(kernel.body) if isinstance(s, Checked)]
+    return [s for s in walk(kernel.body) if isinstance(s, BoundsCheck)]
 
 
 @dataclass(slots=True)
 class _Scalar:
     kernel: Kernel
-    plan: Plan
+    plan: KernelModule
     target: Target
     checked: bool
     narrow: Narrow
@@ -226,7 +234,7 @@ class _Scalar:
         self.put(depth, f"if not {self.usual}:")
         self.part = (f"first{number}", steps) if steps is not None else None
         self.usual = ""
-        self.statements([s for s in body if not isinstance(s, Note)], depth + 1)
+        self.statements([s for s in body if not isinstance(s, Comment)], depth + 1)
         self.usual = None
 
     def statements(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
@@ -234,7 +242,7 @@ class _Scalar:
         for alike, some in groupby(body, _exchange):
             run = list(some)
             if alike is not None and len(run) > 1 and self.target.threads:
-                self.combine_all([s for s in run if isinstance(s, Combine)], depth)
+                self.combine_all([s for s in run if isinstance(s, BlockReduce)], depth)
                 at += len(run)
                 continue
             for s in run:
@@ -250,37 +258,37 @@ class _Scalar:
             case If(condition, body):
                 self.put(depth, f"if {self.condition(condition)}:")
                 self.block(body, depth + 1)
-            case Single(dims, body):
+            case SingleThread(dims, body):
                 if self.target.threads:
                     self.put(depth, f"if {' and '.join(f'cuda.{d} == 0' for d in dims)}:")
                     self.block(body, depth + 1)
                 else:
                     self.block(body, depth)
-            case Lanes(body):
+            case StraightLineBlock(body):
                 self.block(body, depth)
-            case Checked():
+            case BoundsCheck():
                 self.check(s, depth)
-            case Note(text):
+            case Comment(text):
                 self.put(depth, f"# {text}")
-            case Declare():
+            case InitAccumulator():
                 self.put(depth, f"{s.name} = {self.first(s)}")
-            case Registers() | Alloc():
-                text = self.registers(s) if isinstance(s, Registers) else self.array(s.buffer)
-                self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
+            case RegisterArray() | Alloc():
+                text = self.registers(s) if isinstance(s, RegisterArray) else self.array(s.buffer)
+                self.put(depth, f"{s.name if isinstance(s, RegisterArray) else s.buffer.name} = {text}")
             case Barrier(why):
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target.threads else f"# barrier: {why}")
             case Let(name, value):
                 self.inside.let(s)
-                self.put(depth, f"{name} = {self.whole(value)}")
+                self.put(depth, f"{name} = {self.int64_operand(value)}")
             case Load():
                 self.load(s, depth)
             case Compute():
                 self.compute(s, depth)
-            case Choose():
+            case Select():
                 self.choose(s, depth)
             case Accumulate():
                 self.accumulate(s, depth)
-            case Combine():
+            case BlockReduce():
                 self.combine(s, depth)
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
@@ -290,7 +298,7 @@ class _Scalar:
                 self.vector_or_zero(s, depth)
             case VectorLoad() | VectorStore() | VectorAdd():
                 self.put(depth, self.vector(s))
-            case PairCompute() | Half():
+            case Half2Op() | ExtractHalf():
                 self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
@@ -306,7 +314,7 @@ class _Scalar:
         self.put(depth, f"{self.local(s.local)} = near_quotient({given})")
         self.put(depth, f"{self.usual} = {self.usual} & is_quotient({given})")
 
-    def first(self, s: Declare) -> str:
+    def first(self, s: InitAccumulator) -> str:
         """The initial value of an accumulator."""
         if self.is_short(s.dtype):
             return f"np.int32({literal(s.value, s.dtype)})"
@@ -316,7 +324,7 @@ class _Scalar:
         """True of accumulators that take 32 bits: on cores, so that a vector holds twice as many (``i32`` gives 64)."""
         return self.target.cores and dtype == "int32"
 
-    def whole(self, o: Operand) -> str:
+    def int64_operand(self, o: Operand) -> str:
         """An operand as an int64; computed in 32 bits where an index is proved short."""
         if isinstance(o, Index) and self.target.short_indices and fits(o.value):
             return f"i64({self.narrow.text(o.value)})"
@@ -338,7 +346,7 @@ class _Scalar:
     def local(self, x: Local) -> str:
         return local_text(x, self.index)
 
-    def registers(self, s: Registers) -> str:
+    def registers(self, s: RegisterArray) -> str:
         """An array of registers; a pair of 16-bit floats is a 32-bit word, in the simulator a tuple."""
         if not self.target.typed:
             return f"[None] * {s.count}"
@@ -393,9 +401,9 @@ class _Scalar:
             at = first if n == 0 else f"({first}) + {n}"
             self.put(depth + 1, f"{array}[{at}] = {zero}")
 
-    def pair(self, s: PairCompute | Half) -> str:
+    def pair(self, s: Half2Op | ExtractHalf) -> str:
         kind, to = SHORT[s.local.dtype], self.local(s.local)
-        if isinstance(s, Half):
+        if isinstance(s, ExtractHalf):
             return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
         call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
         return f"{to} = {call}({', '.join(map(self.local, s.operands))})"
@@ -470,7 +478,7 @@ class _Scalar:
         extents = self.kernel.launch[s.parallel]
         return all(simplify(e - s.extent) == 0 for e in extents) and is_true(s.extent >= 1)
 
-    def check_rows(self, rows: Rows, depth: int) -> None:
+    def check_rows(self, rows: NestedChecks, depth: int) -> None:
         """One test of all indices, and loads that may be left out.
 
         No access is under the test: the compiler keeps all of them under way together.
@@ -491,7 +499,7 @@ class _Scalar:
                 stack.enter_context(self.inside.of_check(s))
             self.block(rows.body, depth)
 
-    def check(self, s: Checked, depth: int) -> None:
+    def check(self, s: BoundsCheck, depth: int) -> None:
         rows = rows_of(s) if self.checked and self.target.shuffles else None
         if rows is not None:
             self.check_rows(rows, depth)
@@ -521,7 +529,7 @@ class _Scalar:
             if k or not self.target.threads:
                 self.put(depth + 1, f"fault[{k}] = {text}")
 
-    def choose(self, s: Choose, depth: int) -> None:
+    def choose(self, s: Select, depth: int) -> None:
         to = s.local.dtype
         text = operand_text(s.default, to, self.index, exact=True)
         for condition, value in reversed(s.cases):
@@ -555,7 +563,7 @@ class _Scalar:
             now = self.loaded(s.buffer, s.address) if s.buffer is not None and s.address is not None else s.acc.name
             self.put(depth, f"{s.running.name} = {now}")
 
-    def combine_all(self, run: Sequence[Combine], depth: int) -> None:
+    def combine_all(self, run: Sequence[BlockReduce], depth: int) -> None:
         """Exchanges of one kind as a loop: its body is compiled once."""
         name = f"all{next(self.numbers)}"
         kind = _KINDS["int" if value_type(run[0].acc.dtype) == "bool" else value_type(run[0].acc.dtype)]
@@ -568,7 +576,7 @@ class _Scalar:
         for n, s in enumerate(run):
             self.put(depth, f"{s.acc.name} = {name}[{n}]{truth}")
 
-    def combine(self, s: Combine, depth: int) -> None:
+    def combine(self, s: BlockReduce, depth: int) -> None:
         """The threads of a block exchange their values; other targets run the same loops one after the other."""
         if not self.target.threads:
             return
@@ -588,10 +596,12 @@ class _Scalar:
             text = f"columns_{op}_{kind}({value}, {EXCHANGE}{kind}, {sizes['threadIdx.x']}, {count})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
-            text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
+            text = (
+                f"tree_{op}_{kind}({value}, {_thread_number(s.dims, sizes)}, {_thread_number(others, sizes)}, {count})"
+            )
         self.put(depth, f"{s.acc.name} = {text}{' != 0' if truth else ''}")
 
-    def handed_on(self, s: Combine, name: str, value: str, sizes: Mapping[str, int]) -> str:
+    def handed_on(self, s: BlockReduce, name: str, value: str, sizes: Mapping[str, int]) -> str:
         """The exclusive scan along ``dims``, and the total of all threads."""
         count, block = (math.prod(sizes[d] for d in dims) for dims in (s.dims, sizes))
         given = f"{value}, {self.typed(identity(Accumulator(s.op, s.acc.dtype)), s.acc.dtype)}"
@@ -601,7 +611,7 @@ class _Scalar:
         if self.target.shuffles and s.dims == ("threadIdx.y",) and tile and sizes["threadIdx.z"] == 1:
             return f"scan_columns_{name}({given}, {count})"
         others = tuple(d for d in sizes if d not in s.dims)
-        return f"scan_tree_{name}({given}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
+        return f"scan_tree_{name}({given}, {_thread_number(s.dims, sizes)}, {_thread_number(others, sizes)}, {count})"
 
     def threads(self, dim: str) -> int:
         """Threads of a block along ``dim``; they must be known where threads exchange values."""
@@ -635,7 +645,7 @@ class _Scalar:
 
 def _exchange(s: Stmt) -> tuple[object, ...] | None:
     """Equal for block reductions that differ in their variable alone."""
-    return (s.op, s.acc.dtype, s.dims) if isinstance(s, Combine) and s.before is None else None
+    return (s.op, s.acc.dtype, s.dims) if isinstance(s, BlockReduce) and s.before is None else None
 
 
 def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:
@@ -645,11 +655,11 @@ def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:
         if isinstance(s, Loop) and any(isinstance(x, Barrier) for x in walk(s.body)):
             made.append(replace(s, body=tested(s.body, condition)))
         else:
-            made.append(s if isinstance(s, (Barrier, Alloc, Note)) else If(condition, (s,)))
+            made.append(s if isinstance(s, (Barrier, Alloc, Comment)) else If(condition, (s,)))
     return tuple(made)
 
 
-def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
+def _thread_number(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
     """The number of a thread among those along ``dims``, the first one fastest."""
     terms: list[str] = []
     step = 1

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from idgraph.frontends.aten import complex as complex_
 from idgraph.frontends.aten import (
-    complexes,
     gather_scatter,
-    joined,
-    losses,
-    movement,
     pointwise,
-    pools,
-    python_numbers,
+    pooling,
     reduce,
+    scatter_reduce,
     search,
     special,
-    window,
+    views,
+    windows,
 )
 from idgraph.frontends.aten.opaque import EFFECTS
 from idgraph.frontends.importer import HANDLERS, OPAQUE
@@ -23,16 +21,14 @@ __all__ = [
     "EFFECTS",
     "HANDLERS",
     "OPAQUE",
-    "complexes",
+    "complex_",
     "gather_scatter",
-    "joined",
-    "losses",
-    "movement",
     "pointwise",
-    "pools",
-    "python_numbers",
+    "pooling",
     "reduce",
+    "scatter_reduce",
     "search",
     "special",
-    "window",
+    "views",
+    "windows",
 ]  # the modules register handlers

@@ -6,11 +6,15 @@ import math
 from collections.abc import Sequence
 
 from idgraph.arith import Expr, is_true
-from idgraph.frontends.captured import same_size
+from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
-from idgraph.ir import Tensor, composite, indexed, is_float, is_integer, movement, ops
+from idgraph.ir import Tensor, is_float, is_integer
+from idgraph.ir import ops_index as indexed
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as composite
+from idgraph.ir import ops_view as movement
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.indexed import counted_from_front
+from idgraph.ir.ops_index import counted_from_front
 
 
 def _index_of(t: Tensor) -> Tensor:

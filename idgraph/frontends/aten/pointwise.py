@@ -9,10 +9,11 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.frontends.importer import Call, Unmapped, handles
 from idgraph.frontends.torch_arrays import numpy_dtype
-from idgraph.ir import DType, Scalar, Tensor, is_float, ops
+from idgraph.ir import DType, Scalar, Tensor, is_float
+from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.optable import OPERATIONS
+from idgraph.ir.op_table import OPERATIONS
 
 Operand = Tensor | Scalar | Expr
 
@@ -105,7 +106,7 @@ for _row in OPERATIONS.values():
         )
 
 
-def _scaled(c: Call, value: Operand) -> Operand:
+def _scale_by_alpha(c: Call, value: Operand) -> Operand:
     """``alpha * value`` of aten.add and aten.sub."""
     alpha = c.number(2, "alpha", 1)
     if alpha == 1:
@@ -122,9 +123,11 @@ def _weighed(c: Call, f: Callable[[Operand, Operand], Tensor], first: Operand, s
     if c.get(2, "alpha", 1) == 1:
         return f(*aligned(first, second))
     to = promoted([first, second])
-    a, b = (wide_of(ops.cast(v, to) if v.dtype != to else v) if isinstance(v, Tensor) else _converted(v, to)
-            for v in (first, second))
-    found = f(a, _scaled(c, b))
+    a, b = (
+        wide_of(ops.cast(v, to) if v.dtype != to else v) if isinstance(v, Tensor) else _converted(v, to)
+        for v in (first, second)
+    )
+    found = f(a, _scale_by_alpha(c, b))
     return found if found.dtype == to else ops.cast(found, to)
 
 
@@ -133,7 +136,7 @@ def add(c: Call) -> Tensor:
     """self + alpha * other; of booleans, their or."""
     a, b = c.operand(0, "self"), c.operand(1, "other")
     if promoted([a, b]) == "bool":
-        return ops.logical_or(*aligned(a, _scaled(c, b)))
+        return ops.logical_or(*aligned(a, _scale_by_alpha(c, b)))
     return _weighed(c, ops.add, a, b)
 
 

@@ -1,15 +1,23 @@
-"""Handlers of ATen reductions, norms and matrix products. Two-byte floats are summed as float32, as in torch."""
+"""Handlers of ATen reductions, norms and matrix products. Two-byte floats are summed as float32, as in torch.
+
+Handlers of ATen losses over classes: the negative log-likelihood and its gradient, as one gathered element a row.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
-from idgraph.frontends.captured import TensorMeta, same_size
+from idgraph.frontends.dynamic_shapes import Size
+from idgraph.frontends.graph import TensorMeta, same_size
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
-from idgraph.frontends.sizes import Size
-from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
+from idgraph.ir import Scalar, Tensor, is_float, is_integer
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as composite
+from idgraph.ir import ops_view as movement
+from idgraph.ir.argument_resolution import attr
 from idgraph.ir.dtypes import check_dtype
-from idgraph.ir.indexing import attr
 
 
 def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[int, ...]:
@@ -25,14 +33,14 @@ def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[
     return found if x.ndim else ()
 
 
-def _told(c: Call, part: int, made: Tensor) -> Tensor:
+def _cast_to_meta(c: Call, part: int, made: Tensor) -> Tensor:
     """``made`` in the type that the graph says of this result: a mean of bfloat16 is float32 on a GPU only."""
     meta = c.node.meta[part] if isinstance(c.node.meta, tuple) else c.node.meta
     wanted = check_dtype(meta.dtype) if isinstance(meta, TensorMeta) else made.dtype
     return ops.cast(made, wanted) if wanted != made.dtype and is_float(wanted) else made
 
 
-def _count(x: Tensor, dims: tuple[int, ...]) -> Size:
+def _element_count_of(x: Tensor, dims: tuple[int, ...]) -> Size:
     total: Size = 1
     for d in dims:
         total = attr(x.axes[d].extent * total)
@@ -115,7 +123,7 @@ def _moments(x: Tensor, dims: tuple[int, ...], correction: Scalar) -> tuple[Tens
     mu = _mean(x, dims, True)
     squares = ops.square(ops.sub(x, mu))
     total = composite.sum(squares, dims, True) if dims else squares
-    count = _count(x, dims)
+    count = _element_count_of(x, dims)
     if isinstance(count, Expr):
         if float(correction) != int(correction) or not is_true(count > int(correction)):
             raise Unmapped(f"a variance of {count} elements, not provably more than its correction")
@@ -209,7 +217,7 @@ def layer_norm(c: Call) -> Parts:
         scaled = ops.mul(scaled, wide_of(weight))
     if bias is not None:
         scaled = ops.add(scaled, wide_of(bias))
-    return narrowed(scaled, x), _told(c, 1, mu), _told(c, 2, rstd)
+    return narrowed(scaled, x), _cast_to_meta(c, 1, mu), _cast_to_meta(c, 2, rstd)
 
 
 @handles("aten.native_group_norm.default")
@@ -230,7 +238,7 @@ def group_norm(c: Call) -> Parts:
     out = ops.mul(out, movement.reshape(wide_of(weight), wide)) if weight is not None else out
     out = ops.add(out, movement.reshape(wide_of(bias), wide)) if bias is not None else out
     flat_mu, flat_rstd = movement.squeeze(mu, 2), movement.squeeze(rstd, 2)
-    return narrowed(out, x), _told(c, 1, flat_mu), _told(c, 2, flat_rstd)
+    return narrowed(out, x), _cast_to_meta(c, 1, flat_mu), _cast_to_meta(c, 2, flat_rstd)
 
 
 @handles("aten._native_batch_norm_legit_functional.default")
@@ -242,7 +250,7 @@ def batch_norm(c: Call) -> Parts:
     if not training or x.dtype != "float32":
         raise Unmapped("batch normalisation other than in float32 training")
     dims = tuple(d for d in range(x.ndim) if d != 1)
-    count = _count(x, dims)
+    count = _element_count_of(x, dims)
     if not isinstance(count, int) or count < 2:
         raise Unmapped("batch normalisation of one element for each channel")
     variance, mu = _moments(x, dims, 0)
@@ -300,3 +308,75 @@ def mv(c: Call) -> Tensor:
     rows = a if a.ndim == 2 else movement.unsqueeze(a, 0)
     column = composite.matmul(rows, movement.unsqueeze(b, 1))
     return movement.squeeze(column, 1 if a.ndim == 2 else (0, 1))
+
+
+_NONE, _MEAN, _SUM = 0, 1, 2  # torch's numbers of reductions
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Of each row, the class axis ``dim`` kept with extent 1: whether it counts, its class, the weight of that."""
+
+    dim: int
+    valid: Tensor
+    own: Tensor
+    weight: Tensor
+
+
+def _loss_rows(c: Call, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> _Rows:
+    """Raises `Unmapped` for what torch's kernel refuses or the IR cannot express."""
+    if not is_float(x.dtype) or not is_integer(target.dtype) or not x.ndim:
+        raise Unmapped(f"a likelihood of {x.dtype} with {x.ndim} axes at targets of {target.dtype}")
+    dim = 0 if x.ndim == 1 else 1
+    if target.ndim != x.ndim - 1:
+        raise c.error(f"target of shape {target.shape} for log-probabilities of shape {x.shape}")
+    row = movement.unsqueeze(target, dim)
+    valid = ops.ne(row, ignored)
+    own = ops.where(valid, row, 0)
+    kind = wide_of(x).dtype
+    if weight is None:
+        return _Rows(dim, valid, own, ops.cast(valid, kind))
+    flat = composite.index_select(weight, 0, movement.reshape(own, -1))
+    share = wide_of(movement.reshape(flat, [attr(d.extent) for d in own.axes]))
+    return _Rows(dim, valid, own, ops.where(valid, share, 0.0))
+
+
+@handles("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def nll_loss(c: Call) -> Parts:
+    """(the loss, the sum of the weights of the rows that count)."""
+    x, target, weight = c.tensor(0, "self"), c.tensor(1, "target"), c.tensor_or_none(2, "weight")
+    reduction, ignored = c.int(3, "reduction"), c.int(4, "ignore_index")
+    r = _loss_rows(c, x, target, weight, ignored)
+    picked = wide_of(composite.gather(x, r.dim, r.own))
+    # Not by multiplying with 0: an ignored row may hold inf or NaN.
+    terms = movement.squeeze(ops.where(r.valid, ops.neg(ops.mul(picked, r.weight)), 0.0), r.dim)
+    if reduction == _NONE:
+        return narrowed(terms, x), c.fusion.full((), 0.0, x.dtype)
+    weights = movement.squeeze(r.weight, r.dim)
+    total = composite.sum(weights) if weights.ndim else weights
+    loss = composite.sum(terms) if terms.ndim else terms
+    if reduction == _MEAN:
+        loss = ops.div(loss, total)
+    elif reduction != _SUM:
+        raise c.error(f"reduction {reduction} is not one of 0, 1, 2")
+    return narrowed(loss, x), narrowed(total, x)
+
+
+@handles("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
+def nll_loss_backward(c: Call) -> Tensor:
+    """-weight at each row's own class, 0 elsewhere, times the gradient of the loss."""
+    grad, x, target = c.tensor(0, "grad_output"), c.tensor(1, "self"), c.tensor(2, "target")
+    weight = c.tensor_or_none(3, "weight")
+    reduction, ignored = c.int(4, "reduction"), c.int(5, "ignore_index")
+    total = c.tensor(6, "total_weight")
+    r = _loss_rows(c, x, target, weight, ignored)
+    g = wide_of(grad)
+    if reduction == _MEAN:
+        g = ops.div(g, wide_of(total))
+    g = movement.unsqueeze(g, r.dim) if reduction == _NONE else movement.reshape(g, [1] * x.ndim)
+    # As above: a mean over no rows divides by 0, and rows that do not count have no gradient.
+    slope = ops.where(r.valid, ops.neg(ops.mul(r.weight, g)), 0.0)
+    number = c.fusion.iota(attr(x.axes[r.dim].extent))
+    others = [p for p in range(x.ndim) if p != r.dim]
+    hit = ops.eq(movement.unsqueeze(number, others) if others else number, r.own)
+    return narrowed(ops.where(hit, slope, 0.0), x)

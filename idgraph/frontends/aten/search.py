@@ -8,10 +8,14 @@ from functools import partial
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
 from idgraph.frontends.aten.reduce import reduced_dims
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
-from idgraph.ir import Tensor, composite, indexed, is_float, is_integer, movement, ops
+from idgraph.ir import Tensor, is_float, is_integer
+from idgraph.ir import ops_index as indexed
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as composite
+from idgraph.ir import ops_view as movement
+from idgraph.ir.argument_resolution import attr
 from idgraph.ir.dtypes import check_dtype
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.indexing import attr
 
 
 def _ordered(x: Tensor) -> Tensor:

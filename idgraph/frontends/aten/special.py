@@ -1,4 +1,7 @@
-"""Handlers of pointwise operations that are formulas of others: inverse and hyperbolic functions, shifts, signs."""
+"""Handlers of pointwise operations that are formulas of others: inverse and hyperbolic functions, shifts, signs.
+
+Handlers of numbers that Python computes of sizes; a value that is not an integer is a float64 scalar tensor.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from idgraph.arith import Expr
+from idgraph.arith import TRUE, Expr
 from idgraph.frontends.aten.pointwise import aligned, common_dtype, narrowed, promoted, wide_of
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
-from idgraph.ir import Scalar, Tensor, composite, is_float, is_integer, movement, ops
+from idgraph.ir import Scalar, Tensor, is_float, is_integer
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as composite
+from idgraph.ir import ops_view as movement
 from idgraph.ir.dtypes import item_size
 
 Operand = Tensor | Scalar
@@ -236,3 +242,52 @@ def rrelu(c: Call) -> Parts:
     if c.flag(4, "training"):
         raise Unmapped("its values are random numbers of torch's generator")
     return ops.where(ops.le(x, 0.0), ops.mul(x, (low + high) / 2), x), ops.copy(noise)
+
+
+Number = Tensor | Scalar | Expr
+
+
+def _tensor(c: Call, value: Number) -> Tensor:
+    """A number as a tensor without axes."""
+    if isinstance(value, Tensor):
+        return value if value.dtype == "float64" else ops.cast(value, "float64")
+    if isinstance(value, Expr):
+        return ops.add(c.fusion.full((), 0.0, "float64"), value)
+    return c.fusion.full((), float(value), "float64")
+
+
+def _one(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
+    return lambda c: f(_tensor(c, c.operand(0, "self")))
+
+
+def _two(f: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Call], Tensor]:
+    return lambda c: f(_tensor(c, c.operand(0, "self")), _tensor(c, c.operand(1, "other")))
+
+
+for _target in ("torch.sym_float", "_operator.pos"):
+    handles(_target)(_one(ops.copy))
+for _name, _f in {"sqrt": ops.sqrt, "exp": ops.exp, "log2": ops.log2, "sin": ops.sin, "cos": ops.cos}.items():
+    handles(f"torch._sym_{_name}", f"math.{_name}")(_one(_f))
+handles("math.log")(_one(ops.log))
+handles("_operator.neg")(_one(ops.neg))
+for _name, _f in {"add": ops.add, "sub": ops.sub, "mul": ops.mul, "truediv": ops.div, "pow": ops.pow}.items():
+    handles(f"_operator.{_name}")(_two(_f))
+
+
+@handles("aten._assert_scalar.default")
+def assert_scalar(c: Call) -> None:
+    """A condition on sizes that their declared ranges imply; any other is checked when the program runs."""
+    condition = c.get(0, "self")
+    c.get(1, "assert_msg", None)
+    holds = condition is True or (isinstance(condition, Expr) and condition == TRUE)
+    if not holds:
+        raise Unmapped("a check of values when the program runs")
+
+
+@handles("aten._local_scalar_dense.default", "aten.item.default")
+def item(c: Call) -> Tensor:
+    """The one element of a tensor as a number: a float stays a tensor without axes, an integer is needed at once."""
+    x = c.tensor(0, "self")
+    if not x.dtype.startswith(("float", "bfloat")) or x.ndim:
+        raise Unmapped("a number that depends on values")
+    return _tensor(c, x)

@@ -2,8 +2,67 @@
 
 Stages: `sweep` (the body of a loop over columns, at one column), `join` (neighbouring sweeps become one; sums that
 depend on a maximum are rescaled as it grows), `chunks` (each thread takes aligned pieces of 16 bytes).
+
+User symbols with the name of a column variable, under another name inside the kernels.
 """
 
-from idgraph.passes.rows.row_kernels import with_rows
+from __future__ import annotations
+
+from dataclasses import replace
+
+from idgraph.arith import Expr, symbol
+from idgraph.kernel.def_use import map_body, map_statement
+from idgraph.kernel.ir import PRIME, KernelModule, Stmt
+from idgraph.passes.rows.reduction_codegen import with_rows
+from idgraph.passes.rows.reduction_loop import COLUMN
 
 __all__ = ["with_rows"]
+
+
+def rename_conflicting_symbols(plan: KernelModule) -> KernelModule:
+    """rename_columns: user symbols renamed that have the name of a column variable.
+
+    Such a symbol gets a prime, which no user symbol has; kernels take the same numbers as before.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k(c):
+    ...   where c in 1, _
+    ...   buffer x: float32[c] input "x"
+    ...   buffer y: float32[c] output "y"
+    ...   for i < c:
+    ...     v: float32 = x[i]
+    ...     y[i] = v
+    ... ''')
+    >>> print(rename_conflicting_symbols(KernelModule((k,), (), {"c": "n0"}, {})).kernels[0])
+    kernel k(c'):
+      where c in 1, _
+      where `c'` in 1, _
+      buffer x: float32[c] input "x"
+      buffer y: float32[c] output "y"
+      for i < `c'`:
+        v: float32 = x[i]
+        y[i] = v
+    """
+    other = {s: f"{s}{PRIME}" for s in plan.names if s == COLUMN or s.startswith(f"{COLUMN}_")}
+    if not other:
+        return plan
+
+    def moved(e: Expr) -> Expr:
+        found = {x: y for x in e.symbols if (y := renamed(x)) is not x}
+        return e.substitute(found) if found else e
+
+    def renamed(x: Expr) -> Expr:
+        """Also in what bounds it: a loop's variable is known by its name and its range."""
+        low, high, step, rest = x.symbol_bounds
+        low, high = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
+        return symbol(other.get(x.name, x.name), low, high, step, rest)
+
+    def statement(s: Stmt) -> Stmt:
+        return map_statement(s, index=moved)
+
+    kernels = tuple(
+        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=map_body(k.body, statement))
+        for k in plan.kernels
+    )
+    return replace(plan, kernels=kernels, names={other.get(s, s): name for s, name in plan.names.items()})

@@ -3,7 +3,7 @@
 PTX is numba-cuda's, and its kernels take seven 64-bit words for a flat array (two unused ones, elements, bytes of one,
 address, shape, stride), one for an integer.
 
-A kernel that begins by waiting for the memory of the kernels before it (`idgraph.runtime.cuda.dependent_launch`) is
+A kernel that begins by waiting for the memory of the kernels before it (`idgraph.runtime.cuda.numba_cuda`) is
 started by programmatic dependent launch: its blocks are placed while the last ones of the kernel before still run.
 """
 
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.errors import EmitError
-from idgraph.runtime.cuda.dependent_launch import waits
-from idgraph.runtime.cuda.numba_cuda import need_device
+from idgraph.runtime.cuda.numba_cuda import need_device, waits
 
 Grid = tuple[int, ...]
 ADDRESS = 4  # the word of a flat array's seven that is its address

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from idgraph.arith import Expr, as_expr, maximum
-from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
-from idgraph.ir.targets import GPU
-from idgraph.kernel.grids import X, beyond_x, grid_exprs, grid_of, most_blocks
+from idgraph.ir.target import GPU
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.binding import Env
+from idgraph.kernel.launch_grid import X, beyond_x, grid_exprs, grid_of, most_blocks
+from idgraph.runtime.binding import Env, raise_fault
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
-from idgraph.runtime.failed_checks import raise_fault
-from idgraph.runtime.frozen import Part
+from idgraph.runtime.shape_specialized import LaunchArguments
 
 if TYPE_CHECKING:
-    from idgraph.runtime.loaded import Loaded
-    from idgraph.runtime.mold import KernelMold, Sizes
+    from idgraph.runtime.call_signature import CallSizes, LaunchSpec
+    from idgraph.runtime.loaded_program import LoadedKernels
 
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
 _AT_ONCE = 8
@@ -40,11 +39,11 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
 def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for an illegal one.
 
-    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.grids.beyond_x`)."""
+    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.launch_grid.beyond_x`)."""
     for dim, size in sizes.items():
         most = most_blocks() if wide and dim == X else GPU.limits[dim]
         if size > most:
-            raise EmitError(f"{size} is more than the {most} that {dim} can count", hint=_way_out(dim, most))
+            raise EmitError(f"{size} is more than the {most} that {dim} can count", hint=_launch_hint(dim, most))
     threads = tuple([sizes.get(f"threadIdx.{d}", 1) for d in "xyz"])
     if math.prod(threads) > GPU.max_threads:
         raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {GPU.max_threads}")
@@ -52,7 +51,7 @@ def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, 
     return blocks, threads
 
 
-def _way_out(dim: str, most: int) -> str:
+def _launch_hint(dim: str, most: int) -> str:
     if dim == X and most < most_blocks():
         return "a symbol with max=... tells that there may be so many blocks: they are then counted along x, y and z"
     return "split the axis and put the outer part on blockIdx.x"
@@ -65,7 +64,7 @@ def check_limits(kernels: Sequence[Kernel]) -> None:
         launch_of({d: max(1, *sizes) for d, sizes in known.items() if sizes}, beyond_x(kernel.launch))
 
 
-class Device:
+class LaunchContext:
     """The parts of a device that launches need: the caller's stream, and memory for failures. ``torch``: its tensors
     are the arguments, and its current stream is the caller's. ``context``: without torch, what makes the device current
     while it is entered.
@@ -147,27 +146,29 @@ class Device:
 class CudaMachine:
     """A device; ``overlap``: blocks of a kernel may be placed while the last ones of the kernel before it run."""
 
-    def __init__(self, device: Device, overlap: bool = True) -> None:
+    def __init__(self, device: LaunchContext, overlap: bool = True) -> None:
         self.device, self._overlap = device, overlap
 
-    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> CudaLaunches:
-        """See `idgraph.runtime.frozen.Machine`."""
+    def launches(self, program: LoadedKernels, checked: bool, sizes: CallSizes) -> CudaLaunches:
+        """See `idgraph.runtime.shape_specialized.Machine`."""
         before = self.device.enter()
         try:
             kernels = program.functions(checked, self.device.number)
-            starts = [_Start(k, kernels[k.kernel.name], sizes, checked, self._overlap) for k in program.mold.kernels]
+            starts = [
+                _CudaLaunch(k, kernels[k.kernel.name], sizes, checked, self._overlap) for k in program.mold.kernels
+            ]
         finally:
             if before is not None:
                 self.device.leave(before)
         return CudaLaunches(self.device, starts, sizes.env)
 
 
-class _Start:
+class _CudaLaunch:
     """One kernel: its launch, and which word of that is the address of which buffer."""
 
     __slots__ = ("_buffers", "_checked", "_lent", "_mold", "fault_size", "fault_word", "kernel", "launch", "places")
 
-    def __init__(self, mold: KernelMold, loaded: Any, sizes: Sizes, checked: bool, overlap: bool) -> None:
+    def __init__(self, mold: LaunchSpec, loaded: Any, sizes: CallSizes, checked: bool, overlap: bool) -> None:
         self.kernel, self._mold, self._checked = mold.kernel, mold, checked
         self._buffers = tuple((n, storage_dtype(sizes.slots[n].dtype).itemsize) for n in mold.buffers)
         self.places = tuple([(7 * n + ADDRESS, number) for n, number in enumerate(mold.buffers)])
@@ -177,7 +178,7 @@ class _Start:
         self.launch: Launch = loaded.prepared(blocks, threads, self._words(sizes), mold.shared, overlap)
         self._lent: list[Any] = []
 
-    def _words(self, sizes: Sizes) -> list[int]:
+    def _words(self, sizes: CallSizes) -> list[int]:
         """The arguments, but for the addresses."""
         slots, words = sizes.slots, list[int]()
         for number, item in self._buffers:
@@ -187,8 +188,8 @@ class _Start:
             words += array_words(0, self._mold.fault_size, 8)
         return words
 
-    def part(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> Part:
-        """See `idgraph.runtime.frozen.Launches.parts`: blocks and threads, and the arguments."""
+    def part(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> LaunchArguments:
+        """See `idgraph.runtime.shape_specialized.Launches.parts`: blocks and threads, and the arguments."""
         mold, shape, within = self._mold, [as_expr(1)] * 6, list[Expr]()
         for dim, cut in mold.launch:
             size = shape[_PLACES[dim]] = maximum(1, *exprs[cut])
@@ -204,7 +205,7 @@ class _Start:
         words += exprs[mold.scalars]
         if self._checked:
             words += array_words(0, mold.fault_size, 8)
-        return Part(shape, words, within)
+        return LaunchArguments(shape, words, within)
 
     def resized(self, shape: tuple[int, ...], words: tuple[int, ...]) -> Launch:
         """The launch of the same kernel for other sizes."""
@@ -221,7 +222,7 @@ class CudaLaunches:
 
     __slots__ = ("__weakref__", "_checks", "_device", "_env", "_free", "_later", "_launches", "_lock", "_starts")
 
-    def __init__(self, device: Device, starts: Sequence[_Start], env: Env) -> None:
+    def __init__(self, device: LaunchContext, starts: Sequence[_CudaLaunch], env: Env) -> None:
         self._device, self._starts, self._env = device, tuple(starts), env
         self._launches = tuple([(s.launch, s) for s in starts])
         self._checks = sum(s.fault_size for s in starts)
@@ -244,12 +245,12 @@ class CudaLaunches:
             self._free.extend(rest)
             return faults
 
-    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
-        """See `idgraph.runtime.frozen.Launches`."""
+    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[LaunchArguments]:
+        """See `idgraph.runtime.shape_specialized.Launches`."""
         return [s.part(elements, exprs) for s in self._starts]
 
     def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> CudaLaunches:
-        """See `idgraph.runtime.frozen.Launches`."""
+        """See `idgraph.runtime.shape_specialized.Launches`."""
         made = CudaLaunches.__new__(CudaLaunches)
         made._device, made._starts, made._env = self._device, self._starts, env
         made._launches = tuple([(s.resized(*p), s) for s, p in zip(self._starts, parts, strict=True)])
@@ -258,7 +259,7 @@ class CudaLaunches:
         return made
 
     def direct(self) -> Callable[[Sequence[int], bool], None]:
-        """See `idgraph.runtime.frozen.Launches`."""
+        """See `idgraph.runtime.shape_specialized.Launches`."""
         return self.__call__
 
     def __call__(self, addresses: Sequence[int], wait: bool = True) -> None:

@@ -4,7 +4,7 @@ Stages: `moves` (the configs to try), `trials` (each one scheduled, emitted, com
 result, as text), `tuner` (the search, and where its result is kept).
 """
 
-from idgraph.runtime.tuning.record import Measured
+from idgraph.runtime.tuning.trial import Measured
 from idgraph.runtime.tuning.tuner import Tuned, Tuner, tune
 
 __all__ = ["Measured", "Tuned", "Tuner", "tune"]

@@ -1,32 +1,89 @@
-"""The search for the fastest config, and where its result is remembered."""
+"""The search for the fastest config, and where its result is remembered.
+
+The configs to try: stages, each of which changes some choices of the best one so far.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import EmitError, IdGraphError, arguments, visible
-from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.changed_copy import rebuild
-from idgraph.runtime.cache import KernelCache, versions
-from idgraph.runtime.cuda import calls
+from idgraph.ir import SCATTERS, Fusion, check_fusion
+from idgraph.ir.clone import clone_fusion
+from idgraph.ir.op_builders import REDUCTIONS
+from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
-from idgraph.runtime.devices import Device, device_text
-from idgraph.runtime.held import prepared
+from idgraph.runtime.interrupts import Device, device_text
+from idgraph.runtime.kernel_cache import KernelCache, versions
+from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.runtime.program import Program, emit
-from idgraph.runtime.tuning.config_stages import stages
-from idgraph.runtime.tuning.record import Measured, Record, record_of
-from idgraph.runtime.tuning.trials import Array, Timer, difference, is_faster, made_up, shortest, values_of
-from idgraph.schedule.automatic import auto
+from idgraph.runtime.tuning.trial import (
+    Array,
+    Measured,
+    Record,
+    Timer,
+    difference,
+    is_faster,
+    made_up,
+    record_of,
+    shortest,
+    values_of,
+)
+from idgraph.schedule.auto import auto
 from idgraph.schedule.config import RULE, KernelConfig
+
+Move = Mapping[str, Any]
+_THREADS: Final = (None, 32, 64, 128, 256, 512, 1024)
+_BLOCKS: Final[tuple[Move, ...]] = tuple({"block": n} for n in (64, 128, 256, 512, 1024))
+
+# Rows on a GPU: kept in registers or not, warp or block, two passes; then loads in flight, rows of a block.
+_ROWS_GPU: Final[tuple[tuple[Move, ...], ...]] = (
+    (
+        *({"persistent": k, "threads": n} for k in (True, False) for n in _THREADS),
+        {"persistent": False, "online": False},
+    ),
+    tuple({"items_per_thread": n} for n in (8, 16, 32, 64)),
+    tuple({"rows": n} for n in (1, 2, 4, 8)),
+)
+_ROWS_CPU: Final[tuple[tuple[Move, ...], ...]] = (
+    ({"persistent": True}, {"persistent": False}),
+    tuple({"items_per_thread": n} for n in (32, 64, 256)),
+    tuple({"rows": n} for n in (1, 4, 16, 64)),
+)
+_VECTORS: Final[tuple[Move, ...]] = tuple({"vectors": n} for n in (1, 2, 4))
+_PARTS: Final[tuple[Move, ...]] = ({"apart": True}, {"apart": False})
+_ONE_CORE: Final[tuple[Move, ...]] = ({"parallel": False},)
+
+
+def stages(fusion: Fusion, target: Literal["cpu", "cuda"]) -> Sequence[Sequence[Move]]:
+    """The configurations to try for ``fusion``, one stage after the other.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("x", shape=(8,)) * 2.0)
+    >>> stages(f, "cpu")[-1]
+    ({'parallel': False},)
+    """
+    rows = any(e.op in REDUCTIONS and e.is_reduction for e in fusion.exprs)
+    kinds = {e.op in SCATTERS or not e.is_reduction for e in fusion.exprs}
+    made: list[Sequence[Move]] = []
+    if rows:
+        made += _ROWS_GPU if target == "cuda" else _ROWS_CPU
+    if not rows and True in kinds:
+        made += [_BLOCKS, _VECTORS, _PARTS] if target == "cuda" else [_BLOCKS]
+    if target == "cpu":
+        made.append(_ONE_CORE)
+    return made
+
 
 Where = Literal["cpu", "cuda"]
 Source = Literal["measured", "memory", "disk"]
@@ -159,8 +216,8 @@ class Tuner:
     def _tuned(
         self, fusion: Fusion, target: Where, inputs: Mapping[str, Any] | None, symbols: Mapping[str, int] | None
     ) -> Tuned:
-        plain = rebuild(fusion)
-        rule = self.program(rebuild(plain), target, RULE)
+        plain = clone_fusion(fusion)
+        rule = self.program(clone_fusion(plain), target, RULE)
         folder = None if self.cache is None else KernelCache(Path(self.cache), ".choice")
         key = choice_key(rule, inputs, symbols)
         source: Source = "memory"
@@ -202,7 +259,7 @@ class Tuner:
         """Try every configuration, stage by stage; the rule's own program has to work."""
         target: Where = "cuda" if rule.target == "cuda" else "cpu"
         given = inputs if inputs is not None else made_up(plain, symbols)
-        search = _Search(given, symbols, self.timer, target)
+        search = _TuningSearch(given, symbols, self.timer, target)
         wanted, us = search.run(rule)
         search.wanted = wanted
         search.add(RULE, us, rule)
@@ -211,12 +268,12 @@ class Tuner:
             for move in stage:
                 config = start.but(**move)
                 if not any(m.config == config for m in search.measured):
-                    search.attempt(config, partial(self.program, rebuild(plain), target, config))
+                    search.attempt(config, partial(self.program, clone_fusion(plain), target, config))
         return Record(search.best, tuple(search.measured))
 
 
 @dataclass(slots=True)
-class _Search:
+class _TuningSearch:
     """The best config so far; ``sources`` maps each kernel text to the config that first made it."""
 
     inputs: Mapping[str, Any]
@@ -231,7 +288,7 @@ class _Search:
 
     def run(self, program: Program) -> tuple[dict[str, Array], float]:
         """(values, microseconds)."""
-        ready = prepared(program, self.inputs, self.symbols, poison=True)
+        ready = prepare_launch(program, self.inputs, self.symbols, poison=True)
         ready.launch()
         found = values_of(ready.results(), program.fusion)
         return found, self.timer(ready.launch, self.target)

@@ -4,12 +4,10 @@ It sees operations by name and attributes only. It imports no graph, no index ma
 no axis expression: a mistake there cannot hide here.
 """
 
-from idgraph.validate.oracle.element_reads import element_numbers, optional, reads
-from idgraph.validate.oracle.moves import INDEXED
-from idgraph.validate.oracle.numbers import kept_dtype, stored
+from idgraph.validate.oracle.evaluate import ancestors, element_numbers, evaluate, optional, reads
+from idgraph.validate.oracle.rounding import kept_dtype, stored
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands
-from idgraph.validate.oracle.symbol_values import bind, shape_of
-from idgraph.validate.oracle.values import ancestors, evaluate
+from idgraph.validate.oracle.views import INDEXED, bind, shape_of
 
 __all__ = [
     "INDEXED", "SCATTERED", "ancestors", "bind", "element_numbers", "evaluate", "index_operands", "kept_dtype",

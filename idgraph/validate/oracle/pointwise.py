@@ -11,10 +11,9 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.ir import DType, Scalar, Tensor, TensorExpr, is_float
-from idgraph.ir.pointwise import result_dtype
-from idgraph.validate.oracle.moves import Array
-from idgraph.validate.oracle.numbers import kept_dtype, stored
-from idgraph.validate.oracle.symbol_values import Symbols, number
+from idgraph.ir.op_builders import result_dtype
+from idgraph.validate.oracle.rounding import kept_dtype, stored
+from idgraph.validate.oracle.views import Array, Symbols, number
 
 _BLOCK: Final = 1 << 18  # points at a time: the operands of a block stay in the cache
 
@@ -37,15 +36,15 @@ def _nonzero(f: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Arr
     return lambda a, b: f(a != 0, b != 0)
 
 
-def _whole(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _floats(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """``f``, a rounding, for floats; integers stay as they are."""
     return lambda x: f(x) if x.dtype.kind == "f" else x
 
 
 UNARY: Final[Mapping[str, Callable[[Array], Array]]] = {
     "neg": np.negative, "abs": np.abs, "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)), "sign": _sign,
-    "square": lambda x: x * x, "floor": _whole(np.floor), "ceil": _whole(np.ceil), "round": _whole(np.rint),
-    "trunc": _whole(np.trunc), "copy": lambda x: x, "cast": lambda x: x, "bitwise_not": np.invert,
+    "square": lambda x: x * x, "floor": _floats(np.floor), "ceil": _floats(np.ceil), "round": _floats(np.rint),
+    "trunc": _floats(np.trunc), "copy": lambda x: x, "cast": lambda x: x, "bitwise_not": np.invert,
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf_array, "reciprocal": lambda x: 1.0 / x,
@@ -136,7 +135,7 @@ def _scalar(value: Scalar | Expr, dtype: DType | None, rounded: bool, symbols: S
     return stored(np.asarray(plain), "float32" if half else dtype, rounded)
 
 
-def _wide(x: Array) -> Array:
+def _as_float64(x: Array) -> Array:
     return x.astype(np.float64) if x.dtype == np.float32 else x
 
 
@@ -157,11 +156,11 @@ def evaluate_pointwise(
     out = np.empty(shape, kept_dtype(e.output.dtype, rounded))
     for block in blocks(shape):
         parts = [x[block] if to is None else stored(x[block], to, rounded) for x, to in args]
-        out[block] = stored(compute(e.op, [_wide(p) for p in parts]), e.output.dtype, rounded)
+        out[block] = stored(compute(e.op, [_as_float64(p) for p in parts]), e.output.dtype, rounded)
     return out
 
 
-def _nothing(x: Array, sign: int) -> float:
+def _extremum_identity(x: Array, sign: int) -> float:
     """The identity of a minimum or maximum: its value over no element (a symbolic axis may turn out empty)."""
     if x.dtype.kind == "f":
         return sign * np.inf
@@ -181,10 +180,12 @@ def accumulate(op: str, x: Array, axes: tuple[int, ...], dtype: DType, rounded: 
                 return np.asarray(np.prod(stored(x, dtype, rounded), axis=axes, dtype=wide))
             case "amax":
                 return np.asarray(
-                    np.max(x, axis=axes, initial=_nothing(x, -1)) if x.size == 0 else np.max(x, axis=axes)
+                    np.max(x, axis=axes, initial=_extremum_identity(x, -1)) if x.size == 0 else np.max(x, axis=axes)
                 )
             case "amin":
-                return np.asarray(np.min(x, axis=axes, initial=_nothing(x, 1)) if x.size == 0 else np.min(x, axis=axes))
+                return np.asarray(
+                    np.min(x, axis=axes, initial=_extremum_identity(x, 1)) if x.size == 0 else np.min(x, axis=axes)
+                )
             case "any":
                 return np.asarray(np.any(x != 0, axis=axes))
             case _:

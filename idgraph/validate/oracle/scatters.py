@@ -13,8 +13,7 @@ import numpy as np
 
 from idgraph.errors import OperationError
 from idgraph.ir.fusion import TensorExpr
-from idgraph.validate.oracle.moves import Array, Attrs, check_index, unaligned
-from idgraph.validate.oracle.symbol_values import number, numbers
+from idgraph.validate.oracle.views import Array, Attrs, check_index, number, numbers, unaligned
 
 SCATTERED = frozenset({"scatter", "scatter_add", "index_put"})
 
@@ -24,7 +23,7 @@ def index_operands(e: TensorExpr) -> tuple[int, ...]:
     return tuple(range(1, 1 + len(numbers(e.attrs["dims"], {})))) if e.op == "index_put" else (1,)
 
 
-def _places(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Array]) -> tuple[Any, ...]:
+def _written_index(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Array]) -> tuple[Any, ...]:
     """The NumPy index of the elements of an array of ``shape`` that are written, in order."""
     if op == "index_put":
         dims = [d % len(shape) for d in numbers(attrs["dims"], {})]
@@ -45,7 +44,7 @@ def scatter(op: str, attrs: Attrs, x: Array, indices: Sequence[Array], src: Arra
     >>> scatter("scatter", {"dim": 0}, np.zeros(4), [np.array([1, 3, 1])], np.array([5.0, 6.0, 7.0])).tolist()
     [0.0, 7.0, 0.0, 6.0]
     """
-    where = _places(op, attrs, x.shape, indices)
+    where = _written_index(op, attrs, x.shape, indices)
     if op == "index_put" and attrs["accumulate"] == "amax":
         out = x.astype(np.int64)
         np.maximum.at(out, where, src.astype(np.int64))
@@ -70,7 +69,7 @@ def scatter(op: str, attrs: Attrs, x: Array, indices: Sequence[Array], src: Arra
 def element_targets(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Array]) -> Array:
     """Row-major number of the element (of an array of ``shape``) that each point writes."""
     ids = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.int64).reshape(shape)
-    return ids[_places(op, attrs, shape, indices)]
+    return ids[_written_index(op, attrs, shape, indices)]
 
 
 def scatter_reads(e: TensorExpr, k: int, ids: Array, shape: tuple[int, ...], indices: Sequence[Array]) -> Array:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from idgraph.display import write_whole
+from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion, copy_fusion
-from idgraph.ir.targets import TargetName as Target
+from idgraph.ir.target import TargetName as Target
 from idgraph.loading import LOADING
 from idgraph.reports import report
 from idgraph.runtime import emit
 from idgraph.schedule import auto as schedule_automatically
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
-from idgraph.viz.labels import xml
+from idgraph.viz.picture import xml
 
 if TYPE_CHECKING:
     from idgraph.runtime import Program
@@ -67,7 +67,7 @@ class Explorer:
         target = Path(path)
         if target.suffix != ".html":
             raise IdGraphError(f"{target.name} is not an .html file", hint="explore(f).save('explorer.html')")
-        write_whole(target, self.to_html())
+        write_atomically(target, self.to_html())
         return target
 
     def widget(self) -> Any:
@@ -80,7 +80,7 @@ class Explorer:
         'ExplorerWidget'
         """
         with LOADING:
-            from idgraph.viz.explorer.notebook_widget import widget  # noqa: PLC0415 - loads anywidget
+            from idgraph.viz.explorer.page import widget  # noqa: PLC0415 - loads anywidget
 
         return widget(self.data)
 

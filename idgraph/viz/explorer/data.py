@@ -1,28 +1,131 @@
 """The explorer's data: views of boxes and arrows, operations with their accesses, kernel lines, schedule steps, passes.
 
 Plain lists, mappings, numbers and text, so that it travels as JSON to a page or a notebook widget.
+
+Nests of a fusion, and runs of nests that repeat, as a tree: the explorer draws a closed branch as one box.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, TensorExpr, parse_fusion
-from idgraph.ir.parsing import replay_step
-from idgraph.ir.printing import value_text
-from idgraph.reports.facts import AccessFacts, OperationFacts, SegmentFacts
+from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
+from idgraph.ir.parser import replay_step
+from idgraph.ir.printer import value_text
+from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.runtime import Program
 from idgraph.runtime.program import stages
-from idgraph.viz.captions import LIMIT, axes_text
-from idgraph.viz.drawing import picture
-from idgraph.viz.explorer.folds import Fold, folds_of
-from idgraph.viz.index import index_picture
-from idgraph.viz.labels import clean, clip
-from idgraph.viz.picture import PLAIN, Line, Node, Picture
+from idgraph.viz.captions import LIMIT, axes_text, category
+from idgraph.viz.draw import picture
+from idgraph.viz.index_graph_picture import index_picture
+from idgraph.viz.picture import PLAIN, Line, Picture, PictureNode, clean, clip
+
+LONGEST = 64  # nests of one period
+FEWEST = 6  # operations of a repetition: fewer are easier to read as they are
+
+
+@dataclass(slots=True)
+class Fold:
+    """A branch: ``exprs`` of one nest, or ``parts`` of a repetition. ``title`` is its first line."""
+
+    title: str
+    exprs: list[TensorExpr] = field(default_factory=list[TensorExpr])
+    parts: list[Fold] = field(default_factory=list["Fold"])
+    note: str = ""
+
+
+def folds_of(fusion: Fusion) -> list[Fold]:
+    """The nests in the order of the program; a run of nests that repeats is one branch with the rounds in it.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("x", (8, 8))
+    >>> for _ in range(3):
+    ...     t = ig.sum(t * 2.0, 1, keepdim=True) + t
+    >>> _ = f.output(t)
+    >>> [(b.title, len(b.parts)) for b in folds_of(f)]
+    [('3 x (mul, sum, add)', 3)]
+    """
+    nests = _nests(fusion)
+    keys = [_nest_key(n) for n in nests]
+    out: list[Fold] = []
+    at = 0
+    while at < len(nests):
+        period, times = _period(keys, at)
+        if sum(map(len, nests[at : at + period * times])) < FEWEST:
+            period, times = 1, 1
+        if times > 1:
+            rounds = [nests[at + r * period : at + (r + 1) * period] for r in range(times)]
+            parts = [_round(n, part) for n, part in enumerate(rounds)]
+            names = [e.op for part in rounds[0] for e in part]
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            out.append(Fold(f"{times} x ({shown})", parts=parts, note="rounds with the same operations and extents"))
+        else:
+            out.append(_nest(nests[at]))
+        at += period * times
+    return out
+
+
+def _round(number: int, nests: Sequence[list[TensorExpr]]) -> Fold:
+    if len(nests) == 1:
+        return _nest(nests[0])
+    return Fold(f"round {number}", parts=[_nest(n) for n in nests])
+
+
+def _nest(exprs: list[TensorExpr]) -> Fold:
+    last = exprs[-1].output
+    names = [e.op for e in exprs]
+    shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    return Fold(f"nest of {last.name}", exprs, note=shown)
+
+
+def _nest_key(nest: Sequence[TensorExpr]) -> Hashable:
+    return tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in nest)
+
+
+def _period(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
+    """The period of the longest repetition that starts at ``at``, and how often it comes; (1, 1) for none."""
+    best, covered = (1, 1), 1
+    for p in range(1, min(LONGEST, (len(keys) - at) // 2) + 1):
+        times = 1
+        while keys[at + times * p : at + (times + 1) * p] == keys[at : at + p]:
+            times += 1
+        if times > 1 and times * p > covered:
+            best, covered = (p, times), times * p
+    return best
+
+
+def _nests(fusion: Fusion) -> list[list[TensorExpr]]:
+    """Operations that share loops, in the order of the program; without a schedule, pointwise chains."""
+    leader: dict[Tensor, Tensor] = {t: t for t in fusion.tensors}
+
+    def find(t: Tensor) -> Tensor:
+        while leader[t] is not t:
+            leader[t] = leader[leader[t]]
+            t = leader[t]
+        return t
+
+    inlined = any(t.inline_position for t in fusion.tensors)
+    kept = set(fusion.outputs)
+    for t in fusion.tensors:
+        uses = list(dict.fromkeys(u.output for u in t.uses))
+        if inlined:
+            joined = uses if t.inline_position else []
+        else:
+            plain = category(t) == "pointwise" and t not in kept and len(uses) == 1
+            joined = [u for u in uses if plain and category(u) == "pointwise"]
+        for u in joined:
+            leader[find(t)] = find(u)
+    found: dict[Tensor, list[TensorExpr]] = {}
+    for e in fusion.exprs:
+        found.setdefault(find(e.output), []).append(e)
+    return list(found.values())
+
 
 Data = dict[str, Any]
 _NAMES = re.compile(r"\b(?:t|buf)\d+\b")
@@ -47,12 +150,12 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
         for n, names in enumerate(kernel["ops"]):
             for name in names:
                 served.setdefault(name, []).append([k, n])
-    base, steps = _steps(fusion)
+    base, steps = _schedule_frames(fusion)
     return {
         "name": clean(fusion.name),
         "views": _views(fusion),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
-        "lines": [_line(x) for x in lines],
+        "lines": [_line_data(x) for x in lines],
         "kernels": kernels,
         "loops": base,
         "steps": steps,
@@ -60,7 +163,7 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     }
 
 
-def _line(x: SourceLine) -> Data:
+def _line_data(x: SourceLine) -> Data:
     return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
 
 
@@ -116,7 +219,7 @@ def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
         op = key.removeprefix("operation ")
         folds.append(
             {
-                "id": key, "parent": parent.get(op) or None, "lines": _lines(c.lines), "title": clean(c.title),
+                "id": key, "parent": parent.get(op) or None, "lines": _label_lines(c.lines), "title": clean(c.title),
                 "op": op, "marked": c.marked, "fill": PLAIN[0], "stroke": PLAIN[1],
             }
         )  # fmt: skip
@@ -161,17 +264,17 @@ def _fold(branch: Fold, key: str, above: str, parent: dict[str, str], folds: lis
         _fold(part, f"{key}.{n}", key, parent, folds)
 
 
-def _box(n: Node, parent: Mapping[str, str], framed: bool) -> Data:
+def _box(n: PictureNode, parent: Mapping[str, str], framed: bool) -> Data:
     op = n.cluster.removeprefix("operation ") if n.cluster else n.key
     above = n.cluster if framed and n.cluster else parent.get(n.key)
     return {
-        "id": n.key, "parent": above or None, "lines": _lines(n.lines), "fill": n.fill, "stroke": n.stroke,
+        "id": n.key, "parent": above or None, "lines": _label_lines(n.lines), "fill": n.fill, "stroke": n.stroke,
         "shape": n.shape, "title": clean(n.title), "marked": n.marked, "dashed": n.dashed, "thick": n.thick, "op": op,
         "main": n.key == op,
     }  # fmt: skip
 
 
-def _lines(lines: Iterable[Line]) -> list[list[Any]]:
+def _label_lines(lines: Iterable[Line]) -> list[list[Any]]:
     return [[clean(x.text), x.style, [list(c) for c in x.chips]] for x in lines]
 
 
@@ -186,11 +289,11 @@ def _operation(fusion: Fusion, e: OperationFacts, at: Mapping[SourceLine, int], 
     return {
         "name": e.name, "op": e.op, "text": clean(e.text), "line": None if e.line is None else at[e.line],
         "loops": loops + (f"; {e.inlined_at} shared" if e.inlined_at else ""), "reads": reads, "readers": readers,
-        "kernel": served, "accesses": [_access(a) for a in e.accesses],
+        "kernel": served, "accesses": [_access_data(a) for a in e.accesses],
     }  # fmt: skip
 
 
-def _access(a: AccessFacts) -> Data:
+def _access_data(a: AccessFacts) -> Data:
     rows = [
         ("element", f"[{', '.join(a.coordinates)}]"),
         ("address", f"{a.address} ({a.place})"),
@@ -235,7 +338,7 @@ def _passes(program: Program) -> list[Data]:
 # the schedule, step by step ------------------------------------------------------------------------------------------
 
 
-def _steps(fusion: Fusion) -> tuple[list[list[str]], list[Data]]:
+def _schedule_frames(fusion: Fusion) -> tuple[list[list[str]], list[Data]]:
     """Loops before any step, and each step with the loops of its tensor before and after."""
     text = [line for line in str(fusion).splitlines() if not line.startswith("  schedule ")]
     plain = parse_fusion("\n".join(text))

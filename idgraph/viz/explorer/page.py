@@ -1,4 +1,7 @@
-"""The explorer in a page: its style, its script and its data, all in the page itself."""
+"""The explorer in a page: its style, its script and its data, all in the page itself.
+
+The explorer as a notebook widget, by anywidget: the same script as in the page.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from idgraph.errors import IdGraphError
+from idgraph.loading import load
 from idgraph.viz.explorer.data import Data
 
 HERE = Path(__file__).resolve().parent
@@ -54,3 +60,22 @@ def place_of(data: Data, anchor: str) -> str:
     return (
         f'<div data-explorer="{anchor}-data"></div><script type="application/json" id="{anchor}-data">{text}</script>'
     )
+
+
+_RENDER = "\nexport default { render({ model, el }) { idgraphExplorer(el, model.get('data')); } };\n"
+
+
+def widget(data: Data) -> Any:
+    """A widget that shows ``data``; raises `IdGraphError` where anywidget is not installed."""
+    try:
+        anywidget, traitlets = load("anywidget"), load("traitlets")
+    except ImportError as error:
+        raise IdGraphError(
+            "the notebook widget needs anywidget", because=[str(error)], hint="pip install anywidget, or .save(path)"
+        ) from None
+    kind: Any = type(
+        "ExplorerWidget",
+        (anywidget.AnyWidget,),
+        {"_esm": script() + _RENDER, "_css": style(), "data": traitlets.Dict().tag(sync=True)},
+    )
+    return kind(data=data)

@@ -1,0 +1,444 @@
+"""Deciding a compiled program nest by nest: the elements read for each element written, against the program's own maps.
+
+For each write of a nest: the address decodes to an element of the program's tensor; `meaning` says what that element
+is made of; `match` proves that the nest reads the same, `points` counts it out or finds the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from time import process_time
+
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
+from idgraph.check.algebraic import all_same, flat_of, same_sets, unflat
+from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
+from idgraph.check.enumeration import Gap, Space, at_names, bind, compare, extents_of, sample_sizes, some_points, uses
+from idgraph.check.index_values import ValueTable
+from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
+from idgraph.check.races import races
+from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
+from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics
+from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
+from idgraph.check.stored_values import Stored
+from idgraph.ir import SCATTERS, Tensor, TensorExpr
+
+_SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
+BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
+
+
+@dataclass(slots=True)
+class Checker:
+    """Decides one program; `rows` gives the rows of one nest after the other."""
+
+    program: NeutralProgram
+    budget: int = BUDGET
+    stage: str = ""
+    stale: frozenset[tuple[str, str]] = frozenset()  # (nest, buffer): it does not hold its tensor any more then
+    meaning: ProgramSemantics = field(init=False)
+    tensors: dict[str, list[BufferLayout]] = field(init=False)
+    buffers: dict[str, BufferLayout] = field(init=False)
+    when_made: dict[str, int] = field(init=False)
+    inner: dict[str, tuple[Nest, Write]] = field(init=False)
+    samples: tuple[dict[str, int], ...] = field(init=False)
+    read: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        p = self.program
+        self.meaning = ProgramSemantics(p.fusion, p.opaque)
+        self.buffers = {b.name: b for b in p.buffers}
+        self.tensors = {}
+        for b in p.buffers:
+            self.tensors.setdefault(b.tensor, []).append(b)
+        self.when_made = {name: k for k, name in enumerate(p.order or tuple(n.name for n in p.nests))}
+        self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
+        self.samples = tuple(sample_sizes(p))
+        self.read = frozenset(r.buffer for n in p.nests for w in n.writes for r in w.reads)
+
+    def rows(self, nest: Nest) -> list[CheckRow]:
+        """The rows of one nest: one for what it writes, one for each buffer that it reads or should read."""
+        start = process_time()
+        found: list[CheckRow] = []
+        for write in nest.writes:
+            buffer = self.buffers.get(write.buffer)
+            if nest.unread:
+                found.append(self._row(nest, write.buffer, "unknown", "write", nest.unread))
+            elif buffer is not None:
+                found += self._write(nest, write, buffer)
+            elif write.buffer not in self.read:
+                because = (
+                    "no node of the graph names what it writes, and no nest reads it (a copy for a library call, say)"
+                )
+                found.append(self._row(nest, write.buffer, "unknown", "write", because))
+        try:
+            found += [
+                self._row(nest, r.storage, r.verdict, "read", r.because, counterexample=r.difference)
+                for r in races(self.program, nest, self.samples)
+            ]
+        except ArithError as error:
+            found.append(self._row(nest, "", "unknown", "read", error.what))
+        if found:
+            found[0] = replace(found[0], seconds=process_time() - start)
+        return found
+
+    def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
+        try:
+            return list(_Writing(self, nest, write, buffer).rows())
+        except NoIndexMeaning as why:
+            return [self._row(nest, write.buffer, "unknown", "read", str(why), buffer)]
+        except ArithError as error:
+            return [self._row(nest, write.buffer, "unknown", "read", error.what, buffer)]
+
+    def _row(
+        self, nest: Nest, name: str, verdict: Verdict, role: str, because: str, buffer: BufferLayout | None = None,
+        counterexample: Difference | None = None, points: int = 0,
+    ) -> CheckRow:  # fmt: skip
+        op, line = self.program.sources.get(buffer.tensor, ("", None)) if buffer else ("", None)
+        return CheckRow(
+            nest.name, name, verdict, "write" if role == "write" else "read", because, counterexample, self.stage,
+            self.program.name, op, line, points,
+        )  # fmt: skip
+
+    def stored(self, t: Tensor, coordinates: Sequence[Expr], nest: Nest, reads: set[str]) -> tuple[str, Expr] | None:
+        """Where an element lies when the nest runs; None where it is not stored then, or the nest makes it itself.
+
+        A tensor that the program stores but the nest does not read is looked through: the nest makes it again.
+        """
+        now = self.when_made.get(nest.name, len(self.when_made))
+        for b in self.tensors.get(t.name, ()):
+            made = self.when_made.get(b.after, -1) if b.after else -1
+            gone = any(
+                x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers
+            )
+            needed = t.definition is None or b.home in reads
+            if made < now and not gone and needed and not b.copy and (nest.name, b.name) not in self.stale:
+                steps = zip(coordinates, b.strides, strict=True)
+                return b.home, b.offset + sum((c * s for c, s in steps), start=as_expr(0))
+        return None
+
+
+class _Writing:
+    """One write of one nest."""
+
+    def __init__(self, checker: Checker, nest: Nest, write: Write, buffer: BufferLayout) -> None:
+        self.checker, self.nest, self.write, self.buffer = checker, nest, write, buffer
+        self.facts = checker.program.facts
+        tensor = checker.meaning.tensors.get(buffer.tensor)
+        if tensor is None:
+            raise NoIndexMeaning(f"{buffer.tensor} has no form in the fusion")
+        if overlaps(buffer, extents_of(tensor)):
+            raise NoIndexMeaning(f"elements of {tensor.name} lie over each other in {buffer.home}")
+        self.tensor = tensor
+        self.table = ValueTable()
+        self.stored = Stored(checker.program, checker.meaning, self.table, self.argument)
+        self.reduce = list(nest.reduce)
+        self.names = self._named(nest, {})
+        self.held = at_names(write.when, self.names)
+        self.address = at_names(write.index + buffer.base, self.names)
+        self.adds = self.held  # where something is added at all: may depend on loaded values
+        if write.mode == "add":
+            self.held = TRUE
+        self.ours = self._expanded(write.reads)
+        self.reads = {n.storage for n in self.ours}
+        self.nest_loose = nest.loose
+
+    # the nest's side --------------------------------------------------------------------------------------------------
+
+    def _named(self, nest: Nest, given: Mapping[str, Expr]) -> dict[str, Expr]:
+        """Symbols of the table for the loaded values of a nest, whose loops are ``given``."""
+        table, names = self.table, dict(given)
+        left: list[tuple[str, LoadedValue | IndirectIndex]] = [*nest.loads.items(), *nest.places.items()]
+        while left:
+            waiting = {m for m, _ in left}
+            ready = [(n, x) for n, x in left if not uses(x) & waiting]
+            if not ready:
+                raise NoIndexMeaning("its loaded values use each other")
+            for name, x in ready:
+                if isinstance(x, IndirectIndex):
+                    names[name] = table.place(at_names(x.value, names), at_names(x.size, names))
+                elif x.text:
+                    names[name] = table.text(x.text)
+                else:
+                    buffer = self.checker.buffers.get(x.buffer)
+                    base = buffer.base if buffer else as_expr(0)
+                    names[name] = table.load(buffer.home if buffer else x.buffer, at_names(x.index + base, names))
+            left = [x for x in left if x not in ready]
+        return names
+
+    def _expanded(self, reads: Sequence[Read]) -> list[ElementRead]:
+        """The nest's reads; one of a buffer that no tensor of the program has is what its own nest read for it."""
+        out: dict[ElementRead, None] = {}
+        for r in reads:
+            when, address = at_names(and_(self.held, r.when), self.names), at_names(r.index, self.names)
+            self._into(r.buffer, address, when, str(r.index), out, 0)
+        return list(out)
+
+    def _into(
+        self, name: str, address: Expr, when: Expr, formula: str, out: dict[ElementRead, None], depth: int
+    ) -> None:
+        buffer = self.checker.buffers.get(name)
+        if buffer is not None:
+            out[ElementRead(buffer.home, simplify(address + buffer.base), when, formula)] = None
+            return
+        made = self.checker.inner.get(name)
+        if made is None or depth > 8:
+            raise NoIndexMeaning(f"{name} is not a tensor of the program, and no nest makes it")
+        nest, write = made
+        back = inverse(write.index, nest.loops)
+        if back is None or nest.unread:
+            raise NoIndexMeaning(
+                f"{name} is not a tensor of the program, and its formula {write.index} is not inverted here"
+            )
+        loops, inside = back
+        given = {n: x.substitute({"a": address}) for n, x in loops.items()}
+        for a in nest.reduce:
+            fresh = Axis(f"{a.name}.{len(self.reduce)}", a.extent)
+            self.reduce.append(fresh)
+            given[a.name] = fresh.symbol
+        names = self._named(nest, given)
+        held = simplify(and_(when, inside.substitute({"a": address}), write.when.substitute(names)))
+        for r in write.reads:
+            inner = at_names(r.index, names)
+            self._into(r.buffer, inner, and_(held, r.when.substitute(names)), f"{name} <- {r.index}", out, depth + 1)
+
+    # the program's side -----------------------------------------------------------------------------------------------
+
+    def at(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
+        return self.checker.stored(t, coordinates, self.nest, self.reads | {n[0] for n in self._loaded()})
+
+    def argument(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
+        return self.checker.stored(t, coordinates, self.nest, set())
+
+    def _loaded(self) -> list[tuple[str, Expr]]:
+        return [x for x in self.table.loads.values() if isinstance(x, tuple)]
+
+    def rows(self) -> Iterator[CheckRow]:
+        """A row for the buffer written, and one for each buffer read."""
+        e = self.tensor.definition
+        entries = self.write.mode == "add" or self._at_loaded()
+        while e is not None and e.op in _SHAPES and len(e.inputs) == 1:
+            e = e.inputs[0].definition
+        if entries and e is not None and e.op in SCATTERS:
+            yield from self._scatter(e)
+            return
+        shape = extents_of(self.tensor)
+        coordinates = delinearize(self.address, self.buffer, shape)
+        demand = self.checker.meaning.demand(
+            self.tensor, coordinates, self.held, self.at, self.table, copied=self.buffer.copy
+        )
+        if demand.loose and self.buffer.over and e is not None and e.op in SCATTERS:  # entries whose places are numbers
+            yield from self._scatter(e)
+            return
+        yield self._covered()
+        yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
+
+    def _covered(self) -> CheckRow:
+        """Each element of the tensor is written once."""
+        c, table = self.checker, self.table
+        by_value = table.holds_data(self.address) or table.holds_data(self.held)
+        stores = StoreCoverage(
+            c.program, c.meaning, self.nest, self.write, self.buffer, self.address, self.held, by_value
+        )
+        verdict, because, found = stores.verdict(c.samples)
+        return self._row(self.buffer.home, verdict, because, "write", found)
+
+    def _at_loaded(self) -> bool:
+        return self.table.holds_data(self.address)
+
+    def _compare(self, theirs: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[CheckRow]:
+        mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
+        names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
+        spelled = not mine and bool(reduce)  # a sum that the nest spells out
+        whole = all_same(self.ours, theirs, mine, reduce, and_(self.held, *self.facts), self.table)
+        for name in names:
+            a, b = [n for n in self.ours if n.storage == name], [n for n in theirs if n.storage == name]
+            held = and_(self.held, *self.facts)
+            because = "" if not whole else "formulas are the same"
+            for opened in (False, True):
+                if because or (opened and not self.stored.computed([*a, *b])):
+                    break
+                if opened:
+                    a, b = self.stored.opened(a, held), self.stored.opened(b, held)
+                if all_same(a, b, mine, reduce, held, self.table):
+                    because = "formulas are the same"
+                elif (nested or spelled) and same_sets(a, b, held, self.table, [*mine, *reduce]):
+                    because = "formulas are the same, as sets of elements"
+            yield self._row(name, "proved", because) if because else self._counted(name, a, b, reduce, nested, loose)
+
+    def _row(
+        self, name: str, verdict: Verdict, because: str, role: str = "read",
+        counterexample: Difference | None = None, points: int = 0,
+    ) -> CheckRow:  # fmt: skip
+        return self.checker._row(self.nest, name, verdict, role, because, self.buffer, counterexample, points)  # pyright: ignore[reportPrivateUsage]
+
+    def _counted(
+        self, name: str, a: list[ElementRead], b: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool
+    ) -> CheckRow:
+        looked = 0
+        for sizes in self.checker.samples:
+            space = self._space(reduce, nested, sizes)
+            total = space.points * max(len(a), len(b), 1)
+            only = (
+                None
+                if total <= self.checker.budget
+                else some_points(space, self.checker.budget // max(len(a), len(b), 1))
+            )
+            gap = compare(space, a, b, self.table, self.held, only)
+            looked += space.points if only is None else len(only) * space.inner
+            if gap is not None:
+                doubt = self._doubt(a, b, loose) or self._unconfirmed(space, name, a, b, gap)
+                if doubt:
+                    return self._row(name, "unknown", doubt, points=looked)
+                found = self._difference(name, gap, a, b, sizes)
+                return self._row(name, "refuted", "another element than the program means", "read", found, looked)
+            if only is not None:
+                return self._row(name, "unknown", f"not proved; no difference at {looked} points tried", points=looked)
+        if self.checker.program.symbols:
+            tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
+            return self._row(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
+        return self._row(name, "enumerated", f"the same at all {looked} points", points=looked)
+
+    def _doubt(self, a: Sequence[ElementRead], b: Sequence[ElementRead], loose: bool) -> str:
+        """Why a difference of the elements is not yet a fault: one side is known only in part. Else empty."""
+        inner = self.stored.computed([*a, *b])
+        if inner:
+            return f"an index is loaded from {inner}, whose values the program computes"
+        texts = [t for n in (*a, *b) for x in (n.address, n.when) for t in self.table.texts(x)]
+        if texts:
+            return f"it depends on {texts[0][:120]}, which is not an integer formula"
+        if loose:
+            return "an element of a scatter is made of entries that loaded values choose"
+        if self.table.loose != self.nest_loose:
+            return "a condition of loaded values limits what is read, on one side only"
+        return ""
+
+    def _unconfirmed(
+        self, space: Space, name: str, a: Sequence[ElementRead], b: Sequence[ElementRead], gap: Gap
+    ) -> str:
+        """A difference is told when plain Python sees it at its point too, and the oracle does not contradict it."""
+        if not confirmable(space, a, b):
+            return f"NumPy finds a difference at {gap.point}, of too many terms to count them again"
+        if not confirm_difference(space, a, b, self.table, gap.point):
+            return f"NumPy finds a difference at {gap.point}, plain Python does not"
+        often = space.multiset and space.inner > 1  # how often an element is read counts
+        if self.table.places or self.table.loads or (often and gap.read is not None and gap.meant is not None):
+            return ""
+        coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
+        env = {**space.symbols, **gap.point}
+        numbers = [int(x.evaluate(env)) for x in coordinates]
+        if not all(0 <= c < int(n.evaluate(env)) for c, n in zip(numbers, extents_of(self.tensor), strict=True)):
+            return ""
+
+        def at(t: Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
+            found = self.at(t, [as_expr(x) for x in c])
+            return None if found is None else (found[0], int(found[1].evaluate(env)))
+
+        seen = reads_by_evaluation(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
+        if seen is None:
+            return ""
+        meant, chosen = seen
+        extra = gap.read is not None and (name, gap.read) in meant and not chosen and not often
+        lacking = gap.meant is not None and (name, gap.meant) not in meant
+        return f"at {gap.point} the reference means other elements than the algebra" if extra or lacking else ""
+
+    def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
+        def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:
+            return tuple((a.name, int(a.extent.evaluate(sizes))) for a in axes)
+
+        theirs = tuple((s.name, int(as_expr(s.symbol_bounds[1] or 0).evaluate(sizes)) + 1) for s in reduce)
+        # Where the nest has fewer points it spells a sum out: an element read once may count for several of its terms.
+        mine = fixed(self.reduce)
+        unrolled = prod(n for _, n in mine) < prod(n for _, n in theirs)
+        return Space(fixed(self.nest.loops), mine, theirs, sizes, multiset=not (nested or unrolled))
+
+    def _difference(
+        self, name: str, gap: Gap, a: Sequence[ElementRead], b: Sequence[ElementRead], sizes: Mapping[str, int]
+    ) -> Difference:
+        env = bind(self.table, {**sizes, **gap.point})
+        to = int(self.address.evaluate_array(env))
+        formula = next((n.tensor for n in a if gap.read is not None and self._reaches(n, gap, sizes)), "")
+        source = next((n.tensor for n in b if gap.meant is None or self._reaches(n, gap, sizes)), "") or (
+            b[0].tensor if b else ""
+        )
+        op, line = self.checker.program.sources.get(self.buffer.tensor, ("", None))
+        source_op, source_line = self.checker.program.sources.get(source, ("", None))
+        point = {**sizes, **gap.point}
+        return Difference(
+            point, self._name(self.buffer.home, to, sizes, self.buffer),
+            None if gap.read is None else self._name(name, gap.read, sizes),
+            None if gap.meant is None else self._name(name, gap.meant, sizes),
+            formula, op or source_op, line or source_line,
+        )  # fmt: skip
+
+    def _reaches(self, n: ElementRead, gap: Gap, sizes: Mapping[str, int]) -> bool:
+        """The formula that gives the odd element, at some reduced point."""
+        want = gap.read if gap.read is not None else gap.meant
+        loose = [s for s in n.address.names if s.startswith("r") and s not in gap.point and s not in sizes]
+        if loose or any(x not in gap.point and x not in sizes for x in n.address.names):
+            return True
+        env = bind(self.table, {**sizes, **gap.point})
+        return int(n.address.evaluate_array(env)) == want
+
+    def _name(self, storage: str, at: int, sizes: Mapping[str, int], buffer: BufferLayout | None = None) -> str:
+        return element(self.checker.program, self.checker.meaning, storage, at, sizes, buffer)
+
+    # scatters ---------------------------------------------------------------------------------------------------------
+
+    def _scatter(self, e: TensorExpr) -> Iterator[CheckRow]:
+        """A nest over the entries of a scatter: each entry is added (or stored) where it says, from what it says."""
+        loops = self.checker.meaning.model.loops(e)
+        axes, extents = self.nest.loops, [x.extent for x in loops]
+        total = simplify(prod((a.extent for a in axes), start=as_expr(1)))
+        if total != simplify(prod(extents, start=as_expr(1))):
+            raise NoIndexMeaning(
+                f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries"
+            )
+        best: list[CheckRow] = []
+        mine = self._reached(e)
+        for points in self._entries(extents):
+            places, demand = self.checker.meaning.scatter(e, points, self.at, self.table)
+            meant = simplify(flat_of(places, extents_of(e.output)))
+            own = [n for n in demand.needs if n.storage != self.buffer.home]
+            self.ours = [n for n in self.ours if n.storage not in (self.buffer.home, "written")]
+            self.ours.append(ElementRead("written", mine, self.adds, str(self.write.index)))
+            theirs = [*own, ElementRead("written", meant, demand.when, self.tensor.name)]
+            rows = list(self._compare(theirs, list(demand.reduce), demand.nested, False))
+            if not best or sum(r.verdict == "refuted" for r in rows) < sum(r.verdict == "refuted" for r in best):
+                best = rows
+            if all(r.verdict in ("proved", "enumerated") for r in rows):
+                break
+        for r in best:
+            yield replace(r, buffer=self.buffer.home, role="write") if r.buffer == "written" else r
+
+    def _reached(self, e: TensorExpr) -> Expr:
+        """The element of the scatter's result (its row-major number) that the nest writes: the buffer may hold it
+        under another shape.
+        """
+
+        def there(t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
+            return ("", flat_of(coordinates, extents_of(t))) if t is e.output else None
+
+        coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
+        found = self.checker.meaning.demand(self.tensor, coordinates, TRUE, there, self.table, copied=True)
+        if len(found.needs) != 1:
+            raise NoIndexMeaning("the scatter's result is not the buffer's under another shape")
+        return next(iter(found.needs)).address
+
+    def _entries(self, extents: Sequence[Expr]) -> Iterator[list[Expr]]:
+        """Entries as functions of the nest's loops: in order, or in the order of the elements that it loads."""
+        axes = self.nest.loops
+        yield unflat(simplify(flat_of([a.symbol for a in axes], [a.extent for a in axes])), extents)
+        for n in self.ours:
+            if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
+                yield unflat(n.address, extents)
+
+
+def decide(
+    program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = (),
+    stale: Collection[tuple[str, str]] = (),
+) -> CheckReport:  # fmt: skip
+    """All rows of a program; ``stale``: (nest, buffer) pairs that `idgraph.check.dataflow` found."""
+    checker = Checker(program, budget, stage, frozenset(stale))
+    rows = [r for n in program.nests for r in checker.rows(n)]
+    return CheckReport(program.name, tuple(rows), tuple(calls))

@@ -1,0 +1,263 @@
+"""Deciding by points: both sides evaluated with NumPy at the points of the loops, elements compared as sets.
+
+Loaded values are made up by a hash of where they are loaded from, so that both sides load the same value from the
+same element, and (almost) never from different ones.
+
+Sizes and points that are tried where all are too many, and small helpers of the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.arith import Expr, as_expr, simplify
+from idgraph.check.index_values import ValueTable
+from idgraph.check.program import IndirectIndex, LoadedValue, NeutralProgram
+from idgraph.check.semantics import ElementRead, NoIndexMeaning
+from idgraph.ir import Tensor
+
+Ints = npt.NDArray[np.int64]
+Env = dict[str, Any]
+CHUNK = 1 << 18  # points of both sides that are held at once
+NOTHING = -(1 << 62)
+
+
+def spread(x: Any, salt: int) -> Any:
+    """A hash of integers (splitmix64), the same for equal ones.
+
+    >>> int(spread(np.int64(3), 1)) == int(spread(np.int64(3), 1)), int(spread(np.int64(3), 2)) < 0
+    (True, False)
+    """
+    with np.errstate(over="ignore"):
+        z = np.asarray(x, dtype=np.int64).astype(np.uint64) + np.uint64(((salt + 1) * 0x9E3779B97F4A7C15) % (1 << 64))
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return ((z ^ (z >> np.uint64(31))) >> np.uint64(2)).astype(np.int64)
+
+
+def bind(table: ValueTable, env: Env) -> Env:
+    """Values of loaded symbols at the points of ``env``."""
+    out = dict(env)
+    pool = _constants(table)
+    for name in table.order:
+        if name in table.places:
+            value, size = table.places[name]
+            if not value.names <= out.keys():  # of the other side's loops
+                continue
+            n, v = np.maximum(size.evaluate_array(out), 1), value.evaluate_array(out)
+            inside = (v >= -n) & (v < n)  # one below 0 counts from the end; one out of range is made up
+            out[name] = np.where(inside, v % n, spread(v, 77) % n)
+            continue
+        what = table.loads[name]
+        if isinstance(what, str):
+            out[name] = np.asarray(crc32(what.encode()) % 1000)
+            continue
+        if not what[1].names <= out.keys():
+            continue
+        found = spread(what[1].evaluate_array(out), crc32(what[0].encode()))
+        # one value in four is a number that the formulas compare with, so that both branches are taken
+        out[name] = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
+    return out
+
+
+def _constants(table: ValueTable) -> Ints:
+    found = {0, 1}
+    work = [v for v, _ in table.places.values()]
+    while work:
+        x = work.pop()
+        if x.is_const and not x.cond:
+            found.add(int(x))
+        work.extend(x.args)
+    return np.array(sorted(v for v in found if abs(v) < 1 << 31), dtype=np.int64)
+
+
+def chunks(sizes: Sequence[int], most: int, only: Ints | None = None) -> Iterator[tuple[Ints, list[Ints]]]:
+    """(flat numbers, one array for each loop) of ``most`` points at a time; ``only`` these numbers, where given."""
+    total = prod(sizes) if only is None else len(only)
+    for start in range(0, total, most):
+        stop = min(start + most, total)
+        flat = np.arange(start, stop, dtype=np.int64) if only is None else only[start:stop]
+        yield flat, unraveled(flat, sizes)
+
+
+def unraveled(flat: Ints, sizes: Sequence[int]) -> list[Ints]:
+    """Coordinates of row-major numbers."""
+    out: list[Ints] = []
+    for n in reversed(sizes):
+        out.append(flat % n)
+        flat = flat // n
+    return out[::-1]
+
+
+def addresses(needs: Sequence[ElementRead], env: Env, shape: tuple[int, ...]) -> Ints:
+    """(*shape, reads): the address of each read, `NOTHING` where it does not happen."""
+    out = np.empty((*shape, len(needs)), dtype=np.int64)
+    for k, n in enumerate(needs):
+        at = n.address.evaluate_array(env)
+        held = n.when.evaluate_array(env)
+        out[..., k] = np.where(held, at, NOTHING)
+    return out
+
+
+def as_sets(rows: Ints) -> Ints:
+    """Each row sorted, repeated elements replaced by `NOTHING`, which comes first."""
+    rows = np.sort(rows, axis=-1)
+    rows[..., 1:][rows[..., 1:] == rows[..., :-1]] = NOTHING
+    return np.sort(rows, axis=-1)
+
+
+def differing(a: Ints, b: Ints) -> int | None:
+    """The first row in which two arrays of sorted rows differ."""
+    width = max(a.shape[1], b.shape[1])
+    a, b = (_padded(x, width) for x in (a, b))
+    wrong = np.flatnonzero((a != b).any(axis=1))
+    return int(wrong[0]) if wrong.size else None
+
+
+def _padded(rows: Ints, width: int) -> Ints:
+    missing = width - rows.shape[1]
+    return rows if missing == 0 else np.concatenate([np.full((len(rows), missing), NOTHING), rows], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The points at which a nest is compared: its loops, its reduced loops, and those of the program's side."""
+
+    loops: tuple[tuple[str, int], ...]
+    reduce: tuple[tuple[str, int], ...]
+    meant: tuple[tuple[str, int], ...]
+    symbols: Mapping[str, int]
+    multiset: bool = False
+
+    @property
+    def points(self) -> int:
+        """Loop points that a complete comparison looks at."""
+        return prod(n for _, n in self.loops) * self.inner
+
+    @property
+    def inner(self) -> int:
+        """Points for each element written."""
+        return max(prod(n for _, n in self.reduce), prod(n for _, n in self.meant), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A point, an element read that is not meant, an element meant that is not read (None: none)."""
+
+    point: dict[str, int]
+    read: int | None
+    meant: int | None
+
+
+def compare(
+    space: Space,
+    ours: Sequence[ElementRead],
+    theirs: Sequence[ElementRead],
+    table: ValueTable,
+    held: Expr,
+    only: Ints | None = None,
+) -> Gap | None:
+    """The first point at which the elements read (``ours``) are not those meant (``theirs``); all of one storage."""
+    names, sizes = [n for n, _ in space.loops], [s for _, s in space.loops]
+    for flat, coordinates in chunks(sizes, max(CHUNK // space.inner, 1), only):
+        env: Env = {**space.symbols, **dict(zip(names, coordinates, strict=True))}
+        a = _gathered(ours, env, flat, space.reduce, table, space.multiset)
+        b = _gathered(theirs, env, flat, space.meant, table, space.multiset)
+        live = np.broadcast_to(held.evaluate_array(bind(table, env)), (len(flat),))
+        a[~live], b[~live] = NOTHING, NOTHING
+        at = differing(a, b)
+        if at is not None:
+            point = {n: int(c[at]) for n, c in zip(names, coordinates, strict=True)}
+            return Gap(point, *_odd(a[at], b[at]))
+    return None
+
+
+def _gathered(
+    needs: Sequence[ElementRead],
+    env: Env,
+    flat: Ints,
+    reduce: Sequence[tuple[str, int]],
+    table: ValueTable,
+    multiset: bool,
+) -> Ints:
+    """For each point the sorted elements, over all values of the reduced loops."""
+    if not needs:
+        return np.full((len(flat), 1), NOTHING)
+    sizes = [n for _, n in reduce]
+    inner = unraveled(np.arange(prod(sizes), dtype=np.int64)[None, :], sizes)
+    wide: Env = {k: cast("Ints", v)[:, None] if isinstance(v, np.ndarray) else v for k, v in env.items()}
+    wide |= dict(zip((n for n, _ in reduce), inner, strict=True))
+    rows = addresses(needs, bind(table, wide), (len(flat), prod(sizes)))
+    flat_rows = as_sets(rows).reshape(len(flat), -1)
+    return np.sort(flat_rows, axis=-1) if multiset else as_sets(flat_rows)
+
+
+def _odd(a: Ints, b: Ints) -> tuple[int | None, int | None]:
+    """An element that the first has more often than the second, and one that the second has more often."""
+    return _extra(a, b), _extra(b, a)
+
+
+def _extra(a: Ints, b: Ints) -> int | None:
+    left, count = cast("tuple[Ints, Ints]", np.unique(a[a != NOTHING], return_counts=True))
+    other = dict(zip(*(x.tolist() for x in np.unique(b[b != NOTHING], return_counts=True)), strict=True))
+    for value, n in zip(left.tolist(), count.tolist(), strict=True):
+        if n > other.get(value, 0):
+            return int(value)
+    return None
+
+
+SAMPLES = 512  # points of a larger space that are tried for a counterexample
+
+
+def extents_of(t: Tensor) -> tuple[Expr, ...]:
+    """The shape as expressions."""
+    return tuple(as_expr(n) for n in t.shape)
+
+
+def at_names(x: Expr, names: Mapping[str, Expr]) -> Expr:
+    """A formula with names replaced, in its smallest form."""
+    return simplify(x.substitute(dict(names))) if names else simplify(x)
+
+
+def uses(x: LoadedValue | IndirectIndex) -> frozenset[str]:
+    if isinstance(x, IndirectIndex):
+        return x.value.names | x.size.names
+    return frozenset() if x.text else x.index.names
+
+
+def some_points(space: Space, most: int) -> npt.NDArray[np.int64]:
+    """Some loop points, the first and last among them."""
+    total = prod(n for _, n in space.loops)
+    count = max(min(SAMPLES, most // space.inner), 2)
+    drawn = np.random.default_rng(0).integers(0, total, count)
+    return np.unique(np.concatenate([drawn, [0, total - 1]]))
+
+
+def sample_sizes(p: NeutralProgram) -> Iterator[dict[str, int]]:
+    """Values of the symbols that satisfy the facts: the sizes at which a dynamic program is enumerated."""
+    if not p.symbols:
+        yield {}
+        return
+    found = 0
+    for salt in range(400):
+        env: dict[str, int] = {}
+        for k, (name, s) in enumerate(p.symbols.items()):
+            low, high, step, rest = s.symbol_bounds
+            least = int(low) if isinstance(low, int) else 2
+            most = int(high) if isinstance(high, int) else 1 << 40
+            first = least + (rest - least) % step
+            env[name] = min(first + step * ((salt * (2 * k + 3) + k + 1) % 9), max(most, first))
+        if all(bool(f.evaluate(env)) for f in p.facts if f.names <= env.keys()):
+            yield env
+            found += 1
+        if found == 3:
+            return
+    if not found:
+        raise NoIndexMeaning("no sizes were found that satisfy its guards")

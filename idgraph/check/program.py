@@ -1,0 +1,156 @@
+"""The neutral form of a compiled program: loop nests with the formulas of what they read and write, as data.
+
+Any compiler can write it (`NeutralProgram.to_json`, `read_program`): sizes, index formulas and masks are text in
+Python's integer syntax over the nest's own loop variables; nothing in it is evaluated as code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from idgraph.arith import TRUE, Expr, as_expr, simplify, symbol
+from idgraph.errors import IdGraphError, SourceLine
+from idgraph.ir import Fusion
+
+ZERO = as_expr(0)
+Mode = Literal["store", "add"]
+
+
+class CheckError(IdGraphError):
+    """A compiled program that cannot be read or captured.
+
+    >>> import idgraph as ig
+    >>> ig.check.program("{")
+    Traceback (most recent call last):
+    idgraph.check.program.CheckError: the program is not JSON: ...
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop: ``name`` runs from 0 to ``extent`` - 1."""
+
+    name: str
+    extent: Expr
+
+    @property
+    def symbol(self) -> Expr:
+        """The loop variable with its range."""
+        return symbol(self.name, 0, simplify(self.extent - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedValue:
+    """A value that formulas use: the element ``index`` of ``buffer`` (an address, in elements), or ``text``.
+
+    A value that is computed of floating point numbers is known by its ``text`` only: equal texts are equal values.
+    """
+
+    buffer: str = ""
+    index: Expr = TRUE
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndirectIndex:
+    """A loaded ``value`` that addresses an axis of ``size`` elements; one below 0 counts from the end."""
+
+    value: Expr
+    size: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Element ``index`` (elements from the start of the buffer) is read at the points where ``when`` holds."""
+
+    buffer: str
+    index: Expr
+    when: Expr = TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Element ``index`` is written where ``when`` holds, from the ``reads``; "add" adds up in any order."""
+
+    buffer: str
+    index: Expr
+    reads: tuple[Read, ...]
+    when: Expr = TRUE
+    mode: Mode = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """One loop nest: ``loops`` give the element written, over ``reduce`` its value is combined.
+
+    ``loads`` and ``places`` are names in the formulas, in an order in which each uses only those before it. ``kernel``
+    groups nests that were fused into one loop, whose points run in any order ("": one after the other). ``unread`` says
+    why its formulas could not be read, where that is so. ``loose``: some read is limited by loaded values too, which
+    its ``when`` leaves out.
+    """
+
+    name: str
+    loops: tuple[Axis, ...]
+    writes: tuple[Write, ...]
+    reduce: tuple[Axis, ...] = ()
+    loads: Mapping[str, LoadedValue] = field(default_factory=dict[str, LoadedValue])
+    places: Mapping[str, IndirectIndex] = field(default_factory=dict[str, IndirectIndex])
+    kernel: str = ""
+    unread: str = ""
+    loose: bool = False
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All loops, reduced ones last."""
+        return (*self.loops, *self.reduce)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferLayout:
+    """Where a tensor of the program lies: element (c0, c1, ...) of ``tensor`` is at ``offset`` + sum of c * stride,
+    counted from the start of its storage. Formulas that name this buffer count from ``base`` in it.
+
+    Buffers with one ``storage`` share their memory (slices of one array, an array updated in place). ``after`` names
+    the last nest or call that writes it: it is readable from there on; "" is an argument of the program. ``over``: the
+    tensor whose value is gone then. ``copy``: it holds a copy of ``tensor``, which may be stored elsewhere too.
+    """
+
+    name: str
+    tensor: str
+    strides: tuple[Expr, ...]
+    offset: Expr = ZERO
+    storage: str = ""
+    after: str = ""
+    over: str = ""
+    copy: bool = False
+    base: Expr = ZERO
+
+    @property
+    def home(self) -> str:
+        """The storage's name."""
+        return self.storage or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class NeutralProgram:
+    """A compiled program: what it means (``fusion``), where its tensors lie, and the nests in the order they run.
+
+    ``order`` are names of nests and of calls (library kernels, which have no formulas); ``sources`` what made each
+    tensor: the operation and the user's line; ``memory`` the storage, and the place in it, of buffers that no tensor of
+    the program names.
+    """
+
+    name: str
+    fusion: Fusion
+    buffers: tuple[BufferLayout, ...]
+    nests: tuple[Nest, ...]
+    order: tuple[str, ...] = ()
+    symbols: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    facts: tuple[Expr, ...] = ()
+    sources: Mapping[str, tuple[str, SourceLine | None]] = field(
+        default_factory=dict[str, tuple[str, SourceLine | None]]
+    )
+    opaque: frozenset[str] = frozenset()
+    memory: Mapping[str, tuple[str, Expr]] = field(default_factory=dict[str, tuple[str, Expr]])

@@ -1,0 +1,365 @@
+"""The writes of a nest: each element of its tensor once, and nothing else.
+
+The writes of a nest, judged: each element of its tensor once, by it or together with others of the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.arith.digit_solver import one_to_one
+from idgraph.check.enumeration import chunks, extents_of
+from idgraph.check.labels import TooLarge, conflict
+from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
+from idgraph.check.report import Difference, Verdict
+from idgraph.check.semantics import ProgramSemantics
+
+
+def delinearize(address: Expr, buffer: BufferLayout, shape: Sequence[Expr]) -> list[Expr]:
+    """The coordinates of the element at an address, from the strides; a broadcast or single axis is at 0.
+
+    >>> from idgraph.arith import symbol
+    >>> b = BufferLayout("b", "t", (as_expr(8), as_expr(1)))
+    >>> [str(x) for x in delinearize(symbol("i", 0, 31), b, [as_expr(4), as_expr(8)])]
+    ['i//8', 'i%8']
+    """
+    one = as_expr(1)
+    rest = simplify(address - buffer.offset)
+    order = [p for p in memory_order(buffer.strides, shape) if shape[p] != one]
+    out: list[Expr] = [as_expr(0)] * len(shape)
+    for k, p in enumerate(order):
+        step = buffer.strides[p]
+        part = rest if k == 0 else rest % buffer.strides[order[k - 1]]
+        out[p] = simplify(part // step)
+    return out
+
+
+def memory_order(strides: Sequence[Expr], shape: Sequence[Expr]) -> list[int]:
+    """Axes from the outermost in memory inwards."""
+    fixed = all(s.is_const for s in strides)
+    if fixed:
+        return sorted(range(len(shape)), key=lambda p: -int(strides[p]))
+    # Of symbolic strides one is wider where it is a multiple of the other: compared at one large size.
+    env = {n: 1009 + 64 * k for k, n in enumerate(sorted({n for s in strides for n in s.names}))}
+    return sorted(range(len(shape)), key=lambda p: -int(strides[p].evaluate(env)))
+
+
+def affine(x: Expr, axes: Sequence[Axis]) -> tuple[list[Expr], Expr] | None:
+    """The factor of each loop and the rest, where ``x`` is a sum of loops times what no loop changes; else None."""
+    zero = {a.name: as_expr(0) for a in axes}
+    rest = simplify(x.substitute(zero))
+    steps: list[Expr] = []
+    for a in axes:
+        others = {b.name: as_expr(0) for b in axes if b is not a}
+        steps.append(simplify(x.substitute({**others, a.name: as_expr(1)}) - rest))
+    total = rest
+    for a, s in zip(axes, steps, strict=True):
+        total = total + a.symbol * s
+    return (steps, rest) if simplify(x - total) == as_expr(0) else None
+
+
+def inverse(address: Expr, axes: Sequence[Axis]) -> tuple[dict[str, Expr], Expr] | None:
+    """Loops as functions of the symbol ``a`` (an address), and when they are in range; None where not known.
+
+    For addresses that are mixed-radix numbers of the loops: every written element has one point.
+    """
+    found = affine(address, axes)
+    if found is None:
+        return None
+    steps, rest = found
+    live = [(s, a) for s, a in zip(steps, axes, strict=True) if a.extent != as_expr(1)]
+    if not all(s.is_const and a.extent.is_const for s, a in live):
+        chain = _chained(live)
+        if chain is None:
+            return None
+        live = chain
+    else:
+        live.sort(key=lambda sa: int(sa[0]))
+        reach = 1
+        for s, a in live:
+            if int(s) < reach:
+                return None
+            reach = int(s) * int(a.extent)
+    from_zero = _address() - rest
+    out = {a.name: as_expr(0) for a in axes}
+    held = from_zero >= 0
+    for k, (s, a) in enumerate(live):
+        part = from_zero // s
+        out[a.name] = simplify(part if k == len(live) - 1 else part % (live[k + 1][0] // s))
+        held = and_(held, out[a.name] < a.extent)
+    total = simplify(address.substitute(out))
+    return out, simplify(and_(held, total.eq(_address())))
+
+
+def _address() -> Expr:
+    return symbol("a", 0, None)
+
+
+def _chained(live: list[tuple[Expr, Axis]]) -> list[tuple[Expr, Axis]] | None:
+    """Loops from the innermost outwards where each step is the extent of the memory below it."""
+    out: list[tuple[Expr, Axis]] = []
+    step = as_expr(1)
+    left = list(live)
+    while left:
+        found = next((x for x in left if simplify(x[0] - step) == as_expr(0)), None)
+        if found is None:
+            return None
+        left.remove(found)
+        out.append(found)
+        step = simplify(found[0] * found[1].extent)
+    return out
+
+
+def element_of(address: Expr, coordinates: Sequence[Expr], buffer: BufferLayout, shape: Sequence[Expr]) -> Expr:
+    """The condition that an address is the one of an element of the tensor: in range, and in no gap."""
+    back = buffer.offset + sum((c * s for c, s in zip(coordinates, buffer.strides, strict=True)), start=as_expr(0))
+    inside = [and_(c >= 0, c < n) for c, n in zip(coordinates, shape, strict=True)]
+    return and_(*inside, simplify(back - address).eq(0))
+
+
+def covers(address: Expr, axes: Sequence[Axis], inside: Expr, when: Expr, elements: Expr) -> bool:
+    """Proved: each of ``elements`` elements is written at exactly one point, and nothing else (``inside``)."""
+    if when is not TRUE or simplify(inside) is not TRUE:
+        return False
+    total = simplify(prod((a.extent for a in axes), start=as_expr(1)))
+    return simplify(total - elements) == as_expr(0) and injective(address, axes, when)
+
+
+def _radix(live: list[tuple[Expr, Axis]]) -> bool:
+    """Each stride exceeds the reach of the smaller ones; the extent of the widest does not matter."""
+    names = sorted({n for s, a in live for n in (*s.names, *a.extent.names)})
+    env = {n: 1009 + 64 * k for k, n in enumerate(names)}  # an order that holds for large sizes, proved below for all
+    reach = as_expr(1)
+    for s, a in sorted(live, key=lambda sa: int(sa[0].evaluate(env))):
+        if simplify(s >= reach) is not TRUE:
+            return False
+        reach = simplify(s * a.extent)
+    return True
+
+
+def injective(address: Expr, axes: Sequence[Axis], when: Expr) -> bool:
+    """Proved: no element is written at two points."""
+    found = affine(address, axes)
+    if when is FALSE:
+        return True
+    live = [(s, a) for s, a in zip(found[0], axes, strict=True) if a.extent != as_expr(1)] if found else []
+    if found is not None and (_chained(live) is not None or _radix(live)):
+        return True
+    return one_to_one([a.symbol for a in axes], [address])
+
+
+def written(address: Expr, axes: Sequence[Axis], when: Expr, env: dict[str, int]) -> npt.NDArray[np.int64]:
+    """All addresses written, in the order of the loops."""
+    sizes = [int(a.extent.evaluate(env)) for a in axes]
+    parts: list[npt.NDArray[np.int64]] = []
+    for flat, coordinates in chunks(sizes, 1 << 20):
+        here = {**env, **dict(zip((a.name for a in axes), coordinates, strict=True))}
+        at = np.broadcast_to(address.evaluate_array(here), flat.shape)
+        parts.append(at[np.broadcast_to(when.evaluate_array(here), flat.shape)])
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def are_disjoint(a: Sequence[Expr], b: Sequence[Expr], axes: Sequence[Axis]) -> bool:
+    """Proved: no element of the one list of coordinates is one of the other, whose loops (``axes``) are its own."""
+    fresh = {x.name: Axis(f"{x.name}'", x.extent).symbol for x in axes}
+    other = [y.substitute(fresh) for y in b]
+    return any(simplify(x < y) is TRUE or simplify(y < x) is TRUE for x, y in zip(a, other, strict=True))
+
+
+ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
+CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is told
+Told = tuple[Verdict, str, Difference | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mate:
+    """One write into a memory: loops, address, condition."""
+
+    loops: tuple[Axis, ...]
+    address: Expr
+    when: Expr
+    buffer: BufferLayout
+
+
+def element(
+    program: NeutralProgram,
+    meaning: ProgramSemantics,
+    storage: str,
+    at: int,
+    sizes: Mapping[str, int],
+    buffer: BufferLayout | None = None,
+) -> str:
+    """``buf0[17] = cat[0, 2, 1]``."""
+    b = buffer or next((b for b in program.buffers if b.home == storage), None)
+    t = meaning.tensors.get(b.tensor) if b else None
+    if b is None or t is None:
+        return f"{storage}[{at}]"
+    where = delinearize(as_expr(at), b, extents_of(t))
+    shown = [int(x.evaluate(sizes)) for x in where]
+    inside = all(0 <= c < int(n.evaluate(sizes)) for c, n in zip(shown, extents_of(t), strict=True))
+    return f"{storage}[{at}] = {t.name}{shown}" + ("" if inside else ", outside of it")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCoverage:
+    """One write of a nest: ``address`` and ``held`` in terms of its loops (``held``: where it happens)."""
+
+    program: NeutralProgram
+    meaning: ProgramSemantics
+    nest: Nest
+    write: Write
+    buffer: BufferLayout
+    address: Expr
+    held: Expr
+    by_value: bool  # the address is of loaded values
+
+    def verdict(self, samples: Sequence[dict[str, int]]) -> Told:
+        """The verdict, why, and an element that is written wrongly."""
+        tensor = self.meaning.tensors[self.buffer.tensor]
+        shape = extents_of(tensor)
+        inside = element_of(self.address, delinearize(self.address, self.buffer, shape), self.buffer, shape)
+        mates = self._mates()
+        elements = simplify(prod(shape, start=as_expr(1)))
+        if len(mates) == 1 and covers(self.address, self.nest.loops, inside, self.held, elements):
+            return "proved", "each element is written once", None
+        if len(mates) > 1 and self._parted(mates):
+            return "proved", f"{len(mates)} nests write different parts of it, each element once", None
+        told: Told = ("unknown", "no sizes to try", None)
+        for sizes in samples:
+            told = self._counted(mates, inside, sizes)
+            if told[0] != "enumerated":
+                return told
+        if self.program.symbols:
+            return "unknown", f"not proved for all sizes; {told[1]} at the sizes tried", None
+        return told
+
+    def _mates(self) -> list[_Mate]:
+        """All writes that fill the buffer's memory: the pieces of a cat are written by several nests."""
+        own, buffers = self.buffer, {b.name: b for b in self.program.buffers}
+        others = {b.name for b in buffers.values() if b.home == own.home and b is not own and self._other(b)}
+        return [
+            _Mate(n.loops, simplify(w.index + b.base), w.when, b)
+            for n in self.program.nests for w in n.writes
+            if (b := buffers.get(w.buffer)) is not None
+            and b.home == own.home and b.over == own.over and b.name not in others
+        ]  # fmt: skip
+
+    def _other(self, b: BufferLayout) -> bool:
+        """A later tensor laid over this one, not a part of the same."""
+        try:
+            return not self.program.symbols and conflict(self.program, self.buffer, b, {})
+        except TooLarge:
+            return False
+
+    def _parted(self, mates: Sequence[_Mate]) -> bool:
+        """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
+        points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
+        total = simplify(sum(points, start=as_expr(0)))
+        tensors = [(self.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
+        whole = next(
+            (
+                (t, m.buffer)
+                for t, m in tensors
+                if t is not None and simplify(prod(extents_of(t), start=as_expr(1)) - total) == ZERO
+            ),
+            None,
+        )
+        if whole is None or any(m.when is not TRUE for m in mates):
+            return False
+        shape = extents_of(whole[0])
+        found: list[list[Expr]] = []
+        for m in mates:
+            places = delinearize(m.address, whole[1], shape)
+            inside = element_of(m.address, places, whole[1], shape)
+            if simplify(inside) is not TRUE or not injective(m.address, m.loops, m.when):
+                return False
+            found.append(places)
+        return all(are_disjoint(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
+
+    def _counted(self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]) -> Told:
+        points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
+        shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
+        elements = prod(shape)
+        if self.by_value:
+            return "unknown", "an address is of loaded values: which elements are written is not counted", None
+        if max(points, elements) > ELEMENTS:
+            return "unknown", f"{max(points, elements)} elements are too many to count", None
+        outside = written(self.address, self.nest.loops, and_(self.held, ~inside), sizes)
+        if outside.size:
+            return self._confirmed("an address that is not an element's", int(outside[0]), mates, sizes)
+        total, parts = 0, list[npt.NDArray[np.int64]]()
+        for m in mates:  # an element that two nests write holds what the last one stores: rows of both say what that is
+            part, counts = np.unique(written(m.address, m.loops, m.when, sizes), return_counts=True)
+            if (counts > 1).any():
+                return self._confirmed("an element is written twice", int(part[counts > 1][0]), mates, sizes)
+            parts.append(part)
+            total += len(part)
+        kept: npt.NDArray[np.int64] = np.unique(np.concatenate(parts))
+        missing = np.setdiff1d(self._addresses(sizes), kept)
+        if missing.size:
+            because = f"{len(missing)} of {elements} elements are not written"
+            return self._confirmed(because, int(missing[0]), mates, sizes)
+        once = " once" if total == len(kept) else ""
+        return "enumerated", f"each of {elements} elements is written{once}", None
+
+    def _confirmed(self, because: str, at: int, mates: Sequence[_Mate], sizes: dict[str, int]) -> Told:
+        """A fault at an address is reported only where plain Python counts it too, from the original formulas."""
+        points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
+        shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
+        if max(points, prod(shape)) > CONFIRMED:
+            return "unknown", f"{because}, as NumPy counts; too many points to count them again", None
+        strides = [int(s.evaluate(sizes)) for s in self.buffer.strides]
+        start = int(self.buffer.offset.evaluate(sizes))
+        own = any(
+            start + sum(c * s for c, s in zip(p, strides, strict=True)) == at for p in product(*map(range, shape))
+        )
+        hits = [env for m in mates for env in _write_points(m, sizes) if int(m.address.evaluate(env)) == at]
+        name = element(self.program, self.meaning, self.buffer.home, at, sizes, self.buffer)
+        formula = str(self.write.index)
+        if "not written" in because:
+            fault = own and not hits
+            found = Difference(dict(sizes), "", None, f"{name} is written", formula)
+        else:
+            fault = bool(hits) and not own if "not an element" in because else own and len(hits) > 1
+            found = Difference(hits[-1] if hits else dict(sizes), name, None, None, formula)
+        if not fault:
+            return "unknown", f"{because}, as NumPy counts; plain Python does not", None
+        return "refuted", because, found
+
+    def _addresses(self, sizes: Mapping[str, int]) -> npt.NDArray[np.int64]:
+        """Where the elements of the tensor lie."""
+        every = np.array([int(self.buffer.offset.evaluate(sizes))], dtype=np.int64)
+        shape = extents_of(self.meaning.tensors[self.buffer.tensor])
+        for n, s in zip(shape, self.buffer.strides, strict=True):
+            every = (every[:, None] + np.arange(int(n.evaluate(sizes)))[None, :] * int(s.evaluate(sizes))).reshape(-1)
+        return every
+
+
+def _write_points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """The points at which a write happens."""
+    names = [a.name for a in m.loops]
+    spans = [range(int(a.extent.evaluate(sizes))) for a in m.loops]
+    every = ({**sizes, **dict(zip(names, p, strict=True))} for p in product(*spans))
+    return [env for env in every if m.when.evaluate(env)]
+
+
+def overlaps(buffer: BufferLayout, shape: Sequence[Expr]) -> bool:
+    """True where two elements of a tensor may lie at one address (windows that overlap): axes of a fixed size of
+    which one does not step beyond what the smaller ones reach, and are not a mixed-radix number another way.
+    """
+    if not all(x.is_const for x in (*shape, *buffer.strides)):
+        return False
+    live = sorted((abs(int(s)), int(n)) for s, n in zip(buffer.strides, shape, strict=True) if int(n) > 1)
+    reach = 0
+    for step, n in live:
+        if step <= reach:
+            return True
+        reach += step * (n - 1)
+    return False

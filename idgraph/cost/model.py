@@ -1,0 +1,294 @@
+"""From a program to its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from idgraph.arith import Expr
+from idgraph.cost.access_sites import AccessSite, KernelSites, sites_of
+from idgraph.cost.calibrate import assemble
+from idgraph.cost.cpu_model import core_times
+from idgraph.cost.iteration_count import Arrays, count_points, grid, relevant, stored_integers
+from idgraph.cost.memory_traffic import (
+    Block,
+    Distinct,
+    Reuse,
+    bandwidth_at,
+    distances,
+    distinct,
+    room_of,
+    site_points,
+    touched,
+    warp_sectors,
+)
+from idgraph.cost.report import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
+from idgraph.errors import IdGraphError, short_repr
+from idgraph.ir import is_float, item_size
+from idgraph.ir.device import SECTOR, Device
+from idgraph.ir.op_table import OPERATIONS
+from idgraph.ir.target import TARGETS
+from idgraph.kernel.ir import Buffer, Kernel
+from idgraph.kernel.launch_grid import shared_layout
+from idgraph.runtime.binding import BoundArray, bind_strides, flat_input, given_array
+from idgraph.runtime.program import Program
+
+
+def program_cost(
+    program: Program,
+    device: Device,
+    symbols: Mapping[str, int],
+    inputs: Mapping[str, Any],
+    assembled: bool,
+    warm: bool = True,
+) -> Cost:
+    """The cost of every kernel; see `idgraph.cost`."""
+    given = {name: given_array(name, array) for name, array in inputs.items()}
+    sizes = _symbol_values(program, symbols, given)
+    arrays = _input_arrays(program, given, sizes)
+    assembly = Assembly(lambda: assemble(program, device))
+    owns: list[_KernelEstimate] = []
+    for k in program.kernels:
+        own = _KernelEstimate(program, k, device, sizes, arrays, assembly)
+        owns.append(own)
+        rewritten = {s.buffer.title for s in own.found.sites if s.kind != "read"}
+        kept = {title: a for title, a in arrays.items() if title not in rewritten}
+        arrays = {**kept, **stored_integers(own.found, arrays, own.size)}
+    since = distances([own.footprint for own in owns], warm)
+    made = [own.cost(before) for own, before in zip(owns, since, strict=True)]
+    if assembled:
+        for k in made:
+            assembly.of(k.name)
+    return Cost(program.fusion.name, program.target, device, tuple(made))
+
+
+def _symbol_values(program: Program, symbols: Mapping[str, int], given: Mapping[str, BoundArray]) -> dict[str, int]:
+    """Numbers for all symbols of the program, free strides as of the given arrays, else of contiguous ones."""
+    fusion = program.fusion
+    missing = [s for s in fusion.symbols if s not in symbols]
+    if missing:
+        raise IdGraphError(
+            f"cost: symbol {missing[0]} has no number",
+            hint=f"ig.cost(program, symbols={{{', '.join(f'{s!r}: ...' for s in missing)}}})",
+        )
+    for s, n in symbols.items():
+        if s not in fusion.symbols or isinstance(n, bool) or not isinstance(n, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
+            raise IdGraphError(
+                f"cost: symbols give {short_repr(n)} for {short_repr(s)}",
+                hint=f"an integer for each of {', '.join(fusion.symbols) or '(no symbol)'}",
+            )
+    env = {s: symbols[s] for s in fusion.symbols}
+    program.check_sizes(env)
+    for t in fusion.inputs:
+        shape = [int(d.extent.evaluate(env)) for d in t.axes]
+        own = given[t.name].strides if t.name in given and len(given[t.name].shape) == t.ndim else None
+        bind_strides(t, env, shape, own)
+    return env
+
+
+def _input_arrays(program: Program, given: Mapping[str, BoundArray], sizes: Mapping[str, int]) -> Arrays:
+    """The given arrays as they lie in memory."""
+    tensors = {t.name: t for t in program.fusion.inputs}
+    made: dict[str, Any] = {}
+    for name, g in given.items():
+        if name not in tensors:
+            raise IdGraphError(
+                f"cost: {name!r} is not an input of fusion {program.fusion.name}",
+                hint=f"inputs: {', '.join(tensors) or '(none)'}",
+            )
+        t = tensors[name]
+        want = tuple(int(d.extent.evaluate(dict(sizes))) for d in t.axes)
+        if g.dtype != t.dtype or tuple(g.shape) != want:
+            raise IdGraphError(
+                f"cost: input {name} is {g.dtype} {tuple(g.shape)}, declared {t.dtype} {want}", where=t.source_line
+            )
+        made[name] = flat_input(t, g, dict(sizes))
+    return made
+
+
+class _KernelEstimate:
+    def __init__(
+        self,
+        program: Program,
+        kernel: Kernel,
+        device: Device,
+        sizes: Mapping[str, int],
+        arrays: Arrays,
+        assembly: Assembly,
+    ) -> None:
+        self.kernel, self.device, self.arrays, self.assembly = kernel, device, arrays, assembly
+        self.found: KernelSites = sites_of(kernel, sizes)
+        sides = {d: max(1, max(int(e.evaluate(sizes)) for e in es)) for d, es in kernel.launch.items()}
+        on_gpu = TARGETS[program.target].threads
+        x, y, z = (sides.get(f"threadIdx.{a}", 1) if on_gpu else 1 for a in "xyz")
+        self.block = Block(x, y, z, on_gpu)
+        self.blocks = self._blocks(kernel, sizes)
+        self.size = {s.buffer.name: _buffer_elements(s.buffer, sizes) for s in self.found.sites}
+        self.accesses = [self._access(s) for s in self.found.sites]
+        pairs = list(zip(self.found.sites, self.accesses, strict=True))
+        self.footprint: dict[str, int] = {}
+        self.tensors, again = self._tensors(pairs)
+        self.accesses = [replace(a, again=again.get(k, 1)) for k, a in enumerate(self.accesses)]
+
+    @staticmethod
+    def _blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+        return prod(
+            max(int(e.evaluate(sizes)) for e in es) for d, es in kernel.launch.items() if d.startswith("blockIdx")
+        )
+
+    def cost(self, since: Mapping[str, int | None]) -> KernelCost:
+        """The cost, where each tensor was last used so many bytes ago."""
+        accesses, tensors = self.accesses, self.tensors
+        outside = [a for a in accesses if a.place not in ("shared", "private")]
+        flops, special, by_type, busy = self._arithmetic()
+        read, written = sum(t.bytes_read for t in tensors), sum(t.bytes_written for t in tensors)
+        asked = sum(a.bytes_asked for a in outside)
+        moved, sectors = sum(t.bytes_moved for t in tensors), sum(a.sectors for a in outside)
+        atomics = sum(a.points * a.width for a in outside if a.kind == "atomic")
+        limits: dict[Bound, float] = {
+            "memory": self._moving(since), "atomics": atomics / self.device.atomics, "launch": 0.0,
+        }  # fmt: skip
+        if self.block.warps:
+            limits |= {"arithmetic": busy[0], "special functions": busy[1]}
+            limits["cache"] = sectors * SECTOR / self.device.cache_bandwidth
+        else:
+            loops = core_times(self.found, self.arrays, self.size, self.device)
+            most = cast("Bound", max(loops, key=lambda n: loops[n], default="loads"))
+            limits[most] = sum(loops.values()) / self._share()
+        time_us = max(limits.values()) * 1e6
+        bound: Bound = "launch" if time_us < self.device.launch_us else max(limits, key=lambda n: limits[n])
+        return KernelCost(
+            self.kernel.name, self.blocks, self.block.threads, asked, read, written, max(0, asked - read - written),
+            moved, sectors, sum(a.bytes_asked for a in accesses if a.place == "shared"),
+            sum(a.bytes_asked for a in accesses if a.place == "private"), shared_layout(self.kernel.body).total,
+            flops, by_type, special, atomics, self._collisions(), time_us + self.device.launch_us, bound,
+            all(a.exact for a in accesses) and all(t.exact for t in tensors), tuple(accesses), tuple(tensors),
+            self.device, self.assembly,
+        )  # fmt: skip
+
+    def _access(self, s: AccessSite) -> AccessCost:
+        points = site_points(s, self.found.data, self.arrays)
+        item = item_size(s.buffer.dtype)
+        outside = s.buffer.place not in ("shared", "private")
+        sectors = warp_sectors(s, self.block, self.found.data, self.arrays) if outside else None
+        return AccessCost(
+            self.kernel.name, s.buffer.title, s.kind, s.buffer.place, s.buffer.dtype, str(s.address), s.width,
+            points.points, points.points * s.width * item, 0 if sectors is None else sectors.points, 1,
+            s.note, points.exact and (sectors is None or sectors.exact),
+        )  # fmt: skip
+
+    def _tensors(self, pairs: Sequence[tuple[AccessSite, AccessCost]]) -> tuple[list[TensorCost], dict[int, int]]:
+        outside = [(k, s, a) for k, (s, a) in enumerate(pairs) if s.buffer.place not in ("shared", "private")]
+        room = room_of(self.device, self.block, self.blocks)
+        reuse = Reuse([s for _, s, _ in outside], self.found.data, self.size, room)
+        made: list[TensorCost] = []
+        again: dict[int, int] = {}
+        for name in dict.fromkeys(s.buffer.name for _, s, _ in outside):
+            own = [(k, s, a) for k, s, a in outside if s.buffer.name == name]
+            for k, s, _ in own:
+                again[k] = reuse.again(s)
+            made.append(self._tensor(own, reuse, again))
+        return made, again
+
+    def _tensor(
+        self, own: Sequence[tuple[int, AccessSite, AccessCost]], reuse: Reuse, again: Mapping[int, int]
+    ) -> TensorCost:
+        buffer = own[0][1].buffer
+        item = item_size(buffer.dtype)
+        # A rare access of which no sample is in the count still asks for something.
+        fill = {
+            s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors and a.bytes_asked else _single_access_fill(s)
+            for _, s, a in own
+        }
+        times = {s: again[k] for k, s, _ in own}
+        read, read_sectors, passes, exact, once = 0, 0, 1, True, 0
+        reads = [s for _, s, _ in own if s.kind in ("read", "atomic")]
+        groups = reuse.passes(reads) if reads else []
+        for together in groups:
+            d = self._distinct(together, fill)
+            often = max(times[s] for s in together)
+            read, read_sectors, exact = read + d.elements * often, read_sectors + d.sectors * often, exact and d.exact
+            passes, once = max(passes, often), max(once, d.sectors)
+        if len(groups) > 1:
+            passes = max(1, round(read / max(1, self._distinct(reads, fill).elements)))
+        writes = [s for _, s, _ in own if s.kind in ("write", "atomic")]
+        written, written_sectors = 0, 0
+        if writes:
+            d = self._distinct(writes, fill)
+            often = max(times[s] for s in writes)
+            written, written_sectors, exact = d.elements * often, d.sectors * often, exact and d.exact
+            once = max(once, d.sectors)
+        self.footprint[buffer.title] = once * SECTOR
+        place = cast("Any", buffer.place)
+        return TensorCost(
+            self.kernel.name, buffer.title, place, read * item, written * item, sum(a.bytes_asked for _, _, a in own),
+            (read_sectors + written_sectors) * SECTOR, passes, exact,
+        )  # fmt: skip
+
+    def _distinct(self, sites: Sequence[AccessSite], fill: Mapping[AccessSite, float]) -> Distinct:
+        return distinct(sites, self.found.data, self.arrays, self.size[sites[0].buffer.name], fill)
+
+    def _arithmetic(self) -> tuple[int, int, dict[str, int], tuple[float, float]]:
+        """Float operations, the special ones of them, by type; seconds of plain and of special ones, integers too."""
+        flops = special = 0
+        by_type: dict[str, int] = {}
+        plain_time = special_time = 0.0
+        counts: dict[tuple[Any, ...], int] = {}
+        for w in self.found.works:
+            key = (w.around, w.conditions)
+            if key not in counts:
+                counts[key] = count_points(w.around, w.conditions, self.found.data, self.arrays).points
+            row = OPERATIONS[w.op]
+            if row.cycles == "free":
+                continue
+            many = counts[key] * w.count * row.steps
+            special_op = row.cycles in ("special", "library")
+            if is_float(w.dtype):
+                flops += many
+                by_type[w.dtype] = by_type.get(w.dtype, 0) + many
+                special += counts[key] * w.count if special_op else 0
+            if special_op:
+                special_time += counts[key] * w.count / self.device.function(w.op, w.dtype, row.cycles == "library")
+            plain_time += many / self.device.rate(w.dtype, special=False)
+        share = self._share()
+        return flops, special, by_type, (plain_time / share, special_time / share)
+
+    def _share(self) -> float:
+        """The part of the device that the kernel's blocks keep busy."""
+        return min(1.0, max(1, self.blocks) / self.device.processors)
+
+    def _moving(self, since: Mapping[str, int | None]) -> float:
+        """Seconds to move the tensors from where they lie; blocks can use a processor's share of a bandwidth twice."""
+        moved = sum(t.bytes_moved / bandwidth_at(self.device, since[t.tensor]) for t in self.tensors)
+        return moved / min(1.0, 2 * self._share())
+
+    def _collisions(self) -> int | None:
+        """Atomics that meet an element already updated, where every index is known."""
+        atomic = [s for s in self.found.sites if s.kind == "atomic" and s.buffer.place not in ("shared", "private")]
+        if not atomic:
+            return 0
+        met = 0
+        for s in atomic:
+            own = relevant([s.address, *s.conditions], s.around, self.found.data)
+            if prod(x.extent for x in own) * s.width > 1 << 24:
+                return None
+            found, known = touched(s, *grid(own), self.found.data, self.arrays)
+            if not known:
+                return None
+            rest = prod(x.extent for x in s.around if x not in own)
+            met += len(found) * rest - len(np.unique(found))
+        return met
+
+
+def _single_access_fill(s: AccessSite) -> float:
+    """The part of a sector that one access alone fills."""
+    return min(1.0, s.width * item_size(s.buffer.dtype) / SECTOR)
+
+
+def _buffer_elements(b: Buffer, sizes: Mapping[str, int]) -> int:
+    size: Expr = b.size
+    return int(size.evaluate(dict(sizes)))

@@ -1,0 +1,229 @@
+"""Captured torch programs as fusions: read from a file or from torch, counted, and run through emitted kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from idgraph.display import Printed, Sheet
+from idgraph.errors import FrontendError, SourceLine, arguments
+from idgraph.frontends.callable_import import CompiledImport
+from idgraph.frontends.graph import CapturedProgram, Node, short
+from idgraph.frontends.graph_json import read_program
+from idgraph.frontends.imported import Imported
+from idgraph.frontends.opaque_ops import Operation
+from idgraph.frontends.partition import is_projection, plan
+from idgraph.frontends.session import CompileOptions
+from idgraph.ir import Tensor
+from idgraph.ir.limits import LIMITS, Limits
+from idgraph.reports.collect import Emission
+from idgraph.reports.metric_tables import Metrics, metric_parts
+from idgraph.reports.model import OpaqueFacts
+from idgraph.reports.program_report import IndexReport, Part, report_parts
+from idgraph.runtime import Target
+
+if TYPE_CHECKING:
+    from idgraph.cost import Device
+    from idgraph.runtime.tuning import Tuner
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage(Printed):
+    """``mapped``: ATen operation name -> number of calls; ``opaque``: name -> why it is not mapped.
+
+    >>> print(Coverage({"aten.add.Tensor": 2}, {"aten.sort.default": "order depends on values"}))
+    2 calls mapped, 1 operation opaque
+      aten.add.Tensor    2
+      aten.sort.default  opaque: order depends on values
+    """
+
+    mapped: dict[str, int]
+    opaque: dict[str, str]
+
+    def sheet(self) -> Sheet:
+        """Opaque operations first."""
+        rows = [(name, "", reason) for name, reason in sorted(self.opaque.items())]
+        rows += [(name, str(count), "") for name, count in sorted(self.mapped.items())]
+        title = str(self).partition("\n")[0]
+        return Sheet(title, ("operation", "calls", "opaque because"), tuple(rows), good=not self.opaque)
+
+    def __str__(self) -> str:
+        rows = [(name, str(count)) for name, count in sorted(self.mapped.items())]
+        rows += [(name, f"opaque: {reason}") for name, reason in sorted(self.opaque.items())]
+        width = max((len(name) for name, _ in rows), default=0)
+        calls, kinds = sum(self.mapped.values()), len(self.opaque)
+        head = f"{calls} call{'s' * (calls != 1)} mapped, {kinds} operation{'s' * (kinds != 1)} opaque"
+        return "\n".join([head, *(f"  {name:<{width}}  {what}" for name, what in rows)])
+
+
+@dataclass(slots=True)
+class Import(Imported, Printed):
+    """An imported program: its ``fusion``, its ``coverage``, and `run`.
+
+    Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``
+    holds values of placeholders that `run` does not take (parameters, buffers, constants). ``wrapper`` is the source of
+    the function that a call of torch tensors runs, written during the first call (empty before).
+    """
+
+    ways: dict[Hashable, CompiledImport] = field(
+        default_factory=dict[Hashable, "CompiledImport"], repr=False, compare=False
+    )
+
+    @property
+    def coverage(self) -> Coverage:
+        """The operations that were mapped and those that are opaque."""
+        return Coverage(dict(sorted(self.plan.mapped.items())), dict(sorted(self.plan.opaque.items())))
+
+    def calling(self, *operations: str) -> Import:
+        """The same program with these ATen operations left to torch, as calls between the fusions.
+
+        Matrix products are the case for it: a library multiplies large matrices far faster than a plain loop nest.
+        Raises `FrontendError` for an operation that the program does not call.
+
+        >>> import torch
+        >>> from idgraph.frontends import from_torch
+        >>> a, b = torch.ones(2, 3), torch.ones(3, 4)
+        >>> imp = from_torch(lambda a, b: (a + 1) @ b, (a, b)).calling("aten.mm.default")
+        >>> imp.coverage.opaque, imp.run(a, b, target="numpy")[0].tolist()
+        ({'aten.mm.default': 'left to torch by choice'}, [6.0, 6.0, 6.0, 6.0])
+        """
+        found = {n.name: "left to torch by choice" for n in self.program.nodes if n.target in operations}
+        missing = sorted(set(operations) - {self.program[name].target for name in found})
+        if missing:
+            called = sorted({n.target for n in self.program.nodes if n.kind == "call"})
+            raise FrontendError(
+                f"{self.program.name} does not call {', '.join(map(short, missing))}",
+                hint=f"it calls {', '.join(called)}",
+            )
+        return replace(self, plan=plan(self.program, found), kernels={}, ways={}, equal={}, renamed={}, wrapper="")
+
+    def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
+        """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
+
+        Raises `FrontendError` for a tensor that no node of the program made.
+        """
+        name = tensor if isinstance(tensor, str) else tensor.name
+        if name not in self.program.table:
+            raise FrontendError(
+                f"{short(name)} is not a node of {self.program.name}", hint="tensors have their nodes' names"
+            )
+        return self.program[name].stack
+
+    def sheet(self) -> Sheet:
+        """The coverage, under the program's name."""
+        found = self.coverage.sheet()
+        return replace(found, title=f"{self.program.name}: {found.title}")
+
+    def __str__(self) -> str:
+        return f"{self.program.name}: {self.coverage}"
+
+    @arguments(FrontendError, first=True)
+    def report(
+        self,
+        *,
+        auto: bool = False,
+        advance: Callable[[int], None] | None = None,
+        suggestions: int | None = None,
+        target: Target = "cuda",
+        device: Device | str | None = None,
+        symbols: Mapping[str, int] | None = None,
+        measure: bool = False,
+    ) -> IndexReport:
+        """A report of the program's indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
+
+        ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
+        ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment;
+        ``target``, ``device``, ``symbols`` and ``measure`` as there.
+        """
+        coverage = self.coverage
+        return report_parts(
+            self.program.name,
+            self._parts(),
+            mapped=coverage.mapped,
+            opaque=coverage.opaque,
+            auto=auto,
+            advance=advance,
+            suggestions=suggestions,
+            how=Emission(target, device, dict(symbols or {}), measure),
+        )
+
+    @arguments(FrontendError)
+    def metrics(
+        self,
+        *,
+        model: str | None = None,
+        target: Target = "cuda",
+        device: Device | str | None = None,
+        auto: bool = True,
+        align: bool = False,
+        measure: bool = False,
+        symbols: Mapping[str, int] | None = None,
+    ) -> Metrics:
+        """The metric tables of the program: kernels, graphs, pairs of operations; see `idgraph.reports.metrics`."""
+        return metric_parts(
+            model or self.program.name, self._parts(), target=target, device=device, auto=auto, align=align,
+            measure=measure, symbols=symbols,
+        )  # fmt: skip
+
+    def _parts(self) -> list[Part]:
+        return [
+            Part(s.fusion, tuple(self._captured_text(n) for n in s.calls if not is_projection(self.plan, n)))
+            for s in self.segments
+        ]
+
+    def _captured_text(self, node: Node) -> OpaqueFacts:
+        return OpaqueFacts(node.name, node.target, self.plan.reasons.get(node.name, ""), node.line)
+
+    def __repr__(self) -> str:
+        calls = sum(self.plan.mapped.values())
+        return f"Import({self.program.name!r}, {calls} calls mapped, {len(self.coverage.opaque)} operations opaque)"
+
+    def run(
+        self, *args: object, target: str = "cpu", checked: bool = True, tuner: Tuner | None = None, **kwargs: object
+    ) -> object:
+        """The program's results for these arguments, through emitted kernels; opaque operations are torch's own.
+
+        ``args``: torch tensors or NumPy arrays in the order of ``parameters``, or nested as the captured function takes
+        them. Results are a tuple (None where the program has no result), or what the captured function returns; torch
+        tensors, on its device, when an argument is one, else arrays, with the strides captured. Tensors that the
+        program changes in place are changed. Raises `FrontendError` for an argument of another shape or dtype than
+        captured, and, when ``checked``,
+        `IndexingError` for a loaded index out of range.
+
+        With a ``tuner`` (`idgraph.Tuner`) kernels for "cpu" and "cuda" are chosen by measurement on these arguments,
+        the first time; a fusion that the user scheduled is taken as it is.
+        """
+        key = target, checked, tuner
+        found = self.ways.get(key)
+        if found is None:
+            found = self.ways[key] = CompiledImport(
+                self, CompileOptions(target, "now" if checked else False, tuner=tuner)
+            )
+        return found(*args, **kwargs)
+
+    def compiled(self, target: Target, **options: Any) -> CompiledImport:
+        """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
+        kept = options.pop("cache", None)
+        mine = replace(self, kernels={}, ways={}, equal={}, renamed={}, wrapper="") if kept is not None else self
+        return CompiledImport(mine, CompileOptions(target, cache=kept, **options))
+
+
+@arguments(FrontendError, first=True)
+def from_json(path: str | os.PathLike[str], *, limits: Limits = LIMITS) -> Import:
+    """Import a captured graph from a JSON file.
+
+    The file is untrusted: nothing in it is evaluated, and a file that is not a program, or that is larger than
+    ``limits`` (bytes, nodes, rank), ends in one `ParseError` or `FrontendError` that names the node.
+    """
+    return import_program(read_program(path, limits))
+
+
+def import_program(
+    program: CapturedProgram,
+    bound: Mapping[str, object] | None = None,
+    operations: Mapping[str, Operation] | None = None,
+) -> Import:
+    """Import nodes that are already read; ``bound`` are values of placeholders, ``operations`` of opaque nodes."""
+    return Import(plan(program), dict(bound or {}), dict(operations or {}))

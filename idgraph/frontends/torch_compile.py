@@ -1,0 +1,301 @@
+"""idgraph behind ``torch.compile``: ``torch.compile(model, backend="idgraph")``.
+
+torch captures the model and its gradients (AOT autograd); each graph is imported, what has index meaning runs through
+emitted kernels on the tensors as they lie, the rest is torch's own, call by call. A graph that cannot be imported or
+emitted as a whole runs in eager mode, with a warning that says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Literal, cast
+
+from idgraph.errors import FrontendError, IdGraphError
+from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.graph import short
+from idgraph.frontends.import_ import Import
+from idgraph.frontends.session import CompileOptions
+from idgraph.frontends.torch_arrays import load_torch
+from idgraph.frontends.torch_export import capture
+from idgraph.loading import load
+from idgraph.runtime.program import Program
+
+LOG = logging.getLogger("idgraph.backend")
+# A library multiplies matrices far faster than a loop nest; convolutions have no kernels here at all.
+PRODUCTS = ("aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.dot.default",
+            "aten.mv.default", "aten.addmv.default")  # fmt: skip
+FARTHER = 4  # where terms cancel: the largest error over that of eager, or of inputs moved by one rounding
+DRAWS = 3  # of inputs moved by one rounding each
+# Relative to each value and to the largest one: eager and kernels each round once for each step.
+NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 2.0**-6, "bfloat16": 2.0**-4}
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """The options of ``torch.compile(..., options={...})``.
+
+    ``check``: "first" compares the addresses of each fusion with what its operations mean, and the results of the first
+    call with eager's. ``log``: True prints what was mapped, the kernels, and what is left to torch and why, a function
+    gets it as text (the logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own
+    compiler make the operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries,
+    "idgraph" makes kernels of them. ``checked``: loaded indices out of range raise.
+    """
+
+    check: Literal["first"] | None = None
+    log: bool | Callable[[str], object] = False
+    opaque: Literal["eager", "inductor"] = "eager"
+    products: Literal["eager", "idgraph"] = "eager"
+    checked: bool = True
+
+    @staticmethod
+    def read(given: Mapping[str, object] | None) -> BackendOptions:
+        """Raises `FrontendError` for a name or a value that is not known."""
+        found = dict(given or {})
+        allowed: dict[str, tuple[object, ...]] = {
+            "check": ("first", None), "opaque": ("eager", "inductor"), "products": ("eager", "idgraph"),
+            "checked": (True, False),
+        }  # fmt: skip
+        known = [f.name for f in fields(BackendOptions)]
+        for name, value in found.items():
+            if name not in known:
+                raise FrontendError(f"{short(name)} is not an option of the backend", hint=", ".join(known))
+            if name in allowed and value not in allowed[name]:
+                raise FrontendError(f"option {name} is {short(value)}", hint=f"one of {allowed[name]}")
+        return BackendOptions(**cast("dict[str, Any]", found))
+
+
+def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, **_: object) -> Any:
+    """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward."""
+    torch: Any = load_torch("whose compiler this is a backend of")
+    told = BackendOptions.read(options)
+    common: Any = torch._dynamo.backends.common
+    way: Any = common.aot_autograd(
+        fw_compiler=partial(_graph, told, "forward"), bw_compiler=partial(_graph, told, "backward"),
+        inference_compiler=partial(_graph, told, "inference"),
+    )  # fmt: skip
+    return way(module, examples)
+
+
+def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[Any]) -> Any:
+    """One graph of ATen operations as a function of a list of tensors."""
+    try:
+        home = _device(graph, examples)
+        imported = _imported(options, graph, part)
+        runner = Runner(imported, CompileOptions("cpu" if home.type == "cpu" else "cuda", options.checked, home=home))
+        if not imported.program.sizes.symbols:
+            runner.prepare()
+    except (IdGraphError, NotImplementedError) as error:
+        first = str(error).partition("\n")[0]
+        warnings.warn(f"idgraph: a {part} graph is left to eager mode: {first}", stacklevel=2)
+        _say(options, f"{part}: left to eager mode\n{error}")
+        return _boxed(lambda args: graph.forward(*_emptied(args)))
+    _say(options, f"{part}: {report(imported)}")
+    state = {"first": options.check == "first"}
+
+    def run(args: list[Any]) -> tuple[Any, ...]:
+        if not state["first"]:
+            return tuple(runner.boxed(args))
+        state["first"] = False
+        return checked(imported, runner, graph, _emptied(args))
+
+    return _boxed(run)
+
+
+def _boxed(work: Callable[[list[Any]], Any]) -> Any:
+    """The function of a list of arguments, which it empties (torch calls such functions boxed)."""
+    made: Any = work
+    made._boxed_call = True
+    return made
+
+
+def _emptied(args: list[Any]) -> tuple[Any, ...]:
+    """The arguments, which the list no longer holds."""
+    given = tuple(args)
+    args.clear()
+    return given
+
+
+def _imported(options: BackendOptions, graph: Any, part: str) -> Import:
+    # Torch makes a result that lies in an argument anew, from the place where ours lies: it must be that view.
+    imported = capture(graph, None, None, part, False, certain=True)
+    if options.products == "eager":
+        called = {n.target for n in imported.program.nodes if n.kind == "call"} - imported.coverage.opaque.keys()
+        products = [p for p in PRODUCTS if p in called]
+        imported = imported.calling(*products) if products else imported
+    if options.opaque == "inductor":
+        made = {n: _by_inductor(op) for n, op in imported.operations.items() if n in imported.plan.reasons}
+        imported.operations = {**imported.operations, **made}
+    return imported
+
+
+def _device(graph: Any, examples: Sequence[Any]) -> Any:
+    """The device that a graph works on. Raises `FrontendError` for one that takes tensors from one to another: all
+    kernels of a graph run on one."""
+    torch: Any = load_torch("whose graph it is")
+    given = [x for x in examples if isinstance(x, torch.Tensor)]
+    ends = torch.utils._pytree.tree_leaves(graph.graph.output_node().args)
+    made = [n.meta.get("val") for n in ends if isinstance(n, torch.fx.Node)]
+    found = [n.meta.get("val") for n in graph.graph.nodes]
+    devices = [next((x for x in given if x.dim()), given[0]).device] if given else []
+    devices += [x.device for x in made if isinstance(x, torch.Tensor)]
+    devices += [x.device for x in found if isinstance(x, torch.Tensor) and x.device.type != "cpu"]
+    if len(set(devices)) > 1:
+        raise FrontendError(f"it works on several devices: {', '.join(sorted(set(map(str, devices))))}")
+    return devices[0] if devices else torch.device("cpu")
+
+
+def _say(options: BackendOptions, text: str) -> None:
+    LOG.info(text)
+    if callable(options.log):
+        options.log(text)
+    elif options.log:
+        print(text)  # noqa: T201 - what was asked for
+
+
+def report(imported: Import) -> str:
+    """The fate of a graph: calls that are mapped, kernels of each part, and calls left to torch, with reasons."""
+    lines = [str(imported.coverage)]
+    for number, segment in enumerate(imported.segments):
+        made = [k for (n, _, _), k in imported.kernels.items() if n == number and isinstance(k, Program)]
+        if segment.fusion is not None and made:
+            operations = len(segment.fusion.exprs)
+            lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
+            if len(made[0].kernels) > 1:
+                lines += [f"  {line}" for line in str(made[0].report).splitlines()]
+    if imported.renamed:
+        lines.append(f"{len(imported.renamed)} parts have the kernels of an equal one")
+    return "\n".join(lines)
+
+
+def checked(imported: Import, runner: Runner, graph: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+    """Results that were compared with eager's, after the addresses were with what the operations mean.
+
+    Raises `FrontendError` for the first difference.
+    """
+    torch: Any = load_torch("whose results are compared")
+    state = torch.get_rng_state()
+    wanted = graph.forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
+    torch.set_rng_state(state)
+    found: list[Any] = runner(args)
+    wide: tuple[Sequence[Any], ...] | None = None
+    for number, (x, y) in enumerate(zip(found, wanted, strict=True)):
+        if isinstance(y, torch.Tensor) and not _is_close(torch, x, y):
+            wide = _in_float64(torch, graph, args) if wide is None else wide
+            if _no_farther(torch, x, y, [results[number] for results in wide]):
+                continue
+            raise FrontendError(
+                f"{imported.program.name}: result {number} is not eager's",
+                because=[f"the largest difference is {float((x.double() - y.double()).abs().max()):.3g}"],
+                hint="please report it: options={'check': None} runs on, and the graph in eager mode is right",
+            )
+    validate: Any = load("idgraph.validate")  # asked for by option; validate and frontends know nothing of each other
+    for segment in imported.segments:
+        if segment.fusion is not None and not segment.fusion.symbols:
+            answer = validate.check_addresses(segment.fusion, exhaustive=False)
+            if not answer.ok:
+                raise FrontendError(f"{imported.program.name}: a wrong address", because=[str(answer.mismatch)])
+    return tuple(found)
+
+
+def _is_close(torch: Any, x: Any, y: Any) -> bool:
+    near = NEAR.get(str(y.dtype).removeprefix("torch."))
+    if x.shape != y.shape or x.dtype != y.dtype or x.stride() != y.stride():
+        return False
+    if near is None or not y.numel():
+        return bool(torch.equal(x, y))
+    a, b = x.double(), y.double()
+    size = float(b[b.isfinite()].abs().max()) if bool(b.isfinite().any()) else 0.0
+    return bool(torch.allclose(a, b, rtol=near, atol=near * size, equal_nan=True))
+
+
+def _in_float64(torch: Any, graph: Any, args: Sequence[Any]) -> tuple[Sequence[Any], ...]:
+    """The graph's results in float64, then for inputs moved by one rounding each, up or down, `DRAWS` times.
+
+    Empty where an operation of the graph takes single precision only.
+    """
+    drawn: Any = torch.Generator().manual_seed(0)
+
+    def moved(a: Any, roundings: int) -> Any:
+        if not isinstance(a, torch.Tensor) or not a.is_floating_point():
+            return a.clone() if isinstance(a, torch.Tensor) else a
+        signs = torch.randint(0, 2, a.shape, generator=drawn).to(a.device) * 2 - 1
+        return a.double() * (1 + roundings * torch.finfo(a.dtype).eps * signs.double())
+
+    state = torch.get_rng_state()
+    made: list[Sequence[Any]] = []
+    try:
+        for draw in range(1 + DRAWS):
+            torch.set_rng_state(state)
+            made.append(graph.forward(*(moved(a, min(draw, 1)) for a in args)))
+    except (RuntimeError, TypeError):
+        return ()
+    finally:
+        torch.set_rng_state(state)
+    return tuple(made)
+
+
+def _no_farther(torch: Any, x: Any, y: Any, wide: Sequence[Any]) -> bool:
+    """Whether ``x`` is about as near to float64 as eager's ``y``, or as the result of inputs moved by one rounding.
+
+    Where terms cancel (the gradient of a key's bias in attention, or of the sum of a layer norm) the result is
+    rounding error alone. No tolerance relative to its size holds, and eager's own error may happen to be small.
+    """
+    if not wide or not x.is_floating_point() or (x.shape, x.dtype, x.stride()) != (y.shape, y.dtype, y.stride()):
+        return False
+    if any(not isinstance(w, torch.Tensor) or w.shape != x.shape for w in wide):
+        return False
+    exact = wide[0]
+    allowed = max(float((w.double() - exact).abs().max()) for w in (y, *wide[1:]))
+    return float((x.double() - exact).abs().max()) <= FARTHER * allowed
+
+
+def _by_inductor(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation of torch's, compiled by Inductor for each set of shapes."""
+    torch: Any = load_torch("whose compiler is asked for")
+    known: dict[object, Any] = {}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tree: Any = torch.utils._pytree
+        flat, spec = tree.tree_flatten((args, kwargs))
+        at = [n for n, v in enumerate(flat) if isinstance(v, torch.Tensor)]
+        rest = tuple((n, repr(v)) for n, v in enumerate(flat) if n not in at)
+        tensors = [flat[n] for n in at]
+        key = (rest, tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors))
+        if key not in known:
+
+            def of_tensors(*given: Any) -> Any:
+                full = list(flat)
+                for n, t in zip(at, given, strict=True):
+                    full[n] = t
+                a, k = tree.tree_unflatten(full, spec)
+                found = operation(*a, **k)
+                many = isinstance(found, (tuple, list))
+                return cast("Any", found) if many else (found,)
+
+            made = torch.fx.experimental.proxy_tensor.make_fx(of_tensors)(*tensors)
+            single = not isinstance(operation(*args, **kwargs), (tuple, list))
+            known[key] = torch._inductor.compile(made, tensors), single
+        compiled, single = known[key]
+        found = compiled(*tensors)
+        return found[0] if single else found
+
+    return call
+
+
+def register() -> None:
+    """Make "idgraph" a name that ``torch.compile`` knows; importing this module has done it.
+
+    torch may know it already, as an entry point of the installed package: it then loads this module for the name, and
+    enters what it loaded itself.
+    """
+    torch: Any = load_torch("whose compiler this is a backend of")
+    registry: Any = torch._dynamo.backends.registry
+    if "idgraph" not in registry._COMPILER_FNS and registry._BACKENDS.get("idgraph") is None:
+        registry.register_backend(name="idgraph")(backend)
+
+
+register()

@@ -1,0 +1,233 @@
+"""`plan`: which operations share a kernel, before and after the automatic schedule, and what stays apart, why.
+
+The launches of a fusion that `auto` has scheduled, where what each waits for leaves one order: without lowering.
+
+Two launches become one only where neither waits for the other (`idgraph.passes.kernel_fusion`). Where each waits for
+the one before it, the launches are the loop nests, and which operations each has follows from the schedule.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from idgraph.cost import cost
+from idgraph.display import Printed, Sheet
+from idgraph.errors import ScheduleError, arguments, one_line
+from idgraph.fuse.explain import obstacles
+from idgraph.fuse.launch_groups import count, operations
+from idgraph.fuse.obstacle import Obstacles
+from idgraph.graphs.index_graph import Legal
+from idgraph.graphs.loop_nest import LoopNests
+from idgraph.graphs.loop_promotion import Promotion
+from idgraph.index import IdModel
+from idgraph.index.allocation import in_memory, live_exprs
+from idgraph.index.id_model import LoopVariable, loops_of
+from idgraph.index.loop_tree import outermost, same_launch
+from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion
+from idgraph.ir.clone import clone_fusion, rewriting
+from idgraph.ir.device import device_of
+from idgraph.ir.parser import copy_fusion, snapshot
+from idgraph.runtime.program import emit, launches
+from idgraph.schedule import auto
+from idgraph.schedule.auto import apply_gather_strategies, schedule_loops
+
+
+def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[str, ...], ...] | None:
+    """The tensors that each CUDA launch makes, in launch order; None where only the lowered kernels tell.
+
+    That is where a launch does not wait for the one before it, where an index is loaded, in scans and in updates.
+    ``fusion`` is scheduled by `auto`, which has proved that its loop nests can be done; ``loops`` are what it proved.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> y = f.output(ig.exp(f.input("x", shape=(64, 128))) * 2.0)
+    >>> _ = ig.schedule.auto(f)
+    >>> ordered_launches(f)
+    (('t1', 't2'),)
+    """
+    run = live_exprs(fusion)
+    if any(
+        e.op in SCATTERS or e.op in SCANS or any(isinstance(r, LoadedCoordinate) for row in e.reads for r in row)
+        for e in run
+    ):
+        return None
+    model, nests = _Proved(fusion), outermost(run)
+    ways = (loops or Legal(model.all_loops, {})).ways(run)
+    groups = [[e for n in group for e in nests[n]] for group in same_launch(nests, ways, model)]
+    outputs, live = frozenset(fusion.outputs), frozenset(run)
+    memory = {t for e in run for t in e.outputs if in_memory(t, outputs, live)}
+    made = [{t for e in group for t in e.outputs if t in memory} for group in groups]
+    read = [{t for e in group for t in e.inputs if t.definition is None or t in memory} for group in groups]
+    if any(not made[n - 1] & read[n] for n in range(1, len(groups))):
+        return None
+    order = {e: n for n, e in enumerate(fusion.exprs)}
+    return tuple(
+        tuple(e.output.name for e in sorted(_operations_between(stored, wanted - stored), key=order.__getitem__))
+        for stored, wanted in zip(made, read, strict=True)
+    )
+
+
+def _operations_between(stored: set[Tensor], read: set[Tensor]) -> set[TensorExpr]:
+    """The operations behind what a launch stores, up to what it reads."""
+    inside: set[TensorExpr] = set()
+    work = [t.definition for t in stored]
+    while work:
+        e = work.pop()
+        if e is not None and e not in inside and e.output not in read:
+            inside.add(e)
+            work += [t.definition for t in e.inputs]
+    return inside
+
+
+class _Proved(IdModel):
+    """The model of a legal schedule, whose loops are known without another proof, made where any are asked for."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        super().__init__(fusion, threads=True)
+
+    @property
+    def all_loops(self) -> Promotion:
+        """The axes that all loops run over, and the way they run."""
+        return self._keep("loops", lambda: Promotion(LoopNests(self.fusion)))
+
+    def loops(self, e: TensorExpr) -> tuple[LoopVariable, ...]:
+        """Loops of an operation, outermost first."""
+        found = self._loops.get(e)
+        if found is None:
+            found = self._loops[e] = loops_of(e, self.all_loops)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class FusionPlan(Printed):
+    """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in
+    launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``scheduled`` is the copy of
+    the fusion that was scheduled; it may hold private copies.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.copy(f.input("x", shape=(8, 6)), name="t")
+    >>> u = f.output(t.T + 1.0)
+    >>> p = ig.fuse.plan(f)
+    >>> p.before, p.after, p.kernels, p.to_json()[:1]
+    (3, 1, (('t', 't2', 't3'),), '{')
+    """
+
+    kernels: tuple[tuple[str, ...], ...]
+    before: int
+    after: int
+    scheduled: Fusion
+    _as_given: Callable[[], Fusion] = field(repr=False, compare=False)
+    _given: list[Fusion] = field(default_factory=list[Fusion], repr=False, compare=False)
+    _apart: list[Obstacles] = field(default_factory=list[Obstacles], repr=False, compare=False)
+
+    @property
+    def planned_fusion(self) -> Fusion:
+        """A copy of the fusion as it was planned, made when first asked for.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(ig.exp(f.input("x", shape=(64,))) * 2.0)
+        >>> p = ig.fuse.plan(f)
+        >>> p.planned_fusion == f, p.scheduled == f
+        (True, False)
+        """
+        if not self._given:
+            self._given.append(self._as_given())
+        return self._given[0]
+
+    @property
+    def apart(self) -> Obstacles:
+        """The obstacles between kernels that share a buffer, looked for when first asked: a fan of n outputs in k
+        launches has some n * n / 2 pairs.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x = f.input("x", shape=(64, 32))
+        >>> y = ig.exp(x)
+        >>> _ = f.output(y, ig.sum(y, (0, 1)) * x)
+        >>> sorted({o.cause for o in ig.fuse.plan(f).apart})
+        ['synchronisation']
+        """
+        if not self._apart:
+            self._apart.append(obstacles(self.scheduled))
+        return self._apart[0]
+
+    @arguments(ScheduleError, first=True)
+    def moved(self, symbols: Mapping[str, int] | None = None) -> tuple[int, int]:
+        """Bytes that the kernels ask memory for before and after, as `ig.cost` counts them in the emitted programs.
+
+        ``symbols`` gives numbers to symbolic extents. Raises what emitting and `ig.cost` raise.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(ig.exp(f.input("x", shape=(1024,))) * 2.0)
+        >>> ig.fuse.plan(f).moved()  # the exponential is neither stored nor read
+        (16384, 8192)
+        """
+        totals = [
+            cost(emit(copy_fusion(f), target="cuda"), symbols=symbols).total
+            for f in (self.planned_fusion, self.scheduled)
+        ]
+        before, after = (t.bytes_read + t.bytes_written for t in totals)
+        return before, after
+
+    @arguments(ScheduleError, keep=rewriting)
+    def apply(self, fusion: Fusion) -> None:
+        """Schedule the user's fusion like this: `ig.schedule.auto`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(ig.exp(f.input("x", shape=(64,))) * 2.0)
+        >>> ig.fuse.plan(f).apply(f)
+        >>> len(ig.emit(f, target="cuda").kernels)
+        1
+        """
+        auto(fusion)
+
+    def __str__(self) -> str:
+        lines = [f"{self.before} kernels before, {self.after} after"]
+        lines += [f"  kernel{n}: {', '.join(names)}" for n, names in enumerate(self.kernels)]
+        lines += [f"  apart: {o.a.output.name} and {o.b.output.name}, {o.cause} of {o.buffer.name}" for o in self.apart]
+        return "\n".join(lines)
+
+    def sheet(self) -> Sheet:
+        """One row a kernel."""
+        rows = [(f"kernel{n}", str(len(names)), ", ".join(names)) for n, names in enumerate(self.kernels)]
+        return Sheet(
+            f"{self.before} kernels before, {self.after} after", ("kernel", "operations", "tensors"), tuple(rows)
+        )
+
+    def to_json(self) -> str:
+        """Kernels, their numbers, and the pairs that stay apart."""
+        data = {"kernels": self.kernels, "before": self.before, "after": self.after,
+                "apart": [o.row() for o in self.apart]}  # fmt: skip
+        return json.dumps(data, indent=1)
+
+
+@arguments(ScheduleError, first=True)
+def plan(fusion: Fusion) -> FusionPlan:
+    """Which operations of ``fusion`` share a kernel where `auto` schedules it; the fusion stays as it is.
+
+    Launches that wait for each other one by one are told from the loop nests; others are lowered, to see which of them
+    share a launch. Raises what scheduling and, for those, emitting raise.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(64, 128))
+    >>> y = ig.exp(x)
+    >>> z = f.output(y / ig.sum(y, 1, keepdim=True))
+    >>> p = ig.fuse.plan(f)
+    >>> p.before, p.after, p.apart.rows
+    (3, 1, ())
+    """
+    check_fusion(fusion, "plan", ScheduleError)
+    with one_line():
+        as_given, made = snapshot(fusion), clone_fusion(fusion)
+        before = count(made)
+        apply_gather_strategies(made, None, device_of("H200"))
+        found = ordered_launches(made, schedule_loops(made).loops)
+        kernels = operations(made, launches(made)) if found is None else found
+        return FusionPlan(kernels, before, len(kernels), made, as_given)

@@ -1,0 +1,243 @@
+"""One rule table: the coordinates on one side of a domain expression from those on the other.
+
+Written once over any arithmetic with + - * // % and ^ (ints, index expressions). Splits, merges, rolls and swizzles are
+exact both ways; a resize is ``source + left``; a stride is ``source = start + step * out``.
+
+Conditions for axis expressions to have elements, and whether a condition can be met.
+
+The effect of expressions on coordinates, worked out once for each kind of expression and each coordinate.
+
+A fusion of many layers asks the same of every layer. Searches name free coordinates in the order in which they meet
+them, so that equal layers ask in equal words; the answers are kept as long as the net is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, assert_never
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify
+from idgraph.arith.prove import Proof
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
+from idgraph.ir.op_builders import same_extent
+
+_ZERO, _ONE = as_expr(0), as_expr(1)
+
+
+def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Coordinates of ``e.outputs`` from those of ``e.inputs``.
+
+    A stride gives (source - start) // step, which is the coordinate only where the division is exact.
+    """
+    match e:
+        case Split():
+            n = e.inner.extent
+            (x,) = values
+            return (x, as_expr(0)) if n == 0 else (x // n, x % n)
+        case Merge():
+            outer, inner = values
+            return (outer * e.inner.extent + inner,)
+        case Resize():
+            return (values[0] + e.left,)
+        case Stride():
+            return ((values[0] - e.start) // e.step,)
+        case Roll():
+            n = e.source.extent
+            return (values[0] if n == 0 else (values[0] + e.shift) % n,)
+        case Swizzle():
+            x, y = values
+            return (x, x ^ y if e.kind == "xor" else (x + y) % e.y.extent)
+        case _:
+            assert_never(e)
+
+
+def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Coordinates of ``e.inputs`` from those of ``e.outputs``."""
+    match e:
+        case Split():
+            outer, inner = values
+            return (outer * e.inner.extent + inner,)
+        case Merge():
+            n = e.inner.extent
+            (x,) = values
+            return (as_expr(0), x) if n == 0 else (x // n, x % n)
+        case Resize():
+            return (values[0] - e.left,)
+        case Stride():
+            return (e.start + e.step * values[0],)
+        case Roll():
+            n = e.source.extent
+            return (values[0] if n == 0 else (values[0] - e.shift) % n,)
+        case Swizzle():
+            x, y = values
+            return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
+        case _:
+            assert_never(e)
+
+
+def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
+    """True where, at the coordinates ``at``, each side of ``e`` provably follows from the other."""
+    ins, outs = tuple(at[d] for d in e.inputs), tuple(at[d] for d in e.outputs)
+    pairs = (*zip(forward(e, ins), outs, strict=True), *zip(backward(e, outs), ins, strict=True))
+    return all(simplify(a - b) == _ZERO for a, b in pairs)
+
+
+def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain | None], ...]:
+    """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: alone).
+
+    They are one only while ``beside`` stays at 0, see `resized_axes`.
+    """
+    match e:
+        case Merge():
+            pairs = ((e.outer, e.out, e.inner), (e.inner, e.out, e.outer))
+        case Split():
+            pairs = ((e.source, e.outer, e.inner), (e.source, e.inner, e.outer))
+        case Resize():
+            return ((e.source, e.out, None),) if e.left == 0 and e.right == 0 else ()
+        case _:
+            return ()
+    # The extents must agree too: an axis of one element split by 8 is not its padded part.
+    return tuple((a, b, other) for a, b, other in pairs if other.extent == _ONE and a.extent == b.extent)
+
+
+def is_product(a: Expr, b: Expr, c: Expr) -> bool:
+    """True where a * b = c by proof."""
+    if a.is_const and b.is_const and c.is_const:
+        return int(a) * int(b) == int(c)
+    return same_extent(a * b, c)
+
+
+def resized_axes(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
+    """Axes that loops made by ``exprs`` (in order) may run past: split with a remainder, grown, or made of such."""
+    found: set[IterDomain] = set()
+    for e in reversed(exprs):
+        match e:
+            case Split():
+                loose = not is_product(e.outer.extent, e.inner.extent, e.source.extent)
+            case Resize():
+                loose = not all(int(x) <= 0 if x.is_const else is_true(x <= 0) for x in (e.left, e.right))
+            case _:
+                loose = False
+        if loose or any(d in found for d in e.outputs):
+            found.update(e.inputs)
+    return found
+
+
+_POINTS = 1 << 16  # points looked at to see whether a condition holds anywhere
+
+
+def bounds(e: DomainExpr, ins: tuple[Expr, ...], outs: tuple[Expr, ...]) -> list[Expr]:
+    """The condition that axes of an expression have elements at these coordinates, as far as it decides that."""
+    if not isinstance(e, (Resize, Stride)):
+        return []
+    found = [ins[0] >= 0, ins[0] < e.source.extent, outs[0] >= 0, outs[0] < e.out.extent]
+    if isinstance(e, Stride) and e.step not in (1, -1):
+        found.append(((ins[0] - e.start) % e.step).eq(0))  # between the steps there is no element
+    return found
+
+
+def possible(condition: Expr) -> Expr:
+    """The condition simplified; FALSE where it is known to hold nowhere."""
+    found = simplify(condition)
+    if found is TRUE or found is FALSE:
+        return found
+    size = 1
+    for s in found.symbols:
+        count = s.range.size
+        size = 0 if count is None else size * count
+    if 0 < size <= _POINTS:
+        return FALSE if isinstance(prove(not_(found)), Proof) else found
+    return FALSE if is_true(not_(found)) else found
+
+
+CycleKind = Literal["identity", "shift", "reorder", "empty"]
+Coordinates = tuple[Expr, ...]
+
+
+class TransferFunctions:
+    """Answers of the algebra, kept.
+
+    >>> import idgraph as ig
+    >>> from idgraph.arith import symbol
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> (merge,) = ig.reshape(x, (32,)).domain.exprs
+    >>> effects, i, j = TransferFunctions(), symbol("i", 0, 3), symbol("j", 0, 7)
+    >>> [str(v) for v in effects.outputs_of(merge, (i, j))]
+    ['i*8 + j']
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._kind_of: dict[DomainExpr, int] = {}
+        self._may_keep: dict[DomainExpr, bool] = {}
+        self._reads_one: dict[DomainExpr, bool] = {}
+        self._made: dict[tuple[int, Coordinates], Coordinates] = {}
+        self._inside: dict[tuple[int, Coordinates, Coordinates], Expr] = {}
+        self._under: dict[tuple[Expr, Expr], Expr] = {}
+        self._same: dict[tuple[Expr, Expr, Expr], bool] = {}
+        # The kinds of cycles by what they do, see `rounds.kind_of`.
+        self.rounds: dict[object, CycleKind] = {}
+
+    def kind(self, e: DomainExpr) -> int:
+        """A number that expressions share which do the same to the same coordinates."""
+        found = self._kind_of.get(e)
+        if found is None:
+            extents = (d.extent for d in (*e.inputs, *e.outputs))
+            key = (type(e).__name__, e.attributes, *extents)
+            found = self._kind_of[e] = self._kinds.setdefault(key, len(self._kinds))
+        return found
+
+    def may_be_identity(self, e: DomainExpr) -> bool:
+        """Whether ``e`` keeps an axis beside one of a single element."""
+        found = self._may_keep.get(e)
+        if found is None:
+            found = self._may_keep[e] = bool(transparent(e))
+        return found
+
+    def reads_one(self, e: DomainExpr) -> bool:
+        """Whether an axis that ``e`` reads has a single element."""
+        found = self._reads_one.get(e)
+        if found is None:
+            found = self._reads_one[e] = any(is_one(d.extent) for d in e.inputs)
+        return found
+
+    def outputs_of(self, e: DomainExpr, ins: Coordinates) -> Coordinates:
+        """The coordinates that ``e`` makes."""
+        key = self.kind(e), ins
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = tuple(map(simplify, forward(e, ins)))
+        return found
+
+    def inside(self, e: DomainExpr, ins: Coordinates, conditions: Sequence[Expr]) -> Expr:
+        """The condition that ``e`` has an element there and all ``conditions`` hold; FALSE where that is nowhere.
+
+        The first condition as it is where the others add nothing to it: that one is known to hold somewhere.
+        """
+        key = self.kind(e), ins, tuple(conditions)
+        found = self._inside.get(key)
+        if found is None:
+            whole = and_(*conditions, *bounds(e, ins, self.outputs_of(e, ins)))
+            found = self._inside[key] = whole if whole == conditions[0] else possible(whole)
+        return found
+
+    def under(self, value: Expr, held: Expr) -> Expr:
+        """``value`` where ``held`` holds."""
+        if held is TRUE:
+            return value
+        key = value, held
+        found = self._under.get(key)
+        if found is None:
+            found = self._under[key] = simplify(value, facts=(held,))
+        return found
+
+    def same(self, value: Expr, c: Expr, held: Expr) -> bool:
+        """Whether ``value`` is ``c`` wherever ``held`` holds, by proof."""
+        if value is c:
+            return True
+        key = value, c, held
+        found = self._same.get(key)
+        if found is None:
+            found = self._same[key] = isinstance(prove_equal(value, c, facts=(held,)), Proof)
+        return found

@@ -1,0 +1,378 @@
+"""The effect of a cycle on a coordinate: the maps around it composed, their domain, and the kind of the cycle.
+
+*Identity* gives the coordinate back, *shift* adds a constant (modulo the extent where a roll wraps), *reorder* does
+anything else, *empty* is said of a way that no coordinate goes all round. Only coordinates count at which every axis on
+the way has an element.
+
+Counterexamples in numbers: a coordinate that goes round and comes back as another one.
+
+Whether every coordinate comes back is for the algebra to say. Where one does not, a few points tell it sooner: they
+are carried along the same ways by the same rules, as numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from functools import reduce
+from itertools import combinations
+from typing import NamedTuple
+
+from idgraph.arith import (
+    FALSE,
+    TRUE,
+    CounterExample,
+    Expr,
+    Proof,
+    and_,
+    as_expr,
+    is_true,
+    not_,
+    or_,
+    prove,
+    prove_equal,
+    simplify,
+    where,
+)
+from idgraph.arith.enumeration import values_met
+from idgraph.arith.expr import postorder
+from idgraph.arith.facts import replace
+from idgraph.graphs.coordinate_propagation import (
+    CoordinatePropagator,
+    GuardedCoordinate,
+    PathState,
+    TranslatedInterval,
+    is_determined,
+)
+from idgraph.graphs.coordinate_rules import CycleKind
+from idgraph.graphs.flow_graph import Edge, GroupDigraph, is_identity_edge
+from idgraph.ir import DomainExpr, IterDomain, Stride
+
+_PROJECTION_POINTS = 1 << 16  # points at which a condition is looked at, to tell it without the axes beside the way
+_TURNS = 3  # remainders of one way round that are taken apart
+_ZERO = as_expr(0)
+Verdict = tuple[CycleKind, Expr | None, Expr | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleMap:
+    """Once around: ``map`` is the coordinate afterwards as an expression of ``variable``, where ``holds`` is true.
+
+    ``stops`` are the coordinates at the groups on the way, the first of them the variable itself.
+    """
+
+    kind: CycleKind
+    shift: Expr | None
+    modulus: Expr | None
+    variable: Expr
+    map: Expr
+    holds: Expr
+    stops: tuple[Expr, ...] = ()
+
+
+def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
+    """The coordinate once around."""
+    start, e = way[0].source, net.expr(way[0].node)
+    extent = e.inputs[net.ins(way[0].node).index(start)].extent
+    carrier = CoordinatePropagator(net, extent, named=True)
+    ends = propagate_path(carrier, way)
+    return replaced(join_paths(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
+
+
+def classify_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleKind:
+    """The kind alone, worked out once for all cycles that do the same."""
+    start, e = way[0].source, net.expr(way[0].node)
+    extent = e.inputs[net.ins(way[0].node).index(start)].extent
+    carrier = CoordinatePropagator(net, extent, named=False)
+    ends = propagate_path(carrier, way)
+    if not ends:
+        return "empty"
+    parts = [(at, end.carried) for end in ends for at in (carrier.formula(end),)]
+    key = (
+        extent,
+        tuple((at.value, at.inside, by.add if isinstance(by, TranslatedInterval) else None) for at, by in parts),
+    )
+    found = net.effects.rounds.get(key)
+    if found is None:
+        found = net.effects.rounds[key] = join_paths(carrier, ends, extent).kind
+    return found
+
+
+def nowhere(c: Expr) -> CycleMap:
+    """A way that no coordinate goes."""
+    return CycleMap("empty", None, None, c, c, FALSE)
+
+
+def _stops(carrier: CoordinatePropagator, end: PathState) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    at = end.before
+    while at is not None:
+        found.append(carrier.formula(at).value)
+        at = at.before
+    return tuple(found[::-1])
+
+
+def propagate_path(carrier: CoordinatePropagator, way: Sequence[Edge]) -> list[PathState]:
+    """The coordinate at the end of a way: one place for each way in which its sides come about."""
+    places = [carrier.begin(way[0].source)]
+    for step in way:
+        places = [PathState(step.to, c, step, place, 0) for place in places for c in carrier.propagate(place, step)]
+    return places
+
+
+def join_paths(carrier: CoordinatePropagator, ends: Sequence[PathState], extent: Expr) -> CycleMap:
+    """One round of what comes about in several ways."""
+    c = carrier.c
+    formulas = [carrier.formula(p) for p in ends]
+    both = [(_cycle_map_at(at, carrier, extent, p), at.inside) for at, p in zip(formulas, ends, strict=True)]
+    told, insides = map(list, zip(*_that_matter(both), strict=True))
+    holds = simplify(or_(*(r.holds for r in told)))
+    if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
+        first = told[0]
+        net = first.map if first.kind != "reorder" else _union_of_maps(told, insides)
+        return CycleMap(first.kind, first.shift, first.modulus, c, net, holds)
+    shifts = {simplify((r.shift or _ZERO) % extent) for r in told}
+    if len(shifts) == 1 and all(r.kind != "reorder" for r in told):
+        by = shifts.pop()
+        return CycleMap("shift", by, extent, c, simplify((c + by) % extent), holds)
+    return CycleMap("reorder", None, None, c, _union_of_maps(told, insides), holds)
+
+
+def _that_matter(ends: list[tuple[CycleMap, Expr]]) -> list[tuple[CycleMap, Expr]]:
+    """The ends of which a cycle tells: where one coordinate goes round in two manners, that which changes it."""
+    changing = [inside for r, inside in ends if r.kind != "identity"]
+    return [
+        (r, inside)
+        for r, inside in ends
+        if r.kind != "identity" or all(simplify(and_(inside, other)) is FALSE for other in changing)
+    ]
+
+
+def _union_of_maps(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
+    """One map of several: conditions name an axis beside the way where the coordinate alone does not decide."""
+    apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
+    cases = [r.holds for r in told] if apart else insides
+    parts = list(zip(cases, (r.map for r in told), strict=True))
+    return simplify(reduce(lambda rest, part: where(*part, rest), parts[-2::-1], parts[-1][1]))
+
+
+def _cycle_map_at(at: GuardedCoordinate, carrier: CoordinatePropagator, extent: Expr, end: PathState) -> CycleMap:
+    c = carrier.c
+    if isinstance(end.carried, TranslatedInterval):
+        kind, shift, modulus = _translation_verdict(as_expr(end.carried.add))
+    else:
+        kind, shift, modulus = _classify(at.value, c, extent, at.inside, carrier.free_coordinates)
+    net = at.value
+    if shift is not None:
+        net = simplify(c + shift if modulus is None else (c + shift) % modulus)
+    return CycleMap(kind, shift, modulus, c, net, project_condition(at.inside, c, carrier.free_coordinates))
+
+
+def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[str]) -> Verdict:
+    """The kind of one round; ``beside`` are the names of axes beside the way, all others but ``c`` are given sizes."""
+    moved = simplify(net - c)
+    facts = () if inside is TRUE else (inside,)
+    symbols = extent.names | (net.names | inside.names) - beside - {c.name}
+    if moved.names <= symbols:
+        return _translation_verdict(moved)
+    moved = simplify(moved, facts=facts)
+    if moved.names <= symbols:
+        return _translation_verdict(moved)
+    if not symbols:
+        return _by_points(net, c, extent, inside)
+    if net.names - symbols - {c.name}:  # an axis beside the way decides
+        return ("identity", _ZERO, None) if isinstance(prove_equal(net, c, facts=facts), Proof) else _REORDER
+    turned = _case_split_mod(net, c, facts, _TURNS) or []
+    if len(turned) == 1:
+        return _translation_verdict(turned[0])
+    if len(turned) == 2 and simplify(turned[0] - turned[1]) in (extent, simplify(-extent)):
+        return "shift", min(turned, key=lambda x: len(str(x))), extent
+    total = simplify(net.substitute({c: _ZERO}))
+    if isinstance(prove_equal(net, (c + total) % extent, facts=facts), Proof):
+        return "shift", total, extent
+    return _REORDER
+
+
+_REORDER: Verdict = ("reorder", None, None)
+
+
+def _by_points(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
+    """The kind that one point shows, proved or refuted at the others; for extents that are all numbers."""
+    facts = () if inside is TRUE else (inside,)
+    some = prove(not_(inside)) if facts else None
+    at = dict.fromkeys(net.names | inside.names | {c.name}, 0)
+    if isinstance(some, CounterExample):
+        at.update(some.values)
+    by = int(net.evaluate(at)) - at[c.name]
+    if isinstance(prove_equal(net, c + by, facts=facts), Proof):
+        return _translation_verdict(as_expr(by))
+    if isinstance(prove_equal(net, (c + by) % extent, facts=facts), Proof):
+        return "shift", simplify(by % extent), extent
+    return _REORDER
+
+
+def _case_split_mod(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Expr] | None:
+    """The amount added where remainders by a symbolic size lie in their several periods; None where it is not a number.
+
+    Periods that the ``facts`` exclude do not count: a roll whose wrapped part is cut off moves all that is left alike.
+    """
+    turns = [x for x in postorder(net) if x.op == "mod" and not x.args[1].is_const and c in x.symbols]
+    if not turns or depth == 0:
+        moved = simplify(net - c, facts=facts)
+        return None if turns or c.name in moved.names else [moved]
+    found: dict[Expr, None] = {}
+    x, size = turns[0].args
+    for k in (-1, 0, 1):
+        value = x - size * k
+        table = {turns[0]: value}
+        within = [simplify(f) for f in (value >= 0, value < size, *(replace(f, table) for f in facts))]
+        if simplify(and_(*within)) == FALSE:
+            continue
+        one = _case_split_mod(simplify(replace(net, table)), c, [f for f in within if not f.is_const], depth - 1)
+        if one is None:
+            return None
+        found.update(dict.fromkeys(one))
+    return list(found) if is_true(x >= -size) and is_true(x < size * 2) else None  # no other period
+
+
+def _translation_verdict(by: Expr) -> Verdict:
+    return ("identity", _ZERO, None) if by == 0 else ("shift", by, None)
+
+
+def project_condition(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
+    """A condition on ``c`` and on axes beside the way as one on ``c``: true where it can be met.
+
+    Where an extent is not a number, or there are too many points to look at, the axes beside it stay in it; given sizes
+    stay in any case.
+    """
+    if not inside.names & beside or inside.names - beside - {c.name}:
+        return inside
+    met = values_met(inside, c, _PROJECTION_POINTS)
+    if met is None:
+        return inside
+    return _one_of(met, c)
+
+
+def _one_of(met: list[int], c: Expr) -> Expr:
+    """The condition of being one of these numbers."""
+    runs: list[tuple[int, int]] = []
+    for x in met:
+        if runs and runs[-1][1] == x:
+            runs[-1] = runs[-1][0], x + 1
+        else:
+            runs.append((x, x + 1))
+    return simplify(or_(*(and_(c >= low, c < high) for low, high in runs)))
+
+
+_PLACES = 24  # expressions that one point goes through
+_SEARCH_POINTS = 2
+_UNKNOWN = -1  # an extent that is no number
+
+Known = dict[int, Expr]
+
+
+class _PathPoint(NamedTuple):
+    """A group that a way came to, with the coordinates of the groups on the way and beside its start."""
+
+    group: int
+    known: Known
+    passed: tuple[int, ...]
+
+
+class PointPropagation:
+    """Carries points round a net whose groups may grow."""
+
+    def __init__(self, net: GroupDigraph) -> None:
+        self._net = net
+        self._limits: dict[DomainExpr, tuple[int, ...]] = {}
+
+    def some_come_back_other(self, among: Set[int]) -> bool:
+        """True where a coordinate of one of these groups goes round by them and is another one then.
+
+        False where no such point is found. Axes beside the way of which nothing is known have any coordinate; a way
+        ends where something may be known of one.
+        """
+        sizes = {g: _extent_or_unknown(self._net.axis(g)) for g in among}
+        starts = sorted((g for g, n in sizes.items() if n > 0), key=lambda g: (-sizes[g], g))  # merged axes first
+        return any(_PointSearch(self, g, among, k).is_other(sizes[g]) for k in range(_SEARCH_POINTS) for g in starts)
+
+    def outputs_of(self, n: int, values: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+        """The coordinates that an expression makes; None where it has no element there."""
+        e = self._net.expr(n)
+        limits = self._limits.get(e)
+        if limits is None:
+            limits = self._limits[e] = tuple(map(_extent_or_unknown, (*e.inputs, *e.outputs)))
+        made = self._net.effects.outputs_of(e, values) if min(limits) >= 0 else ()
+        if not made or not all(
+            v.is_const and 0 <= int(v) < limit for v, limit in zip((*values, *made), limits, strict=True)
+        ):
+            return None
+        if isinstance(e, Stride) and e.step != 1 and (values[0] - e.start) % e.step != 0:
+            return None  # between the steps there is no element
+        return made
+
+
+class _PointSearch:
+    """The ways of one point, whose number is ``seed``."""
+
+    def __init__(self, points: PointPropagation, start: int, among: Set[int], seed: int) -> None:
+        self._points, self._net = points, points._net  # pyright: ignore[reportPrivateUsage]
+        self._start, self._among, self._seed = start, among, seed
+        self._free: dict[int, Expr | None] = {}
+        self._frame: Known | None = None
+
+    def is_other(self, extent: int) -> bool:
+        """Whether the point comes back to its group as another one."""
+        net, among = self._net, self._among
+        c = as_expr(extent * (2 * self._seed + 1) // (2 * _SEARCH_POINTS))
+        pending, left = [_PathPoint(self._start, {self._start: c}, ())], _PLACES
+        while pending and left > 0:
+            at = pending.pop()
+            for n in net.uses(at.group):
+                outs = net.outs(n)
+                if among.isdisjoint(outs) or is_identity_edge(net, n):
+                    continue
+                left -= 1
+                values = self._sides(net.ins(n), at.known)
+                made = self._points.outputs_of(n, values) if values is not None else None
+                if values is None or made is None:
+                    continue
+                for to, value in zip(outs, made, strict=True):
+                    if to == self._start and value is not c:
+                        return True
+                    if to != self._start and to in among and to not in at.passed:
+                        known = (
+                            dict(zip(net.ins(n), values, strict=True)) | at.known | dict(zip(outs, made, strict=True))
+                        )
+                        pending.append(_PathPoint(to, known, (*at.passed, to)))
+        return False
+
+    def _sides(self, groups: Iterable[int], known: Known) -> tuple[Expr, ...] | None:
+        """The coordinates that an expression reads; None where one of them may follow from others."""
+        found: list[Expr] = []
+        for g in groups:
+            value = known.get(g)
+            if value is None:
+                if self._frame is None:
+                    beside = {x: self._any(x) for x in self._net.frame(self._start)}
+                    self._frame = {x: v for x, v in beside.items() if v is not None}
+                value = self._frame.get(g)
+            if value is None and not is_determined(self._net, g, (self._frame or {}) | known):
+                value = self._any(g)
+            if value is None:
+                return None
+            found.append(value)
+        return tuple(found)
+
+    def _any(self, group: int) -> Expr | None:
+        """Some coordinate of a group; None where its extent is not a number, or there is no element."""
+        if group not in self._free:
+            extent = _extent_or_unknown(self._net.axis(group))
+            at = 5 * len(self._free) + 3 * self._seed + 1
+            self._free[group] = as_expr(at % extent) if extent > 0 else None
+        return self._free[group]
+
+
+def _extent_or_unknown(d: IterDomain) -> int:
+    return int(d.extent) if d.extent.is_const else _UNKNOWN

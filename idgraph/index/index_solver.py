@@ -1,0 +1,242 @@
+"""Coordinates inside one operation: from its loop variables to every axis of its tensors, never leaving it.
+
+The output's own axes are solved one by one, since a padded loop takes an axis out of range where its equals are not;
+which of those points count is what the predicate says. Operands follow by groups of the index graph: equal wherever
+the access happens.
+
+Index tensors whose values are known numbers: counted, constant, moved, joined, added, multiplied, as expressions.
+
+A gather at such a tensor is not a load: its address is an index expression like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from idgraph.arith import Expr, and_, as_expr, interval, is_true, maximum, minimum, not_, or_, simplify, where, xor
+from idgraph.errors import IndexingError
+from idgraph.graphs import IndexGraph, key_text
+from idgraph.graphs.coordinate_rules import backward, forward
+from idgraph.graphs.coordinate_solver import CoordinateSolver
+from idgraph.graphs.index_graph import Key
+from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir.dtypes import Scalar, is_integer
+
+
+class IndexSolver:
+    """Coordinates under one operation: of its output's axes, and of its operands' by group."""
+
+    def __init__(
+        self,
+        graph: IndexGraph,
+        expr: TensorExpr,
+        start: Iterable[tuple[IterDomain, Expr]],
+        given: Iterable[tuple[Key, Expr]],
+    ) -> None:
+        self.graph = graph
+        self.expr = expr
+        self.own = CoordinateSolver(start, tuple(x for x, _, _, own in graph.local[expr] if own))
+        self._group: dict[int, Expr] = {}
+        for d, v in self.own.value.items():
+            self._group.setdefault(self._number((d, expr)), v)
+        for key, v in given:
+            self._group.setdefault(self._number(key), v)
+        self._follow()
+
+    def _number(self, key: Key) -> int:
+        return self.graph.graph.number(key)
+
+    def _follow(self) -> None:
+        """Operands' axes, through their own domain expressions."""
+        nodes = [
+            (x, tuple(map(self._number, ins)), tuple(map(self._number, outs)))
+            for x, ins, outs, own in self.graph.local[self.expr]
+            if not own
+        ]
+        known = self._group
+        while nodes:
+            rest: list[tuple[DomainExpr, tuple[int, ...], tuple[int, ...]]] = []
+            for x, ins, outs in nodes:
+                if all(g in known for g in ins):
+                    for g, v in zip(outs, forward(x, tuple(known[g] for g in ins)), strict=True):
+                        known.setdefault(g, simplify(v))
+                elif all(g in known for g in outs):
+                    for g, v in zip(ins, backward(x, tuple(known[g] for g in outs)), strict=True):
+                        known.setdefault(g, simplify(v))
+                else:
+                    rest.append((x, ins, outs))
+            if len(rest) == len(nodes):
+                return
+            nodes = rest
+
+    def coordinate(self, key: Key) -> Expr:
+        """The coordinate of an axis under this operation; a broadcast axis has 0."""
+        if key[0].is_broadcast:
+            return as_expr(0)
+        found = self.own.value.get(key[0]) if key[0].tensor is self.expr.output else None
+        if found is None:
+            found = self._group.get(self._number(key))
+        if found is None:
+            raise IndexingError(
+                f"no loop of {self.expr.output.name} reaches {key_text(key)}",
+                where=self.expr.source_line,
+                hint="its loop axes must lead, through splits, merges and resizes, to every logical axis",
+            )
+        return found
+
+    def unclamped_coordinate(self, key: Key) -> Expr:
+        """The coordinate as the path gives it: an axis cut down to one element may be read beside that element."""
+        if not key[0].is_broadcast:
+            return self.coordinate(key)
+        own = self.own.value.get(key[0]) if key[0].tensor is self.expr.output else None
+        return self._group.get(self._number(key), as_expr(0)) if own is None else own
+
+    def known(self, key: Key) -> bool:
+        """True when the axis has a coordinate under this operation."""
+        return key[0].is_broadcast or self._number(key) in self._group
+
+
+_DEPTH = 64
+_MOST = 512  # operations of an expression that is still written out
+_BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8}
+_MOVED = frozenset(
+    {"copy", "cast", "reshape", "permute", "flip", "slice", "expand", "unsqueeze", "squeeze", "select", "roll"}
+)
+_COMPUTED: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "maximum": maximum,
+    "minimum": minimum,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a.eq(b),
+    "ne": lambda a, b: a.ne(b),
+    "logical_and": and_,
+    "logical_or": or_,
+    "bitwise_xor": xor,
+}
+
+
+def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (), depth: int = _DEPTH) -> Expr | None:
+    """The value of the element of ``t`` at these coordinates, where no data decide it; None otherwise.
+
+    None too where the value might not fit the tensor's type (it would wrap), or takes too many operations to write.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.reshape(f.iota(12) * 2 + 1, 3, 4)
+    >>> str(fold_index_tensor(t, tuple(ig.IdModel(f).write(t.definition).coordinates)))
+    'i0*8 + i1*2 + 1'
+    """
+    e = t.definition
+    if e is None or not depth or not (is_integer(t.dtype) or t.dtype == "bool"):
+        return None
+    made = _created_value(e, at, facts, depth)
+    if made is None or (t.dtype == "bool") != made.is_condition:
+        return None
+    made = simplify(made, facts=facts)
+    return made if made.cost <= _MOST and (made.is_condition or _value_fits_dtype(made, t.dtype, facts)) else None
+
+
+def _value_fits_dtype(value: Expr, dtype: str, facts: Sequence[Expr]) -> bool:
+    """Whether a value within its range, or where the facts hold, is a number of the type."""
+    if dtype not in _BITS:
+        return False
+    signed = dtype != "uint8"
+    top = (1 << (_BITS[dtype] - signed)) - 1
+    least = -top - 1 if signed else 0
+    lo, hi = interval(value)
+    inside = lo is not None and hi is not None and lo >= least and hi <= top
+    return inside or is_true(and_(value >= least, value <= top), facts)
+
+
+def _created_value(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+    match e.op:
+        case "iota":
+            start, step = e.attrs["start"], e.attrs["step"]
+            return at[0] * step + start if isinstance(start, int) and isinstance(step, int) else None
+        case "full":
+            value = e.attrs["value"]
+            return as_expr(value) if isinstance(value, int) and not isinstance(value, bool) else None
+        case op if op in _MOVED:
+            return _operand(e, 0, at, facts, depth)
+        case "cat" | "pad":
+            return _cat_element_value(e, at, facts, depth)
+        case "neg":
+            value = _operand(e, 0, at, facts, depth)
+            return None if value is None or value.is_condition else -value
+        case "where":
+            return _where_value(e, at, facts, depth)
+        case "floor_divide" | "remainder" if isinstance(d := e.args[1], int) and d > 0:
+            value = _operand(e, 0, at, facts, depth)
+            if value is None or value.is_condition:
+                return None
+            return value // d if e.op == "floor_divide" else value % d
+        case "logical_not":
+            value = _operand(e, 0, at, facts, depth)
+            return not_(value) if value is not None and value.is_condition else None
+        case op if op in _COMPUTED and len(e.args) == 2:
+            a, b = (_argument(e, n, at, facts, depth) for n in range(2))
+            wanted = op.startswith("logical")
+            if a is None or b is None or a.is_condition != wanted or b.is_condition != wanted:
+                return None
+            return _COMPUTED[op](a, b)
+        case _:
+            return None
+
+
+def _cat_element_value(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+    """The value of the operand that has an element there; beside the operand of a pad its fill."""
+    own = CoordinateSolver(zip(e.output.logical, at, strict=True), e.output.domain.exprs)
+    found: Expr | None = None
+    if e.op == "pad":
+        fill = e.attrs["value"]
+        if not isinstance(fill, int) or isinstance(fill, bool):
+            return None
+        found = as_expr(fill)
+    for k in reversed(range(len(e.inputs))):
+        mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
+        inside = and_(*(b.condition for b in own.bounds_on_path(mapped, frozenset(e.output.logical))))
+        value = _operand(e, k, at, (*facts, inside), depth)
+        if value is None or value.is_condition:
+            return None
+        found = value if found is None else where(inside, value, found)
+    return found
+
+
+def _where_value(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+    condition, a, b = (_argument(e, n, at, facts, depth) for n in range(3))
+    if condition is None or a is None or b is None or not condition.is_condition or a.is_condition or b.is_condition:
+        return None
+    return where(condition, a, b)
+
+
+def _argument(e: TensorExpr, n: int, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+    """Argument number ``n``: a number, or the value of the operand that it is."""
+    value: Tensor | Scalar | Expr = e.args[n]
+    if isinstance(value, Tensor):
+        return _operand(e, sum(isinstance(a, Tensor) for a in e.args[:n]), at, facts, depth)
+    if isinstance(value, Expr):
+        return value
+    return as_expr(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _operand(e: TensorExpr, k: int, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+    """The value of operand ``k`` where the element of the output at these coordinates reads it."""
+    t, operand = e.output, e.inputs[k]
+    if any(d.kind == "reduction" for d in t.logical):
+        return None
+    own = CoordinateSolver(zip(t.logical, at, strict=True), t.domain.exprs)
+    made: list[Expr] = []
+    for axis, read in zip(operand.axes, e.reads[k], strict=True):
+        if isinstance(read, Fixed):
+            made.append(read.index)
+        elif isinstance(read, Mapped) and read.domain in own.value:
+            made.append(as_expr(0) if axis.is_broadcast else own.value[read.domain])
+        else:
+            return None
+    return fold_index_tensor(operand, made, facts, depth - 1)

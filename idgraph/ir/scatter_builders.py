@@ -1,0 +1,242 @@
+"""Operations that write at loaded coordinates: each point of the index's axes updates one element of the output.
+
+``out = scatter(x, index, src)`` is x with src written at the indices. The output's *logical* axes are x's; its *root*
+axes, over which its loops run, are the index's. The axis that the index names is of kind "gather_scatter": no loop
+leads to it, its coordinate is a loaded value, no graph maps it. The other axes of x are the same as the index's (or a
+part of them, where the index is smaller). x itself is operand 0: it is read at the element that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from idgraph.arith import Expr, as_expr, is_true, simplify
+from idgraph.errors import OperationError
+from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import SCATTERS, Attr, AxisRead, LoadedCoordinate, Mapped
+from idgraph.ir.dtypes import Scalar
+from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
+from idgraph.ir.gather_builders import check_index, index_axes
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, TensorDomain
+from idgraph.ir.op_builders import aligned_reads, check_axis, same_extent
+from idgraph.ir.op_registry import primitive
+from idgraph.ir.view_builders import define
+
+ADDED = ("float32", "float64", "int32", "int64")
+"""Types in which elements are added up in place; `idgraph.scatter_add` widens the others first."""
+
+
+def scatter_axes(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
+    """Output axes whose coordinate is a loaded value, each with the operand it is loaded from; only a scatter has any.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64")
+    >>> scatter_axes(ig.scatter(x, 1, i, 1.0).definition)
+    ((g6[9], 1),)
+    """
+    if e.op not in SCATTERS:
+        return ()
+    pairs = zip(e.output.axes, e.reads[0], strict=True)
+    return tuple((d, read.operand) for d, read in pairs if isinstance(read, LoadedCoordinate))
+
+
+def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
+    """Root axes of a scatter whose points may write one element: those that the written axes do not follow, but for
+    those along which an index counts (``x[arange(n), i]``): no two of its entries are equal.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i, y = f.input("x", shape=(4, 9)), f.input("i", shape=(4,), dtype="int64"), f.input("y", shape=(4,))
+    >>> [len(entry_axes(ig.index_put(x, at, y[: n]).definition)) for at, n in (([None, i], 1), ([f.iota(4), i], 4))]
+    [1, 0]
+    """
+    if e.op not in SCATTERS:
+        return ()
+    kept = {d for x in e.output.domain.exprs for d in x.inputs} | set(e.output.logical)
+    if e.op == "index_put":
+        kept |= {d for _, k in scatter_axes(e) if (d := _iota_axis(e, k)) is not None}
+    return tuple(d for d in e.output.root if d not in kept)
+
+
+def _iota_axis(e: TensorExpr, k: int) -> IterDomain | None:
+    """The axis along which index ``k`` counts, alone: it is an iota, perhaps with axes of one element."""
+    along = [(p, r.domain) for p, r in enumerate(e.reads[k]) if isinstance(r, Mapped)]
+    t = e.inputs[k]
+    wide = [d for p, d in along if not t.axes[p].is_broadcast]
+    while (made := t.definition) is not None and made.op in ("unsqueeze", "squeeze", "copy"):
+        t = made.inputs[0]
+    counts = made is not None and made.op == "iota" and isinstance(step := made.attrs["step"], int) and step != 0
+    return wide[0] if counts and len(wide) == 1 else None
+
+
+def has_atomic_update(e: TensorExpr) -> Literal["sum", "amax"] | None:
+    """The operation that combines an element with the value scattered to it; None where the value replaces it."""
+    if e.op == "scatter_add" or (e.op == "index_put" and e.attrs.get("accumulate") is True):
+        return "sum"
+    return "amax" if e.op == "index_put" and e.attrs.get("accumulate") == "amax" else None
+
+
+def adds(e: TensorExpr) -> bool:
+    """True of a scatter whose points may come in any order: it combines them with what is there."""
+    return has_atomic_update(e) is not None
+
+
+def _scatter_axis(
+    fusion: Fusion, x: Tensor, p: int, entries: IterDomain
+) -> tuple[IterDomain, IterDomain, list[DomainExpr]]:
+    """(root, logical, expressions) of an axis that the index shares with x, whole or the front part of it."""
+    wide = x.axes[p].extent
+    if same_extent(entries.extent, wide):
+        own = fusion.new_domain(wide)
+        return own, own, []
+    if not is_true(entries.extent <= wide):
+        raise OperationError(
+            f"axis {p} of the index has extent {entries.extent}, more than {wide} of {x.name}",
+            hint=f"{x.name} has shape {shape_text(x)}; off dim the index's own coordinates are written",
+        )
+    root, logical = fusion.new_domain(entries.extent), fusion.new_domain(wide)
+    return root, logical, [define(Resize(root, logical, as_expr(0), simplify(wide - entries.extent)), logical)]
+
+
+def _target(fusion: Fusion, extent: Expr) -> IterDomain:
+    """An axis that is written at loaded coordinates."""
+    return fusion.new_domain(extent, "broadcast" if extent == as_expr(1) else "gather_scatter")
+
+
+def _domain(root: Sequence[IterDomain], logical: Sequence[IterDomain], exprs: Sequence[DomainExpr]) -> TensorDomain:
+    """Loops run over the root axes, memory holds the logical ones."""
+    own = tuple(logical)
+    return TensorDomain(tuple(root), own, own, tuple(root), (None,) * len(own), tuple(exprs))
+
+
+def _scatter_operands(args: tuple[Tensor | Scalar | Expr, ...]) -> tuple[Tensor, list[Tensor], Tensor | None]:
+    """(x, the index tensors, src or None where it is a number)."""
+    x, *middle, last = args if len(args) >= 3 else (None, None, None)
+    if not isinstance(x, Tensor) or not all(isinstance(t, Tensor) for t in middle) or isinstance(last, Expr):
+        raise OperationError("takes x, index and src, the last of which may be a number")
+    indices = [t for t in middle if isinstance(t, Tensor)]
+    for t in indices:
+        check_index(t)
+    if isinstance(last, Tensor) and last.dtype != x.dtype:
+        raise OperationError(
+            f"src {last.name} is {last.dtype}, {x.name} is {x.dtype}",
+            hint=f'torch refuses that too: ig.cast(src, "{x.dtype}")',
+        )
+    return x, indices, last if isinstance(last, Tensor) else None
+
+
+def _build_scatter(
+    fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    x, indices, src = _scatter_operands(args)
+    if len(indices) != 1 or indices[0].ndim != x.ndim:
+        raise OperationError(f"takes one index with as many axes as {x.name}, which has shape {shape_text(x)}")
+    index, dim = indices[0], check_axis(x, attrs.get("dim"))
+    root: list[IterDomain] = []
+    logical: list[IterDomain] = []
+    exprs: list[DomainExpr] = []
+    for p, d in enumerate(index.axes):
+        if p == dim:
+            root.append(fusion.new_domain(d.extent))
+            logical.append(_target(fusion, x.axes[p].extent))
+        else:
+            own, out, more = _scatter_axis(fusion, x, p, d)
+            root.append(own)
+            logical.append(out)
+            exprs += more
+    _check_source_shape(src, root, x)
+    row: list[AxisRead] = [Mapped(d) for d in root]
+    kept: list[AxisRead] = [LoadedCoordinate(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
+    reads = [kept, row, *([row] if src is not None else [])]
+    return fusion.emit(op, args, dict(attrs), reads, x.dtype, _domain(root, logical, exprs), name)
+
+
+def _check_source_shape(src: Tensor | None, root: Sequence[IterDomain], x: Tensor) -> None:
+    if src is None:
+        return
+    wanted = ", ".join(str(d.extent) for d in root)
+    if src.ndim != len(root) or not all(same_extent(a.extent, b.extent) for a, b in zip(src.axes, root, strict=True)):
+        raise OperationError(f"src {src.name} has shape {shape_text(src)}, what is written to {x.name} has ({wanted})")
+
+
+def _check_added(x: Tensor) -> None:
+    if x.dtype not in ADDED:
+        raise OperationError(
+            f"{x.name} is {x.dtype}: it cannot be added to in place",
+            hint=f"one of {', '.join(ADDED)}; ig.scatter_add and ig.index_put add the others up in a wider type",
+        )
+
+
+@primitive("scatter")
+def build_scatter(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``scatter(x, index, src; dim)``: out[index[i, j], j] = src[i, j] for dim 0; the last of several writers wins."""
+    return _build_scatter(fusion, "scatter", args, attrs, name)
+
+
+@primitive("scatter_add")
+def build_scatter_add(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``scatter_add(x, index, src; dim)``: out[index[i, j], j] += src[i, j] for dim 0."""
+    made = _build_scatter(fusion, "scatter_add", args, attrs, name)
+    _check_added(made)
+    return made
+
+
+@primitive("index_put")
+def build_index_put(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``index_put(x, i0, i1, ..., values; dims, accumulate)``: x[..., i0, i1, ...] = (or +=) values.
+
+    ``dims`` are adjacent; the index tensors broadcast against each other, the values against what is written.
+    ``accumulate`` is False, True, or "amax" for the larger of the two (integers only). With ``aligned`` the index
+    tensors have the rank of what is written: one element along what is not indexed.
+    """
+    x, indices, values = _scatter_operands(args)
+    value = attrs.get("dims")
+    dims = [check_axis(x, d) for d in value] if isinstance(value, tuple) else []
+    if len(dims) != len(indices) or dims != list(range(dims[0], dims[0] + len(dims))):
+        raise OperationError(f"dims {value!r} must be adjacent, increasing, one for each index tensor")
+    accumulate = attrs.get("accumulate")
+    if not isinstance(accumulate, bool) and accumulate != "amax":
+        raise OperationError('accumulate is not one of True, False, "amax"')
+    if accumulate:
+        _check_added(x)
+    if accumulate == "amax" and x.dtype not in ("int32", "int64"):
+        raise OperationError(f"{x.name} is {x.dtype}: only integers keep the larger one", hint="int32 or int64")
+    before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
+    after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]
+    middle = index_axes(fusion, indices, attrs, len(before), len(after))
+    targets = [_target(fusion, x.axes[p].extent) for p in dims]
+    root = [*before, *middle, *after]
+    kept: list[AxisRead] = [
+        *(Mapped(d) for d in before),
+        *(LoadedCoordinate(k + 1) for k in range(len(indices))),
+        *(Mapped(d) for d in after),
+    ]
+    along = root if attrs.get("aligned") is True else middle
+    reads = [kept, *(aligned_reads(t, along) for t in indices)]
+    if values is not None:
+        _broadcasts_to(values, root, x)
+        reads.append(aligned_reads(values, root))
+    return fusion.emit(
+        "index_put", args, dict(attrs), reads, x.dtype, _domain(root, [*before, *targets, *after], []), name
+    )
+
+
+def _broadcasts_to(values: Tensor, root: Sequence[IterDomain], x: Tensor) -> None:
+    fits = values.ndim <= len(root) and all(
+        a.is_broadcast or same_extent(a.extent, b.extent)
+        for a, b in zip(reversed(values.axes), reversed(root), strict=False)
+    )
+    if not fits:
+        wanted = ", ".join(str(d.extent) for d in root)
+        raise OperationError(
+            f"values {values.name} of shape {shape_text(values)} do not broadcast to the ({wanted}) elements of "
+            f"{x.name} that are written"
+        )

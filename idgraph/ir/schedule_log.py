@@ -1,0 +1,200 @@
+"""One step of a schedule, as a tensor's log keeps it.
+
+Choices: what a schedule says of a kernel beside its loops. `Tensor.persistent` and its neighbours set them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from idgraph.errors import ScheduleError, SourceLine, short_repr, user_line
+from idgraph.ir.axis_read import Attr, plain_text
+from idgraph.ir.target import GPU
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStep:
+    """One logged schedule step: the method's name and its arguments (axes by name where domains were given).
+
+    ``line`` is the user's. ``at`` grows from step to step over all tensors of a fusion: replayed in another order, a
+    step may not be legal.
+    """
+
+    name: str
+    args: tuple[Attr, ...]
+    kwargs: Mapping[str, Attr]
+    at: int = field(default=0, compare=False)
+    line: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        given = [*map(plain_text, self.args), *(f"{k}={plain_text(v)}" for k, v in self.kwargs.items())]
+        return f"{self.name}({', '.join(given)})"
+
+
+Flat: TypeAlias = list[Any]
+"""Steps as a log keeps them, five entries for each: no object a step for the collector to walk. Steps that many tensors
+have are one entry: ``MANY``, the steps, NO_NAMES, the number of the first, the line."""
+_ENTRIES = 5
+MANY = ""
+NO_NAMES: Mapping[str, Attr] = {}
+"""The named arguments of a step without any."""
+
+
+def steps_in(flat: Sequence[Any]) -> tuple[ScheduleStep, ...]:
+    """The steps of a flat log.
+
+    >>> [str(s) for s in steps_in(["split", (0, 4), {"inner": False}, 1, None, "merge", (0, 1), NO_NAMES, 2, None])]
+    ['split(0, 4, inner=False)', 'merge(0, 1)']
+    """
+    found: list[ScheduleStep] = []
+    for n in range(0, len(flat), _ENTRIES):
+        name, args, kwargs, at, line = flat[n : n + _ENTRIES]
+        if name == MANY:
+            found += [ScheduleStep(s.name, s.args, s.kwargs, at + k, line) for k, s in enumerate(args)]
+        else:
+            found.append(ScheduleStep(name, args, kwargs, at, line))
+    return tuple(found)
+
+
+def distinct_steps(flat: Flat) -> None:
+    """Give each step of a flat log entries of its own.
+
+    >>> split, merge = ScheduleStep("split", (0, 4), NO_NAMES), ScheduleStep("merge", (0, 1), NO_NAMES)
+    >>> log = [MANY, (split, merge), NO_NAMES, 7, None]
+    >>> distinct_steps(log)
+    >>> log[::5], log[3::5], [s.at for s in steps_in(log)]
+    (['split', 'merge'], [7, 8], [7, 8])
+    """
+    if MANY in flat[::_ENTRIES]:
+        flat[:] = [x for s in steps_in(flat) for x in (s.name, s.args, s.kwargs, s.at, s.line)]
+
+
+def without(flat: Flat, name: str) -> None:
+    """Take the steps of that name out of a flat log.
+
+    >>> log = ["split", (0, 4), NO_NAMES, 1, None, "inline", (1,), NO_NAMES, 2, None]
+    >>> without(log, "inline")
+    >>> [s.name for s in steps_in(log)]
+    ['split']
+    """
+    found = False
+    for at in range(0, len(flat), _ENTRIES):  # asked of every tensor that is scheduled; most have no such step
+        if flat[at] == MANY and name in [s.name for s in flat[at + 1]]:
+            distinct_steps(flat)
+            found = True
+            break
+        found = found or flat[at] == name
+    if found:
+        _keep(flat, [n for n, other in enumerate(flat[::_ENTRIES]) if other != name])
+
+
+def keep_last_step(flat: Flat, names: Iterable[str]) -> None:
+    """Keep of a flat log the last step of each of those names.
+
+    >>> log = [x for n in (4, 5) for x in ("set_memory", (n,), NO_NAMES, n, None)]
+    >>> keep_last_step(log, {"set_memory"})
+    >>> [s.args for s in steps_in(log)]
+    [(5,)]
+    """
+    distinct_steps(flat)
+    last = {name: n for n, name in enumerate(flat[::_ENTRIES])}
+    _keep(flat, sorted(last[name] for name in names if name in last))
+
+
+def only_first(flat: Flat, count: int) -> None:
+    """Keep the first ``count`` steps of a flat log.
+
+    >>> log = [x for n in (4, 5) for x in ("set_memory", (n,), NO_NAMES, n, None)]
+    >>> only_first(log, 1)
+    >>> [s.args for s in steps_in(log)]
+    [(4,)]
+    """
+    distinct_steps(flat)
+    del flat[count * _ENTRIES :]
+
+
+def _keep(flat: Flat, numbers: Iterable[int]) -> None:
+    flat[:] = [x for n in numbers for x in flat[n * _ENTRIES : (n + 1) * _ENTRIES]]
+
+
+MAX_ELEMENTS: Final = 1 << 12
+WARP: Final = GPU.warp
+
+
+def check_choice(name: str, value: object, of: str, most: int | None = None) -> None:
+    """Raise `ScheduleError` unless ``value`` is a bool, or with ``most`` a power of two up to that number; ``threads``
+    may be whole warps, too.
+
+    >>> check_choice("rows", 3, "a KernelConfig", 1024)
+    Traceback (most recent call last):
+    idgraph.errors.ScheduleError: rows=3 of a KernelConfig
+      ...
+    """
+    what = f"{name}={short_repr(value)} of {of}"
+    if most is None:
+        if not isinstance(value, bool):
+            raise ScheduleError(what, where=user_line(), hint="True, False or None")
+    elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ScheduleError(what, where=user_line(), hint=f"an integer from 1 to {most}")
+    elif value & (value - 1) and (name != "threads" or value % WARP):
+        whole = f", or a multiple of {WARP}" if name == "threads" else ""
+        raise ScheduleError(what, where=user_line(), hint=f"a power of two{whole}")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelHints:
+    """Facts of a schedule that one kernel obeys, or refuses by name; None leaves one to the target's rule.
+
+    ``persistent``: a row is held between its passes. ``online``: sums relative to a running maximum, in its pass.
+    ``items_per_thread``: elements under way at most. ``parallel``: on the CPU on all cores. ``of`` names the tensors
+    that they were set on, and where. ``why`` is the reason of a rule that made them.
+
+    >>> print(KernelHints(persistent=True, items_per_thread=8))
+    persistent=true items_per_thread=8
+    >>> KernelHints.from_words(["online=false"])
+    KernelHints(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
+    """
+
+    persistent: bool | None = None
+    online: bool | None = None
+    items_per_thread: int | None = None
+    parallel: bool | None = None
+    of: str = field(default="", compare=False)
+    why: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for name, value in self.explicit().items():
+            check_choice(name, value, "a kernel", MAX_ELEMENTS if name == "items_per_thread" else None)
+
+    def explicit(self) -> dict[str, int | bool]:
+        """The choices that are made, by name."""
+        return {n: v for n in NAMES if (v := getattr(self, n)) is not None}
+
+    def but(self, **changes: Any) -> KernelHints:
+        """The same with other choices."""
+        return replace(self, **changes)
+
+    @staticmethod
+    def from_words(words: list[str]) -> KernelHints:
+        """The inverse of ``str``; raises `ScheduleError` for anything else."""
+        read: Mapping[str, bool] = {"true": True, "false": False}
+        made: dict[str, Any] = {}
+        for word in words:
+            name, _, value = word.partition("=")
+            number = int(value) if value.isascii() and value.isdigit() and len(value) < 8 else None
+            if name not in NAMES or name in made or (value not in read and number is None):
+                raise ScheduleError(f"{word[:40]!r} is not a choice of a kernel", hint=", ".join(NAMES))
+            made[name] = read.get(value, number)
+        return KernelHints(**made)
+
+    def __str__(self) -> str:
+        return " ".join(f"{n}={str(v).lower()}" for n, v in self.explicit().items())
+
+
+Memory: TypeAlias = Literal["auto", "local", "shared", "global"]
+NAMES: Final = tuple(f.name for f in fields(KernelHints) if f.name not in ("of", "why"))
+NO_CHOICES: Final = KernelHints()
+NO_RULES: Final[Mapping[str, KernelHints]] = {}
+STEPS: Final = (*NAMES, "by_rule")

@@ -1,0 +1,303 @@
+"""The statements of an operation at one point, and the accumulation of reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+from idgraph.arith import FALSE, TRUE, Expr, and_
+from idgraph.errors import EmitError
+from idgraph.index.allocation import COUNTED
+from idgraph.index.loop_tree import IndexMaps
+from idgraph.ir import SCATTERS, DType, LoadedCoordinate, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.op_builders import REDUCTIONS, result_dtype
+from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS_OF
+from idgraph.kernel.ir import (
+    AccumulateOp,
+    BoundsCheck,
+    CheckSite,
+    Compute,
+    Constant,
+    Index,
+    Load,
+    Local,
+    Operand,
+    ProvenanceList,
+    Select,
+    Stmt,
+)
+
+MOVES = frozenset(
+    {
+        "copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll",
+        "gather", "take_along_dim", "index_select", "index",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """How a reduction runs: sums, products and logarithms of sums of floats in float64, of integers in int64, extrema
+    in their own type. A logarithm that is rounded to 32 bits or fewer in the end grows by float32 steps.
+
+    A float64 sum of n float32 terms is off by less than n * 2**-53 relative to the sum of magnitudes: below the final
+    rounding for every n that fits memory.
+    """
+
+    op: AccumulateOp
+    dtype: DType
+
+
+def accumulator(e: TensorExpr) -> Accumulator:
+    """The running value's operation and type.
+
+    >>> import idgraph as ig
+    >>> accumulator(ig.sum(ig.Fusion("f").input("x", shape=(4,), dtype="bfloat16")).definition)
+    Accumulator(op='sum', dtype='float64')
+    """
+    wanted = SCANS_OF.get(e.op, e.op if e.op in REDUCTIONS else "sum")
+    op: AccumulateOp = next(r for r in _ACCUMULATED if r == wanted)
+    dtype = e.output.dtype
+    match op:
+        case "sum" | "prod":
+            return Accumulator(op, "float64" if is_float(dtype) else "int64")
+        case "amax" | "amin":
+            return Accumulator(op, dtype)
+        case "any" | "all":
+            return Accumulator(op, "bool")
+        case "logsum" | "near_logsum":
+            return Accumulator("logsum" if dtype == "float64" else "near_logsum", "float64")
+
+
+_ACCUMULATED: tuple[AccumulateOp, ...] = get_args(AccumulateOp)
+_LIMITS: Mapping[DType, tuple[int, int]] = {
+    "uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1),
+}  # fmt: skip
+
+
+def identity(a: Accumulator) -> Scalar:
+    """The identity element of the operation.
+
+    >>> identity(Accumulator("amax", "float32")), identity(Accumulator("amin", "uint8"))
+    (-inf, 255)
+    """
+    end = OPERATIONS[a.op].identity
+    if end != "low" and end != "high":
+        return end
+    if a.dtype == "bool":
+        return end == "high"
+    if is_float(a.dtype):
+        return -math.inf if end == "low" else math.inf
+    return _LIMITS[a.dtype][0 if end == "low" else 1]
+
+
+_ZERO = Constant(0)
+
+
+@dataclass(slots=True)
+class PendingValue:
+    """Statements that make the value of one expression, being collected.
+
+    ``exists[k]`` says when operand ``k`` exists; ``guards`` hold wherever the statement may run. Statements after
+    a check of loaded values stand inside it.
+    """
+
+    expr: TensorExpr
+    local: Local
+    result: Operand = _ZERO
+    body: tuple[Stmt, ...] = ()
+    guards: list[Expr] = field(default_factory=list[Expr])
+    exists: dict[int, Expr] = field(default_factory=dict[int, Expr])
+    _outer: list[tuple[tuple[Stmt, ...], Expr, CheckSite]] = field(
+        default_factory=list["tuple[tuple[Stmt, ...], Expr, CheckSite]"]
+    )
+
+    def add(self, s: Stmt) -> None:
+        """Append a statement."""
+        self.body = (*self.body, s)
+
+    def serve(self, local: Local, purpose: ProvenanceList) -> None:
+        """The load that made ``local`` serves this, too."""
+
+        def also(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            return tuple(
+                replace(s, serves=(*s.serves, *purpose)) if isinstance(s, Load) and s.local == local else s
+                for s in body
+            )
+
+        self.body = also(self.body)
+        self._outer = [(also(before), condition, site) for before, condition, site in self._outer]
+
+    def check(self, sites: Sequence[CheckSite], bounds: Sequence[Expr]) -> None:
+        """Statements added from now on run only where the loaded values are inside ``bounds`` (two for each site)."""
+        for n, site in enumerate(sites):
+            condition = and_(*bounds[2 * n : 2 * n + 2])
+            self._outer.append((self.body, condition, site))
+            self.body = ()
+
+    def wrap(self, inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``inside``, the statements that end in the store, within the checks."""
+        for before, condition, site in reversed(self._outer):
+            loaded = next(iter(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))}))
+            inside = (*before, BoundsCheck(condition, loaded, site, inside, always=self.expr.op in SCATTERS))
+        return inside
+
+
+def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: IndexMaps) -> None:
+    """Add the statements that compute ``v.expr`` and set ``v.result``."""
+    e, dtype = v.expr, v.expr.output.dtype
+    op = e.op
+    if op in REDUCTIONS or op in SCANS_OF:
+        v.result = _term(v, operands[0], accumulator(e))
+    elif op == "matmul":
+        wide = accumulator(e).dtype
+        product = Local(f"{v.local.name}_term", wide)
+        narrow = tuple(_converted_operand(v, operands[k], dtype, k) for k in (0, 1))
+        v.add(Compute(product, "mul", narrow, wide))
+        v.result = product
+    elif op in ("pad", "cat", "slice_scatter"):
+        v.add(_choice(v, operands))
+        v.result = v.local
+    elif op == "full":
+        v.add(Compute(v.local, "cast", (Constant(_scalar_attribute(e, "value")),), dtype))
+        v.result = v.local
+    elif op == "iota":
+        _emit_iota(v, e, maps.write(e).coordinates[0], v.local)
+        v.result = v.local
+    elif op in SCATTERS:
+        last = e.args[-1]  # the others are the place that it writes
+        value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
+        v.add(Compute(v.local, "cast", (value,), dtype))
+        v.result = v.local
+    elif op in MOVES or op == "embedding":
+        v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
+        v.result = v.local
+    else:
+        v.add(_pointwise(v, _all_operands(e, operands)))
+        v.result = v.local
+
+
+def _plain(a: Scalar | Expr) -> Operand:
+    return Index(a) if isinstance(a, Expr) else Constant(a)
+
+
+def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Operand, ...]:
+    made: list[Operand] = []
+    k = 0
+    for a in e.args:
+        if isinstance(a, Tensor):
+            made.append(operands[k])
+            k += 1
+        else:
+            made.append(_plain(a))
+    return tuple(made)
+
+
+def _pointwise(v: PendingValue, operands: tuple[Operand, ...]) -> Compute:
+    e, dtype = v.expr, v.expr.output.dtype
+    if e.op not in POINTWISE:
+        raise EmitError(
+            f"operation {e.op} of {e.output.name} has no kernel",
+            where=e.source_line,
+            hint="it is kept as an opaque expression; cut the fusion around it",
+        )
+    match OPERATIONS[e.op].kind:
+        case "compare" | "test":
+            compute = result_dtype(e.args)
+        case "logic":
+            compute = "bool"
+        case _:
+            compute = dtype
+    return Compute(v.local, e.op, operands, compute)
+
+
+def _choice(v: PendingValue, operands: Mapping[int, Operand]) -> Select:
+    e = v.expr
+    if e.op == "pad":
+        return _settled(v.local, [(v.exists[0], operands[0])], Constant(_scalar_attribute(e, "value")))
+    if e.op == "slice_scatter":
+        return _settled(v.local, [(v.exists[1], operands[1])], operands[0])
+    # Parts that these loops never reach (an empty one, one that was cut away) may not be computed at all.
+    *cases, last = [k for k in range(len(e.inputs)) if v.exists[k] != FALSE] or [0]
+    return _settled(v.local, [(v.exists[k], operands[k]) for k in cases], operands[last])
+
+
+def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Select:
+    """A choice without the cases that never hold, and without those after a case that always holds."""
+    kept: list[tuple[Expr, Operand]] = []
+    for condition, value in cases:
+        if condition == TRUE:
+            return Select(local, tuple(kept), value)
+        if condition != FALSE:
+            kept.append((condition, value))
+    return Select(local, tuple(kept), default)
+
+
+def _scalar_attribute(e: TensorExpr, key: str) -> Scalar:
+    value = e.attrs[key]
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise EmitError(f"{key} {value!r} of {e.output.name} is not a number", where=e.source_line)
+
+
+def _emit_iota(v: PendingValue, e: TensorExpr, place: Expr, to: Local) -> None:
+    """start + step * coordinate: integers exactly, others in float64."""
+    start, step = _scalar_attribute(e, "start"), _scalar_attribute(e, "step")
+    if isinstance(start, int) and isinstance(step, int):
+        v.add(Compute(to, "cast", (Index(place * step + start),), e.output.dtype))
+        return
+    scaled, moved = Local(f"{to.name}_step", "float64"), Local(f"{to.name}_wide", "float64")
+    v.add(Compute(scaled, "mul", (Index(place), Constant(step)), "float64"))
+    v.add(Compute(moved, "add", (scaled, Constant(start)), "float64"))
+    v.add(Compute(to, "cast", (moved,), e.output.dtype))
+
+
+def known_indices(e: TensorExpr, maps: IndexMaps) -> frozenset[int]:
+    """Operands of ``e`` that are indices, and not loaded: their values follow from the coordinates."""
+    if e.op in SCATTERS:
+        return frozenset()
+    indices = {r.operand for row in e.reads for r in row if isinstance(r, LoadedCoordinate)}
+    loaded = {name for k in range(len(e.inputs)) for name in maps.read(e, k).loads} if indices else set[str]()
+    return frozenset(k for k in indices if f"ld{k}" not in loaded)
+
+
+def made_in_place(v: PendingValue, k: int, place: Sequence[Expr]) -> Operand:
+    """The value of operand ``k`` at ``place``, where that is known from the coordinates alone: see `COUNTED`."""
+    t = v.expr.inputs[k]
+    made = t.definition
+    if made is None or made.op not in COUNTED:
+        raise EmitError(f"{t.name} is not made of coordinates alone")
+    to = Local(f"{v.local.name}_in{k}", t.dtype)
+    if made.op == "full":
+        v.add(Compute(to, "cast", (Constant(_scalar_attribute(made, "value")),), t.dtype))
+    else:
+        _emit_iota(v, made, place[0], to)
+    return to
+
+
+def _converted_operand(v: PendingValue, operand: Operand, dtype: DType, k: int) -> Operand:
+    if isinstance(operand, Local) and operand.dtype != dtype:
+        made = Local(f"{operand.name}_as{k}", dtype)
+        v.add(Compute(made, "cast", (operand,), dtype))
+        return made
+    return operand
+
+
+def _term(v: PendingValue, operand: Operand, a: Accumulator) -> Operand:
+    """The operand in the accumulator's type; a sum with a dtype of its own casts to that first, as torch does."""
+    e = v.expr
+    if a.op in ("sum", "prod") and "dtype" in e.attrs:
+        operand = _converted_operand(v, operand, e.output.dtype, 0)
+    if isinstance(operand, Local) and operand.dtype != a.dtype:
+        made = Local(f"{v.local.name}_term", a.dtype)
+        v.add(Compute(made, "cast", (operand,), a.dtype))
+        return made
+    return operand
+
+
+def finish(e: TensorExpr, acc: Local, to: Local) -> Stmt:
+    """The finished value, rounded to the tensor's type."""
+    return Compute(to, "cast", (acc,), e.output.dtype)

@@ -1,0 +1,174 @@
+"""The passes of each target, in order; running them, one after the other.
+
+One table says which passes a target has. `emit` runs it and nothing else; `trace` gives the kernels after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from idgraph.ir.target import TARGETS, TargetName
+from idgraph.kernel.ir import Kernel, KernelModule
+from idgraph.passes import block_scan as scan
+from idgraph.passes import bounds_check_elimination as join_checks
+from idgraph.passes import bounds_check_elimination as prove_checks
+from idgraph.passes import cse_dce as cse
+from idgraph.passes import cse_dce as dead_code
+from idgraph.passes import cse_dce as merge_tests
+from idgraph.passes import divmod_strength_reduction as carry_digits
+from idgraph.passes import divmod_strength_reduction as reciprocals
+from idgraph.passes import fast_math as compose
+from idgraph.passes import fast_math as short_functions
+from idgraph.passes import kernel_fusion as fuse_launches
+from idgraph.passes import lane_loop_fusion as fuse_lanes
+from idgraph.passes import lane_unrolling as unroll
+from idgraph.passes import load_hoisting as hoist_loads
+from idgraph.passes import load_selection as select_loads
+from idgraph.passes import loop_flattening as collapse
+from idgraph.passes import loop_interchange as interchange
+from idgraph.passes import loop_peeling as peel
+from idgraph.passes import loop_unswitching as keep_rolled
+from idgraph.passes import loop_unswitching as unswitch
+from idgraph.passes import narrowing as round_once
+from idgraph.passes import narrowing as short_ints
+from idgraph.passes import owner_computes as owner
+from idgraph.passes import packed_half2 as pack_half2
+from idgraph.passes import reduction_flattening as columns
+from idgraph.passes import reduction_flattening as own_rows
+from idgraph.passes import rows
+from idgraph.passes import rows as rename_columns
+from idgraph.passes import slp_rerolling as roll
+from idgraph.passes import unroll_and_jam as jam
+from idgraph.passes import vectorize_memory as realign
+from idgraph.passes import vectorize_memory as vectorize
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """``run`` maps kernels to kernels; ``about`` describes the pass in one line."""
+
+    name: str
+    about: str
+    run: Callable[[KernelModule], KernelModule]
+
+
+def _each(f: Callable[[Kernel], Kernel]) -> Callable[[KernelModule], KernelModule]:
+    """A pass over single kernels."""
+
+    def run(plan: KernelModule) -> KernelModule:
+        return replace(plan, kernels=tuple(map(f, plan.kernels)))
+
+    return run
+
+
+PASSES: Mapping[str, Pass] = {
+    p.name: p
+    for p in (
+        Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
+        Pass("fuse_launches", "independent kernels in one launch", fuse_launches.fuse_kernels),
+        Pass(
+            "prove_checks",
+            "checks of indices that cannot leave their axis",
+            _each(prove_checks.eliminate_bounds_checks),
+        ),
+        Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.flatten_loops)),
+        Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.privatize_scatter_rows)),
+        Pass("columns", "reduced rows of several axes without divisions", _each(columns.flatten_reduction_loops)),
+        Pass(
+            "rename_columns",
+            "symbols called like the columns of a row get a prime",
+            rename_columns.rename_conflicting_symbols,
+        ),
+        Pass(
+            "rows_of_core",
+            "loops over columns joined, expensive values kept for the next",
+            partial(rows.with_rows, threads=False),
+        ),
+        Pass(
+            "rows",
+            "rows read once: persistent in registers, in chunks, with an online softmax",
+            partial(rows.with_rows, threads=True),
+        ),
+        Pass("jam", "lanes around loops over columns, inside of them", _each(jam.unroll_and_jam)),
+        Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchange_loops)),
+        Pass("unswitch", "one loop for each outcome of a test that no step changes", _each(unswitch.unswitched)),
+        Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.elide_double_rounding)),
+        Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.mark_nounroll)),
+        Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.licm_loads)),
+        Pass("owner", "one element of a row by the thread that has it", _each(owner.owner_computes)),
+        Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
+        Pass(
+            "select_loads",
+            "choices between loads of one buffer as one load",
+            _each(select_loads.select_address_then_load),
+        ),
+        Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peel_loops)),
+        Pass(
+            "carry_digits",
+            "rows and columns of lanes from those of the first",
+            _each(carry_digits.strength_reduce_divmod),
+        ),
+        Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.unroll_lanes)),
+        Pass("composed", "functions of functions as one", _each(compose.fuse_math_functions)),
+        Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.merge_bounds_checks)),
+        Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.narrow_int64)),
+        Pass(
+            "short_functions",
+            "exp and sigmoid that are rounded to 16 bits at once",
+            _each(short_functions.approximate_math),
+        ),
+        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_tests.merge_adjacent_branches)),
+        Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
+        Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realign.realigned)),
+        Pass("cse", "equal values computed once", _each(cse.eliminate_common_subexpressions)),
+        Pass("reciprocals", "divisions by one number through its reciprocal", _each(reciprocals.with_reciprocals)),
+        Pass("vectorize_stores", "stores to neighbouring elements as one", _each(vectorize.with_vector_stores)),
+        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.pack_half2)),
+        Pass("dead_code", "values that nobody reads left out", _each(dead_code.eliminate_dead_code)),
+        Pass("roll", "straight code of lanes as loops over registers", _each(roll.reroll_lanes)),
+        Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fuse_lane_loops)),
+        Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalar_replacement)),
+    )
+}
+TABLE: Mapping[TargetName, tuple[Pass, ...]] = {name: tuple(PASSES[p] for p in t.passes) for name, t in TARGETS.items()}
+"""The passes of each target, in the order that its record names them in."""
+
+
+def select_passes(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...]:
+    """Passes of one target by name, in the order of its table.
+
+    >>> [p.name for p in select_passes(("roll", "unroll"))]
+    ['unroll', 'roll']
+    """
+    wanted = frozenset(names)
+    return tuple(p for p in TABLE[target] if p.name in wanted)
+
+
+def up_to(name: str, target: TargetName) -> tuple[Pass, ...]:
+    """Passes of a target to the one named, with it; none where it has no such pass.
+
+    >>> [p.name for p in up_to("fuse_launches", "cuda")], up_to("fuse_launches", "python")
+    (['fuse_launches'], ())
+    """
+    names = [p.name for p in TABLE[target]]
+    return TABLE[target][: names.index(name) + 1] if name in names else ()
+
+
+def trace(plan: KernelModule, passes: Iterable[Pass]) -> Iterator[tuple[Pass, KernelModule]]:
+    """Each pass with the kernels after it; a kernel's ``passes`` name those that changed it."""
+    for p in passes:
+        before = {k.name: k for k in plan.kernels}
+        after = p.run(plan)
+        done = tuple(k if k == before.get(k.name) else replace(k, passes=(*k.passes, p.name)) for k in after.kernels)
+        plan = replace(after, kernels=done)
+        yield p, plan
+
+
+def run(plan: KernelModule, passes: Iterable[Pass]) -> KernelModule:
+    """The kernels after all of ``passes``."""
+    made = plan
+    for _, made in trace(plan, passes):  # noqa: B007 - the last one counts
+        pass
+    return made

@@ -1,0 +1,255 @@
+"""The least and the greatest number that a variable may be: passes ask before they narrow it or drop a check.
+
+Ends of floats are a little wider than the arithmetic makes them: each operation may round, products and sums may be
+contracted to one rounding, and divisions may be products with a rounded reciprocal. ``nan`` says that it may be none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith.interval import interval
+from idgraph.ir.dtypes import DType, int_limits, is_float, is_integer
+from idgraph.kernel.ir import Compute, Constant, Index, Load, Local, Operand, Select, Stmt
+
+_MOST = {"float64": 1.7e308, "float32": 3.4e38, "bfloat16": 3.38e38, "float16": 65504}
+"""Numbers beyond it are taken for infinite."""
+_ROOM = {"float64": 2.0**-49, "float32": 2.0**-20, "float16": 2.0**-8, "bfloat16": 2.0**-5}
+"""Of the largest number of an operation: eight units in the last place, more than roundings and contractions make."""
+_LEAST_NORMAL = 2.0**-14  # of float16; what is smaller may become zero in any type
+_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}  # of a significand
+_ROUNDING = frozenset({"add", "sub", "mul", "div"})
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInterval:
+    """``lo <= value <= hi``, ends included; ``nan``: or not a number."""
+
+    lo: int | float
+    hi: int | float
+    nan: bool = False
+
+    def within(self, lo: int, hi: int) -> bool:
+        """Whether every number of it lies from ``lo`` to ``hi``; what is not a number is not asked about."""
+        return lo <= self.lo and self.hi <= hi
+
+    def joined(self, other: ValueInterval) -> ValueInterval:
+        """The least range that has both."""
+        return ValueInterval(min(self.lo, other.lo), max(self.hi, other.hi), self.nan or other.nan)
+
+
+@dataclass(slots=True)
+class Ranges:
+    """Ranges of the variables that are known where a walk through a kernel stands.
+
+    >>> from idgraph.arith import symbol
+    >>> found = Ranges()
+    >>> found.learn(Compute(Local("a", "int64"), "cast", (Index(symbol("i", 0, 159)),), "int64"))
+    >>> found.learn(Compute(Local("b", "int64"), "minimum", (Local("a", "int64"), Constant(79)), "int64"))
+    >>> found.known["b"]
+    ValueInterval(lo=0, hi=79, nan=False)
+    """
+
+    known: dict[str, ValueInterval] = field(default_factory=dict[str, ValueInterval])
+
+    def without(self, names: Iterable[str]) -> Ranges:
+        """A copy that knows nothing of ``names``."""
+        gone = frozenset(names)
+        return Ranges({n: r for n, r in self.known.items() if n not in gone})
+
+    def learn(self, s: Stmt) -> None:
+        """Know the value that a statement sets; an earlier one is gone."""
+        match s:
+            case Compute(Local(name, dtype, None)):
+                found = self.of_compute(s)
+            case Load(Local(name, dtype, None)):
+                found = _of_type(dtype)
+            case Select(Local(name, dtype, None), cases, default):
+                found = self.union([*(o for _, o in cases), default], dtype)
+            case _:
+                return
+        self.known.pop(name, None)
+        if found is not None:
+            self.known[name] = found
+
+    def of(self, o: Operand, dtype: DType) -> ValueInterval | None:
+        """The range of an operand that an operation in ``dtype`` reads; None where nothing is known of it."""
+        match o:
+            case Local(name, own, None):
+                found = self.known.get(name) or _of_type(own)
+            case Index(value):
+                lo, hi = interval(value)
+                found = None if lo is None or hi is None else ValueInterval(lo, hi)
+            case Constant(value) if math.isfinite(value):
+                found = ValueInterval(value, value)
+            case _:
+                found = None
+        return found if found is None or not is_float(dtype) else _converted(found, dtype)
+
+    def union(self, operands: Sequence[Operand], dtype: DType) -> ValueInterval | None:
+        """All values of several operands."""
+        found = [self.of(o, dtype) for o in operands]
+        known = [r for r in found if r is not None]
+        if len(known) < len(found):
+            return None
+        out = known[0]
+        for r in known[1:]:
+            out = out.joined(r)
+        return out
+
+    def of_compute(self, s: Compute) -> ValueInterval | None:
+        """The range of what an operation makes; None where it is not known, or an integer may wrap.
+
+        >>> clamped = Compute(Local("t", "float32"), "maximum", (Local("x", "float32"), Constant(0)), "float32")
+        >>> Ranges().of_compute(clamped)
+        ValueInterval(lo=0, hi=inf, nan=True)
+        """
+        dtype, compute = s.local.dtype, s.compute
+        if is_float(dtype) and is_float(compute):
+            return self._of_floats(s)
+        if is_integer(dtype):
+            operands = [o for o in s.operands if isinstance(o, Local)]
+            if s.op == "near_int" or (s.op == "cast" and any(is_float(o.dtype) for o in operands)):
+                return self._truncated(s)
+            return self._of_integers(s) if is_integer(compute) else None
+        return None
+
+    def _truncated(self, s: Compute) -> ValueInterval | None:
+        (x,) = s.operands
+        found = self.of(x, "float64")
+        if found is None or not (math.isfinite(found.lo) and math.isfinite(found.hi)):
+            return None
+        if found.nan and s.op != "near_int":
+            return None
+        zero = ValueInterval(0, 0)  # of what is not a number
+        whole = ValueInterval(math.trunc(found.lo), math.trunc(found.hi))
+        return _fitting(whole.joined(zero) if found.nan else whole, s.local.dtype)
+
+    def _of_integers(self, s: Compute) -> ValueInterval | None:
+        if s.op == "where":
+            found = self.union(s.operands[1:], s.compute)
+        else:
+            found = _of_integers(s.op, [self.of(o, s.compute) for o in s.operands])
+        if found is None or found.nan or not (isinstance(found.lo, int) and isinstance(found.hi, int)):
+            return _of_type(s.local.dtype)
+        return _fitting(_fitting(found, s.compute), s.local.dtype) or _of_type(s.local.dtype)
+
+    def _of_floats(self, s: Compute) -> ValueInterval | None:
+        spans = [self.of(o, s.compute) for o in (s.operands[1:] if s.op == "where" else s.operands)]
+        if s.op in ("maximum", "minimum"):
+            spans = [r or ValueInterval(-math.inf, math.inf, nan=True) for r in spans]
+        given = [r for r in spans if r is not None]
+        if len(given) < len(spans) or not given:
+            return None
+        if s.op == "where":
+            found = given[0].joined(given[1])
+        else:
+            found = _of_floats(s.op, given)
+        if found is None:
+            return None
+        largest = max(abs(end) for r in (*given, found) for end in (r.lo, r.hi))
+        if s.op in _ROUNDING and largest > _MOST[s.compute]:
+            return None
+        for dtype in dict.fromkeys((s.compute, s.local.dtype)):
+            found = _rounded(found, largest, dtype) if s.op in _ROUNDING else _converted(found, dtype)
+        return found
+
+
+def _of_type(dtype: DType) -> ValueInterval | None:
+    return ValueInterval(*int_limits(dtype)) if dtype == "bool" or is_integer(dtype) else None
+
+
+def _fitting(found: ValueInterval | None, dtype: DType) -> ValueInterval | None:
+    """The range where the type holds all of it; None where a number may wrap."""
+    return found if found is not None and found.within(*int_limits(dtype)) else None
+
+
+def _rounded(found: ValueInterval, largest: int | float, dtype: DType) -> ValueInterval:
+    """The range with room for the roundings of an operation among whose numbers ``largest`` is the largest."""
+    room = _ROOM[dtype] * (largest + _LEAST_NORMAL)
+    return _clamp_to_dtype(ValueInterval(found.lo - room, found.hi + room, found.nan), dtype)
+
+
+def _converted(found: ValueInterval, dtype: DType) -> ValueInterval:
+    """The range in another type: rounding keeps the order, so an end that the type has stays the end."""
+    if all(_is_number_of(end, dtype) for end in (found.lo, found.hi)):
+        return found
+    if not (math.isfinite(found.lo) and math.isfinite(found.hi)):
+        lo = found.lo if _is_number_of(found.lo, dtype) else -math.inf
+        return ValueInterval(lo, found.hi if _is_number_of(found.hi, dtype) else math.inf, found.nan)
+    return _rounded(found, max(abs(found.lo), abs(found.hi)), dtype)
+
+
+def _clamp_to_dtype(found: ValueInterval, dtype: DType) -> ValueInterval:
+    """Numbers that the type may not have are infinite."""
+    most = _MOST[dtype]
+    return ValueInterval(
+        found.lo if found.lo >= -most else -math.inf, found.hi if found.hi <= most else math.inf, found.nan
+    )
+
+
+def _is_number_of(value: int | float, dtype: DType) -> bool:
+    if value == 0 or math.isinf(value):
+        return True
+    if not _LEAST_NORMAL <= abs(value) <= _MOST[dtype]:
+        return False
+    scaled = math.frexp(value)[0] * 2.0 ** _BITS[dtype]
+    return scaled.is_integer() and int(math.ldexp(*math.frexp(value))) == int(value)
+
+
+def _corners(a: ValueInterval, b: ValueInterval) -> ValueInterval:
+    ends = (a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi)
+    return ValueInterval(min(ends), max(ends), a.nan or b.nan)
+
+
+def _of_both(op: str, given: Sequence[ValueInterval]) -> ValueInterval | None:
+    """Operations whose ends are made of ends, of integers and of floats alike."""
+    nan = any(r.nan for r in given)
+    match op, given:
+        case "cast" | "copy", [r]:
+            return r
+        case "neg", [r]:
+            return ValueInterval(-r.hi, -r.lo, nan)
+        case "abs", [r]:
+            most = max(-r.lo, r.hi)
+            return ValueInterval(0 if r.lo <= 0 <= r.hi else min(abs(r.lo), abs(r.hi)), most, nan)
+        case "minimum", [a, b]:
+            return ValueInterval(min(a.lo, b.lo), min(a.hi, b.hi), nan)
+        case "maximum", [a, b]:
+            return ValueInterval(max(a.lo, b.lo), max(a.hi, b.hi), nan)
+        case "add", [a, b]:
+            return ValueInterval(a.lo + b.lo, a.hi + b.hi, nan)
+        case "sub", [a, b]:
+            return ValueInterval(a.lo - b.hi, a.hi - b.lo, nan)
+        case "mul", [a, b]:
+            return _corners(a, b)
+        case _:
+            return None
+
+
+def _of_integers(op: str, spans: Sequence[ValueInterval | None]) -> ValueInterval | None:
+    given = [r for r in spans if r is not None]
+    match op, given:
+        case "remainder", [*_, ValueInterval(lo, hi)] if lo == hi > 0 and spans[-1] is not None:
+            return ValueInterval(0, hi - 1)
+        case "floor_divide", [ValueInterval(lo, hi), ValueInterval(a, b)] if a == b > 0:
+            return ValueInterval(lo // a, hi // a)
+        case _:
+            return _of_both(op, given) if len(given) == len(spans) else None
+
+
+def _of_floats(op: str, given: Sequence[ValueInterval]) -> ValueInterval | None:
+    nan = any(r.nan for r in given)
+    match op, given:
+        case "round" | "trunc" | "floor" | "ceil", [r] if math.isfinite(r.lo) and math.isfinite(r.hi):
+            return ValueInterval(math.floor(r.lo), math.ceil(r.hi), nan)
+        case "add" | "sub" | "mul", [a, b] if not all(map(math.isfinite, (a.lo, a.hi, b.lo, b.hi))):
+            return None  # infinite minus infinite, and zero times infinite
+        case "div", [a, ValueInterval(lo, hi) as b] if (
+            all(map(math.isfinite, (a.lo, a.hi, lo, hi))) and lo * hi > 0 and min(abs(lo), abs(hi)) >= _LEAST_NORMAL
+        ):
+            return _corners(a, ValueInterval(1 / hi, 1 / lo, b.nan))
+        case _:
+            return _of_both(op, given)

@@ -1,0 +1,313 @@
+"""Broadcasts before operations on one element: a norm's weights are cast where they are multiplied.
+
+``unsqueeze(cast(w))`` lies on the loops of ``w`` until it is broadcast, so that no row's nest could hold the cast; as
+``cast(unsqueeze(w))`` it is computed in the row's own loops, and ``w`` is all that is read.
+
+Reshapes moved behind pointwise operations, so that readers of a row's results stay over the row's own axes.
+
+``reshape(a) * w`` is computed over axes that the rows of ``a`` do not have, a kernel of its own; as
+``reshape(a * w')`` the product is part of the row's pass, and the reshape says where it is written. ``w'`` is a view of
+``w``, broadcast and reshaped the other way. Where ``w`` is computed from a reduction too, over other rows, the product
+is part of the pass of either, and no exchange makes fewer kernels: it stays.
+
+What ends it: pointwise operations are visited once each, producers first, and an exchange replaces one by one.
+
+An operation computed another way: its tensor keeps its name and place, what served it alone goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from idgraph.arith import is_true
+from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_view as movement
+from idgraph.ir.argument_resolution import attr
+from idgraph.ir.op_builders import REDUCTIONS, aligned_reads, int_tuple, same_extent
+from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import POINTWISE
+
+
+def replace_operation(e: TensorExpr, build: Callable[[], Tensor]) -> None:
+    """Let the output of ``e`` be computed as ``build`` says; operations that served ``e`` alone are removed."""
+    fusion, t = e.output.fusion, e.output
+    made, exprs = fusion.trying(lambda: materialize_shape(build(), t), e.source_line)
+    kept = _needed(made, exprs)
+    before = e.inputs
+    spare = [x for x in reversed(exprs) if x not in kept]
+    if spare:
+        fusion.remove(spare)
+    fusion.adopt(t, made, [x for x in exprs if x in kept])
+    gone = _idle(before)
+    if gone:
+        fusion.remove(gone)
+
+
+def _idle(tensors: Sequence[Tensor]) -> list[TensorExpr]:
+    """The operations behind ``tensors`` that serve nobody, readers first: what others read is not walked."""
+    gone: dict[TensorExpr, None] = {}
+    open_ = list(tensors)
+    while open_:
+        t = open_.pop()
+        e = t.definition
+        if e is None or e in gone:
+            continue
+        if any(o.fusion.is_output(o) or any(u not in gone for u in o.uses) for o in e.outputs):
+            continue
+        gone[e] = None
+        open_ += e.inputs
+    return list(gone)
+
+
+def _needed(made: Tensor, exprs: Sequence[TensorExpr]) -> set[TensorExpr]:
+    wanted = {made}
+    kept: set[TensorExpr] = set()
+    for x in reversed(exprs):
+        if x.output in wanted:
+            kept.add(x)
+            wanted.update(x.inputs)
+    return kept
+
+
+def materialize_shape(made: Tensor, t: Tensor) -> Tensor:
+    """``made`` in the shape and type of ``t``, as a tensor that nobody reads yet."""
+    if made.dtype != t.dtype:
+        made = ops.cast(made, t.dtype)
+    if not all(same_extent(a.extent, b.extent) for a, b in zip(made.axes, t.axes, strict=True)):
+        made = movement.expand(made, list(t.shape))
+    return ops.copy(made) if made.uses or made.definition is None else made
+
+
+SCALARS: Final = 8  # operations on one element that each reader may do again
+
+
+def broadcasts_first(fusion: Fusion) -> None:
+    """Exchange broadcasts of new axes with the cheap operations before them; tensors needed no more are removed.
+
+    What ends it: an exchange moves one broadcast towards the inputs, past one operation of one operand.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, w = f.input("x", shape=(8, 16)), f.input("w", shape=(16,), dtype="bfloat16")
+    >>> t = f.output(x * ig.cast(w, "float32"))
+    >>> broadcasts_first(f)
+    >>> [e.op for e in f.exprs]
+    ['unsqueeze', 'cast', 'mul']
+    """
+    changed = True
+    while changed:
+        changed = False
+        for t in fusion.tensors:
+            if _is_cheap(t):
+                wide_views(t)
+        for e in fusion.exprs:
+            if e.op == "unsqueeze" and e.output.definition is e and _is_cheap(e.inputs[0]):
+                replace_operation(e, partial(_exchanged, e))
+                changed = True
+
+
+def numbers_into_readers(fusion: Fusion) -> None:
+    """Compute what a few operations make of single elements in the loops of its readers: a tensor without axes has no
+    loop that a reader's nest could hold it by.
+
+    That of reductions is left: their kernel ends with it.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, s = f.input("x", shape=(8, 16)), f.input("s", shape=())
+    >>> t = f.output(x * ig.exp(s))
+    >>> numbers_into_readers(f)
+    >>> [e.op for e in f.exprs]
+    ['unsqueeze', 'exp', 'mul']
+    """
+    for t in fusion.tensors:
+        if t.definition is None or t.ndim or not _is_of_numbers(t):
+            continue
+        work = wide_views(t)
+        while work:
+            view = work.pop()
+            e = view.definition
+            if e is not None and e.op == "unsqueeze" and e.inputs[0].definition is not None:
+                replace_operation(e, partial(_exchanged, e))
+                work += view.definition.inputs if view.definition is not None else ()
+
+
+def _is_of_numbers(t: Tensor) -> bool:
+    """True of what at most `SCALARS` operations, each on one element, compute of inputs of one element."""
+    seen: set[Tensor] = set()
+    work = [t]
+    while work:
+        u = work.pop()
+        e = u.definition
+        if e is None or u in seen:
+            continue
+        seen.add(u)
+        if e.op not in POINTWISE or len(seen) > SCALARS:
+            return False
+        work += e.inputs
+    return all(not x.ndim for u in seen if u.definition is not None for x in u.definition.inputs)
+
+
+def wide_views(t: Tensor) -> list[Tensor]:
+    """Views of ``t`` with as many axes as its readers have, where those are more; these read the views then."""
+    fusion, made = t.fusion, list[Tensor]()
+    missing: dict[int, dict[TensorExpr, None]] = {}
+    for use in t.uses:
+        if (use.op in POINTWISE or use.op == "expand") and use.output.ndim > t.ndim:
+            missing.setdefault(use.output.ndim - t.ndim, {})[use] = None
+    for count, uses in missing.items():
+        with fusion.at_line(next(iter(uses)).source_line):
+            view = apply(fusion, "unsqueeze", (t,), {"dims": tuple(range(count))}, None)
+        for use in sorted(uses, key=fusion.exprs.index, reverse=True):
+            fusion.replace_operand(use, t, view)
+            rows = zip(use.inputs, use.reads, strict=True)
+            use.reads = tuple(aligned_reads(view, use.output.root) if u is view else row for u, row in rows)
+        made.append(view)
+    return made
+
+
+def _is_cheap(t: Tensor) -> bool:
+    """True of what at most `SCALARS` operations, each on one element, compute of inputs of its own axes, and that is
+    not asked for itself: computing it again costs less than a kernel of its own and a load."""
+    if t.definition is None or t.definition.op == "unsqueeze" or t.fusion.is_output(t) or not t.ndim:
+        return False
+    seen: set[Tensor] = set()
+    work = [t]
+    while work:
+        u = work.pop()
+        e = u.definition
+        if u in seen or (u is not t and (e is None or e.op == "unsqueeze" or not e.inputs)):
+            continue
+        seen.add(u)
+        if e is None or e.op not in POINTWISE or not e.inputs or len(seen) > SCALARS or u.domain.exprs:
+            return False
+        if not all(isinstance(r, Mapped) for row in e.reads for r in row) or any(x.ndim < t.ndim for x in e.inputs):
+            return False
+        work += e.inputs
+    return True
+
+
+def _exchanged(e: TensorExpr) -> Tensor:
+    before = e.inputs[0].definition
+    if before is None:
+        raise AssertionError("a computed tensor has a definition")
+    fusion = e.output.fusion
+    moved = {x: apply(fusion, e.op, (x,), dict(e.attrs), None) for x in dict.fromkeys(before.inputs)}
+    args = tuple(moved[a] if isinstance(a, Tensor) else a for a in before.args)
+    return apply(fusion, before.op, args, dict(before.attrs), None)
+
+
+NEAR: Final = 64  # tensors looked at above a reshape
+
+
+def sink_reshapes_below_pointwise(fusion: Fusion) -> None:
+    """Exchange reshapes of tensors computed from reductions with the pointwise operations behind them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, w = f.input("x", shape=(4, 6, 8)), f.input("w", shape=(1, 6, 1))
+    >>> rows = ig.reshape(x, 4, 2, 24)
+    >>> t = f.output(ig.reshape(rows - ig.mean(rows, 2, keepdim=True), 4, 6, 8) * w)
+    >>> sink_reshapes_below_pointwise(f)
+    >>> [e.op for e in f.exprs][-4:]
+    ['expand', 'reshape', 'mul', 'reshape']
+    """
+    for e in fusion.exprs:
+        if e.output.definition is e and _sinkable(e) is not None:
+            replace_operation(e, partial(_sunk, e))
+
+
+def drop_single_axes(fusion: Fusion) -> None:
+    """Axes of one element are not reduced: they are dropped, or stay as they are.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.sum(f.input("x", shape=(1, 6, 8)), (0, 2)))
+    >>> drop_single_axes(f)
+    >>> [(e.op, e.attrs["dims"]) for e in f.exprs]
+    [('sum', (2,)), ('squeeze', (0,))]
+    """
+    for e in fusion.exprs:
+        if e.op not in REDUCTIONS or not e.is_reduction:
+            continue
+        x = e.inputs[0]
+        dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
+        single = [d for d in dims if x.axes[d].extent == 1]
+        if single and len(single) < len(dims):
+            replace_operation(e, partial(_over, e, tuple(d for d in dims if d not in single), tuple(single)))
+
+
+def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tensor:
+    x, kept = e.inputs[0], bool(e.attrs.get("keepdim", False))
+    made = apply(x.fusion, e.op, (x,), {**e.attrs, "dims": dims}, None)
+    if kept:
+        return made
+    return movement.squeeze(made, [d - sum(r < d for r in dims) for d in single])
+
+
+def _sinkable(e: TensorExpr) -> Tensor | None:
+    """The operand of a pointwise operation that is a reshape of a tensor computed from a reduction, and the only one
+    that is computed from a reduction: another of those would be behind a reshape instead."""
+    if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
+        return None
+    for m in e.inputs:
+        made = m.definition
+        if made is None or made.op != "reshape" or m.fusion.is_output(m):
+            continue
+        if any(use.op not in POINTWISE for use in m.uses):
+            continue
+        if _same_shape(m, e.output) and _after_reduction(made.inputs[0]):
+            a = made.inputs[0]
+            others = [x for x in e.inputs if x is not m and _of_shape(x, a) is None]
+            return None if any(_after_reduction(x) for x in others) else m
+    return None
+
+
+def _of_shape(x: Tensor, a: Tensor) -> Tensor | None:
+    """The operand of a reshape ``x``, where that has the shape of ``a``."""
+    e = x.definition
+    return e.inputs[0] if e is not None and e.op == "reshape" and _same_shape(e.inputs[0], a) else None
+
+
+def _same_shape(a: Tensor, b: Tensor) -> bool:
+    return a.ndim == b.ndim and all(is_true(p.extent.eq(q.extent)) for p, q in zip(a.axes, b.axes, strict=True))
+
+
+def _after_reduction(t: Tensor) -> bool:
+    """Whether ``t`` is computed from a reduction by pointwise operations."""
+    seen, work = {t}, [t]
+    while work and len(seen) < NEAR:
+        e = work.pop().definition
+        if e is None:
+            continue
+        if e.op in REDUCTIONS and e.is_reduction:
+            return True
+        if e.op in POINTWISE or e.op in ("unsqueeze", "expand"):
+            new = [x for x in e.inputs if x not in seen]
+            seen.update(new)
+            work += new
+    return False
+
+
+def _sunk(e: TensorExpr) -> Tensor:
+    m = _sinkable(e)
+    made = m.definition if m is not None else None
+    if m is None or made is None:
+        raise AssertionError("found before")
+    a = made.inputs[0]
+    wide, narrow = [attr(d.extent) for d in m.axes], [attr(d.extent) for d in a.axes]
+
+    def moved(x: Tensor) -> Tensor:
+        if x is m:
+            return a
+        before = _of_shape(x, a)
+        if before is not None:
+            return before
+        broad = movement.expand(x, wide) if x.ndim < m.ndim or any(d.is_broadcast for d in x.axes) else x
+        return movement.reshape(broad, *narrow)
+
+    args = tuple(moved(x) if isinstance(x, Tensor) else x for x in e.args)
+    return movement.reshape(apply(a.fusion, e.op, args, dict(e.attrs), None), *wide)

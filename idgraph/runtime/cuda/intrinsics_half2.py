@@ -1,0 +1,181 @@
+"""Pairs of 16-bit floats in one 32-bit word: loads, stores, arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from idgraph.codegen.runtime_lib.vector_ops import WORDS
+from idgraph.runtime.cuda.intrinsics_memory import loader, pointer, register
+
+# Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
+_MACHINE = {
+    "add": "add.rn.{0}x2 $0, $1, $2;", "sub": "sub.rn.{0}x2 $0, $1, $2;", "mul": "mul.rn.{0}x2 $0, $1, $2;",
+    "neg": "xor.b32 $0, $1, 0x80008000;", "abs": "and.b32 $0, $1, 0x7fff7fff;",
+}  # fmt: skip
+# bfloat16 of compute capability 8.x has only the fused form: a * b + -0, a * 1 + b and b * -1 + a round once, as these.
+_FUSED = {
+    "add": "{{.reg .b32 c; mov.b32 c, 0x3f803f80; fma.rn.bf16x2 $0, $1, c, $2;}}",
+    "sub": "{{.reg .b32 c; mov.b32 c, 0xbf80bf80; fma.rn.bf16x2 $0, $2, c, $1;}}",
+    "mul": "{{.reg .b32 c; mov.b32 c, 0x80008000; fma.rn.bf16x2 $0, $1, $2, c;}}",
+}
+
+
+def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
+    """The functions that the printer names, as intrinsics; a word is a uint32."""
+    made = {**_half2_memory(), **_picks()}
+    for kind, name in (("bf16", "bf16"), ("f16", "f16")):
+        texts = {**_MACHINE, **(_FUSED if kind == "bf16" and cc < (9, 0) else {})}
+        for op, text in texts.items():
+            made[f"pair_{op}_{kind}"] = _machine(text.format(name), 1 if op in ("neg", "abs") else 2)
+        one = f"{{.reg .b16 l, h; cvt.rn.{name}.f32 l, $1; cvt.rn.{name}.f32 h, $2; mov.b32 $0, {{l, h}};}}"
+        made[f"pair_pack_{kind}"] = _pack(f"cvt.rn.{name}x2.f32 $0, $2, $1;" if cc >= (8, 0) else one)
+        made[f"low_{kind}"], made[f"high_{kind}"] = _half(kind, high=False), _half(kind, high=True)
+    return made
+
+
+def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:
+    """bfloat16 pairs for devices that know no bfloat16 (before compute capability 8.0), of single elements."""
+    word, low, high = names["bf16_word"], names["low_bf16"], names["high_bf16"]
+
+    def pack(a: Any, b: Any) -> Any:
+        return np.uint32(np.uint32(word(a)) | np.uint32(np.uint32(word(b)) << 16))
+
+    pack = jit(pack)
+
+    def add(a: Any, b: Any) -> Any:
+        return pack(low(a) + low(b), high(a) + high(b))
+
+    def sub(a: Any, b: Any) -> Any:
+        return pack(low(a) - low(b), high(a) - high(b))
+
+    def mul(a: Any, b: Any) -> Any:
+        return pack(low(a) * low(b), high(a) * high(b))
+
+    return {
+        "pair_pack_bf16": pack, "pair_add_bf16": jit(add), "pair_sub_bf16": jit(sub), "pair_mul_bf16": jit(mul),
+    }  # fmt: skip
+
+
+def _modules() -> tuple[Any, Any, Any]:
+    extending: Any = import_module("numba.cuda.extending")
+    return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
+
+
+def _half2_memory() -> dict[str, Any]:
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def make_load(count: int, where: bool = False) -> Any:
+        vector = ir.VectorType(word, count) if count > 1 else word
+
+        def build(context: Any, builder: Any, signature: Any, args: Any, found: Any) -> None:
+            for n in range(count):
+                part = builder.extract_element(found, ir.Constant(word, n)) if count > 1 else found
+                builder.store(part, register(context, builder, signature.args[0], args[0], args[1], n))
+
+        def words(registers: Any, array: Any) -> tuple[Any, int]:
+            return vector, 4 * count
+
+        return loader(where, build, words)
+
+    def make_store(count: int) -> Any:
+        vector = ir.VectorType(word, count) if count > 1 else word
+
+        def wstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                found = ir.Constant(vector, ir.Undefined)
+                for n in range(count):
+                    value = builder.load(register(context, builder, signature.args[2], args[2], args[3], n))
+                    found = builder.insert_element(found, value, ir.Constant(word, n)) if count > 1 else value
+                to = pointer(context, builder, signature.args[0], args[0], args[1], vector)
+                builder.store(found, to, align=4 * count)
+                return context.get_dummy_value()
+
+            return types.void(array, types.uint64, registers, types.int64), codegen
+
+        return intrinsic(wstore)
+
+    loads = {f"wload{n}": make_load(n) for n in WORDS} | {f"wload{n}_where": make_load(n, where=True) for n in WORDS}
+    return loads | {f"wstore{n}": make_store(n) for n in WORDS}
+
+
+def _picks() -> dict[str, Any]:
+    """Half of one word beside half of another: one byte permutation."""
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def make(i: int, k: int) -> Any:
+        def pick(typingctx: Any, a: Any, b: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
+                kind = ir.FunctionType(word, [word, word])
+                return builder.asm(kind, f"prmt.b32 $0, $1, $2, 0x{order:x};", "=r,r,r", list(args), False)
+
+            return types.uint32(types.uint32, types.uint32), codegen
+
+        return intrinsic(pick)
+
+    return {f"pair_pick_{'lh'[i]}{'lh'[k]}": make(i, k) for i in (0, 1) for k in (0, 1)}
+
+
+def _machine(text: str, operands: int) -> Any:
+    """An instruction from words to a word."""
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def emit(builder: Any, args: Any) -> Any:
+        kind = ir.FunctionType(word, [word] * operands)
+        return builder.asm(kind, text, ",".join(["=r", *["r"] * operands]), list(args), False)
+
+    def one(typingctx: Any, a: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, args)
+
+        return types.uint32(types.uint32), codegen
+
+    def two(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, args)
+
+        return types.uint32(types.uint32, types.uint32), codegen
+
+    return intrinsic(one if operands == 1 else two)
+
+
+def _pack(text: str) -> Any:
+    """Two float32 rounded into one word."""
+    intrinsic, types, ir = _modules()
+
+    def pack(typingctx: Any, low: Any, high: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.IntType(32), [ir.FloatType(), ir.FloatType()])
+            return builder.asm(kind, text, "=r,f,f", list(args), False)
+
+        return types.uint32(types.float32, types.float32), codegen
+
+    return intrinsic(pack)
+
+
+def _half(kind: str, high: bool) -> Any:
+    """One element of a word as float32."""
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def half(typingctx: Any, pair: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if kind == "bf16":
+                mask = ir.Constant(word, 0xFFFF0000)
+                bits = builder.and_(args[0], mask) if high else builder.shl(args[0], ir.Constant(word, 16))
+                return builder.bitcast(bits, ir.FloatType())
+            bits = builder.lshr(args[0], ir.Constant(word, 16)) if high else args[0]
+            small = builder.trunc(bits, ir.IntType(16))
+            kinds = ir.FunctionType(ir.FloatType(), [ir.IntType(16)])
+            return builder.asm(kinds, "cvt.f32.f16 $0, $1;", "=f,h", [small], False)
+
+        return types.float32(types.uint32), codegen
+
+    return intrinsic(half)

@@ -1,0 +1,394 @@
+"""One-instruction forms of what numba.cuda compiles to more: extrema in which NaN wins, rounding, exp, 1 / x, a ^ b.
+
+Functions of values that are rounded to 16 bits, in few instructions; see `idgraph.passes.fast_math`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+LOG2_E = 1.4426950408889634
+
+
+def extreme(builder: Any, name: str, kind: Any, x: Any, y: Any, cc: tuple[int, int]) -> Any:
+    """The larger ("max") or smaller ("min") of two values of one type, NaN if one is: one instruction for float32."""
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+    if kind == types.float32 and cc >= (8, 0):
+        made = ir.FunctionType(ir.FloatType(), [ir.FloatType(), ir.FloatType()])
+        return builder.asm(made, f"{name}.NaN.f32 $0, $1, $2;", "=f,f,f", [x, y], False)
+    sign = {"max": ">=", "min": "<="}[name]
+    if isinstance(kind, types.Float):
+        # Ordered comparison fails for NaN in b, unordered inequality holds for NaN in a.
+        keep = builder.or_(builder.fcmp_unordered("!=", x, x), builder.fcmp_ordered(sign, x, y))
+        return builder.select(keep, x, y)
+    if kind == types.boolean:
+        return builder.or_(x, y) if name == "max" else builder.and_(x, y)
+    compare = builder.icmp_signed if kind.signed else builder.icmp_unsigned
+    return builder.select(compare(sign, x, y), x, y)
+
+
+def extrema(cc: tuple[int, int]) -> dict[str, Any]:
+    """``maximum`` and ``minimum`` of two values of any one type."""
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+
+    def one(name: str) -> Any:
+        def extremum(typingctx: Any, a: Any, b: Any) -> Any:
+            both = typingctx.unify_types(a, b)
+
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                x, y = (
+                    context.cast(builder, v, t, signature.return_type)
+                    for v, t in zip(args, signature.args, strict=True)
+                )
+                return extreme(builder, name, signature.return_type, x, y, cc)
+
+            return both(a, b), codegen
+
+        return intrinsic(extremum)
+
+    return {"maximum": one("max"), "minimum": one("min")}
+
+
+def short_inverse() -> dict[str, Any]:
+    """``inverse``: 1 / x, in float32 off by one unit in the last place; a division takes ten times as long."""
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def inverse(typingctx: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if signature.args[0] != types.float32:
+                return builder.fdiv(ir.Constant(args[0].type, 1.0), args[0])
+            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+            return builder.asm(kind, "rcp.approx.f32 $0, $1;", "=f,f", [args[0]], False)
+
+        return x(x), codegen
+
+    return {"inverse": intrinsic(inverse)}
+
+
+SCALE = 0x5F800000  # the bits of 2 ** 64
+
+
+def scaled_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
+    """2 ** 64 * (x / by) of float32, rounded, from the reciprocal of ``by``, with the quotient's sign.
+
+    The product with the reciprocal is corrected twice by what is left over (Markstein, Computation of elementary
+    functions on the IBM RISC System/6000, 1990). The scale keeps what is left over exact for the smallest numbers; the
+    divisor's sign goes to the numerator, so that a zero keeps its own.
+    """
+    ir: Any = import_module("llvmlite.ir")
+    word, single = ir.IntType(32), ir.FloatType()
+
+    def number(bits: int) -> Any:
+        return ir.Constant(word, bits)
+
+    sign = builder.and_(builder.bitcast(by, word), number(0x80000000))
+    top = builder.fmul(x, builder.bitcast(builder.or_(sign, number(SCALE)), single))
+    size, step = _positive(builder, by), _positive(builder, inverse)
+    q = builder.fmul(top, step)
+    for _ in range(2):
+        rest = builder.fma(q, size, _negative(builder, top))
+        q = builder.fma(_negative(builder, rest), step, q)
+    return q
+
+
+def near_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
+    """x / by of float32 from the reciprocal of ``by``: rounded as a division where `is_quotient` says so."""
+    ir: Any = import_module("llvmlite.ir")
+    return builder.fmul(scaled_quotient(builder, x, by, inverse), ir.Constant(ir.FloatType(), 2.0**-64))
+
+
+def is_quotient(builder: Any, x: Any, by: Any, inverse: Any, magnitude: Any = None) -> Any:
+    """Whether `near_quotient` is the rounded quotient; ``magnitude`` builds an absolute value, on a GPU for free.
+
+    Nothing on the way may leave the normal numbers: numerators below 2 ** 20, divisors between 2 ** -40 and 2 ** 40.
+    Quotients below the normal numbers are rounded a second time, which is wrong only where the first left a half.
+    """
+    ir: Any = import_module("llvmlite.ir")
+    single, size = ir.FloatType(), partial(magnitude or _positive, builder)
+    q = scaled_quotient(builder, x, by, inverse)
+    found = builder.fmul(q, ir.Constant(single, 2.0**-64))
+    lost = builder.fma(_negative(builder, found), ir.Constant(single, 2.0**64), q)
+
+    whole = builder.fcmp_ordered("!=", size(lost), ir.Constant(single, 2.0**-86))
+    small = builder.fcmp_ordered("<", size(x), ir.Constant(single, 2.0**20))
+    usual = builder.and_(
+        builder.fcmp_ordered(">=", size(by), ir.Constant(single, 2.0**-40)),
+        builder.fcmp_ordered("<", size(by), ir.Constant(single, 2.0**40)),
+    )
+    return builder.and_(usual, builder.and_(small, whole))
+
+
+def small_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
+    """x / by by the reciprocal, corrected once: for numerators of which a pass has tried all."""
+    q = builder.fmul(x, inverse)
+    rest = builder.fma(q, by, _negative(builder, x))
+    return builder.fma(_negative(builder, rest), inverse, q)
+
+
+def _positive(builder: Any, x: Any) -> Any:
+    ir: Any = import_module("llvmlite.ir")
+    word = ir.IntType(32)
+    return builder.bitcast(builder.and_(builder.bitcast(x, word), ir.Constant(word, 0x7FFFFFFF)), ir.FloatType())
+
+
+def magnitude(builder: Any, x: Any) -> Any:
+    """The instruction that the assembler makes part of its reader; it leaves the bits' mask as one of its own."""
+    ir: Any = import_module("llvmlite.ir")
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+    return builder.asm(kind, "abs.f32 $0, $1;", "=f,f", [x], False)
+
+
+def _negative(builder: Any, x: Any) -> Any:
+    ir: Any = import_module("llvmlite.ir")
+    return builder.fsub(ir.Constant(ir.FloatType(), -0.0), x)
+
+
+def quotients() -> dict[str, Any]:
+    """``near_quotient``, ``is_quotient`` and ``small_quotient`` of float32 numbers a, b and 1 / b."""
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+
+    def of(build: Any, result: Any) -> Any:
+        def quotient(typingctx: Any, a: Any, b: Any, inverse: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return build(
+                    builder,
+                    *(context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True)),
+                )
+
+            return result(a, b, inverse), codegen
+
+        return intrinsic(quotient)
+
+    told = partial(is_quotient, magnitude=magnitude)
+    return {
+        "near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean),
+        "small_quotient": of(small_quotient, types.float32),
+    }  # fmt: skip
+
+
+def rounding() -> dict[str, Any]:
+    """``rint``: the nearest integer as a float of the same type, halves to even; the sign of zero and NaN stay."""
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def rint(typingctx: Any, x: Any) -> Any:
+        size, letter, kind = (32, "f", ir.FloatType()) if x == types.float32 else (64, "d", ir.DoubleType())
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = context.cast(builder, args[0], signature.args[0], signature.return_type)
+            text = f"cvt.rni.f{size}.f{size} $0, $1;"
+            return builder.asm(ir.FunctionType(kind, [kind]), text, f"={letter},{letter}", [value], False)
+
+        return (types.float32 if size == 32 else types.float64)(x), codegen
+
+    return {"rint": intrinsic(rint)}
+
+
+def short_exp() -> dict[str, Any]:
+    """``fast_exp``: e ** x in float32 as 2 ** (x * log2(e)), off by 2**-22 and |x| units in the last place.
+
+    ``short_exp``: the same with results below the normal numbers. ``fast_exp_sub``: e ** (a - b), the difference taken
+    first: where a and b are large and near, it has no error.
+    """
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def of_one(instruction: str) -> Any:
+        def power(typingctx: Any, x: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                value = context.cast(builder, args[0], signature.args[0], types.float32)
+                scaled = builder.fmul(value, ir.Constant(ir.FloatType(), LOG2_E))
+                kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+                return builder.asm(kind, f"{instruction} $0, $1;", "=f,f", [scaled], False)
+
+            return types.float32(x), codegen
+
+        return intrinsic(power)
+
+    def fast_exp_sub(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, y = (context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True))
+            single = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+            scaled = builder.fmul(builder.fsub(x, y), ir.Constant(ir.FloatType(), LOG2_E))
+            return builder.asm(single, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [scaled], False)
+
+        return types.float32(a, b), codegen
+
+    return {
+        "fast_exp": of_one("ex2.approx.ftz.f32"),
+        "short_exp": of_one("ex2.approx.f32"),
+        "fast_exp_sub": intrinsic(fast_exp_sub),
+    }
+
+
+def exclusive() -> dict[str, Any]:
+    """``bits_xor``: a ^ b of two uint32, or of two int64 where either is wider, by an instruction of its own.
+
+    The compiler sees no exclusive or. libNVVM 13.0 made one with a multiple of the variable of a loop that it unrolled
+    wrong: from the second round on it combined the factor with the result of the round before (seen in a kernel
+    whose loop stands under a condition: one of four stores to shared memory went to another's place).
+    """
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def bits_xor(typingctx: Any, a: Any, b: Any) -> Any:
+        both = types.uint32 if a == b == types.uint32 else types.int64
+        size, letter = (32, "r") if both == types.uint32 else (64, "l")
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(size)
+            text, form = f"xor.b{size} $0, $1, $2;", f"={letter},{letter},{letter}"
+            return builder.asm(ir.FunctionType(word, [word, word]), text, form, list(args), False)
+
+        return both(both, both), codegen
+
+    return {"bits_xor": intrinsic(bits_xor)}
+
+
+APART = 2.0**-32  # brings all of 1 + e ** x, which is at least 1, among numbers whose reciprocals are normal
+
+
+def short_forms(cc: tuple[int, int]) -> dict[str, Any]:
+    """``logistic_of(e)``: 1 / (1 + e) of e at least 0, in float32 off by two units in the last place.
+
+    The reciprocal of a number above 2 ** 126 is subnormal, and the instruction that gives those is six. Of the scaled
+    sum it is one, and the product with the scale rounds to subnormal numbers.
+
+    ``short_div(a, b)``, ``short_sqrt(a)`` and ``short_rsqrt(a)``: of float32, off by two units in the last place.
+    ``one_plus_erf``, ``tanh_log1p``, ``near_expm1`` and ``near_tanh`` see below.
+    """
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def logistic_of(typingctx: Any, e: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            (x,) = args
+            if signature.args[0] != types.float32:
+                one = ir.Constant(x.type, 1.0)
+                return builder.fdiv(one, builder.fadd(one, x))
+            scale = ir.Constant(x.type, APART)
+            return builder.fmul(_of_one(builder, "rcp.approx.ftz.f32", builder.fma(x, scale, scale)), scale)
+
+        return e(e), codegen
+
+    def of_single(build: Any) -> Any:
+        def function(typingctx: Any, x: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return build(builder, context.cast(builder, args[0], signature.args[0], types.float32))
+
+            return types.float32(x), codegen
+
+        return intrinsic(function)
+
+    def instruction(text: str, count: int) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            given = [context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True)]
+            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()] * count)
+            return builder.asm(kind, text, ",".join(["=f", *["f"] * count]), given, False)
+
+        def of_one(typingctx: Any, a: Any) -> Any:
+            return types.float32(a), codegen
+
+        def of_two(typingctx: Any, a: Any, b: Any) -> Any:
+            return types.float32(a, b), codegen
+
+        return intrinsic(of_one if count == 1 else of_two)
+
+    return {
+        "logistic_of": intrinsic(logistic_of),
+        "short_div": instruction("div.full.f32 $0, $1, $2;", 2),
+        "short_sqrt": instruction("sqrt.approx.f32 $0, $1;", 1),
+        "short_rsqrt": instruction("rsqrt.approx.f32 $0, $1;", 1),
+        "one_plus_erf": of_single(one_plus_erf),
+        "tanh_log1p": of_single(partial(tanh_log1p, cc=cc)),
+        "near_expm1": of_single(near_expm1),
+        "near_tanh": of_single(near_tanh),
+    }
+
+
+ERFC = (
+    -1.6280442476272583, -0.9172074794769287, -0.1521623581647873, 0.03365660086274147, -0.005104739684611559,
+    0.00045918853720650077, -1.797334880393464e-05,
+)  # fmt: skip
+"""The polynomial Q of erfc(a) = 2 ** (a Q(a)), a at least 0, fitted by Lawson's iterations to log2(erfc(a)) / a.
+
+In float32 off by 5.1e-6 of the value where that is above 2 ** -21, by 2 ** -38 below, where the sum 1 + erf(x) has less
+than four bits, and by 0.04 of the value up to a = 7.5; behind that it falls, and is zero of infinity.
+"""
+
+
+def one_plus_erf(builder: Any, x: Any) -> Any:
+    """1 + erf(x), which is erfc(-x): that of the magnitude, or 2 less it."""
+    ir: Any = import_module("llvmlite.ir")
+    single = ir.FloatType()
+    a, q = magnitude(builder, x), ir.Constant(single, ERFC[-1])
+    for c in ERFC[-2::-1]:
+        q = builder.fma(q, a, ir.Constant(single, c))
+    tail = _of_one(builder, "ex2.approx.ftz.f32", builder.fmul(q, a))
+    above = builder.fcmp_ordered(">=", x, ir.Constant(single, 0.0))
+    return builder.select(above, builder.fsub(ir.Constant(single, 2.0), tail), tail)
+
+
+LARGE = 2.0**60  # tanh(log(1 + x)) is 1 from 2 ** 13 on; squares of larger numbers would overflow
+
+
+def tanh_log1p(builder: Any, x: Any, cc: tuple[int, int]) -> Any:
+    """tanh(log(1 + x)) of x at least 0: x (x + 2) / (x (x + 2) + 2), in which nothing cancels."""
+    ir: Any = import_module("llvmlite.ir")
+    types: Any = import_module("numba.cuda.types")
+    two = ir.Constant(ir.FloatType(), 2.0)
+    small = extreme(builder, "min", types.float32, x, ir.Constant(ir.FloatType(), LARGE), cc)
+    top = builder.fmul(small, builder.fadd(small, two))
+    return builder.fmul(top, _of_one(builder, "rcp.approx.ftz.f32", builder.fadd(top, two)))
+
+
+NEAR = 2.0**-4  # magnitudes below which the series take over: 4 bits of a power of e less 1 cancel at most
+EXPM1 = (1.0, 1 / 2, 1 / 6, 1 / 24)  # of x, its square, ...; the next term is 2 ** -22 of the value at 1/16
+TANH = (-1 / 3, 2 / 15)  # of x ** 3 and x ** 5; the next term is 2 ** -28 of the value
+
+
+def near_expm1(builder: Any, x: Any) -> Any:
+    """e ** x - 1, off by 2 ** -18 of the value near 1/16 and by less elsewhere: the power less 1, or the series."""
+    ir: Any = import_module("llvmlite.ir")
+    one = ir.Constant(x.type, 1.0)
+    power = _of_one(builder, "ex2.approx.ftz.f32", builder.fmul(x, ir.Constant(x.type, LOG2_E)))
+    p = ir.Constant(x.type, EXPM1[-1])
+    for c in EXPM1[-2::-1]:
+        p = builder.fma(p, x, ir.Constant(x.type, c))
+    return builder.select(_is_near(builder, magnitude(builder, x)), builder.fmul(p, x), builder.fsub(power, one))
+
+
+def near_tanh(builder: Any, x: Any) -> Any:
+    """tanh(x) off by 2 ** -18 of the value near 1/16 and by less elsewhere: (1 - e ** -2a) / (1 + e ** -2a) of the
+    magnitude a with the sign of x, or the series."""
+    ir: Any = import_module("llvmlite.ir")
+    one, a = ir.Constant(x.type, 1.0), magnitude(builder, x)
+    power = _of_one(builder, "ex2.approx.ftz.f32", builder.fmul(a, ir.Constant(x.type, -2 * LOG2_E)))
+    inverse = _of_one(builder, "rcp.approx.ftz.f32", builder.fadd(one, power))
+    whole = builder.fmul(builder.fsub(one, power), inverse)
+    square = builder.fmul(x, x)
+    p = builder.fmul(builder.fma(square, ir.Constant(x.type, TANH[1]), ir.Constant(x.type, TANH[0])), square)
+    signed = builder.asm(
+        ir.FunctionType(x.type, [x.type, x.type]), "copysign.f32 $0, $1, $2;", "=f,f,f", [x, whole], False
+    )
+    return builder.select(_is_near(builder, a), builder.fma(p, x, x), signed)
+
+
+def _is_near(builder: Any, a: Any) -> Any:
+    return builder.fcmp_ordered("<", a, import_module("llvmlite.ir").Constant(a.type, NEAR))
+
+
+def _of_one(builder: Any, instruction: str, x: Any) -> Any:
+    """An instruction of one float32."""
+    kind = import_module("llvmlite.ir").FunctionType(x.type, [x.type])
+    return builder.asm(kind, f"{instruction} $0, $1;", "=f,f", [x], False)

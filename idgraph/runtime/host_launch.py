@@ -1,0 +1,172 @@
+"""Running a Python, NumPy or simulated program on arrays: bind symbols, call the kernels in order, return outputs.
+
+Outputs that are views of inputs: a caller who takes views needs no kernel and no memory for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.codegen.runtime_lib import numpy_ops as memory
+from idgraph.errors import EmitError
+from idgraph.index.allocation import strides
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir.clone import clone_fusion
+from idgraph.kernel.ir import Kernel
+from idgraph.layout.aliasing import Alias, alias
+from idgraph.layout.inference import demanded
+from idgraph.runtime.binding import Env, bind, flat_input, given_array, global_buffer, output_array, scalars_of
+from idgraph.runtime.cuda.simulator import Simulated
+from idgraph.runtime.loaded_program import LoadedKernels
+
+Array = npt.NDArray[Any]
+
+
+def interpreted(
+    program: LoadedKernels, inputs: Mapping[str, Array], symbols: Mapping[str, int] | None, checked: bool, poison: bool
+) -> dict[str, Any]:
+    """Outputs of a Python or NumPy program, or of a simulated CUDA one."""
+    kind = Simulated if program.target == "cuda" else HostPrepared
+    ready = kind(program, inputs, symbols, checked, poison)
+    ready.launch()
+    return ready.results()
+
+
+class HostPrepared:
+    """A Python or NumPy program with its buffers; see `idgraph.runtime.prepared_launch.prepare_launch`."""
+
+    def __init__(
+        self,
+        program: LoadedKernels,
+        inputs: Mapping[str, Any],
+        symbols: Mapping[str, int] | None = None,
+        checked: bool = False,
+        poison: bool = False,
+    ) -> None:
+        fusion = program.fusion
+        self.program, self._checked = program, checked
+        self._given = {name: given_array(name, a) for name, a in inputs.items()}
+        self.env = bind(fusion, self._given, symbols)
+        program.check_sizes(self.env)  # and again when arrays have given free strides
+        self._flat: dict[str, Array] = {}
+        self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
+        for t in fusion.inputs:
+            made = flat_input(t, self._given[t.name], self.env)
+            if t.name in self._homes:
+                self._flat[self._homes[t.name]] = made
+        for b in program.plan.buffers:
+            if b.place in ("output", "global"):
+                self._flat[b.name] = global_buffer(program, b, self.env, poison)
+        program.check_sizes(self.env)
+
+    def launch(self) -> None:
+        """Run all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
+        with np.errstate(all="ignore"):
+            for kernel in self.program.plan.kernels:
+                call(self.program, kernel, self._flat, self.env, self._checked)
+
+    def results(self) -> dict[str, Any]:
+        """Outputs by name; new arrays, except for memory that another launch would overwrite."""
+        return {
+            t.name: output_array(t, self._flat[self._homes[t.name]], self.env)
+            if t.definition is not None
+            else np.array(self._given[t.name].data)
+            for t in self.program.fusion.outputs
+        }
+
+
+def call(program: LoadedKernels, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
+    function = program.functions(checked)[kernel.name]
+    views = [memory.Memory(flat[b.name], b.dtype, b.title, flat[b.name].size) for b in kernel.buffers]
+    values: list[Any] = scalars_of(kernel, env)
+    if program.target == "numpy":  # a grid is masked, not skipped: by an empty axis too, and a number as an array
+        values = [np.int64(v) for v in values]
+    function(*views, *values)
+
+
+def views_of(fusion: Fusion) -> dict[str, Alias]:
+    """The outputs that are views of inputs, with numbers for strides and offset; none that runs backwards, and none
+    that the user laid out in another way.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 6))
+    >>> a, b = f.output(x.T[1:]), f.output(x * 2.0)
+    >>> {name: str(v) for name, v in views_of(f).items()}
+    {'t2': 'a view of x: strides (1, 6), offset 1'}
+    """
+    found: dict[str, Alias] = {}
+    for t in fusion.outputs:
+        v = alias(fusion, t) if t.definition is not None else None
+        if isinstance(v, Alias) and v.of.definition is not None:
+            continue
+        if not (isinstance(v, Alias) and isinstance(v.offset, int) and all(isinstance(n, int) for n in t.shape)):
+            continue
+        if all(isinstance(s, int) and s >= 0 for s in v.strides) and _as_demanded(t, v):
+            found[t.name] = v
+    return found
+
+
+def _as_demanded(t: Tensor, v: Alias) -> bool:
+    """Whether ``t`` may lie as the view does: nobody demanded a layout, or this one, axes of one element aside."""
+    if not demanded(t):
+        return True
+    by_axis = dict(zip(t.allocation, strides(t), strict=True))
+    rows = zip(t.axes, v.strides, strict=True)
+    return all(d.extent == 1 or (d in by_axis and by_axis[d] == s) for d, s in rows)
+
+
+def without(fusion: Fusion, names: Mapping[str, object]) -> Fusion:
+    """A copy of the fusion whose outputs are the others."""
+    return clone_fusion(fusion, outputs=[t.name for t in fusion.outputs if t.name not in names])
+
+
+def view(t: Tensor, v: Alias, given: Any) -> Any:
+    """Output ``t`` in the memory of the array that was given for the input.
+
+    Raises `EmitError` for an array that does not lie as declared, and for one that is neither NumPy's nor torch's.
+    """
+    by_axis = dict(zip(v.of.allocation, strides(v.of), strict=True))
+    declared = tuple(int(by_axis[d]) for d in v.of.axes)
+    shape, steps = tuple(int(n) for n in t.shape), tuple(int(s) for s in v.strides)
+    start = int(v.offset) - int(v.of.offset)
+    if isinstance(given, np.ndarray):
+        array = cast("npt.NDArray[Any]", given)
+        size = array.dtype.itemsize
+        _check_strides(v.of, declared, tuple(s // size for s in array.strides))
+        return strided(array, shape, steps, start)
+    if hasattr(given, "as_strided") and hasattr(given, "storage_offset"):
+        _check_strides(v.of, declared, tuple(given.stride()))
+        return given.as_strided(shape, steps, given.storage_offset() + start)
+    raise EmitError(
+        f"{t.name} is a view of {v.of.name}, and {type(given).__name__} gives no views",
+        where=t.source_line,
+        hint="NumPy arrays and torch tensors do; or emit(..., views=False)",
+    )
+
+
+def strided(array: npt.NDArray[Any], shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> npt.NDArray[Any]:
+    """A view of the memory of an array, ``start`` elements behind where the array begins; strides in elements.
+
+    >>> strided(np.arange(6.0), (2, 2), (1, 2), 1).tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
+    if 0 in shape:
+        return np.empty(shape, array.dtype)
+    size = array.dtype.itemsize
+    first = np.lib.stride_tricks.as_strided(array, (1,), (size,))
+    whole = np.lib.stride_tricks.as_strided(first, (start + 1,), (size,))
+    return np.lib.stride_tricks.as_strided(whole[start:], shape, tuple(s * size for s in steps))
+
+
+def _check_strides(t: Tensor, declared: tuple[int, ...], found: tuple[int, ...]) -> None:
+    if any(a != b and n != 1 for a, b, n in zip(declared, found, t.shape, strict=True)):
+        raise EmitError(
+            f"{t.name} has strides {found}, not {declared} as declared: outputs that are views of it lie elsewhere",
+            where=t.source_line,
+            hint="declare the strides that it has, or emit(..., views=False)",
+        )

@@ -1,0 +1,80 @@
+"""Vector widths that a schedule asks for, and those that the kernels of a GPU have: by operation, access and loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.index.loop_tree import IndexMaps
+from idgraph.ir import Fusion, item_size
+from idgraph.ir.target import GPU
+from idgraph.kernel.ir import (
+    Accumulate,
+    Kernel,
+    KernelModule,
+    LaneWidth,
+    Load,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
+
+Site = tuple[str, int | None]  # an operation by its output, and its operand; None: the result
+
+
+def with_widths(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> KernelModule:
+    """The plan with `Kernel.widths`."""
+    asked = _widths_asked(fusion, maps)
+    if not asked:
+        return plan
+    return replace(plan, kernels=tuple([replace(k, widths=_widths_of_kernel(k, plan, asked)) for k in plan.kernels]))
+
+
+def _widths_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
+    """For each access that moves along a vectorised loop: its tensor, the loop, the steps, the bytes of an element."""
+    found: dict[Site, tuple[str, str, int, int]] = {}
+    for e in fusion.exprs:
+        lanes = [x for x in maps.loops(e) if x.parallel == "vectorize" and x.extent.is_const and x.extent != 1]
+        if not lanes:
+            continue
+        (loop,) = lanes[:1]
+        name, steps = loop.symbol.name, int(loop.extent)
+        write = maps.write(e)
+        if name in write.tensor_address.names:
+            found[e.output.name, None] = e.output.name, loop.name, steps, item_size(e.output.dtype)
+        for k, t in enumerate(e.inputs):
+            if name in maps.read(e, k).tensor_address.names:
+                found[e.output.name, k] = t.name, loop.name, steps, item_size(t.dtype)
+    return found
+
+
+def _widths_of_kernel(
+    kernel: Kernel, plan: KernelModule, asked: dict[Site, tuple[str, str, int, int]]
+) -> tuple[LaneWidth, ...]:
+    widest: dict[Site, int] = {}
+    for s in walk(kernel.body):
+        if not isinstance(s, Load | Store | VectorLoad | VectorStore | VectorAdd | Accumulate):
+            continue
+        for p in s.serves:
+            site = plan.titles.get(p.tensor, p.tensor), p.operand
+            widest[site] = max(widest.get(site, 1), _elements_moved(s))
+    rows = [(site, asked[site], got) for site, got in widest.items() if site in asked]
+    return tuple(
+        LaneWidth(site[0], tensor, loop, steps, got, min(steps, GPU.vector_bytes // size))
+        for site, (tensor, loop, steps, size), got in rows
+    )
+
+
+def _elements_moved(s: object) -> int:
+    """Elements that a statement moves at once."""
+    moved: Sequence[object]
+    match s:
+        case VectorLoad():
+            moved = s.locals
+        case VectorStore() | VectorAdd():
+            moved = s.values
+        case _:
+            return 1
+    return len(moved) * (2 if not isinstance(s, VectorAdd) and s.pairs else 1)

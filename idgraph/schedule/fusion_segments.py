@@ -1,0 +1,152 @@
+"""Readers of a tensor as the automatic schedule sees them, and the tensors that always get a nest of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from idgraph.arith import is_true
+from idgraph.graphs import canonical_operand
+from idgraph.ir import (
+    SCANS,
+    SCATTERS,
+    Fixed,
+    Fusion,
+    IterDomain,
+    LoadedCoordinate,
+    Mapped,
+    Resize,
+    Stride,
+    Tensor,
+    TensorExpr,
+)
+
+CHEAP = 8  # operations on an element that are computed again rather than stored
+MOVES = frozenset(
+    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
+)
+
+PICKS = frozenset({"index", "index_select"})  # gathers at indices that need not lie along the axes that they pick from
+
+Read = tuple[TensorExpr, int]  # a reader and its operand
+
+
+def reads_of(t: Tensor) -> list[Read]:
+    """The ways in which ``t`` is read: one for each reader, more where one reads it at several places."""
+    found: list[Read] = []
+    for use in t.uses:
+        if len(use.inputs) == 1:
+            found.append((use, 0))
+            continue
+        at = [k for k, x in enumerate(use.inputs) if x is t]
+        found += [(use, k) for k in at if k == at[0] or canonical_operand(use, k) == k]
+    return found
+
+
+def reads_all(e: TensorExpr, k: int) -> bool:
+    """True where all of the output needs all of operand ``k``: nothing is sliced off, skipped or selected."""
+    made = e.output.domain.exprs
+    cut = bool(made) and any(
+        (isinstance(x, Stride) and x.source not in e.output.logical)  # else it says where a slice is put
+        or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
+        for x in made
+    )
+    return not cut and "select" not in [r.why for r in e.reads[k] if isinstance(r, Fixed)]
+
+
+def _in_place(use: TensorExpr, k: int) -> bool:
+    """Whether ``use`` reads all of operand ``k`` once, in its order: loops over either visit both alike."""
+    if use.is_reduction or use.op in SCATTERS or use.op in SCANS:
+        return False
+    if use.op == "reshape":
+        return True
+    if use.output.domain.exprs:  # a slice, pad or cat, also of one element: its loops may visit none of it
+        return False
+    reads = [r for axis, r in zip(use.inputs[k].axes, use.reads[k], strict=True) if axis.extent != 1]
+    axes = [r.domain for r in reads if isinstance(r, Mapped) and r.domain.extent != 1]
+    # An axis that is not mapped is one of which a part is read: an element that is selected, or an index says.
+    return len(axes) == len(reads) and axes == [d for d in use.output.logical if d.extent != 1]
+
+
+def followed_scans(fusion: Fusion) -> set[Tensor]:
+    """Scans that readers go through element by element, in order, up to a tensor with a nest of its own: what reads
+    each running value stands in the scan's loops.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.cumsum(f.input("x", (4, 64)), 1)
+    >>> u = f.output(t * 2.0)
+    >>> followed_scans(f) == {t}
+    True
+    """
+    found: dict[Tensor, dict[Tensor, IterDomain]] = {}
+    made = [e for e in fusion.exprs if e.op in SCANS]
+    for e in made:
+        if e.output.uses:
+            end = _end_of(e)
+            if end is not None:
+                found.setdefault(end[0], {})[e.output] = end[1]
+    own = {e.output: scanned_axis(e) for e in made}
+    kept: set[Tensor] = set()
+    for end, scans in found.items():
+        axis = own.get(end) or next(iter(scans.values()))  # one nest goes along one axis
+        kept |= {t for t, d in scans.items() if d is axis}
+    return kept
+
+
+def scanned_axis(e: TensorExpr) -> IterDomain:
+    """The axis of a scan."""
+    dim = e.attrs["dim"]
+    return e.output.axes[dim % e.output.ndim if isinstance(dim, int) else 0]
+
+
+def _end_of(e: TensorExpr) -> tuple[Tensor, IterDomain] | None:
+    """The last tensor that single readers go through in order, from a scan on, and the scanned axis there."""
+    t, axis = e.output, scanned_axis(e)
+    while t.uses:
+        reads = reads_of(t)
+        use, k = reads[0]
+        if len(reads) > 1 or use.op == "reshape" or not _in_place(use, k) or use.output.domain.exprs:
+            return None
+        read = use.reads[k][t.axes.index(axis)]
+        if not isinstance(read, Mapped):
+            return None
+        t, axis = use.output, read.domain
+    return t, axis
+
+
+def stored_tensors(fusion: Fusion) -> set[Tensor]:
+    """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
+    reader goes through in their own order: they are written on the way to it."""
+    kept: set[Tensor] = set()
+    scans, exprs = followed_scans(fusion), fusion.exprs
+    for e in exprs:
+        if e.is_reduction or e.op in SCATTERS or (e.op in SCANS and e.output not in scans):
+            kept.add(e.output)
+        for t, row in zip(e.inputs, e.reads, strict=True):
+            if LoadedCoordinate in map(type, row) and t.definition is not None:
+                kept.add(t)
+    # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
+    kept.update([e.output for e in exprs if not e.output.uses])
+    # Loops that come to an output through a slice, pad or cat further on would make a part of it only.
+    open_ = {t for t in fusion.outputs if t.uses}
+    whole = set(kept)
+    for t in reversed(fusion.tensors) if open_ else ():
+        if t.uses and all(_in_place(use, k) and use.output in whole for use, k in reads_of(t)):
+            whole.add(t)
+    return kept | {t for t in open_ if t not in whole} | {t for t in fusion.outputs if not t.uses}
+
+
+def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
+    """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
+    side."""
+    return any(e.op in PICKS and any(row and isinstance(row[-1], LoadedCoordinate) for row in e.reads) for e in exprs)
+
+
+def takes_rows(e: TensorExpr) -> bool:
+    """Whether ``e`` reads whole rows at loaded coordinates: its indices are the same along the last axis."""
+    last = e.output.root[-1] if e.output.ndim else None
+    for row in e.reads:
+        indices = [e.reads[r.operand] for r in row if isinstance(r, LoadedCoordinate)]
+        if indices and not isinstance(row[-1], LoadedCoordinate):
+            return not any(isinstance(r, Mapped) and r.domain is last for index in indices for r in index)
+    return False

@@ -1,0 +1,390 @@
+"""Inlining as far as it is legal, and private copies where one value is needed at two places of one loop nest.
+
+Inlining taken back where it leaves loops that no order of threads or steps makes right.
+
+The index graph says which positions share one coordinate. Whether kernels can be made of them is a question of the
+whole nest: a value may be read by another thread than the one that wrote it, a scan may be visited out of order because
+a loop that it shares visits more, and a tensor that shares more loops through its neighbours than by its own position
+would be read before it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from idgraph.errors import ScheduleError, arguments, user_line
+from idgraph.graphs import NestMembers, canonical_operand, common_loops
+from idgraph.graphs.broadcast_forwarding import lacking_axes
+from idgraph.graphs.index_graph import Legal, legal_nests
+from idgraph.graphs.loop_nest import LoopNests
+from idgraph.graphs.loop_promotion import Promotion
+from idgraph.graphs.nest_isomorphism import structural_key
+from idgraph.index import IdModel
+from idgraph.index.allocation import is_thread, live_exprs
+from idgraph.index.coverage import check_written
+from idgraph.index.races import race_conflicts
+from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr, check_fusion
+from idgraph.ir import loop_transforms as loop_steps
+from idgraph.ir.clone import rewriting
+from idgraph.ir.iter_domain import is_one
+from idgraph.schedule.legality import drop_inlining, nest_error
+
+Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
+
+
+def undo_conflicting_inlines(fusion: Fusion, inlined: Sequence[Tensor]) -> None:
+    """Take back positions of these tensors until no conflict is left that they have a part in.
+
+    The position that goes back least is taken, of the tensors nearest to the conflict first. Conflicts of the
+    user's own loops, which are there without any inlining, stay.
+    """
+    among = _doubtful(fusion, inlined)
+    open_ = _conflicts(fusion, among)
+    while open_ and (left := _one_less(fusion, inlined, among, open_)) is not None:
+        open_ = left
+
+
+def sharing(*tensors: Tensor) -> tuple[TensorExpr, ...]:
+    """The operations that share a loop with those of ``tensors``, through tensors inlined, in order: no other can
+    conflict."""
+    found: set[TensorExpr] = set()
+    open_ = [e for t in tensors if (e := t.definition) is not None]
+    while open_:
+        e = open_.pop()
+        if e in found:
+            continue
+        found.add(e)
+        open_ += [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
+        open_ += e.output.uses if e.output.inline_position else ()
+    return tuple(e for e in tensors[0].fusion.exprs if e in found)
+
+
+def _doubtful(fusion: Fusion, inlined: Sequence[Tensor]) -> tuple[TensorExpr, ...]:
+    """The operations in nests with threads, with loops of several depths, or whose order of steps counts."""
+    found: set[TensorExpr] = set()
+    seen: set[TensorExpr] = set()
+    for t in inlined:
+        if t.inline_position and t.definition is not None and t.definition not in seen:
+            nest = sharing(t)
+            seen.update(nest)
+            depths = {u.inline_position for e in nest for u in e.outputs if u.uses}
+            threads = any(is_thread(d.parallel) for e in nest for d in e.output.loop)
+            if len(depths) > 1 or threads or any(e.op in SCANS or e.op in SCATTERS for e in nest):
+                found.update(nest)
+    return tuple(e for e in live_exprs(fusion) if e in found)
+
+
+def _conflicts(fusion: Fusion, among: Sequence[TensorExpr]) -> Conflicts:
+    return race_conflicts(IdModel(fusion), among) if among else []
+
+
+def _one_less(
+    fusion: Fusion, inlined: Sequence[Tensor], among: Sequence[TensorExpr], before: Conflicts
+) -> Conflicts | None:
+    """Conflicts that are left when one position is taken back, or all of the nest's; None where that does not help."""
+    tried = list(dict.fromkeys(t for tensors, _ in before for t in _near(tensors, inlined)))
+    for t in tried:
+        kept = t.inline_position
+        for p in range(kept - 1, -1, -1):
+            left = _conflicts_at(fusion, {t: p}, among)
+            if left is not None and len(left) < len(before):
+                return left
+        t.inline_position = kept
+    positions = {t: t.inline_position for t in tried}
+    left = _conflicts_at(fusion, dict.fromkeys(tried, 0), among)
+    if tried and left is not None and len(left) < len(before):
+        return left
+    for t, p in positions.items():
+        t.inline_position = p
+    return None
+
+
+def _conflicts_at(fusion: Fusion, positions: dict[Tensor, int], among: Sequence[TensorExpr]) -> Conflicts | None:
+    """Conflicts with these positions; None where the index graph does not allow them."""
+    for t, p in positions.items():
+        t.inline_position = p
+    return None if nest_error(fusion, among) is not None else _conflicts(fusion, among)
+
+
+def _near(tensors: Sequence[Tensor], inlined: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The inlined tensors of the nests of some tensors, these first, then what they read, then all others."""
+    allowed = {t for t in inlined if t.inline_position}
+    yield from (t for t in tensors if t in allowed)
+    yield from (p for t in tensors for p in (t.definition.inputs if t.definition is not None else ()) if p in allowed)
+    yield from (e.output for t in tensors for e in sharing(t)[::-1] if e.output in allowed)
+
+
+@arguments(ScheduleError, first=True, keep=rewriting)
+def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None:
+    """Inline every intermediate (or those named) as far right as the index graph allows.
+
+    Consumers first, each from its largest position down; a position that would need one value at two coordinates, or
+    that no loop nest can do, is not taken; nor one whose loop is longer or shorter than its reader's, which `inline`
+    takes where the coordinates are one. What would race, or be read before it is complete, is inlined less deep.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t0 = f.input("t0", shape=(4, 8))
+    >>> t1 = ig.exp(t0)
+    >>> t2 = f.output(t1 / ig.sum(t1, 1, keepdim=True))
+    >>> ig.schedule.inline_most(f)
+    >>> [(t.name, t.inline_position) for t in f.tensors]
+    [('t0', 0), ('t1', 1), ('t2', 1), ('t3', 0)]
+    """
+    check_fusion(fusion, "inline_most", ScheduleError)
+    chosen, _ = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors), {})
+    undo_conflicting_inlines(fusion, chosen)
+    _record(chosen)
+
+
+def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None) -> Legal | None:
+    """The same for a scheduler that sees to threads and the order of steps itself.
+
+    ``later`` are tensors that will be inlined at these positions. Returns the loops of the fusion then, where one graph
+    has proved them legal.
+    """
+    chosen, proved = _positioned(fusion, tensors, later or {})
+    _record(chosen)
+    return proved
+
+
+def _record(tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        if t.inline_position:
+            loop_steps.inline(t, t.inline_position)
+
+
+def _positioned(
+    fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]
+) -> tuple[Sequence[Tensor], Legal | None]:
+    """Tensors with the position that the index graph allows them, not yet in their logs; and the loops of all of them
+    and of those of ``later``, where the last graph looked at them together, which one graph does if all is legal."""
+    order = {e.output: n for n, e in enumerate(fusion.exprs)}
+    rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
+    for t in rest:
+        drop_inlining(t)
+    common = common_loops(fusion, rest)
+    limits = {t: min(_limit(t), common[t]) for t in rest}
+    alike = _InlineLimits(fusion, rest, limits)
+    joined = NestMembers(fusion)
+    done, step, settled = 0, len(rest), 0
+    named: list[int] = []  # places of tensors that the last refusal names, in order
+    refused: int | None = None  # no inlining of all up to here is legal
+    proved: Legal | None = None
+    while done < len(rest):
+        # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then those before
+        # each of the tensors that a refusal names, or half of them where that is refused too.
+        batch, after = rest[done : done + step], joined.copy()
+        positions: dict[Tensor, int] = {}
+        for t in batch:
+            positions[t] = after.limit(t, limits[t])
+            after.join(t, positions[t])
+        end, told = done + len(batch), set[str]()
+        if later and not done and end == len(rest) and (proved := _try(fusion, batch, positions, later)):
+            return rest, proved
+        loops = proved if not any(positions.values()) else None  # where nothing is inlined, nothing is judged anew
+        if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, told))):
+            proved = loops
+            joined, done, step = after, end, 2 * step
+        elif len(batch) > 1:
+            before, step = bool(named), len(batch) // 2
+            named = [done + n for n, t in enumerate(batch) if t.name in told and (n <= step or not before)]
+            refused = end
+        else:
+            (t,) = batch
+            most = min(positions[t] - 1, alike.limit(t))
+            next((p for p in range(most, 0, -1) if _try(fusion, batch, {t: p})), 0)
+            joined.join(t, t.inline_position)
+            step, done, settled, refused, proved, named = 2 * (end - settled), end, end, None, None, []
+        if refused is not None:
+            near = next((n for n in named if n >= done), None)
+            step = max(1, min(step, (refused - done) // 2) if near is None else near - done)
+    return rest, None if later else proved
+
+
+@dataclass(slots=True)
+class _InlineLimits:
+    """How far a tensor that was refused could be inlined if no other were, which limits all that are like it.
+
+    Where its readers run over axes of their own alone, whatever else is inlined, what is not legal alone is not legal
+    beside others either. What was tried once is known of each tensor that is made, scheduled and read in the same way:
+    a model of many equal parts asks once.
+    """
+
+    fusion: Fusion
+    rest: Sequence[Tensor]
+    limits: dict[Tensor, int]
+    _kinds: dict[Tensor, Hashable] = field(default_factory=dict[Tensor, Hashable])
+    _known: set[Hashable] = field(default_factory=set[Hashable])
+
+    def limit(self, t: Tensor) -> int:
+        """The limit of ``t``, which is not inlined now; those of ``limits`` that are like it get the same."""
+        if not _is_fixed(t):
+            return self.limits[t]
+        kept = [(u, u.inline_position) for u in self.rest if u.inline_position]
+        for u, _ in kept:
+            u.inline_position = 0
+        if not self._kinds:
+            self._describe()
+        kind = self._kinds.get(t)
+        if kind is not None and kind not in self._known:
+            self._known.add(kind)
+            found = next((p for p in range(self.limits[t], 0, -1) if _try(self.fusion, (t,), {t: p})), 0)
+            t.inline_position = 0
+            for u in self.rest:
+                if self._kinds.get(u) == kind:
+                    self.limits[u] = min(self.limits[u], found)
+        for u, p in kept:
+            u.inline_position = p
+        return self.limits[t]
+
+    def _describe(self) -> None:
+        """The kinds of all that can be asked about, by what makes and reads them."""
+        nests = LoopNests(self.fusion)
+        promotion = Promotion(nests)
+        for t in self.rest:
+            near = [e for e in (t.definition, *t.uses) if e is not None]
+            if _is_fixed(t) and not any(p.inline_position for e in near for p in e.inputs):
+                self._kinds[t] = structural_key(near, nests, promotion)
+
+
+def _is_fixed(t: Tensor) -> bool:
+    """Whether the loops of a tensor's readers are what they are whatever is inlined: no axis or loop of theirs may run
+    over another's, nor a loop of any of them be made longer or shorter; and it is not an output."""
+    if t.fusion.is_output(t):
+        return False
+    readers = [u for e in t.uses for u in e.outputs]
+    if any(isinstance(x, Resize) for u in (t, *readers) for x in u.domain.loop_exprs):
+        return False
+    return not any(map(lacking_axes, t.uses)) and not any(is_one(d.extent) for u in readers for d in u.loop)
+
+
+def _try(
+    fusion: Fusion,
+    batch: Sequence[Tensor],
+    positions: Mapping[Tensor, int],
+    later: Mapping[Tensor, int] | None = None,
+    told: set[str] | None = None,
+) -> Legal | None:
+    """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
+    the loops, or None where it is not; ``told`` then gets the names of tensors that the refusal is about."""
+    for t in batch:
+        t.inline_position = positions[t]
+    for t, p in (later or {}).items():
+        t.inline_position = p
+    loops = _legal_loops(fusion, batch, later or (), set() if told is None else told)
+    if loops is not None and not all(_is_written(fusion, t) for t in batch):
+        loops = None
+    for t in (*(later or ()), *(() if loops is not None else batch)):
+        t.inline_position = 0
+    return loops
+
+
+def _legal_loops(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: set[str]) -> Legal | None:
+    """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
+    longer or shorter than its own."""
+    try:
+        loops = legal_nests(fusion, sharing(*batch, *beside))
+    except ScheduleError as error:
+        told.update(error.subject)
+        return None
+    longer = next((t for t in batch if loops.longer(t)), None)
+    if longer is not None:
+        told.add(longer.name)
+    return None if longer is not None else loops
+
+
+def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    for t in listed:
+        if t not in fusion:
+            named = t.name if isinstance(t, Tensor) else repr(t)
+            raise ScheduleError(
+                f"inline_most: {named} is not a tensor of fusion {fusion.name}",
+                where=user_line(),
+                hint="a list of its tensors, or nothing for all of them",
+            )
+    return cast("Sequence[Tensor]", listed)
+
+
+def scan_loops(t: Tensor) -> tuple[IterDomain, ...]:
+    """The loops of a scan that come of its scanned axis: what follows it waits until they have ended."""
+    e = t.definition
+    dim = e.attrs.get("dim") if e is not None and e.op in SCANS else None
+    if not isinstance(dim, int):
+        return ()
+    found = {t.axes[dim % t.ndim]}
+    for x in t.domain.loop_exprs:
+        if found & {*x.inputs}:
+            found |= {*x.outputs}
+    return tuple(d for d in t.loop if d in found)
+
+
+def _goes_along(t: Tensor) -> bool:
+    """True of a scan whose readers take each running value as it is made: along all of the axis, in its order."""
+    e, uses = t.definition, t.uses
+    if e is None or e.op not in SCANS or len(uses) != 1 or uses[0].is_reduction:
+        return False
+    (use,) = uses
+    reads = [use.reads[k] for k in use.operands_of(t)]
+    places = [[r.domain for r in row if isinstance(r, Mapped)] for row in reads]
+    return len(places) == 1 and len(places[0]) == t.ndim and all(d in use.output.logical for d in places[0])
+
+
+def _limit(t: Tensor) -> int:
+    waiting = () if _goes_along(t) else scan_loops(t)
+    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting]
+    return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
+
+
+def _is_written(fusion: Fusion, t: Tensor) -> bool:
+    """Whether an output is always written: it must not follow a loop that may be empty."""
+    if not fusion.is_output(t):
+        return True
+    try:
+        check_written(IdModel(fusion))
+    except ScheduleError:
+        return False
+    return True
+
+
+@arguments(ScheduleError, first=True, keep=rewriting)
+def recompute(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: str | None = None) -> Tensor:
+    """Give ``use`` a private copy of ``t``, computed by the same operation; returns the copy.
+
+    The copy has loops of its own, so both may be inlined where one tensor could not be. An operation that reads ``t``
+    at several places (``cat([t, t])``) reads the copy at all of them, or with ``operand`` only where it reads ``t`` as
+    it does with that operand. Raises `ScheduleError` where ``use`` does not read ``t`` so.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = ig.copy(f.input("a", shape=(64,)), name="x")
+    >>> t1 = x[:32]
+    >>> ig.schedule.recompute(x, t1.definition, name="x1").uses == (t1.definition,)
+    True
+    """
+    if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScheduleError(f"recompute: {t!r} is not a tensor", where=user_line(), hint="recompute(t, u.definition)")
+    e = t.definition
+    if e is None or use not in t.uses:
+        why = "is an input, every use reads it for itself" if e is None else f"is not read by {use!r}"
+        raise ScheduleError(f"recompute: {t.name} {why}", where=user_line(), hint="name a computed tensor and its use")
+    if operand is not None and operand not in use.operands_of(t):
+        why = f"{use!r} does not read {t.name} as operand {operand!r}"
+        raise ScheduleError(f"recompute: {why}", where=user_line(), hint=f"one of {list(use.operands_of(t))}, or none")
+    return private_copy(t, use, operand=operand, name=name)
+
+
+def private_copy(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: str | None = None) -> Tensor:
+    """`recompute` for a scheduler, whose own call guards the fusion: of a computed tensor that ``use`` reads."""
+    fusion, e = t.fusion, t.definition
+    if e is None:
+        raise ScheduleError(f"{t.name} is an input")
+    made = fusion.again(e, name)
+    same = None
+    if operand is not None:
+        same = [k for k in use.operands_of(t) if canonical_operand(use, k) == canonical_operand(use, operand)]
+    fusion.replace_operand(use, t, made, same)
+    return made

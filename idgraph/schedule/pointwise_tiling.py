@@ -1,0 +1,447 @@
+"""Loops of a reference: a tensor with a nest of its own, whose kept axes are cut into blocks, threads and vectors.
+
+Several points of one thread, where their loads can be under way together, or what they load can be shared.
+
+The tables of a rotation are the same for all heads. Where they are put together of pieces, their loads and the choices
+of their addresses are most of a kernel's instructions; taken for several heads at once, they are shared. So are the
+places and weights of a picture that is resized, for several channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+
+from idgraph.arith import multiple_of
+from idgraph.index.bank_conflicts import WARP
+from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Tensor, TensorExpr, item_size
+from idgraph.ir.op_table import OPERATIONS, POINTWISE
+from idgraph.layout.inference import bytes_of
+from idgraph.schedule.access_strides import HEAVY, LANES, FlatTiling, SourceAccess, flat_cut, loop_order, source_strides
+from idgraph.schedule.config import VECTOR_BYTES, KernelConfig, cut_blocks
+from idgraph.schedule.fusion_segments import PICKS, picks_elements, takes_rows
+from idgraph.schedule.inlining import scan_loops
+from idgraph.schedule.scan_scheduling import cut_scan, scanned_axis
+from idgraph.schedule.scatter_scheduling import schedule_scatter
+
+SHARED_POINTS = 4  # points of a thread that share what it loads
+PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
+WORK = 24  # operations on an element whose results several points share, where they are most of all
+THREADS = 1 << 18  # that a large GPU runs at once
+BUSY_RESULT_BYTES = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
+
+
+def coarsening_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, int] | None:
+    """(axis, steps) of the kept loops along which no small source of ``t`` moves, though each moves along the innermost
+    one; None where there is none, or few loads to share.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("heads")
+    >>> x, table = f.input("x", shape=(32, 2048, 64)), f.input("table", shape=(4, 2048, 16))
+    >>> t = f.output(x * ig.cat([table[k] for k in range(4)], dim=1))
+    >>> axis, steps = coarsening_axis(t, t.logical, [])
+    >>> str(axis.extent), steps
+    ('32', 4)
+    """
+    touches = source_strides(t, stored)
+    if touches is None or len(kept) < 2:
+        return None
+    small = [u for u in touches if bytes_of(u.source) * HEAVY < bytes_of(t)]
+    if len(small) < PIECES:
+        return None
+    for d in kept[:-1]:
+        n = int(d.extent) if d.extent.is_const else 0
+        steps = next((s for s in (SHARED_POINTS, 2) if n and n % s == 0), 1)
+        if steps > 1 and all(_still(u, d) for u in small):
+            return d, steps
+    return None
+
+
+def _still(u: SourceAccess, d: IterDomain) -> bool:
+    step = u.steps.get(d)  # a loop that is cut already has none
+    return step is not None and step == 0
+
+
+def coarsening_by_work(
+    t: Tensor, kept: Sequence[IterDomain], exprs: Collection[TensorExpr]
+) -> tuple[IterDomain, int] | None:
+    """(axis, steps) of the kept loops along which most operations of gathers, and not the innermost one, compute the
+    same; None where there is none, few operations, or fewer points than would keep a device busy.
+
+    Indices that lie in memory may select any element: of those two steps, so that fewer lines of a cache are in use.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("every other column")
+    >>> x = f.input("x", shape=(64, 64, 512))
+    >>> at = ig.cast(f.iota(512), "float32")
+    >>> for _ in range(8):
+    ...     at = ig.maximum(at * 0.5 + at * 0.25, 1.0)
+    >>> t = f.output(ig.index_select(x, 2, ig.cast(at, "int64")))
+    >>> axis, steps = coarsening_by_work(t, t.logical, f.exprs)
+    >>> str(axis.extent), steps
+    ('64', 4)
+    """
+    order = {e: n for n, e in enumerate(t.fusion.exprs)}
+    work = sorted(exprs, key=order.__getitem__)
+    varies, where = _varying(work), _axes_along(t, work)
+    points = [e for e in work if e.op in POINTWISE]
+    loaded = has_random_gather(work)
+    best: tuple[IterDomain, int] | None = None
+    most = max(WORK, (len(points) + 1) // 2) - 1
+    for d in kept[:-1]:
+        n = int(d.extent) if d.extent.is_const else 0
+        steps = next((s for s in (2 if loaded else SHARED_POINTS, 2) if n and n % s == 0), 1)
+        still = sum(not (varies[e.output] & where[e.output].get(d, _NONE)) for e in points)
+        if steps > 1 and still >= most and bytes_of(t) >= THREADS * steps * item_size(t.dtype):
+            best, most = (d, steps), max(still, most)
+    return best
+
+
+_NONE = frozenset[IterDomain]()
+
+
+def has_random_gather(exprs: Collection[TensorExpr]) -> bool:
+    """Whether an operation picks single elements at places that lie in memory, which may be any.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("take")
+    >>> x, i = f.input("x", shape=(64,)), f.input("i", shape=(64,), dtype="int64")
+    >>> t, u = ig.index_select(x, 0, i), ig.index_select(x, 0, 63 - f.iota(64))
+    >>> has_random_gather([t.definition]), has_random_gather([u.definition])
+    (True, False)
+    """
+    seen: set[Tensor] = set()
+    stack = [e.inputs[r.operand] for e in exprs if e.op in PICKS for row in e.reads for r in _loaded(row)]
+    while stack:
+        u = stack.pop()
+        if u.definition is None:
+            return True
+        if u not in seen:
+            seen.add(u)
+            stack += u.definition.inputs
+    return False
+
+
+def _loaded(row: Sequence[object]) -> list[LoadedCoordinate]:
+    return [r for r in row if isinstance(r, LoadedCoordinate)]
+
+
+def _varying(exprs: Sequence[TensorExpr]) -> dict[Tensor, set[IterDomain]]:
+    """The axes along which the elements of each result differ: an axis that is expanded is not one of them."""
+    found: dict[Tensor, set[IterDomain]] = {}
+    for e in exprs:
+        own = {d for d in e.output.root if not d.is_broadcast} if not e.inputs else set[IterDomain]()
+        for p, row in zip(e.inputs, e.reads, strict=True):
+            before = found.get(p, {d for d in p.axes if not d.is_broadcast})
+            own |= {r.domain for d, r in zip(p.axes, row, strict=True) if d in before and isinstance(r, Mapped)}
+        for x in e.output.domain.exprs:
+            own |= {*x.outputs} if own & {*x.inputs} else set[IterDomain]()
+        found[e.output] = own
+    return found
+
+
+def _axes_along(t: Tensor, exprs: Sequence[TensorExpr]) -> dict[Tensor, dict[IterDomain, set[IterDomain]]]:
+    """For each tensor and each axis of ``t`` the axes whose coordinate is made of that one's."""
+    found: dict[Tensor, dict[IterDomain, set[IterDomain]]] = {t: {d: {d} for d in t.logical}}
+    for e in reversed(exprs):
+        along = found.setdefault(e.output, {})
+        for d, own in along.items():
+            for x in reversed(e.output.domain.exprs):
+                own |= {*x.inputs} if own & {*x.outputs} else set[IterDomain]()
+            for p, row in zip(e.inputs, e.reads, strict=True):
+                read = {a for a, r in zip(p.axes, row, strict=True) if isinstance(r, Mapped) and r.domain in own}
+                found.setdefault(p, {}).setdefault(d, set()).update(read)
+    return found
+
+
+def outlasts(t: Tensor, exprs: Collection[TensorExpr], stored: Collection[Tensor]) -> bool:
+    """Whether a thread has more to do, or to wait for, than its one large source's load: a function, or a number of the
+    row that must be there first. Two vectors then share the wait.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("gelu")
+    >>> x = f.input("x", shape=(4096, 4096))
+    >>> t, u = ig.tanh(x), x + 1.0
+    >>> outlasts(t, [t.definition], []), outlasts(u, [u.definition], [])
+    (True, False)
+    """
+    touches = source_strides(t, stored)
+    if touches is None or not bytes_of(t) >= BUSY_RESULT_BYTES:
+        return False
+    last = next((d for d in reversed(t.logical) if not d.is_broadcast), None)
+    large = [u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t)]
+    if last is None or len({u.source for u in large}) != 1 or any(u.steps[last] != 1 for u in large):
+        return False
+    return calls_functions(exprs) or any(_still(u, last) for u in touches if u not in large)
+
+
+def calls_functions(exprs: Collection[TensorExpr]) -> bool:
+    """Whether an operation is a function of a mathematics library, which takes longer than a load's share of it."""
+    return any(e.op in OPERATIONS and OPERATIONS[e.op].cycles == "library" for e in exprs)
+
+
+BLOCK = 128
+GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
+FEW = 4  # operations for which 1024 threads have registers enough
+VECTORS_PER_THREAD = 2
+BUSY_BYTES = 1 << 22  # bytes that keep all threads busy with several vectors each
+MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
+GATHERS = frozenset({"gather", "take_along_dim"})
+MAX_PARTS = 4
+
+
+def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
+    """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last.
+
+    Long: the cases of one decision, each with what excludes it.
+    """
+    rows = [e for e in sources.exprs if takes_rows(e)]
+    single = picks_elements(sources.exprs)
+    block = config.block or _block(sources, rows, single)
+    if t.definition is not None and t.definition.op in SCATTERS:
+        schedule_scatter(t.definition, block, config.vectors or 1)
+        return
+    if _interleaves(t):
+        _schedule_interleaved(t, block)
+        return
+    dealt = _pixel_shuffle_axis(t, stored)
+    if dealt is not None:
+        _deal(t, dealt, block)
+        return
+    if cut_scan(t, sources.exprs, _vector(t, sources), stored):
+        return
+
+    kept = _in_order(t, stored, scanned_axis(t, sources.exprs))
+    if not kept:
+        return
+    alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
+    most = _vector(t, sources)
+    parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
+    flat = alone and parts == 1 and width < most and not single
+    cut = _flat_cut(t, kept, stored, most, config) if flat else None
+    if cut is not None and cut.axes:
+        kept, width = _flattened(t, kept, cut), 1
+    elif width > 1 and cut is None:
+        t.split(kept - 1, width).parallelize(kept, "vectorize")
+    if parts > 1:
+        t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
+    # A row that an index selects has the latency of two loads, so several are in flight at once; so are constants.
+    waits = (
+        not sources.inputs
+        or bool(rows)
+        or (alone and cut is None and width == most and outlasts(t, sources.exprs, stored))
+    )
+    usual = (
+        most
+        if single
+        else VECTORS_PER_THREAD
+        if waits
+        else 1
+        if cut is not None and cut.several
+        else _deep(t, sources, most)
+    )
+    steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
+    if cut is not None and cut.period > 1 and not config.block:
+        block = lcm(WARP, cut.period) * max(1, BLOCK // lcm(WARP, cut.period))
+    many = parts * len(sources.inputs) > MAX_VECTORS
+    apart = parts > 1 and (many if config.apart is None else config.apart)
+    if apart:  # each part has threads of its own, whole warps of them
+        block = max(WARP, block // parts // WARP * WARP)
+    shared = (
+        coarsening_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
+    )
+    if single and alone and not config.vectors:
+        shared = coarsening_by_work(t, t.loop[:kept], sources.exprs)
+        steps = steps if shared is None else max(1, steps // shared[1])
+    if shared is not None:
+        at, to = t.loop.index(shared[0]), kept + (parts > 1)
+        t.split(at, shared[1]).reorder({at + 1: to}).parallelize(to, "unroll")
+    cut_blocks(t, kept, block, steps)
+    if apart:
+        at = 3 if steps > 1 else 2
+        t.reorder({at: 1}).parallelize(1, "serial").merge(1)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _block(sources: Sources, rows: Sequence[TensorExpr], single: bool) -> int:
+    """Threads of a block: many where they pick elements (``single``: of any axis) that neighbours find in the cache."""
+    elements = any(e.op in GATHERS and e not in rows for e in sources.exprs)
+    if not elements and not (single and has_random_gather(sources.exprs)):
+        return BLOCK
+    small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
+    return GATHER_BLOCK if small else GATHER_BLOCK // 2
+
+
+def _in_order(t: Tensor, stored: Collection[Tensor], scanned: IterDomain | None) -> int:
+    """Loops as memory lies: first those that are kept, whose number is returned; reduced ones and those that go in
+    order inside them, axes of one element last."""
+    serial = (*scan_loops(t), scanned)
+
+    def rank(d: IterDomain) -> int:
+        return 2 if d.is_broadcast else 1 if d.kind == "reduction" or d in serial else 0
+
+    kept = [d for d in t.loop if rank(d) == 0]
+    order = loop_order(t, kept, stored) if len(kept) > 1 and t.loop == t.logical else kept
+    wanted = [*order, *sorted((d for d in t.loop if rank(d)), key=rank)]
+    if wanted != list(t.loop):
+        t.reorder([t.loop.index(d) for d in wanted])
+    return len(kept)
+
+
+def _flat_cut(t: Tensor, kept: int, stored: Collection[Tensor], width: int, config: KernelConfig) -> FlatTiling | None:
+    """`flat_cut` of the kept loops, as the config has it."""
+    return flat_cut(t, t.loop[:kept], stored, width, config.realigned is not False, config.whole_steps is True)
+
+
+def _flattened(t: Tensor, kept: int, cut: FlatTiling) -> int:
+    """The innermost kept loops as one, cut into vectors; returns the number of kept loops outside of the vectors."""
+    for _ in range(cut.axes - 1):
+        kept -= 1
+        t.merge(kept - 1)
+    if cut.chunks is not None:  # a row has vectors of its own, whole and not
+        t.split(kept - 1, cut.chunks * cut.width)
+        kept += 1
+    t.split(kept - 1, cut.width).parallelize(kept, "unroll" if cut.several else "vectorize")
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The tensors computed for a tensor, and the inputs that it reads."""
+
+    exprs: tuple[TensorExpr, ...]
+    inputs: tuple[Tensor, ...]
+
+
+def sources_of(t: Tensor, stored: Collection[Tensor]) -> Sources:
+    exprs: dict[TensorExpr, None] = {}
+    inputs: dict[Tensor, None] = {}
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        e = u.definition
+        if e is None or (u in stored and u is not t):
+            inputs[u] = None
+        elif e not in exprs:
+            exprs[e] = None
+            stack += e.inputs
+    return Sources(tuple(exprs), tuple(inputs))
+
+
+def _interleaves(t: Tensor) -> bool:
+    """True where a few tensors lie interleaved in the last axis: joined on a short last axis, then flattened."""
+    exprs = t.domain.exprs
+    if not exprs or not all(isinstance(x, Merge) for x in exprs) or not isinstance(exprs[-1], Merge):
+        return False
+    last, n = exprs[-1], exprs[-1].inner.extent
+    own = [d for d in t.root if not d.is_broadcast]
+    short = n.is_const and 1 < int(n) <= MAX_PARTS
+    return (
+        short and last.inner is own[-1] and last.out is t.loop[-1] and own[-2].extent.is_const and t.loop == t.logical
+    )
+
+
+def _schedule_interleaved(t: Tensor, block: int) -> None:
+    """Loops over the axes before flattening, so that what the parts share is computed once for all of them."""
+    own = [d for d in t.root if not d.is_broadcast]
+    t.set_loop(own)
+    rows, parts, width = len(own) - 1, int(own[-1].extent), VECTOR_BYTES // item_size(t.dtype)
+    width = max(1, width // parts)
+    while int(own[-2].extent) % width:
+        width //= 2
+    t.split(rows - 1, width).parallelize(rows, "vectorize").parallelize(rows + 1, "unroll")
+    cut_blocks(t, rows, block)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _pixel_shuffle_axis(t: Tensor, stored: Collection[Tensor]) -> IterDomain | None:
+    """The short axis along which what is read lies side by side, where it is a part of an outer axis of ``t``: elements
+    are dealt to as many vectors (pixels of a picture to channels)."""
+    e = t.definition
+    own = [d for d in t.root if not d.is_broadcast]
+    if e is None or e.op != "reshape" or t.loop != t.logical or not own or own[-1] is not t.loop[-1]:
+        return None
+    last, at = (
+        own[-1],
+        {r.domain: d for d, r in zip(e.inputs[0].axes, e.reads[0], strict=True) if isinstance(r, Mapped)},
+    )
+    width = VECTOR_BYTES // item_size(t.dtype)
+    if not multiple_of(last.extent, width) or set(own) - at.keys():
+        return None
+    for u in source_strides(e.inputs[0], stored, splits=True) or ():
+        near = [d for d in own[:-1] if u.steps[at[d]] == 1]
+        if bytes_of(u.source) * HEAVY >= bytes_of(t) and len(near) == 1 and u.steps[at[last]] == near[0].extent:
+            n = near[0].extent
+            return near[0] if n.is_const and 1 < int(n) <= min(MAX_PARTS, LANES // width) else None
+    return None
+
+
+def _deal(t: Tensor, near: IterDomain, block: int) -> None:
+    """Loops of a thread over a run of what is read: as many vectors of ``t`` as ``near`` has elements."""
+    own = [d for d in t.root if not d.is_broadcast]
+    lanes, rows = VECTOR_BYTES // item_size(t.dtype) * int(near.extent), len(own) - 1
+    t.set_loop([*(d for d in own[:-1] if d is not near), own[-1], near]).merge(rows - 1)
+    t.split(rows - 1, lanes).parallelize(rows, "unroll")
+    cut_blocks(t, rows, block)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _vector(t: Tensor, sources: Sources) -> int:
+    """Elements of one access: 16 bytes of the reference, or of what it reads where that is a byte wide, and less."""
+    size = item_size(t.dtype)
+    if size == 1 and sources.inputs and not bytes_of(t) > max(map(bytes_of, sources.inputs)):
+        size = max(size, min(item_size(x.dtype) for x in sources.inputs))
+    return VECTOR_BYTES // size
+
+
+def _deep(t: Tensor, sources: Sources, width: int) -> int:
+    """Vectors of a thread where those of the largest input are narrow: together they are 16 bytes of it."""
+    largest = max(sources.inputs, key=bytes_of, default=None)
+    if largest is None or bytes_of(largest) < BUSY_BYTES:
+        return VECTORS_PER_THREAD if _only_writes(t, sources) else 1
+    return max(1, min(MAX_VECTORS, VECTOR_BYTES // (width * item_size(largest.dtype))))
+
+
+def _only_writes(t: Tensor, sources: Sources) -> bool:
+    """Whether a thread does little but write: what it computes an address and a few numbers for is then two vectors."""
+    small = all(bytes_of(x) * HEAVY < bytes_of(t) for x in sources.inputs)
+    return small and bytes_of(t) >= BUSY_BYTES and not calls_functions(sources.exprs)
+
+
+def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:
+    """(parts, width) for the last kept loop axis: equal parts that cuts leave, and elements of one vector access."""
+    extent = t.loop[kept - 1].extent
+    if not extent.is_const or extent == 0:
+        return 1, 1
+    n, width = int(extent), _vector(t, sources)
+    parts = n // gcd(n, *cuts(t, n))
+    if parts > MAX_PARTS:  # small tables in many pieces are read by chosen addresses
+        parts = n // gcd(n, *cuts(t, n, bytes_of(t) // HEAVY))
+    if parts > MAX_PARTS:
+        parts = 1
+    while width > 1 and (n // parts) % width:
+        width //= 2
+    return parts, width
+
+
+def cuts(t: Tensor, n: int, least: int = 0) -> set[int]:
+    """Places at which resizes of what feeds ``t`` cut an axis of ``n`` elements, with ``least`` bytes behind them."""
+    found: set[int] = set()
+    seen: set[Tensor] = set()
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        if u in seen or u.definition is None:
+            continue
+        seen.add(u)
+        for x in u.domain.exprs:
+            if not isinstance(x, Resize) or n not in (x.source.extent, x.out.extent):
+                continue
+            if not least or max((bytes_of(s) for s in sources_of(u, ()).inputs), default=0) >= least:
+                found.update(abs(int(c)) for c in (x.left, x.right) if c.is_const)
+        stack.extend(u.definition.inputs)
+    return found - {0}

@@ -1,0 +1,312 @@
+"""Row fusions: reductions over the same axes, and what is pointwise around them, in one nest over the rows.
+
+A *space* is the rows (kept axes) and columns (reduced axes) of a reduction; every tensor whose axes are rows, or rows
+and columns, joins it. Reductions and tensors of one number a row are inlined at the rows, so that each row's results
+stay with its threads; what is pointwise over the columns is computed again for each reduction or output that needs it
+(`recompute`), so that nothing as large as the input is stored in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import Expr
+from idgraph.graphs.index_graph import Legal
+from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir import loop_transforms as loop_steps
+from idgraph.ir.decisions import ReductionDecision, Ruled
+from idgraph.ir.op_registry import apply
+from idgraph.schedule.config import RULE, KernelConfig
+from idgraph.schedule.inlining import private_copy, sharing
+from idgraph.schedule.legality import nest_error
+from idgraph.schedule.reduction_domain import ReductionDomain, reduces, reduction_domains
+from idgraph.schedule.reduction_persistence import ReductionGroup
+from idgraph.schedule.reduction_tiling import ReductionTiling, choose_reduction_tiling, is_outer_reduction
+
+# private copies -------------------------------------------------------------------------------------------------------
+
+
+# The reduction or output that a value is computed for; ROWS: anything of one number a row; ENDS: what is written over
+# the columns, all in one pass.
+Owner = Tensor | str
+Order = dict[TensorExpr, tuple[int, ...]]
+"""The order of operations while copies are made: one that stands in front of ``(p, 1)`` is ``(p, 0, n, 1)``.
+
+One for all spaces: the fusion's own order would be made anew for each, in time proportional to all operations."""
+_KEPT = frozenset({"iteration", "broadcast"})  # kinds of axes of what is not reduced, nor written at loaded places
+ROWS = "rows"
+ENDS = "ends"
+
+
+def separate(
+    space: ReductionDomain, home: Mapping[Tensor, ReductionDomain], outputs: Collection[Tensor], order: Order
+) -> set[Tensor]:
+    """Give each reduction and each output a copy of its own of what it computes over the columns.
+
+    ``home`` has the members of all spaces: those of others are copied for readers here when theirs is separated.
+    ``outputs`` are the fusion's; ``order`` gets the places of copies. Returns the members that end in memory and are
+    read from there: outputs over the columns, what other kernels read.
+    """
+    ends = {t for t in space.labels if not space.uses(t) or (t in outputs and not space.is_row(t))}
+    for t in in_order(space.fixed, order):
+        outside = [u for u in space.uses(t) if u.output not in space.labels and u.output not in space.beside]
+        if outside and len(outside) == len(space.uses(t)):
+            ends.add(t)
+        elif outside and t not in ends:
+            ends.add(_stored_copy(space, t, outside, order))
+    owner: dict[Tensor, Owner] = {}
+    alone_: dict[Tensor, bool] = {}
+
+    def stays(t: Tensor) -> bool:
+        if t not in alone_:
+            alone_[t] = home.get(t, space) is not space or _stays_alone(t)
+        return alone_[t]
+
+    for e in _members_and_neighbours(space, stays, order):
+        t = e.output
+        groups, alone = _by_owner(space, t, owner, ends), stays(t)
+        if t in space.labels and space.is_row(t):
+            owner[t] = t if reduces(t) or t in ends else ROWS
+            copied = [] if alone or t in space.fixed else _outside(space, groups)
+        elif t in ends:
+            owner[t] = ENDS
+            copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]
+        elif alone or not any(k in (ROWS, ENDS) or k in space.labels for k in groups):
+            owner[t] = t if alone or len(groups) != 1 else next(iter(groups))
+            copied = []
+            if owner[t] is not t:  # its loops are those of a reader outside
+                space.labels.pop(t, None)
+        else:
+            first, *rest = groups.items()
+            owner[t] = first[0]
+            copied = rest
+        for key, uses in copied:
+            if uses:
+                owner[_copied(space, t, uses, order)] = key
+    return ends
+
+
+def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:
+    """Computed tensors in the order of the operations that make them."""
+    made = [(e, t) for t in tensors if (e := t.definition) is not None]
+    return [t for _, t in sorted(made, key=lambda pair: order[pair[0]])]
+
+
+def _members_and_neighbours(space: ReductionDomain, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
+    """The members, and what is computed for them or from them up to what stays alone; readers first."""
+    found = {t.definition for t in space.labels}
+    up, down = list(found), list[TensorExpr]()
+    while up:
+        e = up.pop()
+        if e is not None and (e.output in space.labels or not stays(e.output)):
+            down.append(e)
+            new = {p.definition for p in e.inputs} - found
+            found |= new
+            up += new
+    while down:
+        e = down.pop()
+        if e.output in space.labels or not stays(e.output):
+            new = set(e.output.uses) - found
+            found |= new
+            down += new
+    return sorted((e for e in found if e is not None), key=order.__getitem__, reverse=True)
+
+
+def _stays_alone(t: Tensor) -> bool:
+    """True of what is not worth, or not able, to be computed twice: reductions, scans, scatters, what is gathered
+    from."""
+    e = t.definition
+    if e is None or e.op in SCANS or not _KEPT.issuperset([d.kind for d in t.logical]):
+        return True
+    for u in t.uses:
+        for p, row in zip(u.inputs, u.reads, strict=True):
+            if p is t and LoadedCoordinate in map(type, row):
+                return True
+    return False
+
+
+def _by_owner(
+    space: ReductionDomain, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]
+) -> dict[Owner, list[TensorExpr]]:
+    found: dict[Owner, list[TensorExpr]] = {}
+    for u in space.uses(t):
+        o = u.output
+        row = o in space.labels and space.is_row(o) and not reduces(o) and o not in ends
+        found.setdefault(ROWS if row else owner.get(o, o), []).append(u)
+    return found
+
+
+def _outside(space: ReductionDomain, groups: dict[Owner, list[TensorExpr]]) -> list[tuple[Owner, list[TensorExpr]]]:
+    return [(k, [u for u in g if u.output not in space.labels]) for k, g in groups.items()]
+
+
+def _stored_copy(space: ReductionDomain, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
+    """A copy of ``t`` in memory, which other kernels read."""
+    fusion = t.fusion
+    with fusion.at_line(t.definition.source_line if t.definition is not None else None):
+        made = apply(fusion, "copy", (t,), {}, None)
+    first, *others = sorted(outside, key=order.__getitem__)
+    for use in (*reversed(others), first):
+        fusion.replace_operand(use, t, made)
+    _in_front(made, first, order)
+    space.labels[made] = {b: n for a, b in zip(t.axes, made.axes, strict=True) for n in _label(space, t, a)}
+    return made
+
+
+def _label(space: ReductionDomain, t: Tensor, d: IterDomain) -> list[int]:
+    return [space.labels[t][d]] if d in space.labels[t] else []
+
+
+def _copied(space: ReductionDomain, t: Tensor, uses: Sequence[TensorExpr], order: Order) -> Tensor:
+    """A private copy of ``t`` for ``uses``; ``order`` gets its place, in front of the first of them."""
+    fusion = t.fusion
+    *others, last = sorted(uses, key=order.__getitem__)
+    made = private_copy(t, last)
+    for use in reversed(others):
+        fusion.replace_operand(use, t, made)
+    _in_front(made, others[0] if others else last, order)
+    if t in space.labels and all(u.output in space.labels for u in uses):
+        pairs = (*zip(t.root, made.root, strict=True), *zip(t.logical, made.logical, strict=True))
+        space.labels[made] = {b: n for a, b in pairs for n in _label(space, t, a)}
+    return made
+
+
+def _in_front(made: Tensor, use: TensorExpr, order: Order) -> None:
+    """Note that ``made`` is computed directly in front of its first reader."""
+    if made.definition is not None:
+        order[made.definition] = (*order[use][:-1], 0, len(order), 1)
+
+
+def apply_loops(space: ReductionDomain, t: Tensor, how: ReductionTiling) -> None:
+    """Loops of a member: rows on blocks, columns on threads and lanes."""
+    labels = space.labels[t]
+    if not all(d in t.loop for d in labels):
+        t.set_loop(t.root)
+    if not labels:
+        return
+    order = sorted(range(len(t.loop)), key=lambda p: labels.get(t.loop[p], len(space.extents)))
+    t.row_loops(
+        order[: space.rows], order[space.rows : len(labels)],
+        threads=how.threads, rows=how.rows, lanes=how.lanes, side=how.side, across=how.across,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Scheduled:
+    """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
+    reductions of rows with several passes, ``told`` and ``rules`` say what was decided, for each of ``groups``.
+    ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal."""
+
+    members: set[Tensor] = field(default_factory=set[Tensor])
+    inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
+    again: set[Tensor] = field(default_factory=set[Tensor])
+    told: list[ReductionDecision] = field(default_factory=list[ReductionDecision])
+    groups: list[ReductionGroup] = field(default_factory=list[ReductionGroup])
+    rules: list[Ruled] = field(default_factory=list[Ruled])
+    loops: Legal | None = None
+
+    def note(self, space: ReductionDomain, ends: set[Tensor], how: ReductionTiling, order: Order, count: int) -> None:
+        """Record what was decided for a space, whose columns are passed over ``count`` times."""
+        sums = in_order(filter(reduces, space.labels), order)
+        self.again.update(sums if count > 1 else ())
+        self.groups.append(
+            ReductionGroup(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order))
+        )
+        rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
+        self.told.append(
+            ReductionDecision(
+                tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why
+            )
+        )
+
+    def inline(self, *, agreed: bool = False) -> None:
+        """Inline what belongs to rows; where no loop nest can (``agreed``: one can), they stay in memory."""
+        for t, position in self.inlined:
+            loop_steps.inline(t, position)
+        shared = [t for t, _ in self.inlined if t.inline_position]
+        if shared and not agreed and nest_error(shared[0].fusion, sharing(*shared)) is not None:
+            for t, _ in self.inlined:
+                loop_steps.inline(t, 0)
+
+
+def passes(space: ReductionDomain, ends: set[Tensor], order: Order) -> int:
+    """How often a kernel goes over the columns: a value over them that waits for a reduction is one pass behind it."""
+    depth: dict[Tensor, int] = {}
+    found = 1
+    for t in _to_members(space, order):
+        e = t.definition
+        inputs = e.inputs if e is not None else ()
+        depth[t] = max((depth.get(p, 0) + (reduces(p) and p in space.labels) for p in inputs), default=0)
+        if t in space.labels and (reduces(t) or (t in ends and not space.is_row(t))):
+            found = max(found, 1 + depth[t])
+    return found
+
+
+def _to_members(space: ReductionDomain, order: Order) -> list[Tensor]:
+    """The members, and what stands between the first of them and those that are computed from it, in order."""
+    first = min(order[e] for t in space.labels if (e := t.definition) is not None)
+    found, open_ = set(space.labels), list(space.labels)
+    while open_:
+        e = open_.pop().definition
+        for p in e.inputs if e is not None else ():
+            if p not in found and p.definition is not None and order[p.definition] > first:
+                found.add(p)
+                open_.append(p)
+    return in_order(found, order)
+
+
+def _times(extents: Sequence[Expr]) -> str:
+    return " x ".join(map(str, extents)) or "1"
+
+
+def share_equal(fusion: Fusion) -> None:
+    """Operations that do the same to the same tensors are done once: only the first of them stays.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> t = f.output(ig.sum(x, 1) * ig.sum(x, 1))
+    >>> share_equal(f)
+    >>> [u.name for u in t.definition.inputs]
+    ['t1', 't1']
+    """
+    known: dict[object, Tensor] = {}
+    for e in fusion.exprs:
+        args = tuple(id(a) if isinstance(a, Tensor) else (type(a).__name__, repr(a)) for a in e.args)
+        attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items()))
+        first = known.setdefault((e.op, args, attrs, e.output.dtype), e.output)
+        if first is not e.output and not fusion.is_output(e.output) and len(e.outputs) == 1:
+            fusion.replace(e.output, first)
+
+
+def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
+    """Loops for every reduction and what belongs to its rows; the rest of the fusion follows them."""
+    done = Scheduled()
+    if any(reduces(t) for t in fusion.tensors):
+        share_equal(fusion)
+    found = reduction_domains(fusion)
+    home = {t: space for space in found for t in space.labels}
+    outputs = frozenset(fusion.outputs)
+    order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
+    for space in found:
+        across = is_outer_reduction(
+            space
+        )  # asked here: what copies are read along follows from what they are copies of
+        ends = separate(space, home, outputs, order)
+        home.update(dict.fromkeys(space.labels, space))
+        count = passes(space, ends, order)
+        how = choose_reduction_tiling(space, any(not space.is_row(t) for t in ends), across, count > 1, config)
+        done.note(space, ends, how, order, count)
+        for t in in_order(space.labels, order):
+            if not (space.is_row(t) or t in ends):
+                continue
+            apply_loops(space, t, how)
+            done.members.add(t)
+            uses = space.uses(t)
+            inside = [u for u in uses if u.output in space.labels]
+            if t not in ends and inside and len(inside) == len(uses) and space.rows:
+                done.inlined.append((t, how.row_loops))
+    for space in found:
+        space.orders.clear()  # nobody asks again, and they are as many as the tensors
+    return done

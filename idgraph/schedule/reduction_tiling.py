@@ -1,0 +1,301 @@
+"""Shapes of row fusions: threads, lanes and rows of a block, by the sizes of a space and by its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+
+from idgraph.index.bank_conflicts import WARP
+from idgraph.ir import IterDomain, Mapped, Tensor, item_size
+from idgraph.schedule.access_strides import read_order
+from idgraph.schedule.config import MAX_THREADS, RULE, VECTOR_BYTES, KernelConfig
+from idgraph.schedule.pointwise_tiling import cuts
+from idgraph.schedule.reduction_domain import FEW_ROWS, NEAR, ReductionDomain, product_of, reduces
+
+REDUCING_THREADS = 256  # threads of a block that reduces one long row
+WRITING_THREADS = 512  # the same where it also writes a row
+CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
+HELD = 32  # elements of a row that a thread takes at most: of bytes, CHUNKS accesses would be more than it can hold
+BLOCK = 128  # threads of a block that works on several short rows
+BUSY = 1 << 18  # threads that a large GPU runs at once
+LEAST_COLUMNS = 16  # columns of each thread, where several share a row
+LEAST_THREADS = 4  # of a row that is read in parts
+WARP_COLUMNS = 24  # columns of each thread of a row that one warp takes: it waits for no other
+SOME_COLUMNS = 16  # the same of a few warps and 16-bit inputs, where no thread is idle: more loads are under way
+ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
+HELD_ACROSS = 32  # columns of one input that a thread of such a block holds at most
+ENOUGH = 3 << 15  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
+LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
+PROCESSORS = 128  # blocks that a large GPU has a processor for, nearly
+HALF_LINE = 4  # the same of half a line, which is what memory gives at a time
+SEVERAL = 4  # rows of as many columns as threads can take at once
+SHORT = 8  # columns that one thread reads of several rows at once
+SHORT_BYTES = 2  # of an input's element
+AGAIN = 16  # reads of an element, in the mean, that find it in a cache
+PIECES = (3, 4, 5, 6, 7)  # of 16 bytes that each thread of whole warps takes of a row, the best first
+MORE_HELD = 40  # elements of a row that a thread of half as many takes instead, where fewer threads are idle
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionTiling:
+    """The loops of one space: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
+
+    ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous); the ``threads``
+    of one row lie in the block's other direction. Each thread then takes ``side`` neighbouring rows, and a block
+    ``rows`` times as many. ``why`` is the rule's reason.
+    """
+
+    lanes: int
+    threads: int
+    rows: int
+    across: bool
+    why: str = ""
+    side: int = 1
+
+    @property
+    def row_loops(self) -> int:
+        """Loops left of the columns."""
+        return (2 if self.across or self.rows > 1 or self.side > 1 else 1) + (self.side > 1)
+
+
+def is_outer_reduction(space: ReductionDomain) -> bool:
+    """Whether the rows of a space, not its columns, lie side by side in memory."""
+    return any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
+
+
+def choose_reduction_tiling(
+    space: ReductionDomain, writes: bool, across: bool, again: bool, config: KernelConfig = RULE
+) -> ReductionTiling:
+    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory (see
+    `is_outer_reduction`).
+
+    A kernel that ``writes`` over the columns after it has passed over them (``again``) may hold them.
+
+    Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
+    warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
+    """
+    columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
+    read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
+    count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
+    if across:
+        return _held_across(space, rows, count, config) if writes and again else _across(space, rows, count, config)
+    beside = 1 if writes or config.threads or config.rows else _rows_per_thread(space, rows, count)
+    if beside > 1:
+        why = "rows of a few columns: several a thread, which lie side by side"
+        return ReductionTiling(1, 1, BLOCK, across=True, why=why, side=beside)
+    sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t.fusion.is_output(t)]
+    lanes = VECTOR_BYTES // min([*sizes, 4])
+    usual = WRITING_THREADS if writes else REDUCING_THREADS
+    if count is None:
+        return ReductionTiling(lanes, config.threads or usual, 1, across=False, why="columns of open number")
+    few = rows is not None and rows < FEW_ROWS
+    alone = few or count <= WARP * lanes or config.threads
+    wanted = -(-count // (lanes if alone else max(lanes, min(lanes * CHUNKS, HELD))))
+    most = config.threads or (1024 if few else usual)
+    threads = 1
+    while threads < most and threads < wanted:
+        threads *= 2
+    if config.threads and threads > config.threads:
+        threads = config.threads
+    fit = writes and not alone
+    if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(space, columns):
+        threads *= 2
+    if fit and threads > BLOCK and _is_short(space, columns) and _fuller(count, lanes, threads):
+        threads //= 2
+    if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(space, columns):
+        once = sum(map(reduces, space.labels)) == 1
+        threads = _whole_warps(count, lanes, once) or threads
+    threads = _uncut(space, count, lanes, threads)
+    together = -(-BLOCK // threads)
+    if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
+        threads = WARP
+    while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
+        lanes //= 2
+    block = 1
+    most = config.rows or together
+    while block < most and (rows is None or block < rows):
+        block *= 2
+    side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
+    if side > 1 and _from_cache(space, columns, rows, count):
+        threads = min(threads, LINE_THREADS)
+    if side > 1:
+        block = max(1, BLOCK // threads)
+        return ReductionTiling(
+            lanes, threads, block, across=False, why="short rows: several a thread, in flight together", side=side
+        )
+    why = (
+        "as chosen" if config.threads or config.rows
+        else f"fewer rows than {FEW_ROWS}" if few
+        else "short rows share a block" if block > 1
+        else "rows enough for all processors"
+    )  # fmt: skip
+    return ReductionTiling(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+
+
+def _fuller(count: int, lanes: int, threads: int) -> bool:
+    """Whether half as many threads, of which fewer are idle in the last piece of a row, can hold it.
+
+    5 120 elements of 16 bits are two and a half pieces of 256 threads, and five of 128.
+    """
+    return -(-count // (lanes * (threads // 2))) * lanes <= MORE_HELD
+
+
+def _whole_warps(count: int, lanes: int, once: bool) -> int:
+    """Threads, as whole warps, that take a row in a few equal pieces, so that none of them is idle; 0 where none do.
+
+    7 168 elements of 16 bits are four pieces of 224 threads, and three and a half of 256. Where a row is reduced
+    ``once``, a thread that has two pieces waits for the others seldom enough.
+
+    >>> [_whole_warps(n, 8, once=False) for n in (4608, 7168, 10752, 14336, 3584, 11008)]
+    [192, 224, 224, 256, 0, 0]
+    >>> _whole_warps(3584, 8, once=True)
+    224
+    """
+    vectors = count // lanes if count % lanes == 0 else 0
+    pieces = (*PIECES, 2) if once else PIECES
+    shapes = [vectors // n for n in pieces if vectors % (n * WARP) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
+    return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
+
+
+def _uncut(space: ReductionDomain, count: int, lanes: int, threads: int) -> int:
+    """Threads of a row whose parts are read at other columns: as many as one part has vectors, so that all threads are
+    in one part at a time and take the same branch, and each has both columns of a pair."""
+    places = {c for t in space.labels if any(p in space.beside for p in _definition_inputs(t)) for c in cuts(t, count)}
+    part = gcd(count, *places)
+    vectors = part // lanes
+    fits = part % lanes == 0 and LEAST_THREADS <= vectors < threads and vectors & (vectors - 1) == 0
+    return vectors if fits else threads
+
+
+def _definition_inputs(t: Tensor) -> Iterable[Tensor]:
+    return t.definition.inputs if t.definition is not None else ()
+
+
+def _is_short(space: ReductionDomain, columns: Iterable[Tensor]) -> bool:
+    """Whether all inputs that ``columns`` are made of have 16 bits or fewer; one number a row may have more.
+
+    A row of wider ones is not always held in registers; what each pass reads again must then stay in the cache, which
+    more threads at a time crowd.
+    """
+    return all(item_size(t.dtype) <= SHORT_BYTES for t in _stored(space, columns))
+
+
+def _from_cache(space: ReductionDomain, columns: Iterable[Tensor], rows: int | None, count: int) -> bool:
+    """Whether the rows read each element of their inputs again and again (distances between all pairs of rows): then
+    their loads wait for a cache only, and fewer threads, of more columns each, exchange fewer partial sums."""
+    elements = [product_of(tuple(d.extent for d in t.axes)) for t in _stored(space, columns)]
+    known = [n for n in elements if n is not None]
+    return rows is not None and 0 < len(known) == len(elements) and sum(known) * AGAIN <= rows * count
+
+
+def _stored(space: ReductionDomain, columns: Iterable[Tensor]) -> set[Tensor]:
+    """The inputs that ``columns`` are made of, but for those that have one number a row."""
+    seen: set[Tensor] = set()
+    stack = list(columns)
+    while stack:
+        t = stack.pop()
+        if t in seen or (space.is_row(t) and not reduces(t)):
+            continue
+        seen.add(t)
+        stack += t.definition.inputs if t.definition is not None else ()
+    return {t for t in seen if t.definition is None}
+
+
+def _held_across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:
+    """Neighbouring threads on neighbouring rows, one each, and for each row as many more as hold its columns between
+    the passes over it; where no block has so many, as for rows that are read again."""
+    apart = [t for t in space.labels if not space.is_row(t) or reduces(t)]
+    if rows is None or count is None or config.persistent is False:
+        return _across(space, rows, count, config)
+    held = [t for t in _stored(space, apart) if product_of([d.extent for d in t.axes]) == rows * count]
+    threads = config.threads or 1
+    while not config.threads and threads * HELD_ACROSS < count * len(held):
+        threads *= 2
+    together = config.rows or (BLOCK if threads == 1 else min(WARP, MAX_THREADS // threads))
+    pays = WARP if any(item_size(t.dtype) <= SHORT_BYTES for t in held) else LINE_THREADS
+    least = 1 if config.threads or config.rows or config.persistent else pays
+    if not held or threads * HELD_ACROSS < count * len(held) or together < least:
+        return _across(space, rows, count, config)
+    while not config.rows and together > pays and rows < PROCESSORS * together:
+        together //= 2
+    most = MAX_THREADS // together
+    while not config.threads and threads < most and rows * threads < BUSY and threads * 2 * LEAST_COLUMNS <= count:
+        threads *= 2
+    why = "rows side by side in memory: neighbours on neighbouring threads, enough of them to hold each"
+    return ReductionTiling(1, threads, min(together, MAX_THREADS // threads), across=True, why=why)
+
+
+def _across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:
+    """Neighbouring threads on neighbouring rows, several rows each as far as one access holds; where those are too few
+    for a device, more threads for each row."""
+    side = _side(space)
+    threads = 1
+    if rows is not None and count is not None:
+        most = config.threads or (ACROSS_THREADS * 2 // LINE_THREADS if side > 1 else WARP)
+        busy = ENOUGH if side > 1 else BUSY
+        while threads < most and rows // side * threads < busy and threads * 2 * LEAST_COLUMNS <= count:
+            threads *= 2
+    least, most = LINE_THREADS if side > 1 else WARP, WARP if threads > 1 else BLOCK
+    together = config.rows or max(least, min(most, ACROSS_THREADS // threads))
+    if side > 1 and rows is not None and count is not None and not config.rows and not config.threads:
+        while together > HALF_LINE and rows // side < PROCESSORS * together and threads * 2 * LEAST_COLUMNS <= count:
+            together, threads = together // 2, threads * 2
+    why = "rows side by side in memory: neighbours on neighbouring threads"
+    return ReductionTiling(1, threads, together, across=True, why=why, side=side)
+
+
+def _side(space: ReductionDomain) -> int:
+    """Neighbouring rows whose elements one access holds, of everything that is read or written by row and column."""
+    wide = [t for t in space.labels if reduces(t)]
+    if any(_innermost(space, t) != space.rows - 1 for t in wide):
+        return 1
+    return _neighbours(space, VECTOR_BYTES // max(_largest_read(space, t) for t in wide))
+
+
+def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None) -> int:
+    """Rows of a few columns that one thread takes, so that it reads one run of memory and writes one access."""
+    if rows is None or count is None or count > SHORT:
+        return 1
+    widest = max(item_size(t.dtype) for t in space.labels if space.is_row(t))
+    return _neighbours(space, VECTOR_BYTES // widest, rows)
+
+
+def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
+    """Short rows that the same threads take, so that the loads of all are in flight together."""
+    return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+
+
+def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -> int:
+    """``most`` rows or a half, a quarter, ... of them, as divides the last row axis and leaves threads enough."""
+    last = space.extents[space.rows - 1] if space.rows else None
+    if last is None or not last.is_const:
+        return 1
+    while most > 1 and (int(last) % most or (threads is not None and threads // most < BUSY)):
+        most //= 2
+    return most
+
+
+def _largest_read(space: ReductionDomain, t: Tensor) -> int:
+    """Bytes of the widest element that is loaded along the last row for a reduction, here or behind what it reads."""
+    found, seen = 1, set[IterDomain]()
+    work = [(t, d) for d, n in space.labels[t].items() if n == space.rows - 1]
+    while work and len(seen) < NEAR:
+        t, own = work.pop()
+        seen.add(own)
+        e = t.definition
+        for p, row in zip(e.inputs, e.reads, strict=True) if e is not None else ():
+            for axis, read in zip(p.axes, row, strict=True):
+                if isinstance(read, Mapped) and read.domain is own and axis not in seen:
+                    stored = p.definition is None or (reduces(p) and p not in space.labels)
+                    found = max(found, item_size(p.dtype)) if stored else found
+                    work.append((p, axis))
+    return found
+
+
+def _innermost(space: ReductionDomain, t: Tensor) -> int:
+    """The label of the axis along which most of what ``t`` is computed from lies side by side in memory."""
+    own = [
+        d for d in (read_order(t.definition, space.orders) if t.definition is not None else ()) if d in space.labels[t]
+    ]
+    return space.labels[t][own[-1]] if own else 0

@@ -1,0 +1,117 @@
+"""Scans: their axis on the threads of a block, whichever axis lies innermost in memory.
+
+A block walks along the axis in steps of its threads; each thread makes the running value of a few neighbours, and the
+block hands on what the threads before have (`idgraph.passes.block_scan`). Memory is read once, side by side: along the
+axis where that is contiguous, else by 32 neighbouring columns at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import Final
+
+from idgraph.arith import Expr, as_expr, is_true
+from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
+from idgraph.ir.op_table import OPERATIONS, SCANS_OF
+from idgraph.schedule.access_strides import loop_order, output_access
+from idgraph.schedule.fusion_segments import scanned_axis as own_axis
+
+THREADS: Final = 256  # of a block along a contiguous axis, rows and all
+WIDE_THREADS: Final = 128  # the same where running values have 64 bits: an exchange of two words each takes longer
+COLUMNS: Final = 32  # neighbouring columns of a block, where the axis is not what is contiguous
+DEEP: Final = 16  # threads of a block along such an axis
+AHEAD: Final = 8  # elements of a thread along it
+LEAST: Final = 2  # elements of a thread: wide ones fill an access, and stores of neighbours leave no gaps
+HEAVY: Final = 16  # elements of a thread where two values take a function to join: most of an exchange's time
+MANY: Final = 1 << 18  # columns that keep a device busy one by one
+
+
+def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collection[Tensor]) -> bool:
+    """Loops for ``t`` where it is a scan, or follows scans that ``exprs`` compute for it; False where none fit.
+
+    ``width``: elements of one access.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.cumsum(f.input("x", (64, 4096)), 1))
+    >>> cut_scan(t, [t.definition], 4, {t})
+    True
+    >>> [(str(d.extent), d.parallel) for d in t.loop]
+    [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
+    """
+    axis, width = scanned_axis(t, exprs), max(width, HEAVY if _is_heavy(exprs) else LEAST)
+    own = output_access(t)
+    if axis is None or own is None or t.loop != t.logical:
+        return False
+    n = int(axis.extent) if axis.extent.is_const else 0
+    others = [d for d in t.loop if d is not axis and not d.is_broadcast]
+    order = list(loop_order(t, others, stored)) if len(others) > 1 else others
+    contiguous = own.steps[axis] == 1
+    many = is_true(_count(others) >= MANY)
+    if not axis.extent.is_const or n <= 2 * width or (not contiguous and (n < 2 * AHEAD or many or not others)):
+        return False
+    rest = [d for d in t.loop if d.is_broadcast]
+    t.reorder([t.loop.index(d) for d in (*order, axis, *rest)])
+    rows = len(order)
+    for _ in range(rows - 1):
+        t.merge(0)
+    at = min(1, rows)
+    if contiguous:
+        block = WIDE_THREADS if _is_wide(t, exprs) else THREADS
+        threads = min(block, _next_power_of_two(-(-n // width)))
+        t.split(at, width).split(at, threads)
+        t.parallelize(at + 1, "threadIdx.x").parallelize(at + 2, "vectorize")
+        if rows and threads < block:
+            t.split(0, block // threads).parallelize(1, "threadIdx.y")
+    else:
+        threads = min(DEEP, _next_power_of_two(-(-n // AHEAD)))
+        t.split(at, AHEAD).split(at, threads)
+        t.parallelize(at + 1, "threadIdx.y").parallelize(at + 2, "unroll")
+        t.split(0, COLUMNS).parallelize(1, "threadIdx.x")
+    if rows:
+        t.parallelize(0, "blockIdx.x")
+    return True
+
+
+def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:
+    return any(e.op in SCANS and OPERATIONS[SCANS_OF[e.op]].cycles == "library" for e in exprs)
+
+
+def _is_wide(t: Tensor, exprs: Sequence[TensorExpr]) -> bool:
+    """Whether a running value has 64 bits: what is added up or multiplied is kept in float64."""
+    scans = [e for e in exprs if e.op in SCANS]
+    return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)
+
+
+def _count(axes: Sequence[IterDomain]) -> Expr:
+    return prod((d.extent for d in axes), start=as_expr(1))
+
+
+def _next_power_of_two(n: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def scanned_axis(t: Tensor, exprs: Sequence[TensorExpr]) -> IterDomain | None:
+    """The axis of ``t`` along which it, or what is computed for it on the way, is scanned; None for none, or several.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.cumsum(f.input("x", (4, 64)), 0) * 2.0)
+    >>> scanned_axis(t, f.exprs) is t.logical[0]
+    True
+    """
+    found: set[IterDomain] = set()
+    for e in exprs:
+        if e.op not in SCANS:
+            continue
+        u, axis = e.output, own_axis(e)
+        while u is not t:
+            (use,) = u.uses
+            read = use.reads[use.operands_of(u)[0]][u.axes.index(axis)]
+            if not isinstance(read, Mapped):
+                return None
+            u, axis = use.output, read.domain
+        found.add(axis)
+    return next(iter(found)) if len(found) == 1 else None

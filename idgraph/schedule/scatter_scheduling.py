@@ -1,0 +1,350 @@
+"""Scatters: those that are selections, and the loops of the others.
+
+Every entry of the index is on a thread where writers may come in any order; where the last one wins, they are in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from idgraph.arith import Expr, Proof, as_expr, prove, simplify, symbol, where
+from idgraph.errors import ScheduleError, arguments
+from idgraph.ir import (
+    SCATTERS,
+    Fusion,
+    IterDomain,
+    Mapped,
+    Scalar,
+    Tensor,
+    TensorExpr,
+    adds,
+    check_fusion,
+    entry_axes,
+    has_atomic_update,
+    is_integer,
+    item_size,
+    scatter_axes,
+)
+from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_view as movement
+from idgraph.ir.argument_resolution import attr
+from idgraph.ir.axis_read import Attr
+from idgraph.ir.clone import rewriting
+from idgraph.ir.decisions import Decision, Option, Saving
+from idgraph.ir.op_registry import apply
+from idgraph.ir.reshape import product
+from idgraph.rewrite.canonicalize_views import replace_operation
+from idgraph.rewrite.gather_lowering import named
+from idgraph.rewrite.gather_strategy import place_of, sample_points
+from idgraph.rewrite.rematerialize import Along, Coordinate, Picked, Rematerializer
+from idgraph.schedule.config import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
+
+COMPARED = 4  # indices of a row that each element is compared with
+LAUNCH = 1 << 16
+"""Element accesses that one more launch is worth."""
+STEP = LAUNCH // 8
+"""Element accesses that one of several writes after another is worth: each waits for the one before it."""
+
+
+def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
+    """Blocks and threads over what ``e`` writes; where the last writer wins, the index's entries run in their order.
+
+    Where they come in any order one thread takes ``vectors`` of them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(64, 9)), f.input("i", shape=(64, 3), dtype="int64")
+    >>> t = ig.scatter(x, 1, i, 1.0)
+    >>> schedule_scatter(t.definition, 16)
+    >>> [(str(d.extent), d.parallel) for d in t.loop]
+    [('4', 'blockIdx.x'), ('16', 'threadIdx.x'), ('3', 'serial')]
+    """
+    t = e.output
+    last = () if _decide(e).chosen == "atomic" else entry_axes(e)
+
+    def rank(p: int) -> int:
+        d = t.loop[p]
+        return 2 if d.is_broadcast else int(d in last)
+
+    order = sorted(range(len(t.loop)), key=rank)
+    free = sum(rank(p) == 0 for p in order)
+    width = 1 if last else _lanes(e)
+    if order != sorted(order):
+        t.reorder(order)
+    if width > 1:
+        t.split(free - 1, width).parallelize(free, "vectorize")
+    if free:
+        cut_blocks(t, free, block, 1 if last else vectors)
+        t.parallelize(0, "blockIdx.x")
+        t.parallelize(1, "threadIdx.x")
+
+
+def _lanes(e: TensorExpr) -> int:
+    """Neighbouring elements that one thread adds to at once: the last axis is whole rows, which no index varies along,
+    and lies in memory as it is visited."""
+    t = e.output
+    d = t.axes[-1] if t.ndim else None
+    if (
+        d is None
+        or has_atomic_update(e) != "sum"
+        or t.dtype not in ADDED_TOGETHER
+        or d is not t.root[-1]
+        or d is not t.allocation[-1]
+    ):
+        return 1
+    if t.domain.strides[-1] is not None or not d.extent.is_const or d.extent == 0:
+        return 1
+    for _, k in scatter_axes(e):
+        read = zip(e.inputs[k].axes, e.reads[k], strict=True)
+        if any(isinstance(r, Mapped) and r.domain is d and not _repeats(e.inputs[k], a) for a, r in read):
+            return 1
+    width = VECTOR_BYTES // item_size(t.dtype)
+    while int(d.extent) % width:
+        width //= 2
+    return width
+
+
+def _repeats(t: Tensor, axis: IterDomain) -> bool:
+    """True where ``t`` is one element expanded along ``axis``."""
+    e = t.definition
+    if axis.is_broadcast:
+        return True
+    if e is None or e.op != "expand":
+        return False
+    return all(not (isinstance(r, Mapped) and r.domain is axis) for r in e.reads[0])
+
+
+# scatters that are selections -----------------------------------------------------------------------------------------
+
+
+@arguments(ScheduleError, first=True, keep=rewriting)
+def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
+    """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
+
+    *where*: with one index a row (or a few) every element decides by itself, ``where(index == iota, src, x)``, inside
+    whatever reads it: nothing is stored, and the decision tells the bytes ``saved`` and carries the ``proof``.
+    *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on a thread of its own.
+    *ordered*: the entries of one row are written in their order, rows in parallel, so that the last one wins.
+    *last-writer*: a first launch finds the last entry for each target, and every element then takes that one's value,
+    inside whatever reads it.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(64, 9)), f.input("i", shape=(64, 1), dtype="int64")
+    >>> t = f.output(ig.scatter(f.full((64, 9), 0.0), 1, i, 1.0) * x)
+    >>> [(plan.chosen, plan.entries) for plan in ig.schedule.scatter_plan(f)]
+    [('where', 'one')]
+    """
+    check_fusion(fusion, "scatter_plan", ScheduleError)
+    return tuple(_decide(e) for e in fusion.exprs if e.op in SCATTERS)
+
+
+@arguments(ScheduleError, first=True, keep=rewriting)
+def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
+    """Rewrite the scatters of ``plan`` that become selections.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> i = f.input("i", shape=(64, 1), dtype="int64")
+    >>> t = f.output(ig.scatter(f.full((64, 9), 0.0), 1, i, 1.0))
+    >>> ig.schedule.apply_scatter_plan(f, ig.schedule.scatter_plan(f))
+    >>> [e.op for e in f.exprs]
+    ['full', 'iota', 'reshape', 'eq', 'where']
+    """
+    for decision in plan:
+        e = fusion[decision.tensor].definition
+        if e is None or e.op not in SCATTERS:
+            continue
+        if decision.chosen == "where":
+            replace_operation(e, partial(_selection, e))
+        elif decision.chosen == "last-writer":
+            replace_operation(e, partial(_by_last_writer, e))
+
+
+def _decide(e: TensorExpr) -> Decision:
+    t, last = e.output, entry_axes(e)
+    whole, written, count = _size_of(t.axes), _size_of(e.output.root), _size_of(last)
+    one = all(d.extent == as_expr(1) for d in last)
+    entries = "one" if one else " x ".join(str(d.extent) for d in last if d.extent != as_expr(1))
+    points = " x ".join(str(d.extent) for d in t.axes)
+    store = f"it stores {t.name}, {points} elements, before anybody reads it"
+    few = _compared(e)
+    if few:
+        which = "the one index" if few == 1 else f"the {few} indices"
+        compared = f"each element compares its coordinate with {which} of its row; nothing is stored"
+        options = [Option("where", whole + (few - 1) * _size_of(t.axes) // 16, compared)]
+    else:
+        why = "index_put takes elements together" if e.op == "index_put" else f"a row has {entries} indices, not one"
+        options = [Option("where", None, why)]
+    if adds(e):
+        own = "rows are independent: one thread adds up each, in order"
+        options.append(Option("owner", 2 * whole + written + count * STEP, f"{own}; {store}"))
+        width = _lanes(e)
+        order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
+        options.append(Option("atomic", 2 * whole + 2 * written, f"{order}; {store}"))
+    else:
+        order = f"{count:,} entries are written one after another, so that the last one wins"
+        wait = f"{order if last else 'each entry writes an element of its own'}; {store}"
+        options.append(Option("ordered", 2 * whole + written + count * STEP, wait))
+        targets = 2 * 2 * _size_of([d for d, _ in scatter_axes(e)] if e.op == "index_put" else t.axes)
+        why = "the number of the last entry is kept for each target, then every element takes its own"
+        options.append(Option("last-writer", 2 * whole + targets + written + 2 * LAUNCH, why))
+    best = min((o for o in options if o.cost is not None), key=lambda o: o.cost or 0)
+    rejected = tuple(o for o in options if o is not best)
+    reason = f"{best.cost:,} element accesses; {best.why}"
+    chosen = best.name == "where"
+    return Decision(
+        "scatter", t.name, e.inputs[0].name, entries, place_of(e), best.name, reason, rejected,
+        saved=_saved(e) if chosen else None, proof=_proof(e, few) if chosen else (),
+    )  # fmt: skip
+
+
+def _compared(e: TensorExpr) -> int:
+    """Indices of a row that each element can be compared with; 0 where they are too many, or unknown."""
+    if e.op == "index_put":
+        return 0
+    sizes = [d.extent for d in entry_axes(e) if d.extent != as_expr(1)]
+    if not sizes:
+        return 1
+    return int(sizes[0]) if len(sizes) == 1 and sizes[0].is_const and 1 < int(sizes[0]) <= COMPARED else 0
+
+
+def _saved(e: TensorExpr) -> Saving | None:
+    """The bytes that a scatter saves when its result is never stored nor read again; None where sizes are symbols."""
+    t = e.output
+    if not all(d.extent.is_const for d in t.axes):
+        return None
+    size = _size_of(t.axes) * item_size(t.dtype)
+    kept = t.fusion.is_output(t)  # it is stored once all the same: what is saved is the copy that would be updated
+    return Saving(0 if kept else size, size if kept else 2 * size)
+
+
+def _proof(e: TensorExpr, few: int) -> tuple[str, ...]:
+    """For each entry the claim, decided by the algebra, that the comparisons take the entry that the scatter leaves."""
+    n = symbol("n", 1)
+    c = symbol("c", 0, n - 1)
+    named_ = [symbol(f"index{j}", 0, n - 1) for j in range(few)]
+    taken = as_expr(-1)
+    for j, i in enumerate(named_):
+        taken = where(i.eq(c), j, taken)
+    told: list[str] = []
+    for j, i in enumerate(named_):
+        later = [k.ne(c) for k in named_[j + 1 :]]
+        if not isinstance(prove(taken.eq(j), facts=(i.eq(c), *later)), Proof):
+            return ()
+        rest = " and no later one does" if later else ""
+        told.append(f"proved: where index {j} of its row names coordinate c{rest}, element c is entry {j}'s")
+    if not isinstance(prove(taken.eq(-1), facts=tuple(k.ne(c) for k in named_)), Proof):
+        return ()
+    told.append(f"proved: where none does, element c is {e.inputs[0].name}'s own")
+    if adds(e):
+        told.append("each entry is added where it names the element, in the order of the entries")
+    return tuple(told)
+
+
+def _size_of(axes: Sequence[IterDomain]) -> int:
+    return sample_points([d.extent for d in axes])
+
+
+def _selection(e: TensorExpr) -> Tensor:
+    """``where(index == iota, src, x)``, one entry of each row after the other; x + src where ``e`` adds."""
+    x, index = e.inputs[0], e.inputs[1]
+    dim = e.attrs["dim"]
+    at = dim % x.ndim if isinstance(dim, int) else 0
+    last = e.args[-1]
+    src: Tensor | Scalar = last if isinstance(last, (Tensor, bool, int, float)) else 0
+    entries = int(index.axes[at].extent) if index.axes[at].extent.is_const else 1
+    for j in range(entries):
+        one = index if entries == 1 else movement.slice(index, at, j, j + 1)
+        value = movement.slice(src, at, j, j + 1) if isinstance(src, Tensor) and entries > 1 else src
+        x = _selected(e, x, at, one, value)
+    return x
+
+
+def _selected(e: TensorExpr, x: Tensor, at: int, index: Tensor, src: Tensor | Scalar) -> Tensor:
+    """``x`` with one entry of each row written along axis ``at``."""
+    fusion = e.output.fusion
+
+    def count(p: int) -> Tensor:
+        numbers = fusion.iota(attr(x.axes[p].extent), dtype="int64")
+        return movement.reshape(numbers, [-1 if q == p else 1 for q in range(x.ndim)])
+
+    pads: list[int | Expr] = []
+    short: list[int] = []
+    for p in reversed(range(x.ndim)):
+        missing = as_expr(0) if p == at else simplify(x.axes[p].extent - index.axes[p].extent)
+        pads += [0, attr(missing)]
+        short += [p] if missing != as_expr(0) else []
+    extents = {p: attr(index.axes[p].extent) for p in short}
+    if short:  # a smaller index leaves the rest of x as it is
+        index = movement.pad(index, pads, 0)
+        src = movement.pad(src, pads, False if src.dtype == "bool" else 0) if isinstance(src, Tensor) else src
+    hit = named(index, count(at), x.axes[at].extent)
+    for p in short:
+        hit = ops.logical_and(hit, ops.lt(count(p), extents[p]))
+    if not isinstance(src, Tensor):
+        src = _typed_scalar(src, x)
+    return ops.where(hit, ops.add(x, src) if adds(e) else src, x)
+
+
+def _by_last_writer(e: TensorExpr) -> Tensor:
+    """``where(last >= 0, src[last], x)``, last[target] being the number of the last entry that names the target."""
+    x, fusion = e.inputs[0], e.output.fusion
+    indices, own, dims = _targets(e)
+    middle = broadcast_extents(indices)
+    number = fusion.iota(attr(product(middle)), dtype="int64")
+    numbers = movement.reshape(number, [attr(n) for n in middle])
+    none = fusion.full([attr(x.axes[p].extent) for p in dims], -1, "int64")
+    attrs: dict[str, Attr] = {"dims": tuple(range(len(dims))), "accumulate": "amax"}
+    last = apply(fusion, "index_put", (none, *indices, numbers), attrs)
+    behind = tuple(range(dims[-1] + 1, x.ndim))
+    wide = apply(fusion, "unsqueeze", (last,), {"dims": (*range(dims[0]), *behind)}) if own else last
+    src = e.args[-1]
+    if isinstance(src, Tensor):
+        reader = Rematerializer(fusion, tuple(d.extent for d in x.axes))
+        place, at = ops.maximum(wide, 0), list[Coordinate]()
+        for n in reversed(middle):
+            at.insert(0, Picked(ops.remainder(place, attr(n)), n, given=False))
+            place = ops.floor_divide(place, attr(n))
+        coordinates = [*(Along(p) for p in range(dims[0])), *at, *(Along(p) for p in behind)] if own else at
+        kept = coordinates[len(coordinates) - src.ndim :]  # values may lack leading axes
+        value: Tensor | Scalar = reader.leaf(
+            src, [as_expr(0) if d.is_broadcast else c for d, c in zip(src.axes, kept, strict=True)]
+        )
+    else:
+        value = _typed_scalar(src, x)
+    return ops.where(ops.ge(wide, 0), value, x)
+
+
+def _targets(e: TensorExpr) -> tuple[list[Tensor], bool, tuple[int, ...]]:
+    """(index tensors, whether other axes stand beside the indexed ones, the indexed axes of x)."""
+    x, fusion = e.inputs[0], e.output.fusion
+    if e.op == "index_put":
+        value = e.attrs["dims"]
+        dims = tuple(d % x.ndim for d in value if isinstance(d, int)) if isinstance(value, tuple) else ()
+        return list(e.inputs[1 : 1 + len(dims)]), True, dims
+    dim, index = e.attrs["dim"], e.inputs[1]
+    at = dim % x.ndim if isinstance(dim, int) else 0
+    made: list[Tensor] = []
+    for p, d in enumerate(index.axes):
+        numbers = fusion.iota(attr(d.extent), dtype="int64")
+        made.append(index if p == at else movement.reshape(numbers, [-1 if q == p else 1 for q in range(x.ndim)]))
+    return made, False, tuple(range(x.ndim))
+
+
+def _typed_scalar(value: object, x: Tensor) -> Scalar:
+    """A number as a tensor of x's type holds it, so that ``where`` keeps that type."""
+    plain = value if isinstance(value, (bool, int, float)) else 0
+    return bool(plain) if x.dtype == "bool" else int(plain) if is_integer(x.dtype) else float(plain)
+
+
+def broadcast_extents(tensors: Sequence[Tensor]) -> list[Expr]:
+    """The common shape of tensors that broadcast."""
+    rank = max(t.ndim for t in tensors)
+    made = [as_expr(1)] * rank
+    for t in tensors:
+        for p, d in enumerate(t.axes):
+            if not d.is_broadcast:
+                made[p + rank - t.ndim] = d.extent
+    return made

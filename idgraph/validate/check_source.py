@@ -1,0 +1,249 @@
+"""Source of a compiled check of one operation: one loop point in, a fault code out, the same for CPU and GPU.
+
+The text is made of index expressions, numbers and names of our own (``i0``, ``c0``, ``want0``); no user name enters it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from idgraph.arith import Expr, to_source
+from idgraph.validate import fault as faults
+from idgraph.validate.concrete_access import Case, IndexLoad, ProducerSlot, Site
+from idgraph.validate.oracle.views import Array
+from idgraph.validate.reference_tables import Tables
+
+PLACE: Final = 32
+"""A fault is ``code + PLACE * access number``."""
+
+
+class _Body:
+    """Lines of the point function."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.indent = 1
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def fail(self, when: str, code: int, place: int) -> None:
+        self.add(f"if {when}:")
+        self.lines.append("    " * (self.indent + 1) + f"return {code + PLACE * place}")
+
+
+def _text(e: Expr) -> str:
+    return to_source(e, "numba")
+
+
+def _outside(names: Sequence[str], shape: Sequence[int]) -> str:
+    tests = [f"{c} < 0 or {c} >= {n}" for c, n in zip(names, shape, strict=True)]
+    return " or ".join(tests) or "False"
+
+
+def _row_major(names: Sequence[str], shape: Sequence[int]) -> str:
+    out = ""
+    for c, n in zip(names, shape, strict=True):
+        out = f"({out}) * {n} + {c}" if out else c
+    return out or "0"
+
+
+def _place(names: Sequence[str]) -> str:
+    """An array subscript; arrays without axes have one of extent 1."""
+    return ", ".join(names) or "0"
+
+
+def _expected_address(b: _Body, site: Site, names: Sequence[str]) -> str:
+    """Text of the address that the layout gives an element; lines before it are added to ``b``."""
+    if site.layout.strides is None:
+        for p, name in enumerate(names):
+            b.add(f"x{p} = {name}")
+        for line in site.layout.formula:
+            b.add(line)
+        return "address"
+    terms = [f"{c} * {s}" for c, s in zip(names, site.layout.strides, strict=True)]
+    return " + ".join([str(site.layout.offset), *terms])
+
+
+def memory_order(table: Array) -> tuple[int, ...]:
+    """The axes of a table as they lie in memory, where a transposition makes it contiguous; else as they are."""
+    order = tuple(sorted(range(table.ndim), key=lambda p: -table.strides[p]))
+    return order if table.transpose(order).flags.c_contiguous else tuple(range(table.ndim))
+
+
+def _looked_up(name: str, table: Array, at: Sequence[str]) -> str:
+    return f"{name}[{_place([at[p] for p in memory_order(table)])}]"
+
+
+def table_names(case: Case, tables: Tables) -> list[str]:
+    """Array parameters of the point function, in order."""
+    names = ["seen", "terms"]
+    for k in range(len(case.reads)):
+        names.append(f"want{k}")
+        if tables.allowed[k] is not None:
+            names.append(f"free{k}")
+    return names + [f"value{n}" for n in range(len(index_names(case)))]
+
+
+def index_names(case: Case) -> list[str]:
+    """Index tensors the operation loads from, in order."""
+    return list(dict.fromkeys(load.tensor.name for s in case.reads for load in s.loads))
+
+
+def point_source(case: Case, tables: Tables) -> str:
+    """``def point(loop variables, arrays) -> code``: 0 no access, 1 all right, else a fault."""
+    b = _Body()
+    w = case.write
+    at = [f"c{p}" for p in range(len(w.coordinates))]
+    b.add(f"happens = {_text(w.predicate)}")
+    b.add("if happens:")
+    b.indent = 2
+    for c, x in zip(at, w.coordinates, strict=True):
+        b.add(f"{c} = {_text(x)}")
+    b.fail(_outside(at, w.shape), faults.OUTSIDE_WRITE, 0)
+    kept = [at[p] for p in w.kept]
+    b.fail(f"{_text(w.address)} != {_expected_address(b, w, kept)}", faults.ADDRESS, 0)
+    if case.reduced:
+        for c, x in zip(kept, case.settled, strict=True):
+            b.fail(f"{c} != {_text(x)}", faults.SPREAD, 0)
+    b.add(f"seen[{_place(kept)}] = 1")
+    if tables.terms is not None:
+        b.add(f"terms[{_outer(case)}, {_term(case, at)}] = 1")
+    for k, site in enumerate(case.reads):
+        _emit_read_check(b, case, site, k, at, tables)
+    b.indent = 2
+    b.add("return 1")
+    b.indent = 1
+    for site in case.reads:
+        # Predicates need no loaded value; where nothing is written nothing may be read.
+        b.fail(_text(site.predicate), faults.UNWRITTEN, site.number)
+    b.add("return 0")
+    variables = [name for name, _ in case.loops]
+    head = f"def point({', '.join([*variables, *table_names(case, tables)])}):"
+    return "\n".join([head, *b.lines])
+
+
+def _outer(case: Case) -> str:
+    kept = [(name, n) for j, (name, n) in enumerate(case.loops) if j not in case.reduced]
+    return _row_major([name for name, _ in kept], [n for _, n in kept])
+
+
+def _term(case: Case, at: Sequence[str]) -> str:
+    folded = [p for p in range(len(at)) if p not in case.write.kept]
+    return _row_major([at[p] for p in folded], [case.write.shape[p] for p in folded])
+
+
+def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
+    place = site.number
+    indices = index_names(case)
+    for load in site.loads:
+        _load(b, load, f"value{indices.index(load.tensor.name)}", place)
+    b.add(f"want = {_looked_up(f'want{k}', tables.wanted[k], at)}")
+    b.add(f"if {_text(site.predicate)}:")
+    b.indent = 3
+    for bound in site.load_bounds:
+        b.fail(f"not {_text(bound)}", faults.LOAD_BOUNDS, place)
+    if tables.allowed[k] is None:
+        b.fail("want < 0", faults.LOOSE, place)
+    mine = [f"r{k}_{p}" for p in range(len(site.coordinates))]
+    for r, x in zip(mine, site.coordinates, strict=True):
+        b.add(f"{r} = {_text(x)}")
+    b.fail(_outside(mine, site.shape), faults.OUTSIDE_READ, place)
+    b.add(f"element = {_row_major(mine, site.shape)}")
+    free = tables.allowed[k]
+    if free is not None:
+        b.add("if want < 0:")
+        b.indent = 4
+        b.add(f"want = {_looked_up(f'free{k}', free, at)}")
+        b.indent = 3
+        b.fail("want < 0", faults.LOOSE, place)
+    b.fail("element != want", faults.ELEMENT, place)
+    b.fail(f"{_text(site.address)} != {_expected_address(b, site, mine)}", faults.ADDRESS, place)
+    if site.slot is not None:
+        _slot(b, site.slot, mine, place)
+    b.indent = 2
+    b.add("elif want >= 0:")
+    b.indent = 3
+    b.add(f"return {faults.STRICT + PLACE * place}")
+    b.indent = 2
+
+
+def _load(b: _Body, load: IndexLoad, values: str, place: int) -> None:
+    names = [f"{load.name}_{p}" for p in range(len(load.coordinates))]
+    for c, x in zip(names, load.coordinates, strict=True):
+        b.add(f"{c} = {_text(x)}")
+    b.fail(_outside(names, load.shape), faults.LOAD_RANGE, place)
+    b.add(f"{load.name} = {values}[{_place(names)}]")
+
+
+def _slot(b: _Body, slot: ProducerSlot, mine: Sequence[str], place: int) -> None:
+    for x, extent in slot.places:
+        text = _text(x)
+        b.fail(f"{text} < 0 or {text} >= {extent}", faults.SLOT_RANGE, place)
+    b.fail(f"not {_text(slot.when)}", faults.SLOT_EMPTY, place)
+    for r, x in zip(mine, slot.made, strict=True):
+        b.fail(f"{_text(x)} != {r}", faults.SLOT_ELEMENT, place)
+
+
+def split_loop(case: Case, parts: int) -> int:
+    """The loop to divide among threads: the outermost one long enough, else the longest."""
+    extents = [n for _, n in case.loops]
+    for j, n in enumerate(extents):
+        if n >= 4 * parts:
+            return j
+    return max(range(len(extents)), key=lambda j: extents[j])
+
+
+def nest_source(case: Case, tables: Tables, divided: int) -> str:
+    """``def nest(lo, hi, out, arrays) -> writes``: all loops, the divided one from lo to hi.
+
+    ``out`` gets the first fault: its code (0: none), then the loop variables.
+    """
+    names = table_names(case, tables)
+    lines = [f"def nest(lo, hi, out, {', '.join(names)}):", "    writes = 0"]
+    pad = "    "
+    for j, (name, n) in enumerate(case.loops):
+        lines.append(f"{pad}for {name} in range({'lo, hi' if j == divided else n}):")
+        pad += "    "
+    variables = [name for name, _ in case.loops]
+    lines += [
+        f"{pad}code = point({', '.join([*variables, *names])})",
+        f"{pad}if code == 1:",
+        f"{pad}    writes += 1",
+        f"{pad}elif code != 0:",
+        f"{pad}    out[0] = code",
+        *(f"{pad}    out[{j + 1}] = {name}" for j, name in enumerate(variables)),
+        f"{pad}    return writes",
+        "    return writes",
+    ]
+    return "\n".join(lines)
+
+
+def grid_source(case: Case, tables: Tables) -> str:
+    """``def grid(lo, hi, out, arrays)``: one thread takes points lo + thread, + threads, ... of the row-major loops.
+
+    ``out[0]`` becomes the smallest faulty point (it starts at a number beyond all points), ``out[1]`` counts writes.
+    """
+    names = table_names(case, tables)
+    variables = [name for name, _ in case.loops]
+    lines = [
+        f"def grid(lo, hi, out, {', '.join(names)}):",
+        "    flat = lo + cuda.grid(1)",
+        "    step = cuda.gridsize(1)",
+        "    writes = 0",
+        "    while flat < hi:",
+        "        rest = flat",
+    ]
+    for name, n in reversed(case.loops):
+        lines += [f"        {name} = rest % {n}", f"        rest = rest // {n}"]
+    lines += [
+        f"        code = point({', '.join([*variables, *names])})",
+        "        if code == 1:",
+        "            writes += 1",
+        "        elif code != 0:",
+        "            cuda.atomic.min(out, 0, flat)",
+        "        flat += step",
+        "    cuda.atomic.add(out, 1, writes)",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,278 @@
+"""Checking accesses with NumPy, many loop points at a time. The compiled engines do the same, point by point.
+
+The address check compiled for the CPU: one nest of loops for each operation, divided among threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from idgraph.arith import Expr
+from idgraph.errors import EmitError
+from idgraph.loading import load
+from idgraph.validate import fault as faults
+from idgraph.validate.check_source import PLACE, index_names, memory_order, nest_source, point_source, split_loop
+from idgraph.validate.concrete_access import Case, IndexLoad, ProducerSlot, Site
+from idgraph.validate.fault import Scan
+from idgraph.validate.kernel_check_source import NOTE
+from idgraph.validate.oracle.views import Array
+from idgraph.validate.reference_tables import Tables
+
+CHUNK: Final = 1 << 18
+
+
+Env = dict[str, Array | int]
+
+
+class _Codes:
+    """Fault codes of many points; the first fault of a point stands."""
+
+    def __init__(self, size: int) -> None:
+        self.code = np.zeros(size, np.int32)
+        self.where = np.zeros(size, np.int32)
+
+    def fault(self, mask: Array, code: int, place: int) -> None:
+        hit = mask & (self.code < 2)
+        self.code[hit] = code
+        self.where[hit] = place
+
+
+def loop_values(case: Case, flat: Array) -> Env:
+    """Loop variables at points numbered row-major over the loops."""
+    shape = tuple(n for _, n in case.loops)
+    if not shape:
+        return {}
+    return dict(zip((name for name, _ in case.loops), np.unravel_index(flat, shape), strict=True))
+
+
+def _evaluate_points(e: Expr, env: Env, size: int) -> Array:
+    return np.broadcast_to(e.evaluate_array(env), (size,))
+
+
+def _coordinates_in_bounds(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
+    ok = np.ones(size, np.bool_)
+    for c, n in zip(coordinates, shape, strict=True):
+        ok &= (c >= 0) & (c < n)
+    return ok
+
+
+def _row_major_number(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
+    """Row-major element numbers; coordinates outside are clipped (they are faults already)."""
+    out = np.zeros(size, np.int64)
+    for c, n in zip(coordinates, shape, strict=True):
+        out = out * n + np.clip(c, 0, max(n - 1, 0))
+    return out
+
+
+def _address(site: Site, coordinates: Sequence[Array], element: Array) -> Array:
+    layout = site.layout
+    if layout.strides is None:
+        return layout.table[element] if layout.table is not None and layout.table.size else element
+    out = np.full(element.shape, layout.offset, np.int64)
+    for c, s in zip(coordinates, layout.strides, strict=True):
+        out = out + c * s
+    return out
+
+
+def check_points(case: Case, tables: Tables, flat: Array) -> tuple[Array, Array]:
+    """(codes, access numbers) at loop points; marks what was written."""
+    size = flat.size
+    env = loop_values(case, flat)
+    found = _Codes(size)
+    w = case.write
+    happens = _evaluate_points(w.predicate, env, size)
+    found.code[happens] = 1
+    at = [_evaluate_points(c, env, size) for c in w.coordinates]
+    found.fault(happens & ~_coordinates_in_bounds(at, w.shape, size), faults.OUTSIDE_WRITE, 0)
+    point = _row_major_number(at, w.shape, size)
+    kept = [at[p] for p in w.kept]
+    shape = [w.shape[p] for p in w.kept]
+    element = _row_major_number(kept, shape, size)
+    found.fault(happens & (_evaluate_points(w.address, env, size) != _address(w, kept, element)), faults.ADDRESS, 0)
+    for c, x in zip(kept, case.settled, strict=True):
+        if case.reduced:
+            found.fault(happens & (c != _evaluate_points(x, env, size)), faults.SPREAD, 0)
+    for k, site in enumerate(case.reads):
+        wanted = tables.wanted[k].reshape(-1) if tables.wanted[k].flags.c_contiguous else None
+        if wanted is None:
+            clipped = tuple(np.clip(c, 0, max(n - 1, 0)) for c, n in zip(at, w.shape, strict=True))
+            want = tables.wanted[k][clipped]
+        else:
+            want = wanted[point] if wanted.size else np.full(size, -1)
+        free = tables.allowed[k]
+        _check_read(site, env, found, happens, want, None if free is None else free.reshape(-1)[point], tables)
+    _mark(case, tables, env, found.code >= 1, element, at)
+    return found.code, found.where
+
+
+def _check_read(
+    site: Site, env: Env, found: _Codes, happens: Array, want: Array, free: Array | None, tables: Tables
+) -> None:
+    size, place = happens.size, site.number
+    inner = dict(env)
+    for read in site.loads:
+        inner[read.name] = _load(read, env, found, happens, place, tables)
+    does = _evaluate_points(site.predicate, inner, size)
+    found.fault(does & ~happens, faults.UNWRITTEN, place)
+    does = does & happens
+    for bound in site.load_bounds:
+        found.fault(does & ~_evaluate_points(bound, inner, size), faults.LOAD_BOUNDS, place)
+    at = [_evaluate_points(c, inner, size) for c in site.coordinates]
+    nothing = want < 0
+    if free is None:
+        found.fault(does & nothing, faults.LOOSE, place)
+    found.fault(does & ~_coordinates_in_bounds(at, site.shape, size), faults.OUTSIDE_READ, place)
+    element = _row_major_number(at, site.shape, size)
+    right = element == want
+    if free is not None:
+        right |= nothing & (element == free)
+        nothing &= free < 0
+    found.fault(does & nothing, faults.LOOSE, place)
+    found.fault(does & ~right, faults.ELEMENT, place)
+    found.fault(happens & ~does & (want >= 0), faults.STRICT, place)
+    found.fault(
+        does & (_evaluate_points(site.address, inner, size) != _address(site, at, element)), faults.ADDRESS, place
+    )
+    if site.slot is not None:
+        _check_slot(site.slot, site, inner, found, does, at)
+
+
+def _load(load: IndexLoad, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
+    size = happens.size
+    at = [_evaluate_points(c, env, size) for c in load.coordinates]
+    found.fault(happens & ~_coordinates_in_bounds(at, load.shape, size), faults.LOAD_RANGE, place)
+    values = tables.values[load.tensor.name].reshape(-1)
+    return values[_row_major_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
+
+
+def _check_slot(slot: ProducerSlot, site: Site, env: Env, found: _Codes, does: Array, at: Sequence[Array]) -> None:
+    size, place = does.size, site.number
+    for x, extent in slot.places:
+        v = _evaluate_points(x, env, size)
+        found.fault(does & ~((v >= 0) & (v < extent)), faults.SLOT_RANGE, place)
+    found.fault(does & ~_evaluate_points(slot.when, env, size), faults.SLOT_EMPTY, place)
+    for x, c in zip(slot.made, at, strict=True):
+        found.fault(does & (_evaluate_points(x, env, size) != c), faults.SLOT_ELEMENT, place)
+
+
+def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, at: Sequence[Array]) -> None:
+    if not tables.marks:
+        return
+    tables.seen.reshape(-1)[element[happens]] = 1
+    if tables.terms is not None:
+        outer = np.zeros(happens.size, np.int64)
+        for j, (name, n) in enumerate(case.loops):
+            if j not in case.reduced:
+                outer = outer * n + env[name]
+        folded = [p for p in range(len(case.write.shape)) if p not in case.write.kept]
+        term = _row_major_number([at[p] for p in folded], [case.write.shape[p] for p in folded], happens.size)
+        tables.terms[outer[happens], term[happens]] = 1
+
+
+def scan_numpy(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
+    """Look at every point, a chunk at a time."""
+    writes = 0
+    for start in range(0, case.points, CHUNK):
+        flat = np.arange(start, min(case.points, start + CHUNK), dtype=np.int64)
+        code, where = check_points(case, tables, flat)
+        wrong = np.flatnonzero(code >= 2)
+        if wrong.size:
+            first = int(wrong[0])
+            return Scan(writes, start + first, int(code[first]), int(where[first]))
+        writes += int(np.count_nonzero(code))
+        advance(flat.size * (1 + len(case.reads)))
+    return Scan(writes, None)
+
+
+def load_source(source: str, name: str) -> Any:
+    """A module of source text that we made."""
+    module = ModuleType(name)
+    exec(compile(source, f"<idgraph {name}>", "exec"), vars(module))  # noqa: S102  # no user text: names are our own
+    return module
+
+
+@lru_cache(maxsize=512)
+def _compiled(source: str) -> Callable[..., int]:
+    try:
+        numba: Any = load("numba")
+    except ImportError as error:
+        raise EmitError("the compiled check needs numba", hint='pip install numba, or engine="numpy"') from error
+    module = load_source(source, "address_check")
+    module.point = numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True)(
+        module.point
+    )
+    return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(module.nest)
+
+
+@cache
+def _note() -> Callable[..., None]:
+    """The function of all checks that writes a fault down; one, so that each of its types is compiled once."""
+    return load("numba").njit(no_cfunc_wrapper=True, no_cpython_wrapper=True)(load_source(NOTE, "note").note)
+
+
+@lru_cache(maxsize=512)
+def compiled_check(source: str) -> Callable[..., None]:
+    """The check of one operation in one kernel, compiled."""
+    try:
+        numba: Any = load("numba")
+    except ImportError as error:
+        raise EmitError("the compiled check needs numba", hint="pip install numba, or check a smaller size") from error
+    module = load_source(source, "kernel_check")
+    module.note = _note()
+    return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(module.check)
+
+
+def arrays_of(case: Case, tables: Tables) -> list[Array]:
+    """The arrays behind `codegen.table_names`; arrays without axes get one."""
+    none = np.zeros((1, 1), np.uint8)
+    made = [tables.seen, tables.terms if tables.terms is not None else none]
+    for want, free in zip(tables.wanted, tables.allowed, strict=True):
+        made.append(want.transpose(memory_order(want)))
+        if free is not None:
+            made.append(free.transpose(memory_order(free)))
+    made += [tables.values[n] for n in index_names(case)]
+    return [a.reshape(1) if a.ndim == 0 else a for a in made]
+
+
+def scan_numba(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
+    """Look at every point, all cores, without the interpreter lock."""
+    if not case.loops or case.points == 0 or any(0 in a.shape for a in tables.wanted):
+        return scan_numpy(case, tables, advance)
+    threads = os.cpu_count() or 1
+    divided = split_loop(case, threads)
+    run = _compiled("\n\n\n".join([point_source(case, tables), nest_source(case, tables, divided)]))
+    arrays = arrays_of(case, tables)
+    extent = case.loops[divided][1]
+    pieces = min(extent, 4 * threads)
+    bounds = [extent * k // pieces for k in range(pieces + 1)]
+    outs = np.zeros((pieces, 1 + len(case.loops)), np.int64)
+    run(0, 0, outs[0], *arrays)  # compiles, once, before the threads start
+    per_piece = case.checks // pieces
+
+    def part(k: int) -> int:
+        writes = int(run(bounds[k], bounds[k + 1], outs[k], *arrays))
+        advance(per_piece)
+        return writes
+
+    with ThreadPoolExecutor(threads) as pool:
+        writes = sum(pool.map(part, range(pieces)))
+    return _scan(case, writes, outs)
+
+
+def _scan(case: Case, writes: int, outs: Array) -> Scan:
+    """The first fault over all pieces, in the order of the loops."""
+    wrong = outs[outs[:, 0] != 0]
+    if not len(wrong):
+        return Scan(writes, None)
+    shape = tuple(n for _, n in case.loops)
+    flats = [int(np.ravel_multi_index(tuple(row[1:]), shape)) for row in wrong]
+    first = min(range(len(flats)), key=lambda k: flats[k])
+    place, code = divmod(int(wrong[first][0]), PLACE)
+    return Scan(writes, flats[first], code, place)

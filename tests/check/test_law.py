@@ -1,0 +1,54 @@
+"""The law of the checker: what it calls right is right in all runs on numbers, what it refutes is wrong in some run."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+import idgraph as ig
+from tests.check.lowerings import lowered
+
+RUNS = 6  # orders of points, and numbers in memory that nothing wrote
+
+
+def right(data: dict[str, Any]) -> bool | None:
+    """Whether all runs hold the program's numbers; None where the form is not run."""
+    try:
+        return all(ig.check.interpret(data, seed=s).right for s in range(RUNS))
+    except ig.check.CheckError:
+        return None
+
+
+def judged(seed: int) -> str:
+    data = lowered(random.Random(seed))
+    r = ig.check.program(data)
+    good = right(data)
+    if good is None:
+        return "skipped"
+    shown = f"seed {seed}: {json.dumps(data, indent=1)}\n{r}"
+    if r.refuted:
+        assert not good, shown
+        return "refuted"
+    if r.ok and r.decided:
+        assert good, shown
+        return "right"
+    return "unknown"
+
+
+def law(first: int, count: int) -> None:
+    found = [judged(s) for s in range(first, first + count)]
+    assert found.count("right") > count // 10 and found.count("refuted") > count // 10
+
+
+def test_verdicts_are_true() -> None:
+    law(0, 1000 if settings.get_current_profile_name() == "ci" else 100)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(20))
+def test_verdicts_of_twenty_thousand_programs_are_true(part: int) -> None:
+    law(1000 * (part + 1), 1000)

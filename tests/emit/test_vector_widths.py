@@ -1,0 +1,75 @@
+"""A vector width that was asked for and not given is in the kernel's `widths`, by operation, access and loop."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import pytest
+
+import idgraph as ig
+
+
+def rows(dtype: Literal["float16", "float32"], columns: int, lanes: int) -> ig.Fusion:
+    f = ig.Fusion("f")
+    y = f.output(ig.mul(f.input("x", shape=(6, columns), dtype=dtype), 2.0, name="y"))
+    y.split(1, lanes).parallelize(0, "blockIdx.x").parallelize(2, "vectorize")
+    return f
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "lanes", "got"),
+    [("float16", 50, 16, 2), ("float16", 64, 16, 8), ("float16", 64, 8, 8), ("float32", 50, 4, 2),
+     ("float32", 51, 4, 1), ("float32", 64, 8, 4), ("float32", 60, 4, 4)],
+)  # fmt: skip
+def test_asked_and_got(dtype: Literal["float16", "float32"], columns: int, lanes: int, got: int) -> None:
+    p = ig.emit(rows(dtype, columns, lanes), target="cuda")
+    (kernel,) = p.kernels
+    size = 2 if dtype == "float16" else 4
+    assert {(w.operation, w.tensor, w.asked, w.got) for w in kernel.widths} == {
+        ("y", t, lanes, got) for t in ("x", "y")
+    }
+    assert {w.is_narrow for w in kernel.widths} == {got < min(lanes, 16 // size)}
+    loads = [int(n) * (4 if kind == "w" else size) for kind, n in re.findall(r"([vw])load(\d+)\(", p.source)]
+    assert max(loads, default=size) == got * size
+
+
+def test_what_does_not_move_along_the_loop_is_left_out() -> None:
+    f = ig.Fusion("f")
+    x, w = f.input("x", shape=(6, 64)), f.input("w", shape=(6, 1))
+    y = f.output(ig.mul(x, w, name="y"))
+    y.split(1, 4).parallelize(2, "vectorize")
+    (kernel,) = ig.emit(f, target="cuda").kernels
+    assert {w.tensor for w in kernel.widths} == {"x", "y"} and not any(w.is_narrow for w in kernel.widths)
+    assert str(kernel.widths[0]).endswith("asked 4, got 4")
+
+
+def test_a_transposed_read_gets_single_elements() -> None:
+    f = ig.Fusion("f")
+    y = f.output(ig.mul(ig.transpose(f.input("x", shape=(64, 6)), 0, 1), 2.0, name="y"))
+    y.split(1, 4).parallelize(2, "vectorize")
+    ig.schedule.like(f, y)
+    ig.schedule.inline_most(f)
+    (kernel,) = ig.emit(f, target="cuda").kernels
+    assert {(w.tensor, w.got) for w in kernel.widths} == {("x", 1), ("y", 4)}
+    assert not ig.emit(f, target="cpu").kernels[0].widths
+
+
+def test_verify_says_what_emit_would() -> None:
+    f = rows("float16", 50, 16)
+    report = f.verify()
+    assert report.ok and report and "asked 16, got 2" in repr(report)
+    assert {str(w) for w in report.widths} == {f"y: i2 over {t}: asked 16, got 2" for t in ("x", "y")}
+    g = ig.Fusion("g")
+    a = ig.exp(g.input("x", shape=(20, 20)), name="a")
+    b = g.output(ig.flip(a, 1))
+    g.output(-a)
+    ig.schedule.like(g, b)
+    a.merge(0).inline(1)
+    refused = g.verify()
+    assert not refused and set(refused.refusals) == {"python", "numpy", "cpu", "cuda"}
+    for target, error in refused.refusals.items():
+        with pytest.raises(type(error)) as caught:
+            ig.emit(g, target=target)  # type: ignore[arg-type] - a name of the table
+        assert str(caught.value) == str(error)
+    assert "refused for python, numpy, cpu, cuda" in str(refused)
