@@ -78,7 +78,9 @@ class Session:
 
     def check_written(self, flat: Sequence[object]) -> None:
         """Raise for an argument that the program writes and that lies in the memory of another one."""
-        arrays = {n: v for n, v in zip(self.names, flat, strict=False) if is_torch(v) or isinstance(v, np.ndarray)}
+        arrays: dict[str, Any] = {
+            n: v for n, v in zip(self.names, flat, strict=False) if is_torch(v) or isinstance(v, np.ndarray)
+        }
         for name in self.program.mutated:
             for other, value in arrays.items():
                 if name in arrays and name != other and shares_memory(arrays[name], value):

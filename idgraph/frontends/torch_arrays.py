@@ -58,6 +58,7 @@ def _is_tensor_type(kind: type) -> bool:
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
+_COUNTED = 1_000_000  # elements of a view whose places are compared one by one
 ONE_MEMORY = "one argument, and views of it made inside of the program; or a clone of one of the two"
 
 
@@ -75,9 +76,33 @@ def shares_memory(a: Any, b: Any) -> bool:
         return True
     x, y = (to_numpy(v) if is_torch(v) else v for v in (a, b))
     try:
-        return bool(np.shares_memory(x, y, max_work=100_000))
+        shares: Any = np.shares_memory  # its type knows two numbers of steps only
+        return bool(shares(x, y, max_work=100_000))
     except np.exceptions.TooHardError:
         return True
+
+
+def overlaps(value: Any) -> bool:
+    """Whether two elements of a tensor lie in one place; of sizes that are not known, whether that is not excluded.
+
+    >>> import torch
+    >>> overlaps(torch.ones(4).as_strided((2, 2), (1, 1))), overlaps(torch.ones(4).as_strided((2, 2), (2, 1)))
+    (True, False)
+    """
+    axes: list[tuple[int, int]] = sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n != 1)
+    reach = 0
+    for stride, size in axes:
+        if not stride > reach:
+            break
+        reach += (size - 1) * stride
+    else:
+        return False
+    if not all(isinstance(v, int) for pair in cast("Any", axes) for v in pair) or value.numel() > _COUNTED:
+        return True
+    places: Any = np.zeros(1, np.int64)
+    for stride, size in axes:
+        places = (places[:, None] + np.arange(size) * stride).reshape(-1)
+    return len(np.unique(places)) < places.size
 
 
 def _addresses(value: Any) -> tuple[int, int]:
