@@ -204,9 +204,14 @@ def _same_layout(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta)
 NUMPY_SPACE = NumPySpace()
 
 
-def space_of(given: Mapping[str, object]) -> ArraySpace:
-    """Tensors where one is given, on its device: of several devices that of the first with axes; else arrays."""
+def space_of(given: Mapping[str, object], of_torch: bool = False) -> ArraySpace:
+    """Tensors where one is given, on its device: of several devices that of the first with axes; else arrays.
+
+    ``of_torch``: a program that torch captured, which returns tensors of the host where it is given neither.
+    """
     tensors = [a for a in given.values() if is_torch(a)]
     if not tensors:
+        if of_torch and not any(isinstance(a, np.ndarray) for a in given.values()):
+            return TorchSpace(load_torch("which the program was captured from").device("cpu"))
         return NUMPY_SPACE
     return TorchSpace(next((t for t in tensors if t.dim()), tensors[0]).device)

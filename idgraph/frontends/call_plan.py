@@ -156,7 +156,11 @@ class CallPlan:
             )
         given = dict(zip(runner.names, flat, strict=True)) | imported.bound
         self._runner = runner
-        self._space = space = space_of(given) if runner.how.home is None else TorchSpace(runner.how.home)
+        self._space = space = (
+            space_of(given, runner.imported.unflatten is not None and runner.how.target != "cuda")
+            if runner.how.home is None
+            else TorchSpace(runner.how.home)
+        )
         runner.check_device(given)
         taken = {name: space.to_space(value) for name, value in given.items()}
         compared = {n: given[n] for n in runner.names if runner.is_read(n)}

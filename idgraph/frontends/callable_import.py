@@ -43,6 +43,8 @@ class Runner(Session):
         """Results, those of mutated arguments first. Kernels write into arrays of ``out``, one for each other result,
         where these lie as the kernels write them; the result is the array then. ``key``: that of ``flat``."""
         given: Sequence[Any] = (*flat, *self.imported.bound.values()) if self.imported.bound else flat
+        if self.program.mutated and not self.how.trusting:
+            self.check_written(flat)
         if key is None or given is not flat:
             try:
                 key = tuple([KEYS[type(v)](v) for v in given])
@@ -198,7 +200,8 @@ class CompiledImport:
                     key = tuple([KEYS[type(a)](a) for a in args])
                 except (KeyError, RuntimeError):  # no array, one without strides, or the first of its type
                     key = None
-                short = None if key is None or out is not None else self.runner.shorts.get(key)
+                straight = key is not None and out is None and not self._imported.program.mutated
+                short = self.runner.shorts.get(key) if straight else None
                 made = None if short is None else short(args)
                 if made is not None and self._packed is not None:
                     count = len(self._imported.program.mutated)

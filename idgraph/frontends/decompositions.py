@@ -368,6 +368,27 @@ def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> 
     return scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
 
 
+# Torch takes all operands of these in their common type, its decompositions in float32 as they are.
+_CONVERTED_FIRST = ("addcmul", "addcdiv", "lerp", "xlogy", "special_xlog1py", "logaddexp", "logaddexp2", "heaviside")
+
+
+def _converted_first(decomposition: Any) -> Any:
+    """``decomposition`` of tensors that have the common type already: of float16 and of a float32 without axes, what
+    that is as a float16."""
+
+    def f(*args: Any, **kwargs: Any) -> Any:
+        torch: Any = load_torch("which decompositions are read from")
+        operands = [v for v in args if isinstance(v, (torch.Tensor, bool, int, float))]
+        promotion: Any = torch._prims_common
+        kind = promotion.ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+        _, common = promotion.elementwise_dtypes(*operands, type_promotion_kind=kind)
+        if common in (torch.float16, torch.bfloat16):
+            args = tuple(v.to(common) if isinstance(v, torch.Tensor) and v.dtype != common else v for v in args)
+        return decomposition(*args, **kwargs)
+
+    return f
+
+
 _BOUNDS = ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")  # of linspace: which of start and end is a tensor
 _OWN = OWN | {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
@@ -387,6 +408,9 @@ def table(base: Any) -> dict[Any, Any]:
         plain = name in ADDED and not overload.endswith("out")
         if plain and isinstance(op, torch._ops.OpOverload):
             found.setdefault(op, f)
+    for op, f in list(found.items()):
+        if str(op).split(".")[1] in _CONVERTED_FIRST:
+            found[op] = _converted_first(f)
     for name, f in _OWN.items():
         _, op, overload = name.split(".")
         packet: Any = getattr(torch.ops.aten, op, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import cast
@@ -44,7 +44,7 @@ _PLACEMENT = frozenset(
 _MISSING = object()
 
 
-class Unmapped(Exception):
+class Unmapped(FrontendError):
     """Raised by a handler: this call has no meaning in the IR, for this reason; it becomes opaque."""
 
 
@@ -239,6 +239,15 @@ class Call:
         ]
 
 
+def _expressions(value: object) -> Iterator[Expr]:
+    """The sizes in a value or in nested tuples of values."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for v in cast("tuple[object, ...]", value):
+            yield from _expressions(v)
+
+
 def is_of_sizes(target: str) -> bool:
     """An operation on sizes alone: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
     return target.startswith(("_operator.", "torch.sym_", "torch._sym_", "math.", "builtins.", "aten.sym_"))
@@ -321,16 +330,16 @@ class Builder:
         return value if isinstance(value, Tensor) and value.definition is not None else None
 
     def declare(self, *values: object) -> None:
-        """Symbols of sizes become symbols of the fusion where they are first used."""
-        for v in values:
-            if isinstance(v, tuple):
-                self.declare(*cast("tuple[object, ...]", v))
-            elif isinstance(v, Expr):
-                for s in v.symbols:
-                    low, high, step, _ = s.symbol_bounds
-                    if not isinstance(low, int):
-                        raise Unmapped(f"it uses {s}, a number that depends on values and may be negative")
-                    self.fusion.symbol(s.name, min=low, max=high if isinstance(high, int) else None, multiple_of=step)
+        """Symbols of sizes become symbols of the fusion where they are first used; of all of them or, where one may be
+        negative (`Unmapped`), of none."""
+        found: list[tuple[Expr, int, int | None, int]] = []
+        for s in (s for v in _expressions(values) for s in v.symbols):
+            low, high, step, _ = s.symbol_bounds
+            if not isinstance(low, int):
+                raise Unmapped(f"it uses {s}, a number that depends on values and may be negative")
+            found.append((s, low, high if isinstance(high, int) else None, step))
+        for s, low, high, step in found:
+            self.fusion.symbol(s.name, min=low, max=high, multiple_of=step)
 
     def free_name(self, name: str) -> None:
         """A tensor that took the name of a node gives it back: by itself (t3 of a composite), or for a meaning that
@@ -365,6 +374,8 @@ class Builder:
                     raise Unmapped(f"{', '.join(left)} is not understood")
                 if isinstance(result, Tensor):
                     result = self._named(node, result)
+            except Unmapped:
+                raise
             except (IdGraphError, TypeError) as error:
                 if self._is_dynamic(node):
                     reason = error.what if isinstance(error, IdGraphError) else str(error)

@@ -9,6 +9,7 @@ here.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -312,7 +313,8 @@ def _declare(builder: Builder, node: Node) -> None:
     match node.meta:
         case TensorMeta() as meta:
             if meta.dtype in DTYPES or meta.dtype in PARTS:
-                builder.input(node)
+                with contextlib.suppress(Unmapped):  # of its shape: what reads it has no form in the fusion either
+                    builder.input(node)
         case None if node.kind == "call":
             return
         case tuple():

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
 
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import FrontendError
 from idgraph.frontends.graph import TensorMeta, short
 from idgraph.frontends.imported import FusionRunner, Imported, KernelKey
 from idgraph.frontends.partition import Partition, last_reads
-from idgraph.frontends.torch_arrays import is_torch
+from idgraph.frontends.torch_arrays import ONE_MEMORY, is_torch, shares_memory
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.printer import numbered_text
@@ -73,6 +75,20 @@ class Session:
                     f"{first[0]} is on {first[1]}, {name} on {value.device}",
                     hint=f"one device for all: {name}.to({str(first[1])!r})",
                 )
+
+    def check_written(self, flat: Sequence[object]) -> None:
+        """Raise for an argument that the program writes and that lies in the memory of another one."""
+        arrays: dict[str, Any] = {
+            n: v for n, v in zip(self.names, flat, strict=False) if is_torch(v) or isinstance(v, np.ndarray)
+        }
+        for name in self.program.mutated:
+            for other, value in arrays.items():
+                if name in arrays and name != other and shares_memory(arrays[name], value):
+                    raise FrontendError(
+                        f"{self.program.name}: {short(name)}, which the program writes, and {short(other)} lie in one "
+                        "memory",
+                        hint=ONE_MEMORY,
+                    )
 
     def is_read(self, name: str) -> bool:
         """Whether an argument is compared with the program: a kernel reads it, a size is taken from it."""

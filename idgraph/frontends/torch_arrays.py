@@ -58,6 +58,69 @@ def _is_tensor_type(kind: type) -> bool:
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
+_COUNTED = 1_000_000  # elements of a view whose places are compared one by one
+ONE_MEMORY = "one argument, and views of it made inside of the program; or a clone of one of the two"
+
+
+def shares_memory(a: Any, b: Any) -> bool:
+    """Whether an element of one tensor or array is also one of the other; on a GPU, whether their ranges meet.
+
+    >>> x = np.arange(6)
+    >>> shares_memory(x[::2], x[1::2]), shares_memory(x[:3], x[2:])
+    (False, True)
+    """
+    (first, last), (start, end) = _addresses(a), _addresses(b)
+    if last <= start or end <= first:
+        return False
+    if any(is_torch(v) and v.device.type != "cpu" for v in (a, b)):
+        return True
+    x, y = (to_numpy(v) if is_torch(v) else v for v in (a, b))
+    try:
+        shares: Any = np.shares_memory  # its type knows two numbers of steps only
+        return bool(shares(x, y, max_work=100_000))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps(value: Any) -> bool:
+    """Whether two elements of a tensor lie in one place; of sizes that are not known, whether that is not excluded.
+
+    >>> import torch
+    >>> overlaps(torch.ones(4).as_strided((2, 2), (1, 1))), overlaps(torch.ones(4).as_strided((2, 2), (2, 1)))
+    (True, False)
+    """
+    axes: list[tuple[int, int]] = sorted((s, n) for n, s in zip(value.shape, value.stride(), strict=True) if n != 1)
+    reach = 0
+    for stride, size in axes:
+        if not stride > reach:
+            break
+        reach += (size - 1) * stride
+    else:
+        return False
+    if not all(isinstance(v, int) for pair in cast("Any", axes) for v in pair) or value.numel() > _COUNTED:
+        return True
+    places: Any = np.zeros(1, np.int64)
+    for stride, size in axes:
+        places = (places[:, None] + np.arange(size) * stride).reshape(-1)
+    return len(np.unique(places)) < places.size
+
+
+def _addresses(value: Any) -> tuple[int, int]:
+    """The first byte, and the one behind the last."""
+    if 0 in value.shape:
+        return 0, 0
+    if is_torch(value):
+        first, size, strides = (
+            value.data_ptr(),
+            value.element_size(),
+            [s * value.element_size() for s in value.stride()],
+        )
+    else:
+        first, size, strides = value.ctypes.data, value.itemsize, value.strides
+    steps = [(n - 1) * s for n, s in zip(value.shape, strides, strict=True)]
+    return first + sum(s for s in steps if s < 0), first + sum(s for s in steps if s > 0) + size
+
+
 def to_numpy(tensor: torch.Tensor) -> Array:
     """The elements of a torch tensor, with its strides; shares memory with a CPU tensor."""
     torch = load_torch("which a tensor was given for")

@@ -37,13 +37,16 @@ from idgraph.frontends.graph import (
 )
 from idgraph.frontends.import_ import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
-from idgraph.frontends.torch_arrays import is_torch, load_torch
+from idgraph.frontends.torch_arrays import ONE_MEMORY, is_torch, load_torch, overlaps, shares_memory
 from idgraph.frontends.torch_patches import FILE, arguments_of, as_module, export_patches
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _HERE = str(Path(__file__).parent)
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
 
+OVERLAPPING_VIEWS = ("aten.unfold.default", "aten.as_strided.default")
+# What a write through a view with overlapping elements is where nothing writes; some are gradients.
+OVERLAPPING_WRITES = ("aten.unfold_backward.default", "aten.as_strided_scatter.default")
 BRANCH = "a branch on values is not captured: torch.where(condition, a, b) instead of if"
 
 Args = tuple[object, ...]
@@ -169,12 +172,17 @@ def _captured(
     if not callable(source):
         raise FrontendError(f"{type(source).__name__} is not a function, module, ExportedProgram or GraphModule")
     module = source if isinstance(source, torch.nn.Module) else as_module(torch, source)
+    exported: Any = None
     try:
         shapes = _for_export(torch, module, args, dynamic_shapes)
         with export_patches(strict):
             exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
+        _refuse_overlap(title, exported)
         return _exported(exported, title)
+    except FrontendError:
+        raise
     except Exception as refused:
+        _refuse_memory(torch, title, exported, refused, (args, kwargs))
         if dynamic_shapes is not None:
             raise FrontendError(
                 f"{title} cannot be captured with dynamic sizes: {_first_line(refused)}",
@@ -191,6 +199,65 @@ def _captured(
                 where=_raised_at(refused) or _raised_at(error),
                 because=[f"torch.export: {_first_line(refused)}", f"make_fx: {_first_line(error)}"],
                 hint=BRANCH if "data-dependent" in f"{refused}{error}" else "",
+            ) from None
+
+
+def _refuse_overlap(title: str, exported: Any) -> None:
+    """Raise for a write through a view with overlapping elements. torch's functionalization asks views alone of which
+    strides say it at once, and leaves other values than eager in the elements that the view has twice."""
+    for n in exported.graph.nodes:
+        if n.op != "call_function" or not _writes(n.target):
+            continue
+        view = n.args[0] if n.args else None
+        while getattr(view, "op", "") == "call_function" and _is_view(cast("Any", view).target):
+            made: Any = view
+            if target_name(made.target) in OVERLAPPING_VIEWS and overlaps(made.meta["val"]):
+                raise _overlap(title, n.meta.get("stack_trace"))
+            view = made.args[0]
+
+
+def _overlap(title: str, trace: object) -> FrontendError:
+    return FrontendError(
+        f"{title} writes to a view of which several elements are one in memory",
+        where=source_line(trace),
+        because=["what such a write leaves depends on its order"],
+        hint="write to the tensor that the view is of: y[0:2] = 5.0 instead of y.unfold(0, 2, 1)[0] = 5.0",
+    )
+
+
+def _is_view(target: Any) -> bool:
+    """An operation of torch whose result may lie in the memory of its first operand."""
+    if type(target).__name__ != "OpOverload":
+        return False
+    returned = target._schema.returns
+    return bool(returned) and returned[0].alias_info is not None
+
+
+def _refuse_memory(torch: Any, title: str, exported: Any, refused: Exception, given: object) -> None:
+    """Raise for a program that no graph without writes stands for. make_fx would take it, with other values."""
+    text = str(refused)
+    if "internal overlap" in text:  # of torch's functionalization
+        raise _overlap(title, text.partition("Original traceback:")[2]) from None
+    calls = [] if exported is None else [n for n in exported.graph.nodes if n.op == "call_function"]
+    calls = [n for n in calls if type(n.target).__name__ == "OpOverload"]
+    for n in calls:
+        if torch.Tag.inplace_view in n.target.tags and n.args[0].op == "placeholder":
+            plain = n.target._opname.rstrip("_")
+            raise FrontendError(
+                f"{title} changes the shape or the strides of its argument {short(n.args[0].name)} in place",
+                where=source_line(n.meta.get("stack_trace")),
+                because=[f"it calls {n.target._opname}, and a captured program changes values only"],
+                hint=f"a view of it: y = x.{plain}(...) instead of x.{n.target._opname}(...)",
+            ) from None
+    if any(_writes(n.target) for n in calls):
+        tree: Any = torch.utils._pytree
+        arrays = [v for v in tree.tree_leaves(given) if is_torch(v)]
+        pair = next(((k, j) for j, b in enumerate(arrays) for k in range(j) if shares_memory(arrays[k], b)), None)
+        if pair is not None:
+            raise FrontendError(
+                f"{title}: example tensors {pair[0]} and {pair[1]} lie in one memory, and the program writes its "
+                "arguments",
+                hint=ONE_MEMORY,
             ) from None
 
 
@@ -341,6 +408,9 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
         again = torch.func.functionalize(graph, remove="mutations_and_views")
         graph = make_fx(again, record_stack_traces=True)(*given)
     graph.graph.eliminate_dead_code()
+    if any(target_name(n.target) in OVERLAPPING_WRITES for n in graph.graph.nodes):
+        clones = [v.detach().clone().requires_grad_(v.requires_grad) for v in given]
+        _refuse_overlap(title, make_fx(forward, record_stack_traces=True)(*clones))
     found = _graph_module(graph, title)
 
     def flatten(given: Sequence[object], named: Mapping[str, object]) -> list[object]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from idgraph.arith import Expr
 from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.frontends.torch_arrays import numpy_dtype
 from idgraph.ir import DType, Scalar, Tensor, is_float
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
@@ -13,6 +16,8 @@ from idgraph.ir.fusion import apply_op
 from idgraph.ir.op_table import OPERATIONS
 
 Operand = Tensor | Scalar | Expr
+
+_SHORT_FLOATS = ("float16", "bfloat16")
 
 
 def promoted(operands: Sequence[Operand]) -> DType:
@@ -29,26 +34,76 @@ def promoted(operands: Sequence[Operand]) -> DType:
     return promote([base], numbers)
 
 
-def aligned(*operands: Operand) -> list[Operand]:
-    """Operands of which tensors without axes have the common type, so that the IR promotes as torch does."""
+def common_dtype(operands: Sequence[Operand], floats: bool = False) -> DType:
+    """The type in which torch takes the operands; of a function of floats, integers and truth values are float32."""
     common = promoted(operands)
-    return [ops.cast(v, common) if isinstance(v, Tensor) and not v.ndim and v.dtype != common else v for v in operands]
+    return common if is_float(common) or not floats else "float32"
+
+
+def aligned(*operands: Operand, floats: bool = False) -> list[Operand]:
+    """Operands as torch takes them: converted to their common type (``floats``: a floating one) before it computes.
+
+    A tensor with axes stays as it is where the common type has all of its values, since the IR promotes it itself.
+    """
+    common = common_dtype(operands, floats)
+    return [_converted(v, common) for v in operands]
+
+
+def _converted(value: Operand, common: DType) -> Operand:
+    if isinstance(value, Expr):
+        return value
+    if not isinstance(value, Tensor):
+        return rounded_number(value, common)
+    stays = value.dtype == common or (value.ndim > 0 and _holds_all(common, value.dtype))
+    return value if stays else ops.cast(value, common)
+
+
+def _holds_all(common: DType, dtype: DType) -> bool:
+    """Every number of ``dtype`` is one of ``common``, or becomes one by the IR's own conversion."""
+    return common not in _SHORT_FLOATS or dtype in (common, "bool", "uint8", "int8")
+
+
+def rounded_number(value: Scalar, common: DType) -> Scalar:
+    """A number as an element of a two-byte float; of other types the IR itself makes one of it."""
+    if common not in _SHORT_FLOATS:
+        return value
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value, numpy_dtype(common)))
+
+
+def by_scale(f: Callable[[Operand, Operand], Tensor], first: Operand, second: Operand, floats: bool = False) -> Tensor:
+    """``f(first, second)`` of products and quotients in the common type, rounded once.
+
+    Beside two-byte floats torch takes a second operand that is a number or a tensor without axes as a float32, so that
+    a scale of 65536 is no infinity.
+    """
+    to = common_dtype([first, second], floats)
+    a = _converted(first, to)
+    if not isinstance(second, Tensor):
+        return f(a, second)
+    if second.ndim or _holds_all(to, second.dtype):
+        return f(a, _converted(second, to))
+    found = f(ops.cast(a, "float32") if isinstance(a, Tensor) else a, ops.cast(second, "float32"))
+    return ops.cast(found, to)
 
 
 def _unary(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
     return lambda c: f(c.tensor(0, "self"))
 
 
-def _binary(f: Callable[[Operand, Operand], Tensor]) -> Callable[[Call], Tensor]:
+def _binary(f: Callable[[Operand, Operand], Tensor], floats: bool) -> Callable[[Call], Tensor]:
     def handler(c: Call) -> Tensor:
-        return f(*aligned(c.operand(0, "self"), c.operand(1, "other")))
+        return f(*aligned(c.operand(0, "self"), c.operand(1, "other"), floats=floats))
 
     return handler
 
 
 for _row in OPERATIONS.values():
     for _overload in _row.aten:
-        handles(f"aten.{_row.name}.{_overload}")((_unary if _row.operands == 1 else _binary)(getattr(ops, _row.name)))
+        _built = getattr(ops, _row.name)
+        handles(f"aten.{_row.name}.{_overload}")(
+            _unary(_built) if _row.operands == 1 else _binary(_built, floats=_row.result == "float")
+        )
 
 
 def _scale_by_alpha(c: Call, value: Operand) -> Operand:
@@ -68,7 +123,10 @@ def _weighed(c: Call, f: Callable[[Operand, Operand], Tensor], first: Operand, s
     if c.get(2, "alpha", 1) == 1:
         return f(*aligned(first, second))
     to = promoted([first, second])
-    a, b = (wide_of(v if v.dtype == to else ops.cast(v, to)) if isinstance(v, Tensor) else v for v in (first, second))
+    a, b = (
+        wide_of(ops.cast(v, to) if v.dtype != to else v) if isinstance(v, Tensor) else _converted(v, to)
+        for v in (first, second)
+    )
     found = f(a, _scale_by_alpha(c, b))
     return found if found.dtype == to else ops.cast(found, to)
 
@@ -97,41 +155,55 @@ def rsub(c: Call) -> Tensor:
 @handles("aten.mul.Tensor", "aten.mul.Scalar")
 def mul(c: Call) -> Tensor:
     """self * other; of booleans, their and."""
-    a, b = aligned(c.operand(0, "self"), c.operand(1, "other"))
-    return ops.logical_and(a, b) if promoted([a, b]) == "bool" else ops.mul(a, b)
+    a, b = c.operand(0, "self"), c.operand(1, "other")
+    return ops.logical_and(*aligned(a, b)) if promoted([a, b]) == "bool" else by_scale(ops.mul, a, b)
 
 
 @handles("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div(c: Call) -> Tensor:
     """self / other, rounded down or toward zero where asked."""
-    a, b = aligned(c.operand(0, "self"), c.operand(1, "other"))
+    a, b = c.operand(0, "self"), c.operand(1, "other")
     mode = c.get(-1, "rounding_mode", None)
     if mode == "floor":
-        return ops.floor_divide(a, b)
+        return by_scale(ops.floor_divide, a, b)
     if mode == "trunc":
-        to = promoted([a, b])
-        if not is_float(to):
-            # a less its remainder toward zero is a multiple of b
-            a = ops.cast(a, to) if isinstance(a, Tensor) and a.dtype == "bool" else a
-            whole = ops.sub(a, ops.fmod(a, b))
-            return ops.floor_divide(whole, b)
-        return ops.trunc(ops.div(a, b))
+        return _toward_zero(a, b)
     if mode is not None:
         raise c.wrong("rounding_mode", mode, "'floor' or 'trunc'")
-    return ops.div(a, b)
+    return by_scale(ops.div, a, b, floats=True)
+
+
+def _toward_zero(a: Operand, b: Operand) -> Tensor:
+    """The quotient without its fraction; that of two-byte floats is rounded first, but beside a number or a tensor
+    without axes."""
+    to = promoted([a, b])
+    if to in _SHORT_FLOATS and not (isinstance(b, Tensor) and b.ndim):
+        first = _converted(a, to)
+        wide = [ops.cast(v, "float32") if isinstance(v, Tensor) else v for v in (first, b)]
+        return ops.cast(ops.trunc(ops.div(*wide)), to)
+    first, second = aligned(a, b)
+    if is_float(to):
+        return ops.trunc(ops.div(first, second))
+    # a less its remainder toward zero is a multiple of b
+    if isinstance(first, Tensor):
+        first = ops.cast(first, to) if first.dtype == "bool" else first
+    elif isinstance(first, bool):
+        first = int(first)
+    return ops.floor_divide(ops.sub(first, ops.fmod(first, second)), second)
 
 
 @handles("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(c: Call) -> Tensor:
     """self / other, rounded down."""
-    a, b = aligned(c.operand(0, "self"), c.operand(1, "other"))
-    return ops.floor_divide(a, b)
+    return by_scale(ops.floor_divide, c.operand(0, "self"), c.operand(1, "other"))
 
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(c: Call) -> Tensor:
     """self ** exponent; of exponents 0.5 and -0.5 torch takes the root, but of float16."""
     a, b = aligned(c.operand(0, "self"), c.operand(1, "exponent"))
+    if isinstance(a, Tensor) and promoted([a, b]) == "bool" and c.meta.dtype != "bool":
+        a = ops.cast(a, c.meta.dtype)
     if isinstance(a, Tensor) and not isinstance(b, Tensor) and promoted([a, b]) == a.dtype:
         if b == 2:
             return ops.square(a)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from idgraph.arith import TRUE, Expr
-from idgraph.frontends.aten.pointwise import aligned, narrowed, promoted, wide_of
+from idgraph.frontends.aten.pointwise import aligned, common_dtype, narrowed, promoted, wide_of
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, is_float, is_integer
 from idgraph.ir import ops_pointwise as ops
@@ -144,11 +144,8 @@ def signbit(c: Call) -> Tensor:
 def copysign(c: Call) -> Tensor:
     """The size of self with the sign of other."""
     x, sign = c.tensor(0, "self"), c.operand(1, "other")
-    a, b = aligned(x, sign)
-    dtype = promoted([x, sign])
-    if not is_float(dtype) or not isinstance(a, Tensor):
-        raise Unmapped("a sign of integers")
-    size = ops.abs(a if a.dtype == dtype else ops.cast(a, dtype))
+    b, dtype = aligned(x, sign, floats=True)[1], common_dtype([x, sign], floats=True)
+    size = ops.abs(x if x.dtype == dtype else ops.cast(x, dtype))
     if not isinstance(b, Tensor):
         return ops.neg(size) if str(float(b)).startswith("-") else ops.copy(size)
     return ops.where(_negative(b), ops.neg(size), size)
@@ -180,8 +177,8 @@ def length(x: Tensor, y: Tensor) -> Tensor:
 def hypot(c: Call) -> Tensor:
     """sqrt(self**2 + other**2), without overflow on the way."""
     wide = "float64" if c.meta.dtype == "float64" else "float32"
-    a, b = c.tensor(0, "self"), c.tensor(1, "other")
-    found = length(*(v if v.dtype == wide else ops.cast(v, wide) for v in (a, b)))
+    pair = [v for v in aligned(c.tensor(0, "self"), c.tensor(1, "other"), floats=True) if isinstance(v, Tensor)]
+    found = length(*(v if v.dtype == wide else ops.cast(v, wide) for v in pair))
     return found if found.dtype == c.meta.dtype else ops.cast(found, c.meta.dtype)
 
 
@@ -189,23 +186,26 @@ def hypot(c: Call) -> Tensor:
     "aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar", "aten.__lshift__.Scalar",
     "aten.__lshift__.Tensor", "aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar",
     "aten.__rshift__.Scalar", "aten.__rshift__.Tensor",
+    "aten.bitwise_left_shift.Scalar_Tensor", "aten.bitwise_right_shift.Scalar_Tensor",
 )  # fmt: skip
 def shift(c: Call) -> Tensor:
     """x * 2**n, or x // 2**n; a shift by less than none or by all bits or more leaves zero, or the sign."""
-    x, by = c.tensor(0, "self"), c.operand(1, "other")
-    dtype = promoted([x, by])
-    if not is_integer(dtype):
+    first, by = c.operand(0, "self"), c.operand(1, "other")
+    dtype = promoted([first, by])
+    if not is_integer(dtype) or isinstance(first, Expr):
         raise Unmapped(f"a shift of {dtype}")
+    x = first if isinstance(first, Tensor) else c.fusion.full((), int(first), dtype)
     left = "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]
     if isinstance(by, int) and dtype == x.dtype and 0 <= by < 8 * item_size(dtype) - (dtype != "uint8") and not left:
         return ops.floor_divide(x, 2**by)
-    n: Tensor = ops.cast(by, "int64") if isinstance(by, Tensor) else c.fusion.full((), int(by), "int64")
+    count = aligned(first, by)[1]  # without axes it wraps in the type of the tensor
+    n: Tensor = ops.cast(count, "int64") if isinstance(count, Tensor) else c.fusion.full((), int(by), "int64")
     good = ops.logical_and(ops.ge(n, 0), ops.lt(n, 8 * item_size(dtype)))
-    value, count = (t if t.dtype == dtype else ops.cast(t, dtype) for t in (x, ops.minimum(ops.maximum(n, 0), 63)))
+    value, n = (t if t.dtype == dtype else ops.cast(t, dtype) for t in (x, ops.minimum(ops.maximum(n, 0), 63)))
     if left:
-        return ops.where(good, ops.shift_left(value, count), 0)
+        return ops.where(good, ops.shift_left(value, n), 0)
     beyond = 0 if dtype == "uint8" else ops.shift_right(value, 63)
-    return ops.where(good, ops.shift_right(value, count), beyond)
+    return ops.where(good, ops.shift_right(value, n), beyond)
 
 
 @handles("aten._trilinear.default")

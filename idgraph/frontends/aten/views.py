@@ -250,7 +250,7 @@ def _filled(c: Call, shape: Sequence[Size], value: Scalar, dtype: str) -> Tensor
     return c.fusion.full(shape, kept, dtype)
 
 
-@handles("aten.full.default", "aten.scalar_tensor.default")
+@handles("aten.full.default", "aten.scalar_tensor.default", "prims.scalar_tensor.default")
 def full(c: Call) -> Tensor:
     """One value everywhere."""
     if c.node.target == "aten.full.default":

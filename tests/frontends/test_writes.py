@@ -1,0 +1,119 @@
+"""Programs that write in place: right, or refused by name where no graph without writes stands for them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from idgraph.errors import FrontendError
+from idgraph.frontends import from_torch
+
+torch: Any = importlib.import_module("torch")  # half of its functions have no types
+T = Any
+
+
+def row_of_windows(y: T) -> None:
+    y.unfold(0, 2, 1)[0].fill_(5.0)
+
+
+def column_of_windows(y: T) -> None:
+    y.unfold(0, 2, 1)[:, 0].mul_(2.0)
+
+
+def all_of_a_strided_view(y: T) -> None:
+    y.as_strided((2, 2), (1, 1)).add_(1.0)
+
+
+def row_of_a_strided_view(y: T) -> None:
+    y.as_strided((2, 2), (1, 1))[0].add_(1.0)
+
+
+def windows_apart(y: T) -> None:
+    y.unfold(0, 2, 2)[0].fill_(5.0)
+
+
+def every_second(y: T) -> None:
+    y.as_strided((2,), (2,)).fill_(9.0)
+
+
+def row_of_an_expanded(y: T) -> None:
+    y.expand(2, 4)[0].add_(1.0)
+
+
+OVERLAPPING = (row_of_windows, column_of_windows, all_of_a_strided_view, row_of_a_strided_view)
+
+
+@pytest.mark.parametrize("write", OVERLAPPING, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("of", ["copy", "argument", "gradient"])
+def test_writes_through_overlapping_elements(write: Callable[[T], None], of: str) -> None:
+    """Eager leaves what the last write did; a graph without writes adds up, or takes another one."""
+
+    def program(x: T) -> T:
+        y = x if of == "argument" else x.clone()
+        write(y)
+        if of != "gradient":
+            return y * 1
+        z = torch.ones(3, requires_grad=True)  # export does not take what computes gradients, make_fx does
+        return torch.autograd.grad((z * 2).sum(), z)[0] + y[:3]
+
+    with pytest.raises(FrontendError, match="several elements are one in memory") as error:
+        from_torch(program, (torch.arange(4.0),))
+    assert "y[0:2] = 5.0" in error.value.hint
+
+
+@pytest.mark.parametrize("write", [windows_apart, every_second, row_of_an_expanded], ids=lambda f: f.__name__)
+def test_writes_through_views_whose_elements_lie_apart(write: Callable[[T], None]) -> None:
+    def program(x: T) -> T:
+        y = x.clone()
+        write(y)
+        return y
+
+    x = torch.arange(4.0)
+    torch.testing.assert_close(from_torch(program, (x,)).run(x, target="numpy"), program(x))
+
+
+@pytest.mark.parametrize("name", ["transpose_", "swapaxes_", "t_"])
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3)])
+def test_an_argument_that_changes_its_shape(name: str, shape: tuple[int, int]) -> None:
+    x = torch.ones(shape)
+
+    def program(x: T) -> T:
+        return getattr(x, name)(*(() if name == "t_" else (0, 1))) * 2
+
+    with pytest.raises(FrontendError, match=r"changes the shape or the strides of its argument 'x'") as error:
+        from_torch(program, (x,))
+    assert f"x.{name}(...)" in error.value.hint
+    assert (tuple(x.shape), x.stride()) == (shape, (shape[1], 1))
+
+
+def add_to_first(a: T, b: T) -> T:
+    a.add_(1.0)
+    return a + b
+
+
+def test_two_arguments_in_one_memory() -> None:
+    """Eager reads what it has written; a program that was captured reads each argument as it came."""
+    memory = torch.arange(6.0)
+    with pytest.raises(FrontendError, match="lie in one memory"):
+        from_torch(add_to_first, (memory[:3], memory[1:4]))
+    imported = from_torch(add_to_first, (torch.ones(3), torch.ones(3)))
+    for first, second in ((memory[:3], memory[1:4]), (memory[:3], memory[:3]), (memory[::2], memory[2:5])):
+        with pytest.raises(FrontendError, match="'a', which the program writes, and 'b' lie in one memory"):
+            imported.run(first, second, target="numpy")
+    assert memory.tolist() == [0, 1, 2, 3, 4, 5]
+    expected = torch.tensor([1.0 + 1, 3 + 3, 5 + 5])
+    torch.testing.assert_close(imported.run(memory[::2], memory[1::2], target="numpy"), expected)
+    assert memory.tolist() == [1, 1, 3, 3, 5, 5]
+
+
+def test_a_program_without_tensors_returns_tensors() -> None:
+    programs: list[tuple[Callable[..., T], tuple[int, ...]]] = [
+        (lambda: torch.ones(2, 3) + 1, ()),
+        (lambda k: torch.arange(4) + k, (3,)),
+    ]
+    for program, args in programs:
+        got = from_torch(program, args).run(*args, target="numpy")
+        torch.testing.assert_close(got, program(*args))
