@@ -1,0 +1,33 @@
+"""Axes over devices: who owns which element, which steps are local, and what must move where they are not.
+
+ownership -> reads -> locality -> moves -> propagation -> program -> processes
+
+A tensor's placement (`Tensor.shard`, `Tensor.partial`) splits its axes over a mesh; everything here is decided from the
+maps of those splits and of the operations, not from a table of operations.
+"""
+
+from idgraph.shard.locality import Locality
+from idgraph.shard.moves import ForeignRead, Move
+from idgraph.shard.ownership import Home, LocalTensor, Ownership, local, owner
+from idgraph.shard.program import DeviceProgram, Exchange, Kernels
+from idgraph.shard.program import emit_devices as emit
+from idgraph.shard.propagation import Placed, Placements, explain, propagate
+
+__all__ = [
+    "DeviceProgram",
+    "Exchange",
+    "ForeignRead",
+    "Home",
+    "Kernels",
+    "LocalTensor",
+    "Locality",
+    "Move",
+    "Ownership",
+    "Placed",
+    "Placements",
+    "emit",
+    "explain",
+    "local",
+    "owner",
+    "propagate",
+]
