@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from idgraph.validate.random_inputs import random_inputs
 
 import idgraph as ig
 from idgraph.testing import fusions
+from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples
 
