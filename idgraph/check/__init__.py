@@ -156,6 +156,6 @@ def dtensor(
     >>> print(r.wrong[0].witness)
     rank 0 has 2, which is element [0, 0, 1], where element [0, 0, 2] = 3 should be
     """
-    from idgraph.check.dtensor_decide import check_dtensor  # noqa: PLC0415 - loads torch behind it
+    from idgraph.check.dtensor_modes import check_dtensor  # noqa: PLC0415 - loads torch behind it
 
     return check_dtensor(fn, args, mesh, placements, name)

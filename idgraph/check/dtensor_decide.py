@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -18,19 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.check.dtensor_form import DeviceElement, DTensorReport, DTensorRow
+from idgraph.check.dtensor_form import DeviceElement, DTensorRow
 from idgraph.check.dtensor_simulation import (
     Table,
     assembled,
     by_rank,
     chunks,
-    devices,
     elements,
     partial_axes,
     reduced,
 )
 from idgraph.check.program import CheckError
-from idgraph.errors import IdGraphError, SourceLine, short_repr
+from idgraph.errors import SourceLine, short_repr
 from idgraph.ir.mesh import Mesh
 
 MAX_ELEMENTS = 1 << 22
@@ -46,42 +45,11 @@ class Traced:
     sent: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
     def collective(self) -> tuple[str | None, int]:
-        """What was sent since the last call: the names, and bytes that a device receives."""
+        """The collectives since the last call: their names, and bytes that a device receives."""
         names = list(dict.fromkeys(name for name, _ in self.sent))
         size = sum(n for _, n in self.sent)
         self.sent.clear()
         return (", ".join(names) or None), size
-
-
-def check_dtensor(
-    fn: Callable[..., object],
-    args: Sequence[object],
-    mesh: object,
-    placements: Mapping[str, Sequence[object]],
-    name: str | None,
-) -> DTensorReport:
-    """See `idgraph.check.dtensor`."""
-    grid = mesh_from(mesh)
-    title = name or getattr(fn, "__name__", type(fn).__name__)
-    names = argument_names(fn, args)
-    unknown = [n for n in placements if n not in names and n not in parameters_of(fn)]
-    if unknown:
-        raise CheckError(
-            f"placements name {short_repr(unknown[0])}, which is no argument of {title}",
-            hint=f"it takes {', '.join(names)}",
-        )
-    with devices(grid) as device_mesh:
-        from idgraph.check.dtensor_modes import run_traced  # noqa: PLC0415 - defines subclasses of torch's
-
-        trace = Traced(grid, device_mesh)
-        try:
-            run_traced(fn, names, args, placements, trace)
-        except IdGraphError:
-            raise
-        except Exception as error:  # of the function, or of what DTensor cannot do at all
-            what = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise CheckError(f"{title} cannot be run on DTensors: {what[:300]}") from None
-    return DTensorReport(title, str(grid), tuple(trace.rows))
 
 
 def mesh_from(mesh: object) -> Mesh:
@@ -171,7 +139,7 @@ class Operand:
         parts = [x.copy() for x in by_rank(value, trace.mesh.size)]
         return Operand(shape, placed, parts, elements(shape, placed, trace.mesh))
 
-    def whole(self, mesh: Mesh) -> npt.NDArray[Any]:
+    def assemble(self, mesh: Mesh) -> npt.NDArray[Any]:
         """All of it."""
         return assembled(self.locals, self.ids, self.shape, self.placements, mesh)
 
@@ -187,7 +155,7 @@ def differences(result: Operand, expected: npt.NDArray[Any], mesh: Mesh) -> Devi
             at = tuple(int(x) for x in np.unravel_index(first, result.shape)) if expected.size else ()
             return DeviceElement(rank, at, float(ids.size), float(local.size))
         meant = flat[ids.ravel()]
-        same = _equal(local.ravel(), meant)
+        same = _equal_values(local.ravel(), meant)
         if not same.all():
             k = int(np.argmin(same))
             value = local.ravel()[k]
@@ -198,7 +166,7 @@ def differences(result: Operand, expected: npt.NDArray[Any], mesh: Mesh) -> Devi
     return None
 
 
-def _equal(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _equal_values(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if a.dtype.kind not in "fc":
         return (a == b) | ((a != a) & (b != b))
     wide = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
@@ -233,14 +201,14 @@ def without_communication(
     for candidate in product(*([every] * len(mesh.axes))):
         made = chunks(reads.shape, candidate, mesh)
         assert made is not None  # shards and replicas
-        missing = _lacks(source, reads, made, mesh)
+        missing = _lacking(source, reads, made, mesh)
         if missing is None:
             return candidate, None
         lacking = lacking or missing
     return None, lacking
 
 
-def _lacks(source: Operand, reads: Table, made: Sequence[Table], mesh: Mesh) -> DeviceElement | None:
+def _lacking(source: Operand, reads: Table, made: Sequence[Table], mesh: Mesh) -> DeviceElement | None:
     for rank in mesh.ranks:
         needs = reads.ravel()[made[rank].ravel()]
         there = np.isin(needs, source.ids[rank])

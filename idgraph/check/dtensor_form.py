@@ -78,6 +78,9 @@ class DTensorReport(Printed):
 
     >>> print(DTensorReport("f", "Mesh(x=2)", (DTensorRow("view", "local"),)))
     f on Mesh(x=2): 1 local, 0 communication, 0 wrong, 0 unknown
+    >>> r = DTensorReport("f", "Mesh(x=2)", (DTensorRow("view", "wrong"),))
+    >>> r.ok, len(r.wrong), r.counts
+    (False, 1, {'local': 0, 'communication': 0, 'wrong': 1, 'unknown': 0})
     """
 
     name: str
@@ -122,7 +125,7 @@ class DTensorReport(Printed):
     def sheet(self) -> Sheet:
         """The rows as a table, in the order in which they ran."""
         cells = tuple(
-            (r.operation, ", ".join(r.inputs), r.output, r.verdict, r.collective or "", _cell(r)) for r in self.rows
+            (r.operation, ", ".join(r.inputs), r.output, r.verdict, r.collective or "", _row_cell(r)) for r in self.rows
         )
         columns = ("operation", "of", "placed", "verdict", "collective", "because")
         return Sheet(self._head(), columns, cells, good=self.ok)
@@ -134,5 +137,5 @@ class DTensorReport(Printed):
         return "\n".join([self._head(), *(str(r) for r in self.rows if r.verdict != "local" or r.refused)])
 
 
-def _cell(r: DTensorRow) -> str:
+def _row_cell(r: DTensorRow) -> str:
     return r.because if r.witness is None else f"{r.witness}"

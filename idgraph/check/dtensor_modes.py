@@ -13,16 +13,19 @@ import numpy.typing as npt
 from idgraph.check.dtensor_decide import (
     Operand,
     Traced,
+    argument_names,
     differences,
     here,
+    mesh_from,
     movement,
     parameters_of,
     placements_of,
     without_communication,
 )
-from idgraph.check.dtensor_form import DTensorRow
-from idgraph.check.dtensor_simulation import numpy_of, without_modes
+from idgraph.check.dtensor_form import DTensorReport, DTensorRow
+from idgraph.check.dtensor_simulation import devices, numpy_of, without_modes
 from idgraph.check.program import CheckError
+from idgraph.errors import IdGraphError, short_repr
 
 _COLLECTIVES = {
     "all_gather_into_tensor": "all-gather", "all_reduce": "all-reduce", "reduce_scatter_tensor": "reduce-scatter",
@@ -30,6 +33,35 @@ _COLLECTIVES = {
     "scatter": "scatter",
 }  # fmt: skip
 _SENDS = ("_c10d_functional", "c10d", "_dtensor", "c10d_functional")
+
+
+def check_dtensor(
+    fn: Callable[..., object],
+    args: Sequence[object],
+    mesh: object,
+    placements: Mapping[str, Sequence[object]],
+    name: str | None,
+) -> DTensorReport:
+    """See `idgraph.check.dtensor`."""
+    grid = mesh_from(mesh)
+    title = name or getattr(fn, "__name__", type(fn).__name__)
+    names = argument_names(fn, args)
+    unknown = [n for n in placements if n not in names and n not in parameters_of(fn)]
+    if unknown:
+        raise CheckError(
+            f"placements name {short_repr(unknown[0])}, which is not an argument of {title}",
+            hint=f"it takes {', '.join(names)}",
+        )
+    with devices(grid) as device_mesh:
+        trace = Traced(grid, device_mesh)
+        try:
+            run_traced(fn, names, args, placements, trace)
+        except IdGraphError:
+            raise
+        except Exception as error:  # of the function, or of what DTensor cannot do at all
+            what = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise CheckError(f"{title} cannot be run on DTensors: {what[:300]}") from None
+    return DTensorReport(title, str(grid), tuple(trace.rows))
 
 
 def run_traced(
@@ -51,7 +83,7 @@ def run_traced(
             if any(issubclass(t, DTensor) for t in types):
                 return NotImplemented
             made = func(*args, **(kwargs or {}))
-            _note(func, args, made, trace)
+            _note_collective(func, args, made, trace)
             return made
 
     class Operations(TorchDispatchMode):
@@ -61,16 +93,16 @@ def run_traced(
             kwargs = kwargs or {}
             if not any(issubclass(t, DTensor) for t in types):
                 made = func(*args, **kwargs)
-                _note(func, args, made, trace)
+                _note_collective(func, args, made, trace)
                 return made
-            _outside(trace)
+            _note_outside(trace)
             with Sends():
-                return _operation(func, args, kwargs, trace)
+                return _judge_operation(func, args, kwargs, trace)
 
     def spread(value: object, who: str) -> object:
         if not isinstance(value, torch.Tensor):
             if who in placements:
-                raise CheckError(f"placements name {who}, which is no tensor")
+                raise CheckError(f"placements name {who}, which is not a tensor")
             return value
         given = placements.get(who, [None] * len(trace.mesh.axes))
         placed = placements_of(given, who, trace.mesh)
@@ -86,7 +118,7 @@ def run_traced(
             torch.func.functional_call(fn, own, tuple(spread_args))  # type: ignore[arg-type]
         else:
             fn(*spread_args)
-        _outside(trace)
+        _note_outside(trace)
 
 
 def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: Any) -> Any:
@@ -120,7 +152,7 @@ def distinct(value: Any) -> Any:
     return torch.arange(1, n + 1).to(value.dtype).reshape(value.shape)
 
 
-def _note(func: Any, args: Sequence[Any], made: Any, trace: Traced) -> None:
+def _note_collective(func: Any, args: Sequence[Any], made: Any, trace: Traced) -> None:
     """Note what a collective sends."""
     name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
     if getattr(func, "namespace", "") not in _SENDS or name.rstrip("_") not in _COLLECTIVES:
@@ -160,7 +192,7 @@ def _group_size(args: Sequence[Any]) -> int:
     return 1
 
 
-def _outside(trace: Traced) -> None:
+def _note_outside(trace: Traced) -> None:
     """A row for what was sent outside of any operation: a redistribution that the function asks for."""
     kind, size = trace.collective()
     if kind is not None:
@@ -169,7 +201,7 @@ def _outside(trace: Traced) -> None:
         )
 
 
-def _operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
+def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     """Run and judge one operation."""
     import torch
     from torch.distributed.tensor import DTensor
@@ -180,8 +212,8 @@ def _operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     operands = [Operand.of(flat[k], trace) for k in spread]
     name = str(func.overloadpacket.__name__)
     line = here(str(Path(torch.__file__).parent))
-    shown = tuple(_placed(flat[k].placements) for k in spread)
-    wholes = [x.whole(trace.mesh) for x in operands]
+    shown = tuple(_placement_text(flat[k].placements) for k in spread)
+    wholes = [x.assemble(trace.mesh) for x in operands]
     trace.sent.clear()  # what laid the operands out to look at them
 
     def alone(values: Sequence[npt.NDArray[Any]], keep: bool = True) -> Any:
@@ -203,7 +235,7 @@ def _operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     head = DTensorRow(name, "local", "compared on every rank", None, kind, size, shown, line=line)
     if not results:
         return made
-    head = replace(head, output=_placed(results[0].placements))
+    head = replace(head, output=_placement_text(results[0].placements))
     if torch.Tag.nondeterministic_seeded in func.tags:
         trace.rows.append(replace(head, verdict="unknown", because="its values are random"))
         return made
@@ -211,7 +243,7 @@ def _operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     for have, meant in zip(results, expected, strict=False):
         found = differences(Operand.of(have, trace), numpy_of(meant), trace.mesh)
         if found is not None:
-            placed = _placed(have.placements)
+            placed = _placement_text(have.placements)
             because = f"the result is placed {placed}, and its elements are others"
             trace.rows.append(replace(head, verdict="wrong", output=placed, witness=found, because=because))
             return made
@@ -219,7 +251,7 @@ def _operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     return made
 
 
-def _placed(placements: Sequence[Any]) -> str:
+def _placement_text(placements: Sequence[Any]) -> str:
     return f"({', '.join(map(str, placements))})"
 
 
@@ -265,7 +297,7 @@ def _refused_row(
         return replace(head, because=f"DTensor refuses it ({refused}); it does more than move elements")
     placed, lacking = without_communication(operands[0], reads, trace.mesh)
     if placed is not None:
-        because = f"DTensor refuses it ({refused}); placed {_placed(placed)} no element moves"
-        return replace(head, verdict="local", output=_placed(placed), because=because)
+        because = f"DTensor refuses it ({refused}); placed {_placement_text(placed)} no element moves"
+        return replace(head, verdict="local", output=_placement_text(placed), because=because)
     because = f"DTensor refuses it ({refused}); under every placement of its result some element moves"
     return replace(head, verdict="communication", bytes=None, witness=lacking, because=because)

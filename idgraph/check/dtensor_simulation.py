@@ -83,7 +83,7 @@ def numpy_of(tensor: Any) -> npt.NDArray[Any]:
 
 
 def by_rank(value: Any, ranks: int) -> list[npt.NDArray[Any]]:
-    """What each device has of a DTensor, or of a tensor that all have."""
+    """The parts of a DTensor, device by device, or a tensor that all have."""
     local = getattr(value, "_local_tensor", value)
     parts = getattr(local, "_local_tensors", None)
     if parts is None:
@@ -150,7 +150,7 @@ def partial_axes(placements: Sequence[Any], mesh: Mesh) -> dict[str, str]:
 
 
 def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh: Mesh) -> list[npt.NDArray[Any]]:
-    """What each device would have if partial results along these mesh axes were reduced."""
+    """The parts that each device would have if partial results along these mesh axes were reduced."""
     found: list[npt.NDArray[Any]] = []
     for rank in mesh.ranks:
         at = mesh.coordinates(rank)
@@ -158,7 +158,9 @@ def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh:
         for other in mesh.ranks:
             theirs = mesh.coordinates(other)
             if all(theirs[m] == at[m] for m in at if m not in parts):
-                value = locals_[other] if value is None else _combined(value, locals_[other], set(parts.values()))
+                value = (
+                    locals_[other] if value is None else _combine_partials(value, locals_[other], set(parts.values()))
+                )
         assert value is not None  # a device is in its own group
         if "avg" in parts.values():
             value = value / np.prod([mesh.sizes[m] for m, op in parts.items() if op == "avg"])
@@ -166,7 +168,7 @@ def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh:
     return found
 
 
-def _combined(a: npt.NDArray[Any], b: npt.NDArray[Any], ops: set[str]) -> npt.NDArray[Any]:
+def _combine_partials(a: npt.NDArray[Any], b: npt.NDArray[Any], ops: set[str]) -> npt.NDArray[Any]:
     if len(ops) != 1:
         raise CheckError(f"partial results of several kinds at once: {', '.join(sorted(ops))}")
     match next(iter(ops)):

@@ -20,7 +20,13 @@ REDUCTIONS: Final[tuple[Reduction, ...]] = get_args(Reduction)
 
 
 class MeshError(IdGraphError):
-    """A mesh, or a placement on one, that cannot be."""
+    """A mesh, or a placement on one, that cannot be.
+
+    >>> Mesh(x=0)
+    Traceback (most recent call last):
+    idgraph.ir.mesh.MeshError: mesh axis x has 0 devices
+      ...
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Mesh:
     """Devices in a grid with named axes, the first one outermost; ranks count row by row, as torch's DeviceMesh does.
 
     The one made last is that of fusions which name no other (`Fusion.mesh`). Equal meshes are one. Raises `MeshError`
-    for names that are no identifiers, sizes below 1, and more than 8 axes or 65536 devices.
+    for names that are not identifiers, sizes below 1, and more than 8 axes or 65536 devices.
 
     >>> import idgraph as ig
     >>> mesh = ig.Mesh(x=2, y=3)
@@ -51,15 +57,15 @@ class Mesh:
     (Mesh(x=2, y=3), 6, {'x': 2, 'y': 3}, 2)
     >>> mesh.rank(x=1, y=2), mesh.coordinates(5), list(mesh.ranks)
     (5, {'x': 1, 'y': 2}, [0, 1, 2, 3, 4, 5])
-    >>> mesh["y"] == mesh.y, mesh == ig.Mesh(x=2, y=3)
-    (True, True)
+    >>> mesh["y"] == mesh.y, mesh == ig.Mesh(x=2, y=3), mesh.unknown("z").what
+    (True, True, "Mesh(x=2, y=3) has no axis 'z'")
     """
 
     __slots__ = ("axes",)
     axes: tuple[tuple[str, int], ...]
 
     def __init__(self, **axes: int) -> None:
-        self.axes = _checked(axes)
+        self.axes = _checked_axes(axes)
         _current.set(self)
 
     @property
@@ -147,11 +153,11 @@ def mesh_of(axes: Mapping[str, int]) -> Mesh:
     Mesh(x=4)
     """
     made = Mesh.__new__(Mesh)
-    made.axes = _checked(axes)
+    made.axes = _checked_axes(axes)
     return made
 
 
-def _checked(axes: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+def _checked_axes(axes: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
     if not axes or len(axes) > MAX_MESH_AXES:
         raise MeshError(
             f"a mesh of {len(axes)} axes", where=user_line(), hint=f"1 to {MAX_MESH_AXES} axes: ig.Mesh(x=2, y=2)"
@@ -204,6 +210,9 @@ class Placement:
     shard(1, "x") shard(1, "y") partial("z", "sum")
     >>> print(Placement())
     replicate()
+    >>> p = Placement((Shard(1, "x"), Partial("z")))
+    >>> p.shards, p.partials, p.on("y")
+    ((Shard(axis=1, over='x', inner=False),), {'z': 'sum'}, None)
     """
 
     steps: tuple[Shard | Partial, ...] = ()
@@ -219,7 +228,7 @@ class Placement:
         return {s.over: s.op for s in self.steps if isinstance(s, Partial)}
 
     def on(self, over: str) -> Shard | Partial | None:
-        """What it says of a mesh axis; None: replicated."""
+        """The step over a mesh axis; None: replicated."""
         return next((s for s in self.steps if s.over == over), None)
 
     def __str__(self) -> str:

@@ -300,16 +300,15 @@ def replay_placement(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Ma
     """
     if tensor.fusion.mesh is None:
         raise ParseError(f"place {tensor.name}: the fusion has no mesh", hint="mesh x=2 y=2, in a line before")
-    match step, args, kwargs:
-        case "shard", [int() as axis, str() as over], {**more} if set(more) <= {"inner"}:
+    match step, args:
+        case "shard", [int() as axis, str() as over] if set(kwargs) <= {"inner"}:
             tensor.shard(axis, over, inner=kwargs.get("inner", False))  # type: ignore[arg-type]
-        case "partial", [str() as over, str() as op], {**more} if not more:
+        case "partial", [str() as over, str() as op] if not kwargs:
             tensor.partial(over, op)
-        case "replicate", [], {**more} if not more:
+        case "replicate", [] if not kwargs:
             tensor.replicate()
         case _:
-            hint = did_you_mean(step, ("shard", "partial", "replicate"), "shard, partial or replicate")
-            raise ParseError(f"place {tensor.name}: {step} is not a placement with such arguments", hint=hint)
+            raise ParseError(f"place {tensor.name}: {step} with such arguments is not shard, partial or replicate")
 
 
 def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
@@ -377,32 +376,30 @@ def _statement(reader: _FusionParser, fusion: Fusion) -> Tensor | None:
     word = reader.now.text if reader.now.kind == "word" else ""
     if word in ("symbol", "output", "schedule", "mesh", "place"):
         reader.take()
-        if word in ("mesh", "place") and reader.now.text == "=":  # a tensor of that name, in a text by hand
-            return _node(reader, fusion, word)
+        if word in ("mesh", "place") and reader.now.text == "=":  # a tensor of that name
+            return _parse_node(reader, fusion, word)
         if word == "symbol":
             _parse_symbol(reader, fusion)
         elif word == "mesh":
             _parse_mesh(reader, fusion)
         elif word == "place":
-            tensor = _parse_tensor_reference(reader, fusion)
-            step = reader.name()
+            tensor, step = _parse_tensor_reference(reader, fusion), reader.name()
             _, kwargs, plain = _call(reader, fusion)
             replay_placement(tensor, step, plain, kwargs)
         elif word == "output":
             fusion.output(_parse_tensor_reference(reader, fusion))
         else:
-            tensor = _parse_tensor_reference(reader, fusion)
-            step = reader.name()
+            tensor, step = _parse_tensor_reference(reader, fusion), reader.name()
             _, kwargs, plain = _call(reader, fusion)
             done = reader.steps[tensor.name] = reader.steps.get(tensor.name, 0) + 1
             reader.limits.check(f"the schedule of {tensor.name}", done, "loops", "steps")
             replay_step(tensor, step, plain, kwargs)
             reader.limits.check(tensor.name, len(tensor.loop), "loops")
         return None
-    return _node(reader, fusion, reader.name())
+    return _parse_node(reader, fusion, reader.name())
 
 
-def _node(reader: _FusionParser, fusion: Fusion, name: str) -> Tensor:
+def _parse_node(reader: _FusionParser, fusion: Fusion, name: str) -> Tensor:
     """``= operation(...)`` behind a name."""
     if reader.now.text != "=":
         reader.fail(f"expected '=' behind {name!r}", did_you_mean(name, ("symbol", "output", "schedule", "place")))

@@ -37,7 +37,7 @@ class Placing:
         >>> ig.shard.owner(t)(5)
         Home(ranks=(1,), coordinates=(2,), address=2)
         """
-        place = _mesh_axis(self, over, "shard")
+        place = _axis_of_mesh(self, over, "shard")
         rank = self.ndim
         if not is_int(axis) or not -rank <= axis < rank:
             raise MeshError(
@@ -47,7 +47,7 @@ class Placing:
             )
         if not isinstance(inner, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise MeshError(f"shard: inner is {short_repr(inner)}", where=user_line(), hint="True or False")
-        _place(self, Shard(axis % rank, place.name, inner), place.mesh)
+        _add_placement(self, Shard(axis % rank, place.name, inner), place.mesh)
         return self
 
     @arguments(MeshError, keep=transactional_step)
@@ -59,11 +59,11 @@ class Placing:
         >>> print(f.input("t", shape=(8,)).partial("x", "sum").placement)
         partial("x", "sum")
         """
-        place = _mesh_axis(self, over, "partial")
+        place = _axis_of_mesh(self, over, "partial")
         known = _NAMES.get(op, op)
         for reduction in REDUCTIONS:
             if known == reduction:
-                _place(self, Partial(place.name, reduction), place.mesh)
+                _add_placement(self, Partial(place.name, reduction), place.mesh)
                 return self
         raise MeshError(
             f"partial: unknown reduction {short_repr(op)}",
@@ -80,28 +80,28 @@ class Placing:
         >>> print(f.input("t", shape=(8,)).shard(0, "x").replicate().placement)
         replicate()
         """
-        _put(self, Placement(), _mesh(self, "replicate"))
+        _set_placement(self, Placement(), _mesh_of(self, "replicate"))
         return self
 
 
-def _place(tensor: TensorLike, step: Shard | Partial, mesh: Mesh) -> None:
+def _add_placement(tensor: TensorLike, step: Shard | Partial, mesh: Mesh) -> None:
     before = tensor.placement or Placement()
     met = before.on(step.over)
     if met is not None:
         free = [name for name in mesh.sizes if before.on(name) is None]
         hint = f"free: {', '.join(free)}" if free else "t.replicate() takes its placement back"
         raise MeshError(f"{tensor.name} is on mesh axis {step.over} already: {met}", where=user_line(), hint=hint)
-    _put(tensor, Placement((*before.steps, step)), mesh)
+    _set_placement(tensor, Placement((*before.steps, step)), mesh)
 
 
-def _put(tensor: TensorLike, placement: Placement, mesh: Mesh) -> None:
+def _set_placement(tensor: TensorLike, placement: Placement, mesh: Mesh) -> None:
     if tensor.fusion.mesh is None:
         tensor.fusion.mesh = mesh
     tensor.placement = placement
     tensor.fusion.touch()
 
 
-def _mesh_axis(tensor: TensorLike, over: object, what: str) -> MeshAxis:
+def _axis_of_mesh(tensor: TensorLike, over: object, what: str) -> MeshAxis:
     """The axis of the mesh of the tensor's fusion, or of the mesh that it would take."""
     fusion = tensor.fusion
     if isinstance(over, MeshAxis):
@@ -113,13 +113,13 @@ def _mesh_axis(tensor: TensorLike, over: object, what: str) -> MeshAxis:
                 hint="one mesh a fusion: f.mesh = mesh, before anything is placed",
             )
         return over
-    mesh = _mesh(tensor, what)
+    mesh = _mesh_of(tensor, what)
     if not isinstance(over, str) or over not in mesh.sizes:
         raise mesh.unknown(over)
     return mesh[over]
 
 
-def _mesh(tensor: TensorLike, what: str) -> Mesh:
+def _mesh_of(tensor: TensorLike, what: str) -> Mesh:
     found = tensor.fusion.mesh or current_mesh()
     if found is None:
         raise MeshError(

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from idgraph.errors import short_repr, user_line
 from idgraph.ir.mesh import Mesh, MeshError, Reduction
 from idgraph.shard.ownership import Ownership
-from idgraph.shard.program import DeviceProgram, Exchange, Kernels
-from idgraph.shard.regions import Region, held
+from idgraph.shard.regions import Region, local_region
+from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]
@@ -20,7 +20,7 @@ _UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.mini
 _NOTHING: Mapping[Reduction, float] = {"sum": 0, "prod": 1}
 
 
-def simulate(program: DeviceProgram, inputs: Mapping[str, Any]) -> dict[str, Array]:
+def simulate(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, Array]:
     """See `DeviceProgram.run`."""
     ranks = program.mesh.ranks
     values: list[Values] = [local_inputs(program, inputs, r) for r in ranks]
@@ -41,13 +41,15 @@ def simulate(program: DeviceProgram, inputs: Mapping[str, Any]) -> dict[str, Arr
                     found,
                     step.needs[rank],
                     step.element[rows],
-                    taken(before[source], owner, source, step.element[rows]),
+                    gather_elements(before[source], owner, source, step.element[rows]),
                 )
             values[rank][step.name] = found
-    return {t.name: whole(program, t.name, [values[r][t.name] for r in ranks]) for t in program.fusion.outputs}
+    return {
+        t.name: assemble_output(program, t.name, [values[r][t.name] for r in ranks]) for t in program.fusion.outputs
+    }
 
 
-def local_inputs(program: DeviceProgram, inputs: Mapping[str, Any], rank: int) -> Values:
+def local_inputs(program: DeviceSteps, inputs: Mapping[str, Any], rank: int) -> Values:
     """See `DeviceProgram.local_inputs`."""
     found: Values = {}
     at = program.mesh.coordinates(rank)
@@ -60,7 +62,7 @@ def local_inputs(program: DeviceProgram, inputs: Mapping[str, Any], rank: int) -
                 f"input {t.name} has the shape {short_repr(value.shape)}", hint=f"{t.shape}", where=user_line()
             )
         owner = program.owners[t.name]
-        mine = np.ascontiguousarray(value[_index(held(owner, at))])
+        mine = np.ascontiguousarray(value[_region_slices(local_region(owner, at))])
         for over, op in owner.placement.partials.items():
             if at[over] and op in _NOTHING:
                 mine = np.full_like(mine, _NOTHING[op])
@@ -71,20 +73,20 @@ def local_inputs(program: DeviceProgram, inputs: Mapping[str, Any], rank: int) -
 def run_kernels(step: Kernels, values: Values, rank: int) -> None:
     """Run one device's kernels of a step."""
     program = step.programs[rank]
-    given = {t.name: values[name] for t, name in zip(program.fusion.inputs, _ordered(step, program), strict=True)}
+    given = {t.name: values[name] for t, name in zip(program.fusion.inputs, _input_names(step, program), strict=True)}
     made = program.run(given)
     for t, name in zip(program.fusion.outputs, step.makes, strict=True):
         values[name] = np.asarray(made[t.name])
 
 
-def _ordered(step: Kernels, program: Any) -> Sequence[str]:
+def _input_names(step: Kernels, program: Any) -> Sequence[str]:
     return step.reads[: len(program.fusion.inputs)]
 
 
 def start(step: Exchange, owner: Ownership, mine: Array, rank: int) -> Array:
     """An array for what a device needs, with what it holds of that."""
     needs = step.needs[rank]
-    have = held(owner, owner.mesh.coordinates(rank))
+    have = local_region(owner, owner.mesh.coordinates(rank))
     found = np.zeros(tuple(s.count for s in needs), mine.dtype)
     to: list[Array] = []
     of: list[Array] = []
@@ -96,21 +98,21 @@ def start(step: Exchange, owner: Ownership, mine: Array, rank: int) -> Array:
     return found
 
 
-def taken(mine: Array, owner: Ownership, rank: int, element: npt.NDArray[np.int64]) -> Array:
+def gather_elements(mine: Array, owner: Ownership, rank: int, element: npt.NDArray[np.int64]) -> Array:
     """The values of elements that a device holds."""
-    return mine[_positions(held(owner, owner.mesh.coordinates(rank)), element)]
+    return mine[_local_positions(local_region(owner, owner.mesh.coordinates(rank)), element)]
 
 
 def place(found: Array, needs: Region, element: npt.NDArray[np.int64], values: Array) -> None:
     """Put values of elements where a device needs them."""
-    found[_positions(needs, element)] = values
+    found[_local_positions(needs, element)] = values
 
 
-def _positions(region: Region, element: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
+def _local_positions(region: Region, element: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
     return tuple((element[:, k] - s.start) // max(s.step, 1) for k, s in enumerate(region))
 
 
-def _index(region: Region) -> Any:
+def _region_slices(region: Region) -> Any:
     return tuple(slice(s.start, s.stop, max(s.step, 1)) for s in region)
 
 
@@ -120,7 +122,7 @@ def reduced(parts: Sequence[Array], mesh: Mesh, rank: int, over: str, op: Reduct
     return _UFUNCS[op].reduce([parts[mesh.rank(**{**at, over: k})] for k in range(mesh.sizes[over])])
 
 
-def whole(program: DeviceProgram, name: str, parts: Sequence[Array]) -> Array:
+def assemble_output(program: DeviceSteps, name: str, parts: Sequence[Array]) -> Array:
     """A whole output of what the devices have."""
     owner = program.owners[name]
     mesh = program.mesh
@@ -130,7 +132,7 @@ def whole(program: DeviceProgram, name: str, parts: Sequence[Array]) -> Array:
     found = np.zeros(shape, parts[0].dtype)
     seen = np.zeros(shape, np.bool_)
     for rank, part in enumerate(parts):
-        at = _index(held(owner, mesh.coordinates(rank)))
+        at = _region_slices(local_region(owner, mesh.coordinates(rank)))
         known = seen[at]
         same = (found[at] == part) | ((found[at] != found[at]) & (part != part))
         if not same[known].all():

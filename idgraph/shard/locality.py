@@ -115,7 +115,7 @@ class _Compared:
     owns: Expr
 
 
-class Decision:
+class LocalityDecision:
     """The decision about one operation; see `decide`."""
 
     def __init__(self, found: OperationReads, placements: Mapping[str, Placement], mesh: Mesh) -> None:
@@ -143,8 +143,8 @@ class Decision:
             partial = [r for r in self.found.reads if over in self.owners[r.tensor.name].placement.partials]
             if not partial or not all(self.passes(r, over, op) for r in partial):
                 raise MeshError(
-                    f"{self.expr.output.name} is no partial {op} over {over}: {self.expr.op} neither reduces an axis "
-                    f"that is sharded over {over}, nor makes one of such operands",
+                    f"{self.expr.output.name} is not a partial {op} over {over}: {self.expr.op} neither reduces an "
+                    f"axis that is sharded over {over}, nor makes one of such operands",
                     where=self.expr.source_line,
                     hint="shard or replicate it there",
                 )
@@ -213,7 +213,7 @@ class Decision:
         there = {**destination, **free}
         same = and_(*(there[m].eq(x) for m, x in owns.items()))
         symbols = (*self.symbols, *free.values())
-        point = _first(same, read.condition, symbols)
+        point = _first_foreign(same, read.condition, symbols)
         if point is None:
             return
         rank = {m: int(as_expr(there[m]).evaluate(point)) for m in self.mesh.sizes}
@@ -276,7 +276,7 @@ class Decision:
         )  # fmt: skip
 
 
-def _first(same: Expr, condition: Expr, symbols: tuple[Expr, ...]) -> dict[str, int] | None:
+def _first_foreign(same: Expr, condition: Expr, symbols: tuple[Expr, ...]) -> dict[str, int] | None:
     """The first point at which a condition holds and the owners differ, or any."""
     facts = () if condition is TRUE else (condition,)
     for verdict in (enumerate_points(same, facts=facts), prove(same, facts=facts)):
@@ -287,4 +287,4 @@ def _first(same: Expr, condition: Expr, symbols: tuple[Expr, ...]) -> dict[str, 
 
 def decide(found: OperationReads, placements: Mapping[str, Placement], mesh: Mesh) -> Locality:
     """`explain` of an operation under given placements, by the name of the tensor."""
-    return Decision(found, placements, mesh).run()
+    return LocalityDecision(found, placements, mesh).run()

@@ -1,4 +1,4 @@
-"""What must move between devices: elements by source and destination, the collective that they are, bytes.
+"""Elements that must move between devices: they by source and destination, the collective that they are, bytes.
 
 Points are listed for those symbols alone that decide where an element lies or goes; the others multiply the counts.
 """
@@ -53,7 +53,7 @@ class ForeignRead:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What one operand of an operation needs from other devices.
+    """The elements that one operand of an operation needs from other devices.
 
     The element ``element`` (over coordinates of the output: i0, ..., r0, ...) goes from ``source`` to ``destination``,
     by mesh axis, wherever ``condition`` holds and they differ; an axis that ``destination`` lacks stands for all
@@ -79,7 +79,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ElementTraffic:
     """Elements that go from device to device: one row each in ``source`` and ``destination`` (ranks) and ``element``
     (coordinates, one in each column; of the axes in ``listed``); ``each`` elements of the other axes go with a row."""
 
@@ -98,7 +98,7 @@ def traffic(
     destination: Mapping[str, Expr],
     *,
     split: bool = True,
-) -> Traffic | None:
+) -> ElementTraffic | None:
     """The elements that devices read and do not hold; None where they are too many to list, or sizes are symbols.
 
     ``split``: list only the symbols that decide where; else all.
@@ -106,7 +106,7 @@ def traffic(
     import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take
 
     where = (*source.values(), *destination.values())
-    active, each = _active(read, symbols, where) if split else (tuple(symbols), 1)
+    active, each = _deciding_symbols(read, symbols, where) if split else (tuple(symbols), 1)
     if each is None:
         return None
     try:
@@ -135,7 +135,7 @@ def traffic(
         row = np.column_stack([*pair, cells])
         rows.append(np.unique(row[pair[0] != pair[1]], axis=0))
     table = np.unique(np.concatenate(rows), axis=0)
-    return Traffic(table[:, 0], table[:, 1], table[:, 2:], listed, each)
+    return ElementTraffic(table[:, 0], table[:, 1], table[:, 2:], listed, each)
 
 
 def sum_ranks(mesh: Mesh, at: Mapping[str, npt.NDArray[np.int64]], count: int) -> npt.NDArray[np.int64]:
@@ -148,7 +148,9 @@ def sum_ranks(mesh: Mesh, at: Mapping[str, npt.NDArray[np.int64]], count: int) -
     return found
 
 
-def _active(read: OperandRead, symbols: Sequence[Expr], where: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
+def _deciding_symbols(
+    read: OperandRead, symbols: Sequence[Expr], where: Sequence[Expr]
+) -> tuple[tuple[Expr, ...], int | None]:
     """The symbols that decide where elements lie or go; how many elements the others make of each (None: unknown)."""
     names = {n for x in where for n in x.names}
     together = [set(x.names) for x in (*read.coordinates, read.condition)]
@@ -175,7 +177,11 @@ def _active(read: OperandRead, symbols: Sequence[Expr], where: Sequence[Expr]) -
 
 
 def classify(
-    read: OperandRead, source: Mapping[str, Expr], destination: Mapping[str, Expr], found: Traffic | None, o: Ownership
+    read: OperandRead,
+    source: Mapping[str, Expr],
+    destination: Mapping[str, Expr],
+    found: ElementTraffic | None,
+    o: Ownership,
 ) -> Move:
     """The move of an operand's elements: which collective, and how much."""
     import numpy as np  # noqa: PLC0415 - as above
@@ -188,15 +194,15 @@ def classify(
     moving = [m for m in source if np.any(at[m][found.source] != at[m][found.destination])]
     counts = np.bincount(found.destination, minlength=mesh.size) * found.each
     by_rank = tuple(int(n) * size for n in counts)
-    kind, halo = _kind(found, o, moving, at, counts)
+    kind, halo = _collective_of(found, o, moving, at, counts)
     return Move(
         read.tensor, kind, tuple(moving) or over, read.coordinates, source, destination, read.condition,
         max(by_rank, default=0), by_rank, halo,
     )  # fmt: skip
 
 
-def _kind(
-    found: Traffic,
+def _collective_of(
+    found: ElementTraffic,
     o: Ownership,
     moving: Sequence[str],
     at: Mapping[str, npt.NDArray[np.int64]],
@@ -235,7 +241,7 @@ def _kind(
 
 
 def _halo(
-    found: Traffic,
+    found: ElementTraffic,
     o: Ownership,
     pairs: npt.NDArray[np.int64],
     sent: npt.NDArray[np.int64],

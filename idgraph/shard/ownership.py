@@ -1,4 +1,4 @@
-"""Who owns an element: from an element of a tensor to the ranks that hold it and its address there, and back."""
+"""The owners of an element: from an element of a tensor to the ranks that hold it and its address there, and back."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Ownership:
             count = valid[s.axis]
             if s.inner:
                 count = ceildiv(count - r, n)
-            elif not _divides(n, left[s.axis]) or count is not left[s.axis]:
+            elif not _divides_evenly(n, left[s.axis]) or count is not left[s.axis]:
                 count = maximum(minimum(count - r * block, block), 0)
             else:
                 count = block
@@ -139,14 +139,14 @@ class Ownership:
     __repr__ = __str__
 
 
-def _divides(n: int, extent: Expr) -> bool:
+def _divides_evenly(n: int, extent: Expr) -> bool:
     return simplify(extent % n).is_const and int(simplify(extent % n)) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTensor:
-    """What one device holds of a tensor: ``shape`` and ``strides`` (elements), and ``elements``, the map from its
-    coordinates to those of the whole tensor."""
+    """The part of a tensor that one device holds: ``shape`` and ``strides`` (elements), and ``elements``, the map from
+    its coordinates to those of the whole tensor."""
 
     rank: int
     shape: tuple[int | Expr, ...]
@@ -159,10 +159,10 @@ class LocalTensor:
         found = as_expr(1)
         for n in self.shape:
             found = found * n
-        return _plain(simplify(found))
+        return _plain_int(simplify(found))
 
 
-def _plain(e: Expr) -> int | Expr:
+def _plain_int(e: Expr) -> int | Expr:
     return int(e) if e.is_const else e
 
 
@@ -175,7 +175,7 @@ def mesh_for(tensor: Tensor) -> Mesh:
     return tensor.fusion.mesh
 
 
-def _tensor(value: object) -> Tensor:
+def _checked_tensor(value: object) -> Tensor:
     if not isinstance(value, Tensor):
         raise MeshError(f"{short_repr(value)} is not a tensor", where=user_line(), hint="a tensor of a fusion")
     return value
@@ -183,7 +183,7 @@ def _tensor(value: object) -> Tensor:
 
 @arguments(MeshError, first=True)
 def owner(t: Tensor) -> Ownership:
-    """Who owns each element of ``t``: a map to mesh coordinates and local addresses (elements), and back.
+    """The owners of each element of ``t``: a map to mesh coordinates and local addresses (elements), and back.
 
     A tensor without a placement is on every device; see `propagate` for those that follow from others. Raises
     `MeshError` where the fusion has no mesh.
@@ -196,13 +196,13 @@ def owner(t: Tensor) -> Ownership:
     >>> o(1, 2, 3)
     Home(ranks=(2,), coordinates=(1, 0, 3), address=7)
     """
-    t = _tensor(t)
+    t = _checked_tensor(t)
     return Ownership(t, t.placement or REPLICATED, mesh_for(t))
 
 
 @arguments(MeshError, first=True)
 def local(t: Tensor, rank: int) -> LocalTensor:
-    """What device ``rank`` holds of ``t``: shape, strides (elements), and which elements they are.
+    """The part of ``t`` that device ``rank`` holds: shape, strides (elements), and which elements they are.
 
     Where the devices do not divide an axis, the last ones hold less, perhaps nothing. Raises `MeshError` for a rank
     that the mesh has not.
@@ -226,8 +226,8 @@ def local_of(o: Ownership, rank: int) -> LocalTensor:
     strides: list[int | Expr] = []
     step = as_expr(1)
     for n in reversed(sizes):
-        strides.insert(0, _plain(simplify(step)))
+        strides.insert(0, _plain_int(simplify(step)))
         step = step * n
     symbols = tuple(symbol(f"j{k}", 0, simplify(n - 1)) for k, n in enumerate(sizes))
     elements = IndexMap(symbols, o.element(at, symbols), o.shape)
-    return LocalTensor(rank, tuple(map(_plain, sizes)), tuple(strides), elements)
+    return LocalTensor(rank, tuple(map(_plain_int, sizes)), tuple(strides), elements)

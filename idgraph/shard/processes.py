@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from idgraph.errors import arguments, user_line
 from idgraph.ir.mesh import MeshError, Reduction
-from idgraph.shard.execution import Array, place, run_kernels, start, taken
-from idgraph.shard.program import DeviceProgram, Exchange, Kernels
+from idgraph.shard.execution import Array, gather_elements, place, run_kernels, start
+from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
 
 _OPS: Mapping[Reduction, str] = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
 
 
 @arguments(MeshError, first=True)
-def run_rank(program: DeviceProgram, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Run this process' device of a program: what it holds of each output, from what it holds of each input, by name.
 
     The rank is torch.distributed's, whose world is as large as the mesh. An all-reduce is one of the group along its
@@ -47,17 +47,17 @@ def run_rank(program: DeviceProgram, inputs: Mapping[str, Any]) -> dict[str, npt
             where=user_line(),
         )
     rank = dist.get_rank()
-    groups = _groups(program)
+    groups = _mesh_groups(program)
     values: dict[str, Array] = {t.name: np.ascontiguousarray(inputs[t.name]) for t in program.fusion.inputs}
     for step in program.steps:
         if isinstance(step, Kernels):
             run_kernels(step, values, rank)
         else:
-            values[step.name] = _exchanged(program, step, values[step.tensor], rank, groups)
+            values[step.name] = _exchange_operand(program, step, values[step.tensor], rank, groups)
     return {t.name: values[t.name] for t in program.fusion.outputs}
 
 
-def _groups(program: DeviceProgram) -> dict[str, Any]:
+def _mesh_groups(program: DeviceSteps) -> dict[str, Any]:
     """The group of this device along each mesh axis that partial results are reduced over; all devices make all."""
     dist = _distributed()
 
@@ -76,12 +76,12 @@ def _groups(program: DeviceProgram) -> dict[str, Any]:
     return found
 
 
-def _exchanged(program: DeviceProgram, step: Exchange, mine: Array, rank: int, groups: Mapping[str, Any]) -> Array:
-    """What a device needs of a tensor, after a move."""
+def _exchange_operand(program: DeviceSteps, step: Exchange, mine: Array, rank: int, groups: Mapping[str, Any]) -> Array:
+    """The part of a tensor that a device needs, after a move."""
     dist = _distributed()
 
     for over, op in step.reduces.items():
-        whole = _torch(mine)
+        whole = _torch_array(mine)
         dist.all_reduce(whole, op=getattr(dist.ReduceOp, _OPS[op]), group=groups[over])
         mine = whole.numpy()
     owner = program.owners[step.tensor]
@@ -91,8 +91,8 @@ def _exchanged(program: DeviceProgram, step: Exchange, mine: Array, rank: int, g
     ranks = program.mesh.ranks
     sends = [step.element[(step.source == rank) & (step.destination == r)] for r in ranks]
     gets = [step.element[(step.source == r) & (step.destination == rank)] for r in ranks]
-    parts = [taken(mine, owner, rank, rows) for rows in sends]
-    sent = _torch(np.concatenate(parts) if parts else mine[:0])
+    parts = [gather_elements(mine, owner, rank, rows) for rows in sends]
+    sent = _torch_array(np.concatenate(parts) if parts else mine[:0])
     received = sent.new_empty(sum(len(g) for g in gets))
     dist.all_to_all_single(received, sent, [len(g) for g in gets], [len(s) for s in sends])
     values, at = received.numpy(), 0
@@ -108,7 +108,7 @@ def _distributed() -> Any:
     return torch.distributed
 
 
-def _torch(values: Array) -> Any:
+def _torch_array(values: Array) -> Any:
     import torch
 
     return cast("Any", torch).from_numpy(np.array(values, order="C"))

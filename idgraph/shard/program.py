@@ -12,75 +12,33 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from idgraph.arith import Expr
-from idgraph.display import Printed
 from idgraph.errors import IdGraphError, arguments, user_line
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion
-from idgraph.ir.mesh import Mesh, MeshError, Reduction
+from idgraph.ir.mesh import MeshError, Reduction
 from idgraph.ir.op_registry import apply
 from idgraph.ir.ops_view import full, pad
 from idgraph.ir.ops_view import slice as part_of_axis
 from idgraph.runtime import Target, emit
-from idgraph.shard.locality import REDUCES, Decision, Locality, mesh_of_fusion
-from idgraph.shard.moves import Move, traffic
-from idgraph.shard.ownership import Ownership
+from idgraph.shard.locality import REDUCES, Locality, LocalityDecision, mesh_of_fusion
+from idgraph.shard.moves import traffic
 from idgraph.shard.propagation import Placements, propagate
 from idgraph.shard.reads import OperandRead, reads_of
-from idgraph.shard.regions import Part, Region, Span, agrees, boxed, held, part_of
+from idgraph.shard.regions import DevicePart, Region, Span, agrees, boxed, local_region, part_of
+from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from idgraph.runtime.program import Program
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A move before an operation: parts of ``tensor`` go to the devices that read them for operand ``operand``.
-
-    ``needs`` are what each device has then. Rows of ``source``, ``destination`` and ``element`` say what is sent.
-    ``reduces``: the mesh axes along which partial results are reduced first.
-    """
-
-    tensor: str
-    operand: int
-    name: str
-    moves: tuple[Move, ...]
-    needs: tuple[Region, ...]
-    source: npt.NDArray[np.int64]
-    destination: npt.NDArray[np.int64]
-    element: npt.NDArray[np.int64]
-    reduces: Mapping[str, Reduction] = field(default_factory=dict[str, "Reduction"])
-
-    def __str__(self) -> str:
-        return "; ".join(map(str, self.moves)) or f"{self.tensor} is spread out on each device"
-
-
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """Operations without a move between them: a program for each device (None: its parts are empty)."""
-
-    operations: tuple[str, ...]
-    programs: tuple[Program, ...]
-    reads: tuple[str, ...]
-    makes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.makes)} = kernels of {', '.join(self.operations)}"
-
-
-class DeviceProgram(Printed):
-    """The programs of all devices of a mesh, in one list of steps that all of them take; `emit` makes one.
+class DeviceProgram(DeviceSteps):
+    """The programs of all devices of a mesh; `emit` makes one.
 
     ``run`` simulates the devices; `idgraph.shard.processes.run_rank` runs one of them with torch.distributed.
     """
-
-    def __init__(self, fusion: Fusion, placements: Placements, steps: Sequence[Exchange | Kernels]) -> None:
-        self.fusion, self.placements, self.steps = fusion, placements, tuple(steps)
-        self.mesh: Mesh = mesh_of_fusion(fusion)
-        self.owners = {t.name: Ownership(t, p.placement, self.mesh) for t, p in placements.items()}
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
         """Outputs by name from whole arrays by input name, computed by simulated devices.
@@ -93,15 +51,10 @@ class DeviceProgram(Printed):
         return simulate(self, inputs)
 
     def local_inputs(self, inputs: Mapping[str, Any], rank: int) -> dict[str, npt.NDArray[Any]]:
-        """What device ``rank`` holds of whole arrays by input name."""
+        """The parts of whole arrays, by input name, that device ``rank`` holds."""
         from idgraph.shard.execution import local_inputs  # noqa: PLC0415 - NumPy
 
         return local_inputs(self, inputs, rank)
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.steps))
-
-    __repr__ = __str__
 
 
 @arguments(MeshError, first=True)
@@ -134,11 +87,11 @@ def emit_devices(f: Fusion, target: Target = "numpy") -> DeviceProgram:
             f"{named[0].name} has the shape {named[0].shape}: programs of devices need numbers",
             where=named[0].source_line,
         )
-    return DeviceProgram(f, (found := propagate(f)), _Steps(f, found, target).made())
+    return DeviceProgram(f, (found := propagate(f)), _Steps(f, found, target).build())
 
 
 @dataclass(slots=True)
-class _Open:
+class _Segment:
     """The kernels under construction: a fusion for each device, and its tensors by the names of the whole ones."""
 
     fusions: list[Fusion]
@@ -158,13 +111,13 @@ class _Steps:
         self.names = {t.name: p.placement for t, p in placements.items()}
         self.steps: list[Exchange | Kernels] = []
         self.programs: dict[str, Program] = {}
-        self.open: _Open | None = None
+        self.open: _Segment | None = None
         self.run = set(f.outputs)  # what an output needs
         for e in reversed(f.exprs):
             if e.output in self.run:
                 self.run.update(e.inputs)
 
-    def made(self) -> list[Exchange | Kernels]:
+    def build(self) -> list[Exchange | Kernels]:
         for e in self.fusion.exprs:
             if e.output in self.run:
                 self._operation(e)
@@ -172,27 +125,29 @@ class _Steps:
         return self.steps
 
     def _operation(self, e: TensorExpr) -> None:
-        decision = Decision(reads_of(e), self.names, self.mesh)
+        decision = LocalityDecision(reads_of(e), self.names, self.mesh)
         found = decision.run()
-        parts = [_settled(part_of(decision, rank), decision) for rank in self.mesh.ranks]
+        parts = [_try_directly(part_of(decision, rank), decision) for rank in self.mesh.ranks]
         received: dict[int, str] = {}
         for read in decision.found.reads:
             moved = any(m.tensor is read.tensor for m in found.moves)
             if moved or not all(self._has(decision, p, read, r) for r, p in enumerate(parts)):
                 self._close()
                 received[read.operand] = self._exchange(decision, found, read, parts)
-        now = self._opened()
+        now = self._segment()
         for rank in self.mesh.ranks:
             self._build(e, decision, parts[rank], rank, received, now)
         now.operations.append(e.op)
         now.makes.append(e.output.name)
 
-    def _has(self, decision: Decision, part: Part, read: OperandRead, rank: int) -> bool:
+    def _has(self, decision: LocalityDecision, part: DevicePart, read: OperandRead, rank: int) -> bool:
         """Whether what a device needs of an operand is a slice of what it holds."""
-        mine = held(decision.owners[read.tensor.name], self.mesh.coordinates(rank))
+        mine = local_region(decision.owners[read.tensor.name], self.mesh.coordinates(rank))
         return inside(part.needs[read.operand], mine) is not None
 
-    def _exchange(self, decision: Decision, found: Locality, read: OperandRead, parts: Sequence[Part]) -> str:
+    def _exchange(
+        self, decision: LocalityDecision, found: Locality, read: OperandRead, parts: Sequence[DevicePart]
+    ) -> str:
         """Add the move of one operand; the name of what the devices have then."""
         name = f"{read.tensor.name} for {decision.expr.output.name}, operand {read.operand}"
         owner = decision.owners[read.tensor.name]
@@ -224,14 +179,20 @@ class _Steps:
         )
         return name
 
-    def _opened(self) -> _Open:
+    def _segment(self) -> _Segment:
         if self.open is None:
             n = self.mesh.size
-            self.open = _Open([Fusion(self.fusion.name) for _ in range(n)], [{} for _ in range(n)])
+            self.open = _Segment([Fusion(self.fusion.name) for _ in range(n)], [{} for _ in range(n)])
         return self.open
 
     def _build(
-        self, e: TensorExpr, decision: Decision, part: Part, rank: int, received: Mapping[int, str], now: _Open
+        self,
+        e: TensorExpr,
+        decision: LocalityDecision,
+        part: DevicePart,
+        rank: int,
+        received: Mapping[int, str],
+        now: _Segment,
     ) -> None:
         """Add one device's part of an operation to its kernels."""
         f = now.fusions[rank]
@@ -242,7 +203,7 @@ class _Steps:
             if k in received:
                 operands[k] = self._input(now, rank, received[k], tuple(s.count for s in needs), t)
                 continue
-            mine = held(decision.owners[t.name], at)
+            mine = local_region(decision.owners[t.name], at)
             whole = self._input(now, rank, t.name, tuple(s.count for s in mine), t)
             positions = inside(needs, mine)
             assert positions is not None  # else it was received
@@ -250,7 +211,7 @@ class _Steps:
         made = direct(f, e, part, operands) if part.direct else embedded(f, e, part, operands)
         now.tensors[rank][e.output.name] = made
 
-    def _input(self, now: _Open, rank: int, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def _input(self, now: _Segment, rank: int, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         known = now.tensors[rank].get(name)
         if known is None:
             known = now.fusions[rank].input(f"p{len(now.tensors[rank])}", shape=shape, dtype=like.dtype)
@@ -282,7 +243,7 @@ class _Steps:
         return [u for u in self.fusion[name].uses if u.output in self.run]
 
 
-def _settled(part: Part, decision: Decision) -> Part:
+def _try_directly(part: DevicePart, decision: LocalityDecision) -> DevicePart:
     """A part, with whether the operation of what it needs is the part of the result: tried, compared by the maps."""
     e = decision.expr
     if part.direct:
@@ -328,7 +289,7 @@ def cut(t: Tensor, region: Region) -> Tensor:
     return t
 
 
-def attributes(e: TensorExpr, part: Part) -> dict[str, Attr]:
+def attributes(e: TensorExpr, part: DevicePart) -> dict[str, Attr]:
     """The attributes of an operation of parts: a shape is that of the part."""
     shape = e.attrs.get("shape")
     if shape is None or tuple(e.output.shape) != shape:
@@ -336,7 +297,7 @@ def attributes(e: TensorExpr, part: Part) -> dict[str, Attr]:
     return {**e.attrs, "shape": tuple(s.count for s in part.output)}
 
 
-def direct(f: Fusion, e: TensorExpr, part: Part, operands: Mapping[int, Tensor]) -> Tensor:
+def direct(f: Fusion, e: TensorExpr, part: DevicePart, operands: Mapping[int, Tensor]) -> Tensor:
     """The operation of the needed parts; of no terms of a reduction, what changes nothing."""
     if any(not s.count for s in part.terms):
         counts = [s.count for s in part.output]
@@ -353,7 +314,7 @@ def nothing(op: Reduction, dtype: DType) -> float | int:
     return int_limits(dtype)[0 if op == "max" else 1]
 
 
-def embedded(f: Fusion, e: TensorExpr, part: Part, operands: Mapping[int, Tensor]) -> Tensor:
+def embedded(f: Fusion, e: TensorExpr, part: DevicePart, operands: Mapping[int, Tensor]) -> Tensor:
     """The operation of operands that are padded to their whole extents, of which the part is cut out."""
     whole: dict[int, Tensor] = {}
     for k, t in operands.items():

@@ -21,7 +21,7 @@ from idgraph.shard.reads import OperandRead, OperationReads, reads_of
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class TensorPlacement:
     """The placement of one tensor, why it has that, and how the operation that makes it runs (None: an input)."""
 
     placement: Placement
@@ -34,13 +34,13 @@ class Placed:
         return 0 if self.step is None else self.step.bytes
 
 
-class Placements(Printed, Mapping[Tensor, Placed]):
-    """Tensor -> `Placed`, in the order of the fusion; prints as a table."""
+class Placements(Printed, Mapping[Tensor, TensorPlacement]):
+    """Tensor -> `TensorPlacement`, in the order of the fusion; prints as a table."""
 
-    def __init__(self, fusion: Fusion, rows: Mapping[Tensor, Placed]) -> None:
+    def __init__(self, fusion: Fusion, rows: Mapping[Tensor, TensorPlacement]) -> None:
         self.fusion, self._rows = fusion, dict(rows)
 
-    def __getitem__(self, t: Tensor) -> Placed:
+    def __getitem__(self, t: Tensor) -> TensorPlacement:
         return self._rows[t]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -88,19 +88,21 @@ def propagate(f: Fusion) -> Placements:
     """
     f = check_fusion(f, "shard.propagate", MeshError)
     mesh = mesh_of_fusion(f)
-    rows: dict[Tensor, Placed] = {}
+    rows: dict[Tensor, TensorPlacement] = {}
     placements: dict[str, Placement] = {}
     for t in f.tensors:
         e = t.definition
         if e is None:
-            rows[t] = Placed(t.placement or REPLICATED, "given" if t.placement is not None else "an input, not placed")
+            rows[t] = TensorPlacement(
+                t.placement or REPLICATED, "given" if t.placement is not None else "an input, not placed"
+            )
         elif t.placement is not None:
             placements[t.name] = t.placement
             step = decide(reads_of(e), placements, mesh)
-            rows[t] = Placed(t.placement, f"given; {_cost(step)}", step)
+            rows[t] = TensorPlacement(t.placement, f"given; {_cost(step)}", step)
         else:
             step = _best(reads_of(e), placements, mesh)
-            rows[t] = Placed(step.placement, _cost(step), step)
+            rows[t] = TensorPlacement(step.placement, _cost(step), step)
         placements[t.name] = rows[t].placement
     return Placements(f, rows)
 
@@ -138,13 +140,13 @@ def candidates(found: OperationReads, placements: Mapping[str, Placement], mesh:
     for leader in found.reads:
         steps: list[Shard | Partial] = []
         for read in (leader, *(r for r in found.reads if r is not leader)):
-            _follow(found, read, placements[read.tensor.name], mesh, steps)
+            _follow_operand(found, read, placements[read.tensor.name], mesh, steps)
         made[Placement(tuple(steps))] = None
         made[Placement(tuple(s for s in steps if isinstance(s, Shard)))] = None
     return [*(p for p in made if p.steps), REPLICATED]
 
 
-def _follow(
+def _follow_operand(
     found: OperationReads, read: OperandRead, placement: Placement, mesh: Mesh, steps: list[Shard | Partial]
 ) -> None:
     """Add what follows for the output from the placement of one operand, along mesh axes that no step has."""
@@ -160,11 +162,11 @@ def _follow(
             if e.op in REDUCES:
                 steps.append(Partial(s.over, REDUCES[e.op]))
         else:
-            made = _sharded(e, read, simplify(owns[s.over]), s, steps, mesh, found.symbols)
+            made = _matching_shard(e, read, simplify(owns[s.over]), s, steps, mesh, found.symbols)
             steps += [] if made is None else [made]
 
 
-def _sharded(
+def _matching_shard(
     e: TensorExpr, read: OperandRead, owns: Expr, s: Shard, steps: list[Shard | Partial], mesh: Mesh,
     symbols: tuple[Expr, ...],
 ) -> Shard | None:  # fmt: skip

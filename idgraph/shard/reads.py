@@ -1,4 +1,4 @@
-"""What one operation reads for each element of its output, whatever the schedule: coordinates in each operand.
+"""Reads of one operation for each element of its output, whatever the schedule: coordinates in each operand.
 
 A position that is known only when an index is loaded, or that runs over a range (a scan, the updates of a scatter), is
 a symbol of its own: any element in its range may be read.
@@ -60,11 +60,11 @@ def reads_of(e: TensorExpr) -> OperationReads:
         if d not in own.value:
             anywhere.append(symbol(f"any{len(anywhere)}", 0, simplify(d.extent - 1)))
             own.value[d] = anywhere[-1]
-    found = [_read(e, k, own, symbols, anywhere) for k in range(len(e.inputs))]
+    found = [_operand_read(e, k, own, symbols, anywhere) for k in range(len(e.inputs))]
     return OperationReads(e, symbols, tuple(terms), tuple(anywhere), tuple(r for r in found if r is not None))
 
 
-def _read(
+def _operand_read(
     e: TensorExpr, k: int, own: CoordinateSolver, symbols: tuple[Expr, ...], anywhere: list[Expr]
 ) -> OperandRead | None:
     operand = e.inputs[k]

@@ -1,8 +1,8 @@
-"""What one device needs of a tensor for its part of an operation: every ``step``-th coordinate of a range, by axis.
+"""The part of a tensor that a device needs for its part of an operation: steps along each axis.
 
 Where an operation of the needed parts of its operands is the needed part of its result, by the maps, the device runs
-that (`Part.direct`); else it runs the operation on operands that are padded to their whole extents, and cuts its part
-out: the kernel then computes no more than that, as a slice of a pad is an index map.
+that (`DevicePart.direct`). Else it runs the operation on operands that are padded to their whole extents, and cuts its
+part out: the kernel then computes no more than that, as a slice of a pad is an index map.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS
 from idgraph.ir.axis_read import SCANS
 from idgraph.ir.mesh import MeshError
-from idgraph.shard.locality import Decision
+from idgraph.shard.locality import LocalityDecision
 from idgraph.shard.ownership import Ownership
 from idgraph.shard.reads import OperandRead, OperationReads
 
@@ -48,8 +48,8 @@ class Span:
 Region = tuple[Span, ...]
 
 
-def held(owner: Ownership, rank: Mapping[str, int]) -> Region:
-    """What the device at these mesh coordinates holds of a tensor."""
+def local_region(owner: Ownership, rank: Mapping[str, int]) -> Region:
+    """The part of a tensor that the device at these mesh coordinates holds."""
     sizes = [int(n) for n in owner.sizes(rank)]
     first, second = (owner.element(rank, [k] * len(sizes)) for k in (0, 1))
     spans = zip(first, second, sizes, strict=True)
@@ -57,7 +57,7 @@ def held(owner: Ownership, rank: Mapping[str, int]) -> Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DevicePart:
     """One device's part of an operation: its part of the result, of the terms of a reduction, and what it needs of
     each operand (by operand number)."""
 
@@ -67,31 +67,31 @@ class Part:
     direct: bool
 
 
-def part_of(decision: Decision, rank: int) -> Part:
+def part_of(decision: LocalityDecision, rank: int) -> DevicePart:
     """The part of an operation that device ``rank`` runs."""
     at = decision.mesh.coordinates(rank)
     found = decision.found
-    output = held(decision.output, at)
-    terms = tuple(_terms(decision, r, at) for r in found.terms)
+    output = local_region(decision.output, at)
+    terms = tuple(_terms_span(decision, r, at) for r in found.terms)
     spans = {s.name: x for s, x in zip((*found.symbols, *found.terms), (*output, *terms), strict=True)}
     simple = found.expr.op not in SCANS and found.expr.op not in SCATTERS and not found.anywhere and found.reads
-    needs = {r.operand: tuple(_needed(r, k, spans, found) for k in range(len(r.coordinates))) for r in found.reads}
+    needs = {r.operand: tuple(_needed_span(r, k, spans, found) for k in range(len(r.coordinates))) for r in found.reads}
     for k, t in enumerate(found.expr.inputs):
-        needs.setdefault(k, held(decision.owners[t.name], at))  # read nowhere
-    return Part(output, terms, needs, bool(simple))
+        needs.setdefault(k, local_region(decision.owners[t.name], at))  # read nowhere
+    return DevicePart(output, terms, needs, bool(simple))
 
 
-def boxed(part: Part, decision: Decision) -> Part:
+def boxed(part: DevicePart, decision: LocalityDecision) -> DevicePart:
     """The same with whole ranges of what is needed, for an operation that is run on padded operands."""
     found = decision.found
     for span, term in zip(part.terms, found.terms, strict=True):
         if span.step != 1 or span.count != int(as_expr(term.symbol_bounds[1] or 0)) + 1:
             raise MeshError(f"{found.expr!r}: no device can make its terms alone", where=found.expr.source_line)
     needs = {k: tuple(Span(s.start, s.stop - s.start) for s in region) for k, region in part.needs.items()}
-    return Part(part.output, part.terms, needs, False)
+    return DevicePart(part.output, part.terms, needs, False)
 
 
-def _terms(decision: Decision, term: Expr, at: Mapping[str, int]) -> Span:
+def _terms_span(decision: LocalityDecision, term: Expr, at: Mapping[str, int]) -> Span:
     """The terms of a reduction along one axis that a device adds up."""
     top = term.symbol_bounds[1]
     whole = Span(0, int(as_expr(0 if top is None else top)) + 1)
@@ -100,11 +100,11 @@ def _terms(decision: Decision, term: Expr, at: Mapping[str, int]) -> Span:
         for k, x in enumerate(read.coordinates):
             over = [s.over for s in owner.placement.shards if s.axis == k]
             if x == term and over and all(m in decision.term_ranks for m in over):
-                return held(owner, at)[k]
+                return local_region(owner, at)[k]
     return whole
 
 
-def _needed(read: OperandRead, axis: int, spans: Mapping[str, Span], found: OperationReads) -> Span:
+def _needed_span(read: OperandRead, axis: int, spans: Mapping[str, Span], found: OperationReads) -> Span:
     """The coordinates along one axis of an operand that a device reads."""
     x = read.coordinates[axis]
     extent = int(read.tensor.axes[axis].extent)
@@ -131,7 +131,7 @@ def _needed(read: OperandRead, axis: int, spans: Mapping[str, Span], found: Oper
     return Span(low, high - low + 1)
 
 
-def agrees(whole: OperationReads, part: OperationReads, region: Part) -> bool:
+def agrees(whole: OperationReads, part: OperationReads, region: DevicePart) -> bool:
     """Whether the operation ``part``, of the needed parts of the operands, reads what the whole one reads for the
     elements of that part."""
     if len(part.symbols) != len(whole.symbols) or len(part.terms) != len(whole.terms):

@@ -155,7 +155,7 @@ def test_random_operations_are_not_judged() -> None:
 @pytest.mark.parametrize(
     ("placements", "said"),
     [
-        ({"q": [0, 0]}, "no argument"),
+        ({"q": [0, 0]}, "not an argument"),
         ({"x": [0]}, "one placement for each"),
         ({"x": [7, 0]}, "has no axis"),
         ({"x": ["sideways", 0]}, "is not a placement"),
