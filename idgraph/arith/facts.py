@@ -193,7 +193,7 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
 
 def _by_chain(claim: Fact, known: Sequence[Fact]) -> bool:
     """Whether facts follow one another from ``claim`` to a sum that is >= 0 by ranges: the first term of what is left
-    goes with each step, as ``a < b``, ``b <= c``, ``c < d`` and ``d <= 8`` show ``a < 6``.
+    goes with each step, as ``a < b``, ``b <= c``, ``c < d`` and ``d <= 8`` show ``a < 7``.
     """
     work: list[tuple[Fact, frozenset[int]]] = [(claim, frozenset())]
     for _ in range(_CHAINED):

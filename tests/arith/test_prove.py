@@ -19,6 +19,7 @@ from idgraph.arith import (
     parse,
     prove,
     prove_equal,
+    simplify,
     symbol,
 )
 from tools.bench.fuzz_simplify import Generator, points, values_of
@@ -213,3 +214,20 @@ def test_quotients_rounded_up(left: str, right: str) -> None:
     a, b = parse(left, ranges), parse(right, ranges)
     for i, j, n in itertools.product(range(-7, 8), range(-3, 4), range(1, 6)):
         assert a.evaluate({"i": i, "j": j, "n": n}) == b.evaluate({"i": i, "j": j, "n": n})
+
+
+def test_conditions_on_numbers_known_modulo_m_keep_their_truth() -> None:
+    """A bound moves to the nearest number of the sum's class, never past one."""
+    rng = random.Random(2)
+    moved = 0
+    for _ in range(300):
+        m, step = rng.randrange(2, 7), rng.randrange(1, 4)
+        n, i = symbol("n", 0, 40, m, rng.randrange(m)), symbol("i", 0, 9)
+        c = n + rng.randrange(-9, 10) >= i * (m * step)
+        if rng.random() < 0.5:
+            c = n <= i * (m * step) + rng.randrange(-9, 10)
+        out = simplify(c)
+        moved += out != c
+        for a, b in itertools.product(range(n.symbol_bounds[3], 41, m), range(10)):
+            assert c.evaluate({"n": a, "i": b}) == out.evaluate({"n": a, "i": b}), (str(c), str(out), a, b)
+    assert moved > 100

@@ -180,3 +180,21 @@ def test_loaded_values_are_made_of_their_place_alone() -> None:
 
     a = spread(np.arange(1000), 3)
     assert np.array_equal(a, spread(np.arange(1000), 3)) and len(set(a.tolist())) == 1000
+
+
+def test_padded_rows_of_any_size_are_decided_without_counting() -> None:
+    """One loop over all elements of rows that are padded: the inverse of the address is found, no element counted."""
+    for rows, columns in ((5, 3), (4096, 4095)):
+        f = ig.Fusion("f")
+        y = f.output(ig.exp(f.input("x", shape=(rows, columns))))
+        reads = [{"buffer": "x", "index": "i"}]
+        write = {"buffer": "out", "index": f"i + i//{columns}", "reads": reads}
+        data: dict[str, Any] = {
+            "program": str(f),
+            "buffers": {"out": {"tensor": y.name, "strides": [columns + 1, 1]}},
+            "nests": [{"name": "k", "loops": [["i", rows * columns]], "writes": [write]}],
+        }
+        r = ig.check.program(data)
+        assert r.ok and {row.verdict for row in r.rows} == {"proved"}
+        write["index"] = f"i + i//{columns + 1}"
+        assert {row.verdict for row in ig.check.program(data).rows} != {"proved"}
