@@ -9,6 +9,7 @@ from itertools import product
 from typing import NamedTuple
 
 from idgraph.arith import Expr, IndexMap, IntLike, as_expr, ceildiv, maximum, minimum, simplify, symbol
+from idgraph.display import Shown
 from idgraph.errors import arguments, short_repr, user_line
 from idgraph.ir.fusion import Tensor
 from idgraph.ir.mesh import Mesh, MeshError, Placement, Shard
@@ -25,7 +26,7 @@ class Home(NamedTuple):
     address: int
 
 
-class Ownership:
+class Ownership(Shown):
     """The map from elements of a tensor to the devices that hold them; `owner` makes one.
 
     ``symbols`` (i0, i1, ...) are an element's coordinates. ``ranks`` gives the coordinate on each mesh axis that the
