@@ -28,6 +28,7 @@ from idgraph.ir import hooks as advice  # fmt: skip
 from idgraph.ir import hooks as estimates  # fmt: skip
 from idgraph.ir import parse_fusion as parse
 from idgraph.ir.limits import Limits
+from idgraph.ir.mesh import Mesh, MeshError, Placement
 from idgraph.ir.ops_index import index_get, index_put, scatter, scatter_add
 from idgraph.ir.ops_pointwise import abs as abs
 from idgraph.ir.ops_pointwise import (
@@ -136,7 +137,7 @@ from idgraph.runtime import emit
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
-    from idgraph import check, frontends, fuse, kernel, layout, schedule, viz
+    from idgraph import check, frontends, fuse, kernel, layout, schedule, shard, viz
     from idgraph.cost import cost
     from idgraph.frontends import from_torch
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
@@ -173,7 +174,8 @@ _LATER: Final = {
     "frontends": ("from_torch",), "sweeps": ("sweep",),
 }  # fmt: skip
 _ROOMS: Final = (
-    "check", "frontends", "fuse", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing",
+    "check", "frontends", "fuse", "graphs", "index", "kernel", "layout", "reports", "schedule", "shard", "sweeps",
+    "testing",
     "viz",
 )  # fmt: skip
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
@@ -182,12 +184,12 @@ _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 BUILTIN_NAMES: Final = ("abs", "all", "any", "compile", "pow", "round", "set", "slice", "sum")
 
 __all__ = [
-    "Access", "AccessTable", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity",
-    "CounterExample", "Suggestion", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
-    "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError",
-    "InternalError", "IterDomain", "Limits", "Loop", "LoopVariable", "Measured", "Merge", "OperationError",
-    "ParseError", "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle",
-    "Tensor", "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
+    "Access", "AccessTable", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity", "CounterExample",
+    "Suggestion", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph", "FrontendError",
+    "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "InternalError",
+    "IterDomain", "Limits", "Loop", "LoopVariable", "Measured", "Merge", "Mesh", "MeshError", "OperationError",
+    "ParseError", "Placement", "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride",
+    "Swizzle", "Tensor", "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
     "cos", "cost", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div",
     "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide",
@@ -196,9 +198,9 @@ __all__ = [
     "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean",
     "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu",
     "remainder", "repeat", "report", "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select",
-    "shift_left", "shift_right", "sigmoid", "sign", "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square",
-    "squeeze", "stack", "sub", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze",
-    "validate", "viz", "where",
+    "shard", "shift_left", "shift_right", "sigmoid", "sign", "simplify", "sin", "slice_scatter", "softmax", "sqrt",
+    "square", "squeeze", "stack", "sub", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune",
+    "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from idgraph.check.dtensor_form import DTensorReport, DTensorRow
 from idgraph.check.program import CheckError
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from idgraph.check.interpreter import Execution
     from idgraph.check.program import NeutralProgram
 
-__all__ = ["CheckError", "Difference", "CheckReport", "CheckRow", "inductor", "interpret", "program", "schema"]
+__all__ = [
+    "CheckError", "CheckReport", "CheckRow", "DTensorReport", "DTensorRow", "Difference", "dtensor", "inductor",
+    "interpret", "program", "schema",
+]  # fmt: skip
 
 
 @arguments(CheckError, first=True)
@@ -122,3 +126,36 @@ def schema() -> dict[str, object]:
 
     found: dict[str, object] = json.loads(files("idgraph.check").joinpath("schema.json").read_text("utf-8"))
     return found
+
+
+@arguments(CheckError, first=True)
+def dtensor(
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
+    *,
+    mesh: object,
+    placements: Mapping[str, Sequence[object]],
+    name: str | None = None,
+) -> DTensorReport:
+    """Judge each operation of ``fn(*args)`` on DTensors: "local", "communication", "wrong" or "unknown".
+
+    ``placements`` gives for arguments (and parameters of a module) by name one placement for each axis of ``mesh``:
+    torch's own, "S(1)", "R" or "P(sum)"; tensors that it does not name are replicated. DTensor runs on simulated
+    devices, in this process. What each device has is compared with the elements that the placement of the result says,
+    of the same operation without devices; floating inputs are replaced by numbers that differ. An operation that
+    DTensor refuses is "local" where a placement of its result (shards and replicas) needs no communication; the
+    function goes on with replicated operands. Raises `CheckError` where torch is missing, the process has a process
+    group, or ``fn`` cannot be run at all.
+
+    >>> import torch
+    >>> import idgraph as ig
+    >>> x, mesh = torch.rand(2, 4, 4), ig.Mesh(x=2, y=2)
+    >>> r = ig.check.dtensor(lambda x: x.view(32).view(2, 4, 4), (x,), mesh=mesh, placements={"x": ["S(1)", "S(1)"]})
+    >>> r.ok, [(row.operation, row.verdict) for row in r.rows]
+    (False, [('view', 'local'), ('view', 'wrong')])
+    >>> print(r.wrong[0].witness)
+    rank 0 has 2, which is element [0, 0, 1], where element [0, 0, 2] = 3 should be
+    """
+    from idgraph.check.dtensor_modes import check_dtensor  # noqa: PLC0415 - loads torch behind it
+
+    return check_dtensor(fn, args, mesh, placements, name)

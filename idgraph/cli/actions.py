@@ -15,11 +15,11 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import click
 from rich.console import Console
@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from idgraph.check import CheckError, CheckReport, inductor, program
+from idgraph.check import CheckError, CheckReport, DTensorReport, dtensor, inductor, program
 from idgraph.display import write_atomically
 from idgraph.errors import visible
 from idgraph.frontends.files import names_of, read_file
@@ -359,9 +359,14 @@ def run_sweep(
     return found.ok
 
 
-def run_compiler(file: str, through_inductor: bool, as_json: bool) -> bool:
-    """Check what TorchInductor makes of a Python file's ``fn(*args)``, or a program in the neutral form; print it."""
-    report = _inductor(Path(file)) if through_inductor else program(Path(file))
+CompilerKind = Literal["inductor", "dtensor", "program"]
+
+
+def run_compiler(file: str, kind: CompilerKind, as_json: bool) -> bool:
+    """Check what TorchInductor or DTensor makes of a Python file's ``fn(*args)``, or a program in the neutral form;
+    print it."""
+    path = Path(file)
+    report = _inductor(path) if kind == "inductor" else _dtensor(path) if kind == "dtensor" else program(path)
     if as_json:
         say(report.to_json())
     else:
@@ -369,15 +374,31 @@ def run_compiler(file: str, through_inductor: bool, as_json: bool) -> bool:
     return report.ok
 
 
-def _inductor(file: Path) -> CheckReport:
-    names = names_of(file)
+def _fn_and_args(file: Path, names: Mapping[str, object]) -> tuple[Callable[..., object], Sequence[object]]:
     fn, args = names.get("fn"), names.get("args", ())
     if not callable(fn) or not isinstance(args, (tuple, list)):
         raise CheckError(
             f"{str(file)!r} leaves no function ``fn`` and no tuple ``args`` in its globals",
             hint="fn = torch.nn.functional.cross_entropy; args = (x, target)",
         )
+    return fn, tuple(cast("Sequence[object]", args))
+
+
+def _inductor(file: Path) -> CheckReport:
+    names = names_of(file)
+    fn, args = _fn_and_args(file, names)
     dynamic = names.get("dynamic")
-    known = dynamic if isinstance(dynamic, bool) else None
-    given = cast("Sequence[object]", args)
-    return inductor(fn, tuple(given), dynamic=known, name=file.stem)
+    return inductor(fn, args, dynamic=dynamic if isinstance(dynamic, bool) else None, name=file.stem)
+
+
+def _dtensor(file: Path) -> DTensorReport:
+    names = names_of(file)
+    fn, args = _fn_and_args(file, names)
+    placements = names.get("placements")
+    if "mesh" not in names or not isinstance(placements, dict):
+        raise CheckError(
+            f"{str(file)!r} leaves no ``mesh`` and no dict ``placements`` in its globals",
+            hint='mesh = ig.Mesh(x=2, y=2); placements = {"x": [Shard(0), Replicate()]}',
+        )
+    given = cast("Mapping[str, Sequence[object]]", placements)
+    return dtensor(fn, args, mesh=names["mesh"], placements=given, name=file.stem)

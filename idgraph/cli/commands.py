@@ -13,6 +13,7 @@ import click
 from rich.markup import escape
 
 from idgraph.cli.actions import (
+    CompilerKind,
     SweepLimits,
     access_row,
     console,
@@ -189,6 +190,7 @@ def demo(name: str, target: Target | None, output: Path, small: bool, verbose: b
     "--symbol", "symbols", multiple=True, metavar="NAME=VALUE", help="The value of a symbol; may be repeated."
 )
 @click.option("--inductor", is_flag=True, help="Check what TorchInductor makes of fn(*args) of the .py file.")
+@click.option("--dtensor", is_flag=True, help="Check DTensor's operations of fn(*args) on simulated devices.")
 @click.option("--program", "neutral", is_flag=True, help="Check another compiler's loop nests, in the neutral form.")
 @json_option
 def check(
@@ -199,6 +201,7 @@ def check(
     sample: bool,
     symbols: tuple[str, ...],
     inductor: bool,
+    dtensor: bool,
     neutral: bool,
     as_json: bool,
 ) -> None:
@@ -208,12 +211,15 @@ def check(
     value (against float64). A failure is shown with the smallest point at which it happens.
 
     --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
-    that the program means?
+    that the program means? --dtensor: does each device have the elements that the placements of the file's mesh say?
     """
-    if inductor and neutral:
-        raise click.UsageError("--inductor and --program are two kinds of files: give one of them")
-    if inductor or neutral:
-        sys.exit(0 if run_compiler(file, inductor, as_json) else 1)
+    kinds: list[CompilerKind] = [
+        *(["inductor"] if inductor else []), *(["dtensor"] if dtensor else []), *(["program"] if neutral else [])
+    ]  # fmt: skip
+    if len(kinds) > 1:
+        raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are two kinds of files: give one of them")
+    if kinds:
+        sys.exit(0 if run_compiler(file, kinds[0], as_json) else 1)
     fusion = load(file)
     fusion.verify()
     if automatic:

@@ -193,6 +193,9 @@ def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str]) -> Fusio
             _again(t, made, changes, symbols)
     for name in outputs:
         made.output(made[name])
+    made.mesh = fusion.mesh
+    for t in fusion.tensors:
+        made[t.name].placement = t.placement
     steps = sorted(((step.at, t.name, n) for t in fusion.tensors for n, step in enumerate(t.log)))
     for _, name, n in steps:
         step = fusion[name].log[n]

@@ -38,7 +38,9 @@ from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtyp
 from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
 from idgraph.ir.foreign_calls import UnsupportedArrayApi
 from idgraph.ir.iter_domain import IterDomain, Kind, Owner, TensorDomain, is_one
+from idgraph.ir.mesh import Mesh, MeshError, Placement
 from idgraph.ir.op_registry import apply
+from idgraph.ir.placing import Placing
 from idgraph.ir.printer import print_fusion
 from idgraph.ir.protocols import FusionLike, TensorLike
 from idgraph.ir.schedule_log import (
@@ -221,14 +223,15 @@ def _read_text(read: AxisRead, e: TensorExpr) -> str:
 
 _AXES = tuple(f.name for f in fields(TensorDomain) if f.name != "loop_exprs")
 _KEPT = (
-    "_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset", "ruled",
+    "_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset",
+    "placement", "ruled",
 )  # fmt: skip
 _fields_of, _lists_of = attrgetter(*_KEPT), attrgetter(*_AXES)
 Saved: TypeAlias = tuple[Any, ...]
 """What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
 
 
-class Tensor(Operators, ScheduleMixin, Member, Printed, UnsupportedArrayApi):
+class Tensor(Operators, ScheduleMixin, Placing, Member, Printed, UnsupportedArrayApi):
     """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
 
     ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
@@ -266,6 +269,7 @@ class Tensor(Operators, ScheduleMixin, Member, Printed, UnsupportedArrayApi):
         "inline_position",
         "memory",
         "offset",
+        "placement",
         "ruled",
     )  # fmt: skip
 
@@ -284,6 +288,7 @@ class Tensor(Operators, ScheduleMixin, Member, Printed, UnsupportedArrayApi):
         self.ruled: Mapping[str, KernelHints] = NO_RULES
         self.alignment = 16
         self.offset: Expr | int = 0
+        self.placement: Placement | None = None
         self._log: Flat | None = None
 
     # names and axes -----------------------------------------------------------------------------------------------
@@ -521,6 +526,7 @@ class Fusion(Restorable, ShownFusion):
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
         self.version = 0
+        self._mesh: Mesh | None = None
         self.operations_left: int | None = None  # that may be built, within `idgraph.ir.clone.at_most`
         _current.set(ref(self))
 
@@ -532,6 +538,32 @@ class Fusion(Restorable, ShownFusion):
     @name.setter
     def name(self, value: str) -> None:
         self._name = check_name(value, "fusion")
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices that its tensors may be placed on: that of the first placement, or assigned before it.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> f.mesh = ig.Mesh(x=2)
+        >>> f.input("t", shape=(8,)).shard(0, "x").fusion.mesh
+        Mesh(x=2)
+        """
+        return self._mesh
+
+    @mesh.setter
+    def mesh(self, value: Mesh | None) -> None:
+        if value is not None and not isinstance(value, Mesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise MeshError(f"{short_repr(value)} is not a mesh", where=user_line(), hint="f.mesh = ig.Mesh(x=2, y=2)")
+        placed = [t.name for t in self._tensors.values() if t.placement is not None]
+        if placed and value != self._mesh:
+            raise MeshError(
+                f"tensor {placed[0]} is placed on {self._mesh} already",
+                where=user_line(),
+                hint="assign the mesh before",
+            )
+        self._mesh = value
+        self.touch()
 
     # parts --------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.iter_domain import IterDomain
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.loop_transforms import inline
+from idgraph.ir.mesh import MAX_MESH_AXES, mesh_of
 from idgraph.ir.op_registry import apply, primitives
 from idgraph.ir.protocols import axis_at
 from idgraph.ir.schedule_primitives import choose
@@ -278,6 +279,38 @@ def _parse_symbol(reader: _FusionParser, fusion: Fusion) -> None:
     fusion.symbol(name, min=bounds.get("min", 0), max=bounds.get("max"), multiple_of=step)
 
 
+def _parse_mesh(reader: _FusionParser, fusion: Fusion) -> None:
+    axes: dict[str, int] = {}
+    while reader.now.kind == "word":
+        name = reader.take().text
+        reader.mark("=")
+        size = reader.value(fusion.symbols)
+        if not isinstance(size, int) or isinstance(size, bool) or name in axes or len(axes) >= MAX_MESH_AXES:
+            reader.fail(f"mesh axis {name}: each has one size, an integer")
+        axes[name] = size
+    fusion.mesh = mesh_of(axes)
+
+
+def replay_placement(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping[str, Attr]) -> None:
+    """Place ``tensor`` as a statement of the text form says; raises `ParseError` for one that says something else.
+
+    >>> f = parse_fusion('fusion f { \\n t = input(shape=(4,)) \\n mesh x=2 \\n place t shard(0, "x") \\n }')
+    >>> print(f["t"].placement)
+    shard(0, "x")
+    """
+    if tensor.fusion.mesh is None:
+        raise ParseError(f"place {tensor.name}: the fusion has no mesh", hint="mesh x=2 y=2, in a line before")
+    match step, args:
+        case "shard", [int() as axis, str() as over] if set(kwargs) <= {"inner"}:
+            tensor.shard(axis, over, inner=kwargs.get("inner", False))  # type: ignore[arg-type]
+        case "partial", [str() as over, str() as op] if not kwargs:
+            tensor.partial(over, op)
+        case "replicate", [] if not kwargs:
+            tensor.replicate()
+        case _:
+            raise ParseError(f"place {tensor.name}: {step} with such arguments is not shard, partial or replicate")
+
+
 def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
     if not isinstance(places, tuple):
         raise ParseError(f"schedule {tensor.name}: {places!r} is not a tuple of axes")
@@ -341,24 +374,35 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
 def _statement(reader: _FusionParser, fusion: Fusion) -> Tensor | None:
     """Read one statement; the tensor that it makes."""
     word = reader.now.text if reader.now.kind == "word" else ""
-    if word in ("symbol", "output", "schedule"):
+    if word in ("symbol", "output", "schedule", "mesh", "place"):
         reader.take()
+        if word in ("mesh", "place") and reader.now.text == "=":  # a tensor of that name
+            return _parse_node(reader, fusion, word)
         if word == "symbol":
             _parse_symbol(reader, fusion)
+        elif word == "mesh":
+            _parse_mesh(reader, fusion)
+        elif word == "place":
+            tensor, step = _parse_tensor_reference(reader, fusion), reader.name()
+            _, kwargs, plain = _call(reader, fusion)
+            replay_placement(tensor, step, plain, kwargs)
         elif word == "output":
             fusion.output(_parse_tensor_reference(reader, fusion))
         else:
-            tensor = _parse_tensor_reference(reader, fusion)
-            step = reader.name()
+            tensor, step = _parse_tensor_reference(reader, fusion), reader.name()
             _, kwargs, plain = _call(reader, fusion)
             done = reader.steps[tensor.name] = reader.steps.get(tensor.name, 0) + 1
             reader.limits.check(f"the schedule of {tensor.name}", done, "loops", "steps")
             replay_step(tensor, step, plain, kwargs)
             reader.limits.check(tensor.name, len(tensor.loop), "loops")
         return None
-    name = reader.name()
+    return _parse_node(reader, fusion, reader.name())
+
+
+def _parse_node(reader: _FusionParser, fusion: Fusion, name: str) -> Tensor:
+    """``= operation(...)`` behind a name."""
     if reader.now.text != "=":
-        reader.fail(f"expected '=' behind {name!r}", did_you_mean(name, ("symbol", "output", "schedule")))
+        reader.fail(f"expected '=' behind {name!r}", did_you_mean(name, ("symbol", "output", "schedule", "place")))
     reader.mark("=")
     op = reader.name()
     args, attrs, plain = _call(reader, fusion)

@@ -16,7 +16,9 @@ def quoted(name: str) -> str:
     return name if name.isidentifier() and name.isascii() and name not in WORDS else json.dumps(name)
 
 
-WORDS = frozenset({"fusion", "symbol", "output", "input", "schedule", "true", "false", "none", "inf", "nan"})
+WORDS = frozenset(
+    {"fusion", "symbol", "output", "input", "schedule", "mesh", "place", "true", "false", "none", "inf", "nan"}
+)
 
 
 def value_text(value: Attr) -> str:
@@ -109,6 +111,11 @@ def print_fusion(fusion: FusionLike, names: Mapping[str, str] | None = None) -> 
         attrs = [f"{k}={value_text(v)}" for k, v in e.attrs.items()]
         lines.append(f"  {shown(t.name)} = {e.op}({', '.join([*args, *attrs])})")
     lines += [f"  output {shown(t.name)}" for t in fusion.outputs]
+    if fusion.mesh is not None:
+        lines.append(f"  mesh {' '.join(f'{name}={n}' for name, n in fusion.mesh.axes)}")
+    for t in fusion.tensors:
+        if t.placement is not None:
+            lines += [f"  place {shown(t.name)} {step}" for step in t.placement.steps or ("replicate()",)]
     steps = sorted(((t, step) for t in fusion.tensors for step in t.log), key=lambda pair: pair[1].at)
     for t, step in steps:
         given = [value_text(a) for a in step.args] + [f"{k}={value_text(v)}" for k, v in step.kwargs.items()]

@@ -17,6 +17,7 @@ from idgraph.errors import ScheduleError, SourceLine, user_line
 from idgraph.ir.axis_read import Attr, AxisRead
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Kind, Owner, TensorDomain
+from idgraph.ir.mesh import Mesh, Placement
 from idgraph.ir.schedule_log import KernelHints, Memory, ScheduleStep
 
 V = TypeVar("V")
@@ -53,6 +54,7 @@ class TensorLike(Protocol):
     inline_position: int
     memory: Memory
     offset: Expr | int
+    placement: Placement | None
     ruled: Mapping[str, KernelHints]
 
     @property
@@ -93,6 +95,10 @@ class FusionLike(Protocol):
 
     version: int
 
+    @property
+    def mesh(self) -> Mesh | None: ...
+    @mesh.setter
+    def mesh(self, value: Mesh | None) -> None: ...
     @property
     def name(self) -> str: ...
     @property

@@ -12,17 +12,19 @@ from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
 from idgraph.index import AccessPicture
 from idgraph.ir import Fusion
+from idgraph.shard import Ownership
 from idgraph.viz import render as dot
 from idgraph.viz import render as svg
 from idgraph.viz.access_picture import access_svg
 from idgraph.viz.domain_graph_picture import Highlight, cycle_picture, domain_picture, explanation_picture
 from idgraph.viz.fusion_picture import fusion_picture
 from idgraph.viz.index_graph_picture import index_picture
+from idgraph.viz.ownership_picture import ownership_svg
 from idgraph.viz.picture import Picture
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
-Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | AccessPicture
-DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture, AccessPicture)
+Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | AccessPicture | Ownership
+DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture, AccessPicture, Ownership)
 OPTIONS = {"highlight", "by", "collapse", "title"}
 
 
@@ -64,6 +66,8 @@ def picture(what: object, **options: object) -> Picture:
             return explanation_picture(what, title=title)
         case Picture():
             return replace(what, title=title or what.title)
+        case Ownership():
+            raise IdGraphError("an ownership is drawn as a grid, which is SVG only", hint="ig.viz.to_svg(owner)")
         case AccessPicture():
             raise IdGraphError("an access is drawn as a grid, which is SVG only", hint="a.picture().to_svg()")
         case _:
@@ -93,7 +97,13 @@ def to_svg(what: object, **options: object) -> str:
     >>> to_svg(f.output(f.input("a", shape=(64,)) * 2.0).fusion).startswith("<svg")
     True
     """
-    return access_svg(what) if isinstance(what, AccessPicture) else svg.to_svg(picture(what, **options))
+    match what:
+        case AccessPicture():
+            return access_svg(what)
+        case Ownership():
+            return ownership_svg(what)
+        case _:
+            return svg.to_svg(picture(what, **options))
 
 
 @arguments(IdGraphError)

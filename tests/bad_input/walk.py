@@ -21,6 +21,7 @@ class Case:
 
     def __init__(self) -> None:
         self.f = f = ig.Fusion("f")
+        f.mesh = ig.Mesh(x=2)
         self.x = f.input("x", shape=(4, 6))
         self.i = f.input("i", shape=(4, 6), dtype="int64")
         self.i1 = f.input("i1", shape=(3,), dtype="int64")
@@ -96,11 +97,12 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "program": lambda c: ig.emit(c.f, "python"), "source": lambda c: c.f,
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
     "IdModel.output_to_input.source": lambda c: c.x, "kernel.parse.text": lambda c: "kernel k():\n",
+    "over": lambda c: "x", "rank": lambda c: 1, "inputs": lambda c: {},
 }  # fmt: skip
 # Names that a user has no use for, or that other tests call.
 INSIDE = {
     **public_docs.INSIDE, "viz": {"drawable"},
-    "check": {"inductor"},  # compiles what it is given: tests/check
+    "check": {"dtensor", "inductor"},  # run or compile what they are given: tests/check
     "ig": {"from_torch", "sweep"},  # take programs and files: tests/frontends, tests/sweeps
 }  # fmt: skip
 
@@ -138,5 +140,7 @@ def callables(c: Case, wanted: str = "") -> Iterator[tuple[str, Callable[..., An
     yield "Fusion.__getitem__", c.f.__getitem__
     yield "Fusion", ig.Fusion
     yield "kernel.parse", ig.kernel.parse
+    for name in ("emit", "explain", "local", "owner", "propagate"):
+        yield f"shard.{name}", getattr(ig.shard, name)
     yield "compile", ig.compile
     yield "IdModel", ig.IdModel

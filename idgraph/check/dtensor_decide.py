@@ -1,0 +1,236 @@
+"""Each operation of a function on DTensors: local, communication, or wrong, decided on simulated devices.
+
+An operation is run as DTensor runs it, on all devices, and once without devices on the same whole operands. What a
+device has is compared with the elements that the placement of the result says are there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.check.dtensor_form import DeviceElement, DTensorRow
+from idgraph.check.dtensor_simulation import (
+    Table,
+    assembled,
+    by_rank,
+    chunks,
+    elements,
+    partial_axes,
+    reduced,
+)
+from idgraph.check.program import CheckError
+from idgraph.errors import SourceLine, short_repr
+from idgraph.ir.mesh import Mesh
+
+MAX_ELEMENTS = 1 << 22
+
+
+@dataclass(slots=True)
+class Traced:
+    """The rows that are made while a function runs, and the collectives of the operation under way."""
+
+    mesh: Mesh
+    device_mesh: Any
+    rows: list[DTensorRow] = field(default_factory=list[DTensorRow])
+    sent: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+
+    def collective(self) -> tuple[str | None, int]:
+        """The collectives since the last call: their names, and bytes that a device receives."""
+        names = list(dict.fromkeys(name for name, _ in self.sent))
+        size = sum(n for _, n in self.sent)
+        self.sent.clear()
+        return (", ".join(names) or None), size
+
+
+def mesh_from(mesh: object) -> Mesh:
+    """A mesh of ours, of torch, or of sizes by name."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    names, shape = getattr(mesh, "mesh_dim_names", None), getattr(mesh, "shape", None)
+    if shape is not None:
+        from idgraph.ir.mesh import mesh_of  # noqa: PLC0415
+
+        given = names or tuple(f"d{k}" for k in range(len(shape)))
+        return mesh_of(dict(zip(given, (int(n) for n in shape), strict=True)))
+    raise CheckError(f"check.dtensor: {short_repr(mesh)} is not a mesh", hint="mesh=ig.Mesh(x=2, y=2)")
+
+
+def argument_names(fn: Callable[..., object], args: Sequence[object]) -> list[str]:
+    """A name for each positional argument."""
+    try:
+        target = getattr(fn, "forward", fn)
+        found = [
+            p.name for p in inspect.signature(target).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]  # fmt: skip
+    except (TypeError, ValueError):
+        found = []
+    return [*found[: len(args)], *(f"arg{k}" for k in range(len(found), len(args)))]
+
+
+def parameters_of(fn: object) -> dict[str, Any]:
+    """Parameters and buffers of a module, by name."""
+    named = getattr(fn, "named_parameters", None)
+    if not callable(named):
+        return {}
+    buffers = getattr(fn, "named_buffers")  # noqa: B009 - both are a module's
+    return {**dict(named()), **dict(buffers())}  # type: ignore[call-overload]
+
+
+def placement_of(given: object, who: str) -> Any:
+    """A placement of torch: one of its own, "S(1)", "R", "P(sum)", an axis number, or None (replicated)."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.placement_types import Placement
+
+    if isinstance(given, Placement):
+        return given
+    if isinstance(given, bool):
+        pass
+    elif given is None or given == "R":
+        return Replicate()
+    elif isinstance(given, int):
+        return Shard(given)
+    elif isinstance(given, str):
+        inside = given[2:-1] if given[1:2] == "(" and given.endswith(")") else ""
+        if given.startswith("S(") and inside.lstrip("-").isdigit():
+            return Shard(int(inside))
+        if given == "P" or (given.startswith("P(") and inside in ("sum", "avg", "max", "min", "product")):
+            return Partial(inside or "sum")
+    raise CheckError(f"{short_repr(given)} is not a placement of {who}", hint='Shard(1), Replicate(), or "S(1)", "R"')
+
+
+def placements_of(given: Sequence[object], who: str, mesh: Mesh) -> list[Any]:
+    """One placement for each axis of the mesh."""
+    if isinstance(given, str) or len(given) != len(mesh.axes):
+        raise CheckError(
+            f"{who} has {short_repr(given)}: one placement for each of the {len(mesh.axes)} axes of {mesh}",
+            hint="[Shard(0), Replicate()]",
+        )
+    return [placement_of(p, who) for p in given]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One DTensor: its whole shape, placements, what each device has, and which elements the placements say it is."""
+
+    shape: tuple[int, ...]
+    placements: tuple[Any, ...]
+    locals: list[npt.NDArray[Any]]
+    ids: list[Table]
+
+    @staticmethod
+    def of(value: Any, trace: Traced) -> Operand:
+        """The state of a DTensor now."""
+        shape, placed = tuple(int(n) for n in value.shape), tuple(value.placements)
+        if int(np.prod(shape)) > MAX_ELEMENTS:
+            raise CheckError(
+                f"a tensor of {int(np.prod(shape))} elements", hint=f"at most {MAX_ELEMENTS}: check smaller sizes"
+            )
+        parts = [x.copy() for x in by_rank(value, trace.mesh.size)]
+        return Operand(shape, placed, parts, elements(shape, placed, trace.mesh))
+
+    def assemble(self, mesh: Mesh) -> npt.NDArray[Any]:
+        """All of it."""
+        return assembled(self.locals, self.ids, self.shape, self.placements, mesh)
+
+
+def differences(result: Operand, expected: npt.NDArray[Any], mesh: Mesh) -> DeviceElement | None:
+    """The first element that a device has otherwise than the operation gives it."""
+    parts = partial_axes(result.placements, mesh)
+    locals_ = reduced(result.locals, parts, mesh) if parts else result.locals
+    flat = expected.ravel()
+    for rank, (local, ids) in enumerate(zip(locals_, result.ids, strict=True)):
+        if local.shape != ids.shape:
+            first = int(ids.ravel()[0]) if ids.size else 0
+            at = tuple(int(x) for x in np.unravel_index(first, result.shape)) if expected.size else ()
+            return DeviceElement(rank, at, float(ids.size), float(local.size))
+        meant = flat[ids.ravel()]
+        same = _equal_values(local.ravel(), meant)
+        if not same.all():
+            k = int(np.argmin(same))
+            value = local.ravel()[k]
+            twins = np.flatnonzero(flat == value)
+            where = tuple(int(x) for x in np.unravel_index(int(twins[0]), result.shape)) if len(twins) == 1 else None
+            at = tuple(int(x) for x in np.unravel_index(int(ids.ravel()[k]), result.shape))
+            return DeviceElement(rank, at, float(meant[k].real), float(value.real), where)
+    return None
+
+
+def _equal_values(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    if a.dtype.kind not in "fc":
+        return (a == b) | ((a != a) & (b != b))
+    wide = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    return np.isclose(a, b, rtol=1e-4, atol=1e-4 * wide, equal_nan=True)
+
+
+def movement(operands: Sequence[Operand], run: Callable[[list[Table]], object], shape: tuple[int, ...]) -> Table | None:
+    """The number of the element that each element of the result is, for an operation of one operand that moves
+    elements alone; None for any other."""
+    if len(operands) != 1:
+        return None
+    count = int(np.prod(operands[0].shape))
+    found: list[Table] = []
+    for numbers in (np.arange(count), (np.arange(count) * 7 + 3) * 11):  # what moves elements moves any numbers
+        made = np.asarray(run([numbers.reshape(operands[0].shape).astype(np.int64)]))
+        if made.shape != shape:
+            return None
+        found.append(made)
+    at = found[0].astype(np.int64)
+    inside = ((at >= 0) & (at < count)).all()
+    return at if inside and ((at * 7 + 3) * 11 == found[1]).all() else None
+
+
+def without_communication(
+    source: Operand, reads: Table, mesh: Mesh
+) -> tuple[tuple[Any, ...] | None, DeviceElement | None]:
+    """A placement of the result under which each device holds all that its elements are; else what one lacks."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    lacking: DeviceElement | None = None
+    every = [*(Shard(d) for d in range(reads.ndim)), Replicate()]
+    for candidate in product(*([every] * len(mesh.axes))):
+        made = chunks(reads.shape, candidate, mesh)
+        assert made is not None  # shards and replicas
+        missing = _lacking(source, reads, made, mesh)
+        if missing is None:
+            return candidate, None
+        lacking = lacking or missing
+    return None, lacking
+
+
+def _lacking(source: Operand, reads: Table, made: Sequence[Table], mesh: Mesh) -> DeviceElement | None:
+    for rank in mesh.ranks:
+        needs = reads.ravel()[made[rank].ravel()]
+        there = np.isin(needs, source.ids[rank])
+        if not there.all():
+            k = int(np.argmin(there))
+            element = np.unravel_index(int(made[rank].ravel()[k]), reads.shape)
+            read = np.unravel_index(int(needs[k]), source.shape)
+            owners = tuple(r for r in mesh.ranks if needs[k] in source.ids[r])
+            return DeviceElement(rank, tuple(map(int, element)), operand=0, reads=tuple(map(int, read)), owners=owners)
+    return None
+
+
+def here(skip: str) -> str:
+    """The user's line: outside of this package, of Python's own, and of ``skip``, torch's folder."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect costs an import of 10 ms
+    ours = str(Path(__file__).resolve().parent.parent)
+    python = str(Path(linecache.__file__).parent)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((ours, skip, "<frozen")) and not (
+            file.startswith(python) and "site-packages" not in file
+        ):
+            return str(SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip()))
+        frame = frame.f_back
+    return ""

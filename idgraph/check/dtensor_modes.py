@@ -1,0 +1,303 @@
+"""The operations of a function on DTensors as they run: torch's dispatch modes see each of them, and what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.check.dtensor_decide import (
+    Operand,
+    Traced,
+    argument_names,
+    differences,
+    here,
+    mesh_from,
+    movement,
+    parameters_of,
+    placements_of,
+    without_communication,
+)
+from idgraph.check.dtensor_form import DTensorReport, DTensorRow
+from idgraph.check.dtensor_simulation import devices, numpy_of, without_modes
+from idgraph.check.program import CheckError
+from idgraph.errors import IdGraphError, short_repr
+
+_COLLECTIVES = {
+    "all_gather_into_tensor": "all-gather", "all_reduce": "all-reduce", "reduce_scatter_tensor": "reduce-scatter",
+    "all_to_all_single": "all-to-all", "shard_dim_alltoall": "all-to-all", "broadcast": "broadcast",
+    "scatter": "scatter",
+}  # fmt: skip
+_SENDS = ("_c10d_functional", "c10d", "_dtensor", "c10d_functional")
+
+
+def check_dtensor(
+    fn: Callable[..., object],
+    args: Sequence[object],
+    mesh: object,
+    placements: Mapping[str, Sequence[object]],
+    name: str | None,
+) -> DTensorReport:
+    """See `idgraph.check.dtensor`."""
+    grid = mesh_from(mesh)
+    title = name or getattr(fn, "__name__", type(fn).__name__)
+    names = argument_names(fn, args)
+    unknown = [n for n in placements if n not in names and n not in parameters_of(fn)]
+    if unknown:
+        raise CheckError(
+            f"placements name {short_repr(unknown[0])}, which is not an argument of {title}",
+            hint=f"it takes {', '.join(names)}",
+        )
+    with devices(grid) as device_mesh:
+        trace = Traced(grid, device_mesh)
+        try:
+            run_traced(fn, names, args, placements, trace)
+        except IdGraphError:
+            raise
+        except Exception as error:  # of the function, or of what DTensor cannot do at all
+            what = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise CheckError(f"{title} cannot be run on DTensors: {what[:300]}") from None
+    return DTensorReport(title, str(grid), tuple(trace.rows))
+
+
+def run_traced(
+    fn: Callable[..., object],
+    names: Sequence[str],
+    args: Sequence[object],
+    placements: Mapping[str, Sequence[object]],
+    trace: Traced,
+) -> None:
+    """Run ``fn`` on DTensors of ``args``; the rows go to ``trace``."""
+    import torch
+    from torch.distributed.tensor import DTensor, distribute_tensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Sends(TorchDispatchMode):
+        """Notes collectives on the devices' own tensors."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if any(issubclass(t, DTensor) for t in types):
+                return NotImplemented
+            made = func(*args, **(kwargs or {}))
+            _note_collective(func, args, made, trace)
+            return made
+
+    class Operations(TorchDispatchMode):
+        """Judges each operation on DTensors."""
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if not any(issubclass(t, DTensor) for t in types):
+                made = func(*args, **kwargs)
+                _note_collective(func, args, made, trace)
+                return made
+            _note_outside(trace)
+            with Sends():
+                return _judge_operation(func, args, kwargs, trace)
+
+    def spread(value: object, who: str) -> object:
+        if not isinstance(value, torch.Tensor):
+            if who in placements:
+                raise CheckError(f"placements name {who}, which is not a tensor")
+            return value
+        given = placements.get(who, [None] * len(trace.mesh.axes))
+        placed = placements_of(given, who, trace.mesh)
+        wrong = [p for p in placed if getattr(p, "dim", 0) not in range(-value.ndim, value.ndim) and hasattr(p, "dim")]
+        if wrong:
+            raise CheckError(f"{who} has no axis for {wrong[0]}", hint=f"its shape is {tuple(value.shape)}")
+        return _distributed(distinct(value), placed, trace, distribute_tensor)
+
+    spread_args = [spread(a, n) for a, n in zip(args, names, strict=True)]
+    own = {n: spread(p, n) for n, p in parameters_of(fn).items()}
+    with Operations():
+        if own:
+            torch.func.functional_call(fn, own, tuple(spread_args))  # type: ignore[arg-type]
+        else:
+            fn(*spread_args)
+        _note_outside(trace)
+
+
+def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: Any) -> Any:
+    """A DTensor of a value; of a partial result the first device along the axis has it, the others what changes
+    nothing."""
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import DTensor, Replicate
+
+    if not any(p.is_partial() for p in placed):
+        return distribute(value, trace.device_mesh, placed)
+    made = distribute(value, trace.device_mesh, [Replicate() if p.is_partial() else p for p in placed])
+    axes = [(name, str(p.reduce_op)) for p, (name, _) in zip(placed, trace.mesh.axes, strict=True) if p.is_partial()]
+    parts: dict[int, Any] = {}
+    for rank, local in made._local_tensor._local_tensors.items():
+        at = trace.mesh.coordinates(rank)
+        idle = [op for name, op in axes if at[name] and op in ("sum", "product")]
+        parts[rank] = local if not idle else local * 0 + (1 if idle[0] == "product" else 0)
+    return DTensor.from_local(LocalTensor(parts), trace.device_mesh, placed, run_check=False)
+
+
+def distinct(value: Any) -> Any:
+    """A tensor like ``value`` whose elements differ, where its type has so many numbers: an element at the wrong place
+    is seen then. Integers, which may be indices, and truth values stay."""
+    import torch
+
+    n = value.numel()
+    if not value.dtype.is_floating_point or n >= 1 << (
+        8 if value.dtype == torch.bfloat16 else 11 if value.dtype == torch.float16 else 23
+    ):
+        return value.detach().clone()
+    return torch.arange(1, n + 1).to(value.dtype).reshape(value.shape)
+
+
+def _note_collective(func: Any, args: Sequence[Any], made: Any, trace: Traced) -> None:
+    """Note what a collective sends."""
+    name = func.overloadpacket.__name__ if hasattr(func, "overloadpacket") else ""
+    if getattr(func, "namespace", "") not in _SENDS or name.rstrip("_") not in _COLLECTIVES:
+        return
+    kind = _COLLECTIVES[name.rstrip("_")]
+    given, out = _bytes(args[0] if args else None), _bytes(made)
+    n = _group_size(args)
+    size = {
+        "all-gather": out - given,
+        "all-reduce": 2 * given * (n - 1) // n,
+        "reduce-scatter": out * (n - 1),
+        "all-to-all": given * (n - 1) // n,
+    }.get(kind, out)
+    trace.sent.append((kind, max(0, size)))
+
+
+def _bytes(value: Any) -> int:
+    first: Any = value
+    while isinstance(first, (list, tuple)):
+        first = cast("Sequence[Any]", first)[0] if first else None
+    local: Mapping[int, Any] | None = getattr(first, "_local_tensors", None)
+    parts: list[Any] = [first] if local is None else list(local.values())
+    return max((int(p.numel()) * int(p.element_size()) for p in parts if hasattr(p, "numel")), default=0)
+
+
+def _group_size(args: Sequence[Any]) -> int:
+    """Devices of the group that the last argument, or the one before it, names."""
+    from torch.distributed import distributed_c10d
+
+    resolve: Any = getattr(distributed_c10d, "_resolve_process_group")  # noqa: B009 - of torch's functional collectives
+    for a in reversed(args):
+        if isinstance(a, str):
+            try:
+                return int(resolve(a).size())
+            except (RuntimeError, ValueError, KeyError):
+                continue
+    return 1
+
+
+def _note_outside(trace: Traced) -> None:
+    """A row for what was sent outside of any operation: a redistribution that the function asks for."""
+    kind, size = trace.collective()
+    if kind is not None:
+        trace.rows.append(
+            DTensorRow("redistribute", "communication", "the function asks for it", collective=kind, bytes=size)
+        )
+
+
+def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
+    """Run and judge one operation."""
+    import torch
+    from torch.distributed.tensor import DTensor
+    from torch.utils import _pytree as tree
+
+    flat, spec = tree.tree_flatten((args, kwargs))
+    spread = [k for k, a in enumerate(flat) if isinstance(a, DTensor)]
+    operands = [Operand.of(flat[k], trace) for k in spread]
+    name = str(func.overloadpacket.__name__)
+    line = here(str(Path(torch.__file__).parent))
+    shown = tuple(_placement_text(flat[k].placements) for k in spread)
+    wholes = [x.assemble(trace.mesh) for x in operands]
+    trace.sent.clear()  # what laid the operands out to look at them
+
+    def alone(values: Sequence[npt.NDArray[Any]], keep: bool = True) -> Any:
+        """The operation without devices, on whole operands."""
+        return _alone(func, flat, spec, spread, values, keep)
+
+    refused = ""
+    try:
+        made = func(*args, **kwargs)
+    except Exception as error:  # DTensor raises many kinds
+        refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        trace.sent.clear()
+        trace.rows.append(_refused_row(name, operands, alone, wholes, trace, shown, refused, line))
+        made = _replicated(func, flat, spec, spread)
+        trace.sent.clear()
+        return made
+    kind, size = trace.collective()
+    results = [x for x in tree.tree_leaves(made) if isinstance(x, DTensor)]
+    head = DTensorRow(name, "local", "compared on every rank", None, kind, size, shown, line=line)
+    if not results:
+        return made
+    head = replace(head, output=_placement_text(results[0].placements))
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        trace.rows.append(replace(head, verdict="unknown", because="its values are random"))
+        return made
+    expected = [x for x in tree.tree_leaves(alone(wholes)) if isinstance(x, torch.Tensor)]
+    for have, meant in zip(results, expected, strict=False):
+        found = differences(Operand.of(have, trace), numpy_of(meant), trace.mesh)
+        if found is not None:
+            placed = _placement_text(have.placements)
+            because = f"the result is placed {placed}, and its elements are others"
+            trace.rows.append(replace(head, verdict="wrong", output=placed, witness=found, because=because))
+            return made
+    trace.rows.append(head if kind is None else replace(head, verdict="communication", because=""))
+    return made
+
+
+def _placement_text(placements: Sequence[Any]) -> str:
+    return f"({', '.join(map(str, placements))})"
+
+
+def _alone(
+    func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int], values: Sequence[npt.NDArray[Any]], keep: bool
+) -> Any:
+    import torch
+    from torch.utils import _pytree as tree
+
+    with without_modes(), torch.no_grad():
+        given = list(flat)
+        for k, v in zip(spread, values, strict=True):
+            plain: Any = cast("Any", torch).from_numpy(np.ascontiguousarray(v).copy())
+            given[k] = plain.to(flat[k].dtype) if keep else plain
+        args, kwargs = tree.tree_unflatten(given, spec)
+        return func(*args, **kwargs)
+
+
+def _replicated(func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int]) -> Any:
+    """The operation on replicated operands, which DTensor does not refuse."""
+    from torch.distributed.tensor import Replicate
+    from torch.utils import _pytree as tree
+
+    given = list(flat)
+    for k in spread:
+        given[k] = flat[k].redistribute(placements=[Replicate()] * flat[k].device_mesh.ndim)
+    args, kwargs = tree.tree_unflatten(given, spec)
+    return func(*args, **kwargs)
+
+
+def _refused_row(
+    name: str, operands: Sequence[Operand], alone: Any, wholes: Sequence[Any], trace: Traced, shown: tuple[str, ...],
+    refused: str, line: str,
+) -> DTensorRow:  # fmt: skip
+    """The row of an operation that DTensor refuses: whether it needs communication is decided on the elements."""
+    head = DTensorRow(name, "unknown", inputs=shown, refused=refused, line=line)
+    try:
+        shape = tuple(int(n) for n in alone(wholes).shape)
+        reads = movement(operands, lambda v: numpy_of(alone(v, False)), shape)
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise CheckError(f"{name} fails without devices too: {str(error).splitlines()[0][:200]}") from None
+    if reads is None:
+        return replace(head, because=f"DTensor refuses it ({refused}); it does more than move elements")
+    placed, lacking = without_communication(operands[0], reads, trace.mesh)
+    if placed is not None:
+        because = f"DTensor refuses it ({refused}); placed {_placement_text(placed)} no element moves"
+        return replace(head, verdict="local", output=_placement_text(placed), because=because)
+    because = f"DTensor refuses it ({refused}); under every placement of its result some element moves"
+    return replace(head, verdict="communication", bytes=None, witness=lacking, because=because)

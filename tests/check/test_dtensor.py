@@ -1,0 +1,216 @@
+"""DTensor on simulated devices: what is local, what moves, what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+import idgraph as ig
+from idgraph.check import DTensorReport
+from idgraph.check.dtensor_form import DeviceElement
+from idgraph.cli import main
+
+MESH = ig.Mesh(x=2, y=2)
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def one_more(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.dropout(x, 0.5)
+
+
+def of_five(x: torch.Tensor) -> torch.Tensor:
+    return x.view(5)
+
+
+def round_trip(shape: Sequence[int], out: Sequence[int], placed: Sequence[object]) -> DTensorReport:
+    def there_and_back(x: torch.Tensor) -> torch.Tensor:
+        return x.view(*out).view(*shape)
+
+    return ig.check.dtensor(there_and_back, (torch.rand(*shape),), mesh=MESH, placements={"x": placed})
+
+
+def test_view_and_back_is_another_tensor() -> None:
+    r = round_trip((2, 4, 4), (32,), (Shard(1), Shard(1)))
+    assert [(x.operation, x.verdict) for x in r.rows] == [("view", "local"), ("view", "wrong")]
+    w = r.wrong[0].witness
+    assert isinstance(w, DeviceElement) and w.element == (0, 0, 2) and w.is_of == (0, 0, 1) and w.rank == 0
+    assert not r.ok and "view" in r.wrong[0].line
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "placed", "ok"),
+    [
+        ((2, 4, 2), (16,), (2, 1), False),
+        ((2, 4, 4), (32,), (2, 1), False),
+        ((2, 4, 4), (32,), (0, 1), True),
+        ((4, 4), (16,), (0, 0), True),
+        ((4, 4), (2, 8), (0, 1), True),
+    ],
+)
+def test_round_trips(shape: Sequence[int], out: Sequence[int], placed: Sequence[int], ok: bool) -> None:
+    """The right answer is that of DTensor itself: what it gathers at the end."""
+    assert round_trip(shape, out, placed).ok == ok
+
+
+def chunks(shape: Sequence[int], dims: Sequence[int], mesh: Sequence[int]) -> list[set[int]]:
+    """The elements of each device, by torch.chunk."""
+    found: list[set[int]] = []
+    for at in product(*map(range, mesh)):
+        mine = torch.arange(int(np.prod(shape))).reshape(*shape)
+        for d, r, n in zip(dims, at, mesh, strict=True):
+            parts = torch.chunk(mine, n, d)
+            mine = parts[r] if r < len(parts) else mine[:0]
+        found.append({int(n) for n in mine.flatten().numpy()})
+    return found
+
+
+@pytest.mark.parametrize("mesh", [(4,), (2, 2)])
+@pytest.mark.parametrize(
+    ("shape", "out"),
+    [
+        ((6,), (3, 2)),
+        ((3, 2), (6,)),
+        ((12,), (2, 6)),
+        ((2, 6), (12,)),
+        ((3, 4), (2, 6)),
+        ((6, 2), (3, 2, 2)),
+        ((8,), (2, 4)),
+    ],
+)
+def test_refused_views_are_local_where_no_element_moves(
+    shape: Sequence[int], out: Sequence[int], mesh: tuple[int, ...]
+) -> None:
+    def view(x: torch.Tensor) -> torch.Tensor:
+        return x.view(*out)
+
+    grid = ig.Mesh(**dict(zip("xy", mesh, strict=False)))
+    for dims in product(range(len(shape)), repeat=len(mesh)):
+        r = ig.check.dtensor(view, (torch.rand(*shape),), mesh=grid, placements={"x": list(dims)})
+        if not r.rows[0].refused:
+            continue
+        owned = chunks(shape, dims, mesh)
+        every = (chunks(out, d, mesh) for d in product(range(len(out)), repeat=len(mesh)))
+        free = any(all(a <= b for a, b in zip(made, owned, strict=True)) for made in every)
+        assert r.rows[0].verdict == ("local" if free else "communication"), (dims, str(r.rows[0]))
+        if not free:
+            w = r.rows[0].witness
+            assert w is not None and w.reads is not None
+            read = int(np.ravel_multi_index(w.reads, shape))
+            assert read not in owned[w.rank] and all(read in owned[o] for o in w.owners)
+            assert read == int(np.ravel_multi_index(w.element, out))
+
+
+def test_collectives_and_bytes() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ w).sum(0)
+
+    r = ig.check.dtensor(
+        f, (torch.rand(4, 8), torch.rand(8, 6)), mesh=ig.Mesh(x=2), placements={"x": [Shard(1)], "w": ["S(0)"]}
+    )
+    assert [(x.operation, x.verdict, x.collective) for x in r.rows[:2]] == [
+        ("mm", "local", None),
+        ("relu", "communication", "all-reduce"),
+    ]
+    assert r.rows[1].bytes == 2 * (4 * 6 * 4) // 2 and r.ok  # twice round a ring of two
+
+    def asks(x: DTensor) -> torch.Tensor:
+        return x.redistribute(placements=[Replicate()]) + 1
+
+    asked = ig.check.dtensor(
+        asks, (torch.rand(8, 6),), mesh=ig.Mesh(x=4),
+        placements={"x": [0]},
+    )  # fmt: skip
+    assert [(x.operation, x.collective, x.bytes) for x in asked.rows[:1]] == [("redistribute", "all-gather", 6 * 6 * 4)]
+
+
+def test_modules_and_partial_arguments() -> None:
+    r = ig.check.dtensor(torch.nn.Linear(4, 8), (torch.rand(6, 4),), mesh=ig.Mesh(x=2), placements={"weight": ["S(0)"]})
+    assert r.ok and {"addmm"} <= {x.operation for x in r.rows}
+    p = ig.check.dtensor(doubled, (torch.rand(4, 4),), mesh=ig.Mesh(x=2), placements={"x": ["P(sum)"]})
+    assert p.ok and p.rows[0].inputs == ("(P(sum))",)
+
+
+def test_random_operations_are_not_judged() -> None:
+    r = ig.check.dtensor(dropped, (torch.rand(4, 4),), mesh=ig.Mesh(x=2), placements={"x": [0]})
+    assert "unknown" in {x.verdict for x in r.rows}
+
+
+@pytest.mark.parametrize(
+    ("placements", "said"),
+    [
+        ({"q": [0, 0]}, "not an argument"),
+        ({"x": [0]}, "one placement for each"),
+        ({"x": [7, 0]}, "has no axis"),
+        ({"x": ["sideways", 0]}, "is not a placement"),
+    ],
+)
+def test_bad_placements_are_refused(placements: dict[str, list[object]], said: str) -> None:
+    with pytest.raises(ig.check.CheckError, match=said):
+        ig.check.dtensor(one_more, (torch.rand(4, 4),), mesh=MESH, placements=placements)
+
+
+def test_a_process_group_is_not_taken_over() -> None:
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        with pytest.raises(ig.check.CheckError, match="process group"):
+            ig.check.dtensor(one_more, (torch.rand(4),), mesh=ig.Mesh(x=2), placements={"x": [0]})
+    finally:
+        dist.destroy_process_group()
+    assert ig.check.dtensor(one_more, (torch.rand(4),), mesh=ig.Mesh(x=2), placements={"x": [0]}).ok
+
+
+def test_what_fails_anyhow_is_said() -> None:
+    with pytest.raises(ig.check.CheckError, match="fails without devices too"):
+        ig.check.dtensor(of_five, (torch.rand(4),), mesh=ig.Mesh(x=2), placements={"x": [0]})
+    import torch.distributed as dist
+
+    assert not dist.is_initialized()
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    out, before = io.StringIO(), sys.argv
+    sys.argv = ["idgraph", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            main()
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else -1, out.getvalue()
+    finally:
+        sys.argv = before
+
+
+def test_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "views.py"
+    file.write_text(
+        "import torch\nimport idgraph as ig\nmesh = ig.Mesh(x=2, y=2)\n"
+        "def fn(x):\n    return x.view(32).view(2, 4, 4)\n"
+        'args, placements = (torch.rand(2, 4, 4),), {"x": ["S(1)", "S(1)"]}\n'
+    )
+    code, text = command("check", "--dtensor", str(file))
+    assert code == 1 and "1 wrong" in text and "[0, 0, 2]" in text
+    code, text = command("check", "--dtensor", "--json", str(file))
+    assert code == 1 and json.loads(text)["counts"]["wrong"] == 1
+    file.write_text("fn, args = abs, ()\n")
+    code, text = command("check", "--dtensor", str(file))
+    assert code == 2 and "placements" in text
+    assert command("check", "--dtensor", "--inductor", str(file))[0] == 2

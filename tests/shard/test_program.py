@@ -1,0 +1,103 @@
+"""Programs of devices: small inputs that a random search found, and what the programs say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.validate.input_values import random_inputs
+from idgraph.validate.oracle import evaluate
+
+
+def compare(f: ig.Fusion) -> ig.shard.DeviceProgram:
+    """The program of ``f``, whose values are those of the oracle."""
+    run, inputs = ig.shard.emit(f), random_inputs(f)
+    found, expected = run.run(inputs), evaluate(f, inputs)
+    for t in f.outputs:
+        np.testing.assert_allclose(found[t.name], expected[t.name], rtol=1e-5, atol=1e-6)
+    return run
+
+
+def fusion(shape: Sequence[int], **mesh: int) -> tuple[ig.Fusion, ig.Tensor]:
+    f = ig.Fusion("f")
+    f.mesh = ig.Mesh(**mesh)
+    return f, f.input("x", shape=shape)
+
+
+@pytest.mark.parametrize("reduce", [ig.sum, ig.amax, ig.amin, ig.prod])
+def test_devices_without_a_term_change_nothing(reduce: Callable[..., ig.Tensor]) -> None:
+    f, x = fusion((4, 3), x=3, y=2)
+    f.output(reduce(x.shard(0, "x", inner=True).shard(0, "y", inner=True), 0))
+    run = compare(f)
+    assert len(run.steps) == 1  # a partial result, without a move
+
+
+def test_cyclic_results_of_operations_on_whole_operands() -> None:
+    f, x = fusion((3, 1), x=2)
+    index, source = f.input("i", (1,), "int64"), f.input("s", (1, 1))
+    f.output(ig.index_put(ig.roll(x, 2, 0), (index,), source)).shard(0, "x", inner=True)
+    compare(f)
+
+
+def test_empty_parts_of_gathers() -> None:
+    f, x = fusion((2, 1), x=4)
+    f.output(ig.gather(x, 0, f.input("i", (2, 1), "int64"))).shard(0, "x", inner=True)
+    compare(f)
+
+
+def test_operations_without_a_move_are_one_kernel_module() -> None:
+    f, x = fusion((8, 6), x=2)
+    y = f.output(ig.exp(ig.relu(x.shard(0, "x")) * 2.0 + 1.0))
+    run = compare(f)
+    (step,) = run.steps
+    assert isinstance(step, ig.shard.Kernels) and step.makes == (y.name,)
+    assert step.programs[0] is step.programs[1]  # devices that are alike share them
+
+
+def test_kernels_are_of_local_shapes() -> None:
+    f, x = fusion((8, 6), x=2, y=3)
+    f.output(ig.reshape(ig.exp(x.shard(0, "x").shard(1, "y")).T, (6, 4, 2)))
+    run = compare(f)
+    step = run.steps[0]
+    assert isinstance(step, ig.shard.Kernels)
+    shapes = [t.shape for t in step.programs[0].fusion.tensors]
+    assert shapes == [(4, 2), (4, 2), (2, 4), (2, 2, 2)]
+
+
+def test_replicas_that_differ_are_refused() -> None:
+    f, x = fusion((4,), x=2)
+    y = f.output(x + 1.0)
+    run = ig.shard.emit(f)
+    from idgraph.shard.execution import assemble_output
+
+    with pytest.raises(ig.MeshError, match="has other values"):
+        assemble_output(run, y.name, [np.zeros(4), np.ones(4)])
+
+
+def test_symbols_and_missing_outputs_are_refused() -> None:
+    f, x = fusion((4,), x=2)
+    with pytest.raises(ig.MeshError, match="has no output"):
+        ig.shard.emit(f)
+    n = f.symbol("n", min=1)
+    f.output(f.input("y", (n,)) + 1.0, x + 1.0)
+    with pytest.raises(ig.MeshError, match="need numbers"):
+        ig.shard.emit(f)
+
+
+def test_wrong_arrays_are_refused() -> None:
+    f, x = fusion((4,), x=2)
+    f.output(x.shard(0, "x") + 1.0)
+    run = ig.shard.emit(f)
+    for arrays, said in (({}, "no array for input x"), ({"x": np.zeros(5, np.float32)}, "has the shape")):
+        with pytest.raises(ig.MeshError, match=said):
+            run.run(arrays)
+
+
+def test_an_operation_of_parts_that_fits_in_shape_alone_is_not_taken() -> None:
+    """Device 1 needs elements 3 to 6: a roll of these four has the shape of its part, and other elements."""
+    f, x = fusion((8,), x=2)
+    f.output(ig.roll(x, 1, 0)).shard(0, "x")
+    compare(f)
