@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 from idgraph.errors import FrontendError, IdGraphError
 from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
 from idgraph.frontends.import_ import Import
 from idgraph.frontends.session import CompileOptions
@@ -28,18 +29,15 @@ LOG = logging.getLogger("idgraph.backend")
 # A library multiplies matrices far faster than a loop nest; convolutions have no kernels here at all.
 PRODUCTS = ("aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.dot.default",
             "aten.mv.default", "aten.addmv.default")  # fmt: skip
-FARTHER = 4  # where terms cancel: the largest error over that of eager, or of inputs moved by one rounding
-DRAWS = 3  # of inputs moved by one rounding each
-# Relative to each value and to the largest one: eager and kernels each round once for each step.
-NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 2.0**-6, "bfloat16": 2.0**-4}
 
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
     """The options of ``torch.compile(..., options={...})``.
 
-    ``check``: "first" compares the addresses of each fusion with what its operations mean, and the results of the first
-    call with eager's. ``log``: True prints what was mapped, the kernels, and what is left to torch and why, a function
+    ``check``: "first" compares the addresses of each fusion with what its operations mean, and a first call, on copies of
+    its arguments, with the function that torch captured, in eager mode: results, what it leaves in its arguments, and
+    gradients for random gradients of the results. ``log``: True prints what was mapped, the kernels, and what is left to torch and why, a function
     gets it as text (the logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own
     compiler make the operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries,
     "idgraph" makes kernels of them. ``checked``: loaded indices out of range raise.
@@ -77,7 +75,8 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, objec
         fw_compiler=partial(_graph, told, "forward"), bw_compiler=partial(_graph, told, "backward"),
         inference_compiler=partial(_graph, told, "inference"),
     )  # fmt: skip
-    return way(module, examples)
+    compiled = way(module, examples)
+    return _compared_once(compiled, module) if told.check == "first" else compiled
 
 
 def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[Any]) -> Any:
@@ -94,15 +93,9 @@ def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[An
         _say(options, f"{part}: left to eager mode\n{error}")
         return _boxed(lambda args: graph.forward(*_emptied(args)))
     _say(options, f"{part}: {report(imported)}")
-    state = {"first": options.check == "first"}
-
-    def run(args: list[Any]) -> tuple[Any, ...]:
-        if not state["first"]:
-            return tuple(runner.boxed(args))
-        state["first"] = False
-        return checked(imported, runner, graph, _emptied(args))
-
-    return _boxed(run)
+    if options.check == "first":
+        _check_addresses(imported)
+    return _boxed(lambda args: tuple(runner.boxed(args)))
 
 
 def _boxed(work: Callable[[list[Any]], Any]) -> Any:
@@ -171,86 +164,28 @@ def report(imported: Import) -> str:
     return "\n".join(lines)
 
 
-def checked(imported: Import, runner: Runner, graph: Any, args: Sequence[Any]) -> tuple[Any, ...]:
-    """Results that were compared with eager's, after the addresses were with what the operations mean.
-
-    Raises `FrontendError` for the first difference.
-    """
-    torch: Any = load_torch("whose results are compared")
-    state = torch.get_rng_state()
-    wanted = graph.forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
-    torch.set_rng_state(state)
-    found: list[Any] = runner(args)
-    wide: tuple[Sequence[Any], ...] | None = None
-    for number, (x, y) in enumerate(zip(found, wanted, strict=True)):
-        if isinstance(y, torch.Tensor) and not _is_close(torch, x, y):
-            wide = _in_float64(torch, graph, args) if wide is None else wide
-            if _no_farther(torch, x, y, [results[number] for results in wide]):
-                continue
-            raise FrontendError(
-                f"{imported.program.name}: result {number} is not eager's",
-                because=[f"the largest difference is {float((x.double() - y.double()).abs().max()):.3g}"],
-                hint="please report it: options={'check': None} runs on, and the graph in eager mode is right",
-            )
+def _check_addresses(imported: Import) -> None:
+    """Raises `FrontendError` for an address of a fusion that is not what its operations mean."""
     validate: Any = load("idgraph.validate")  # asked for by option; validate and frontends know nothing of each other
     for segment in imported.segments:
         if segment.fusion is not None and not segment.fusion.symbols:
             answer = validate.check_addresses(segment.fusion, exhaustive=False)
             if not answer.ok:
                 raise FrontendError(f"{imported.program.name}: a wrong address", because=[str(answer.mismatch)])
-    return tuple(found)
 
 
-def _is_close(torch: Any, x: Any, y: Any) -> bool:
-    near = NEAR.get(str(y.dtype).removeprefix("torch."))
-    if x.shape != y.shape or x.dtype != y.dtype or x.stride() != y.stride():
-        return False
-    if near is None or not y.numel():
-        return bool(torch.equal(x, y))
-    a, b = x.double(), y.double()
-    size = float(b[b.isfinite()].abs().max()) if bool(b.isfinite().any()) else 0.0
-    return bool(torch.allclose(a, b, rtol=near, atol=near * size, equal_nan=True))
+def _compared_once(compiled: Callable[..., Any], module: Any) -> Callable[..., Any]:
+    """``compiled``, whose first call is compared with ``module``, torch's capture of the user's function, in eager
+    mode."""
+    state = {"first": True}
 
+    def call(*args: Any) -> Any:
+        if state["first"]:
+            compare_with_eager(compiled, module, args, getattr(module, "__name__", "") or type(module).__name__)
+            state["first"] = False
+        return compiled(*args)
 
-def _in_float64(torch: Any, graph: Any, args: Sequence[Any]) -> tuple[Sequence[Any], ...]:
-    """The graph's results in float64, then for inputs moved by one rounding each, up or down, `DRAWS` times.
-
-    Empty where an operation of the graph takes single precision only.
-    """
-    drawn: Any = torch.Generator().manual_seed(0)
-
-    def moved(a: Any, roundings: int) -> Any:
-        if not isinstance(a, torch.Tensor) or not a.is_floating_point():
-            return a.clone() if isinstance(a, torch.Tensor) else a
-        signs = torch.randint(0, 2, a.shape, generator=drawn).to(a.device) * 2 - 1
-        return a.double() * (1 + roundings * torch.finfo(a.dtype).eps * signs.double())
-
-    state = torch.get_rng_state()
-    made: list[Sequence[Any]] = []
-    try:
-        for draw in range(1 + DRAWS):
-            torch.set_rng_state(state)
-            made.append(graph.forward(*(moved(a, min(draw, 1)) for a in args)))
-    except (RuntimeError, TypeError):
-        return ()
-    finally:
-        torch.set_rng_state(state)
-    return tuple(made)
-
-
-def _no_farther(torch: Any, x: Any, y: Any, wide: Sequence[Any]) -> bool:
-    """Whether ``x`` is about as near to float64 as eager's ``y``, or as the result of inputs moved by one rounding.
-
-    Where terms cancel (the gradient of a key's bias in attention, or of the sum of a layer norm) the result is
-    rounding error alone. No tolerance relative to its size holds, and eager's own error may happen to be small.
-    """
-    if not wide or not x.is_floating_point() or (x.shape, x.dtype, x.stride()) != (y.shape, y.dtype, y.stride()):
-        return False
-    if any(not isinstance(w, torch.Tensor) or w.shape != x.shape for w in wide):
-        return False
-    exact = wide[0]
-    allowed = max(float((w.double() - exact).abs().max()) for w in (y, *wide[1:]))
-    return float((x.double() - exact).abs().max()) <= FARTHER * allowed
+    return call
 
 
 def _by_inductor(operation: Callable[..., Any]) -> Callable[..., Any]:
