@@ -42,7 +42,7 @@ def fold_one_hots(fusion: Fusion) -> tuple[Decision, ...]:
     >>> hit = ig.eq(i, ig.reshape(f.iota(1000, dtype="int64"), 1, 1000))
     >>> t = f.output(ig.sum(ig.where(hit, x, 0.0), 1))
     >>> [(d.chosen, str(d.saved)) for d in ig.schedule.fold_one_hots(f)]
-    [('gather', '0 bytes not stored, 255.74 kB not moved (0.17 us at 1.5 TB/s)')]
+    [('gather', '0 bytes not stored, 255.74 kB not moved (0.06 us at 4.26 TB/s)')]
     >>> "sum" in [e.op for e in f.exprs], "gather" in [e.op for e in f.exprs]
     (False, True)
     """
