@@ -27,7 +27,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.launch_grid import SharedLayout, shared_layout
-from idgraph.runtime import compile_ptx, emit
+from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.validate import random_inputs
 from tests.emit.cuda_interpreter import Fault, interpret
@@ -186,7 +186,7 @@ def test_two_nests_of_one_block_share_an_array() -> None:
     assert race, "without its barrier some order of the threads reads what nobody has written"
 
 
-def fails(program: ig.Program, inputs: dict[str, Any], seed: int) -> bool:
+def fails(program: Program, inputs: dict[str, Any], seed: int) -> bool:
     try:
         interpret(program, inputs, seed, lambda source: source.replace("cuda.syncthreads()", "pass"))
     except Fault:
