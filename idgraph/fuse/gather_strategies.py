@@ -16,10 +16,10 @@ from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusio
 from idgraph.ir.clone import rewriting
 from idgraph.ir.device import current_device, device_of
 from idgraph.ir.hooks import Estimate
+from idgraph.ir.op_table import GATHERS
 from idgraph.ir.parser import copy_fusion
 from idgraph.rewrite.gather_lowering import Strategy, source_of, source_operand
 from idgraph.rewrite.gather_strategy import cheapest
-from idgraph.rewrite.rematerialize import GATHERS
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 

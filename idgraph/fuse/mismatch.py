@@ -19,7 +19,7 @@ from idgraph.arith.expr import postorder
 from idgraph.fuse.access_relation import AccessRelation
 from idgraph.fuse.strided_form import StridedForm, delinearize_strides
 from idgraph.ir import SCATTERS
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
 Cause = Literal[
     "loop order", "factorisation", "element order", "offset", "extent", "broadcast", "reduction", "synchronisation",

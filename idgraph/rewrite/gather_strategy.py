@@ -29,6 +29,7 @@ from idgraph.ir.clone import extract_subgraph, rewriting, whole_state
 from idgraph.ir.decisions import Decision, Option
 from idgraph.ir.device import Device, current_device, device_of
 from idgraph.ir.hooks import Estimate, estimated
+from idgraph.ir.op_table import GATHERS
 from idgraph.ir.reshape import product
 from idgraph.rewrite.canonicalize_views import materialize_shape
 from idgraph.rewrite.gather_lowering import (
@@ -39,7 +40,7 @@ from idgraph.rewrite.gather_lowering import (
     source_of,
     source_operand,
 )
-from idgraph.rewrite.rematerialize import GATHERS, CannotRematerialize, Rematerializer
+from idgraph.rewrite.rematerialize import CannotRematerialize, Rematerializer
 
 MOST = 16  # operations near a gather that its estimate is of
 DEEP = 2  # other gathers between the gather and the farthest of them: a chain of gathers costs each of them the same

@@ -29,6 +29,7 @@ from idgraph.ir.decisions import Decided
 from idgraph.ir.device import Device, current_device, device_of, use_device
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import MOVES
 from idgraph.ir.schedule_primitives import choose
 from idgraph.layout.padding import PaddedStrides, lay_out, take_back
 from idgraph.rewrite import constant_folding as constants
@@ -45,7 +46,7 @@ from idgraph.rewrite.index_propagation import align_indices, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig
-from idgraph.schedule.fusion_segments import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.reduction_domain import reduces

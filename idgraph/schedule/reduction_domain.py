@@ -21,9 +21,9 @@ from idgraph.ir import (
 )
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
-from idgraph.ir.op_table import POINTWISE
+from idgraph.ir.op_table import MOVES, POINTWISE
 from idgraph.schedule.access_strides import Orders, read_order
-from idgraph.schedule.fusion_segments import CHEAP, MOVES
+from idgraph.schedule.fusion_segments import CHEAP
 
 Labels = dict[IterDomain, int]
 LONG = 1 << 16  # columns that one block should not write alone
