@@ -22,7 +22,7 @@ import numpy.typing as npt
 from idgraph.arith import Expr
 from idgraph.check.program import ZERO, Axis, BufferLayout, CheckError, Nest, NeutralProgram
 from idgraph.ir import SCATTERS, Fusion
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
 MOST = 1 << 20  # points that a run may have
