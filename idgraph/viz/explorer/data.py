@@ -19,7 +19,7 @@ from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
 from idgraph.ir.parser import replay_step
 from idgraph.ir.printer import value_text
-from idgraph.kernel.ir import Kernel, Load, Local, Operand, Store, VectorLoad, VectorStore, walk
+from idgraph.kernel.ir import Kernel, KernelModule, Load, Local, Operand, Store, VectorLoad, VectorStore, walk
 from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.reports.to_text import bytes_text
 from idgraph.runtime import Program
@@ -137,8 +137,16 @@ _OPERATION = re.compile(r"""\s*(?:#|//) ("(?:[^"\\]|\\.)*") (?:=|starts as) """)
 MOST_MARKED = 300  # operations of a fusion whose index graph is searched for cycles
 
 
-def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None = None) -> Data:
+def explorer_data(
+    fusion: Fusion,
+    facts: SegmentFacts,
+    program: Program | None = None,
+    model: IdModel | None = None,
+    passes: Iterable[tuple[str, KernelModule]] | None = None,
+) -> Data:
     """All that the explorer shows of one fusion; ``facts`` are its segment in a report, ``program`` its kernels.
+
+    ``model`` (its graphs and index maps) and ``passes`` (`idgraph.runtime.program.stages`) where they are there already.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -151,7 +159,10 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     """
     lines = sorted({e.line for e in facts.operations if e.line is not None}, key=lambda x: (x.file, x.line))
     at = {line: n for n, line in enumerate(lines)}
+    model = IdModel(fusion) if model is None else model
     kernels = [] if program is None else _kernels(program)
+    if passes is None:
+        passes = [] if program is None else stages(fusion, program.target, model=model)
     served: dict[str, list[list[int]]] = {}
     for k, kernel in enumerate(kernels):
         for n, names in enumerate(kernel["ops"]):
@@ -162,13 +173,13 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
         "name": clean(fusion.name),
         "summary": _summary(fusion, facts, program),
         "inputs": [_input(t) for t in fusion.inputs],
-        "views": _views(fusion),
+        "views": _views(fusion, model),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
         "lines": [_line_data(x) for x in lines],
         "kernels": kernels,
         "loops": base,
         "steps": steps,
-        "passes": [] if program is None else _passes(program),
+        "passes": _passes(passes),
     }
 
 
@@ -219,9 +230,8 @@ def _input(t: Tensor) -> Data:
 # views ---------------------------------------------------------------------------------------------------------------
 
 
-def _views(fusion: Fusion) -> list[Data]:
+def _views(fusion: Fusion, model: IdModel) -> list[Data]:
     branches = folds_of(fusion)
-    model = IdModel(fusion)
     made = [_view("operations", picture(fusion, collapse=False), branches)]
     try:
         graph = model.index
@@ -230,7 +240,7 @@ def _views(fusion: Fusion) -> list[Data]:
         return made
     kept, left_out = _once(branches)
     marked = next((c for c in graph.cycles() if c.changes_index), None) if len(fusion.exprs) <= MOST_MARKED else None
-    view = _view("index graph", index_picture(graph, marked, only=kept), branches)
+    view = _view("index graph", index_picture(graph, marked, only=kept, model=model), branches)
     if left_out:
         view["caption"].append(
             f"{left_out} operations of rounds that repeat are left out: each is like the first round."
@@ -416,11 +426,15 @@ def _locals_of(s: Load | VectorLoad | Store | VectorStore) -> set[str]:
     return {x.name for x in moved if isinstance(x, Local)}
 
 
-def _passes(program: Program) -> list[Data]:
+def _passes(made_by: Iterable[tuple[str, KernelModule]]) -> list[Data]:
     """The kernels' text as lowered, and after each pass that changed one."""
     made: list[Data] = []
-    for name, plan in stages(program.fusion, program.target):
-        text = [clean(x) for k in plan.kernels for x in str(k).splitlines()]
+    printed: dict[str, tuple[Kernel, list[str]]] = {}  # most passes change one kernel of many
+    for name, plan in made_by:
+        for k in plan.kernels:
+            if k.name not in printed or printed[k.name][0] is not k:
+                printed[k.name] = (k, [clean(x) for x in str(k).splitlines()])
+        text = [x for k in plan.kernels for x in printed[k.name][1]]
         if not made or made[-1]["text"] != text:
             made.append({"name": name, "text": text})
     return made
