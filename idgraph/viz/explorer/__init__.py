@@ -50,9 +50,11 @@ class Explorer:
         code = f"{script()}{START}"
         return (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1">{policy(code)}'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta name="color-scheme" content="light dark">{policy(code)}'
             f"<title>{xml(self.data['name'])}</title>"
-            f"<style>{style()} body {{ margin:8px }} .ig-explorer {{ height:calc(100vh - 18px) }}</style></head><body>"
+            f"<style>{style()} body {{ margin:8px; background:Canvas }} .ig-explorer {{ height:calc(100dvh - 18px) }}"
+            "</style></head><body>"
             f"{place_of(self.data, 'e', links=True)}<script>{code}</script></body></html>\n"
         )
 

@@ -8,13 +8,14 @@ Nests of a fusion, and runs of nests that repeat, as a tree: the explorer draws 
 from __future__ import annotations
 
 import json
+import linecache
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from idgraph.errors import IdGraphError, SourceLine
+from idgraph.errors import IdGraphError, SourceLine, display_file, visible
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
 from idgraph.ir.parser import replay_step
@@ -30,6 +31,7 @@ from idgraph.viz.index_graph_picture import index_picture
 from idgraph.viz.picture import PLAIN, Line, Picture, PictureNode, clean, clip
 
 LONGEST = 64  # nests of one period
+AROUND = 3  # lines of the program above and below one that makes an operation
 FEWEST = 6  # operations of a repetition: fewer are easier to read as they are
 
 
@@ -146,7 +148,7 @@ def explorer_data(
 ) -> Data:
     """All that the explorer shows of one fusion; ``facts`` are its segment in a report, ``program`` its kernels.
 
-    ``model`` (its graphs and index maps) and ``passes`` (`idgraph.runtime.program.stages`) where they are there already.
+    ``model`` are its graphs and index maps and ``passes`` what `idgraph.runtime.program.stages` gives, if known.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -176,6 +178,7 @@ def explorer_data(
         "views": _views(fusion, model),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
         "lines": [_line_data(x) for x in lines],
+        "sources": _sources(lines),
         "kernels": kernels,
         "loops": base,
         "steps": steps,
@@ -185,6 +188,36 @@ def explorer_data(
 
 def _line_data(x: SourceLine) -> Data:
     return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
+
+
+def _sources(lines: Sequence[SourceLine]) -> list[Data]:
+    """The lines with those around them, where their file can be read; ``own`` is a line's place in ``lines``."""
+    parts: list[Data] = []
+    for n, x in enumerate(lines):
+        text = _program_of(x)
+        first = max(1, x.line - AROUND) if text else x.line
+        last = min(len(text), x.line + AROUND) if text else x.line
+        if not parts or parts[-1]["file"] != clean(x.file) or parts[-1]["first"] + len(parts[-1]["text"]) < first:
+            parts.append({"file": clean(x.file), "first": first, "text": [], "own": []})
+        shown, own = parts[-1]["text"], parts[-1]["own"]
+        for number in range(parts[-1]["first"] + len(shown), last + 1):
+            shown.append(clean(visible(text[number - 1].rstrip().expandtabs(4)) if text else x.code))
+            own.append(None)
+        own[x.line - parts[-1]["first"]] = n
+    return parts
+
+
+def _program_of(x: SourceLine) -> list[str]:
+    """The lines of the program that ``x`` is one of; none where it is not there, or has changed since.
+
+    A fusion's text names files too, and may be anybody's: only what Python itself ran and `user_line` looked at is
+    read, and only where it has this line.
+    """
+    for name in [n for n in linecache.cache if display_file(n) == x.file and x.code]:
+        text = linecache.getlines(name)
+        if 0 < x.line <= len(text) and text[x.line - 1].strip() == x.code:
+            return text
+    return []
 
 
 def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> list[list[str]]:
