@@ -169,6 +169,11 @@ def split_like(tensor: TensorLike, at: int, known: Split) -> None:
         _split(tensor, at, known.factor, (known.outer.extent, known.inner.extent), known.inner_split)
 
 
+def split_parts(tensor: TensorLike, at: int, outer: Expr, inner: Expr) -> None:
+    """Split loop ``at``, of ``outer`` times ``inner`` steps, into those two."""
+    _split(tensor, at, inner, (outer, inner), True)
+
+
 def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> None:
     """See `Tensor.split`."""
     at = _normalize_loop_axis(tensor, axis, "split")

@@ -23,22 +23,20 @@ from idgraph.ir.dtypes import int_limits, is_float
 @dataclass(frozen=True, slots=True, eq=False)
 class RawOutput:
     """The memory of an output: ``buffer`` is a flat array of the caller's kind, gaps included; ``map`` takes the
-        coordinates of an element to its place in it (elements), and has the shape of the buffer. `Program.run` with
-        ``raw=True`` gives it.
+    coordinates of an element to its place in it (elements), and has the shape of the buffer. `Program.run` with
+    ``raw=True`` gives it.
 
-        >>> import numpy as np
-    import numpy.typing as npt
-        >>> import idgraph as ig
-        >>> f = ig.Fusion("blocks")
-        >>> y = f.output(f.input("x", shape=(3, 2)) * 1.0)
-        >>> _ = y.split(0, 2).reorder({1: 2, 2: 1}).set_allocation(y.loop)
-        >>> x = np.arange(6, dtype=np.float32).reshape(3, 2)
-        >>> raw = ig.emit(f, "numpy").run({"x": x}, raw=True, fill=-1)[y.name]
-        >>> raw.buffer.tolist(), print(raw.map)
-        (i0, i1) -> (i0 + (i0//2 + i1)*2)
-        ([0.0, 2.0, 1.0, 3.0, 4.0, -1.0, 5.0, -1.0], None)
-        >>> raw.holes.tolist(), (raw.dense() == x).all().item()
-        ([5, 7], True)
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("blocks")
+    >>> y = f.output(f.input("x", shape=(3, 2)) * 1.0)
+    >>> _ = y.split(0, 2).reorder({1: 2, 2: 1}).set_allocation(y.loop)
+    >>> x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    >>> raw = ig.emit(f, "numpy").run({"x": x}, raw=True, fill=-1)[y.name]
+    >>> raw.buffer.tolist(), print(raw.map)
+    (i0, i1) -> (i0 + (i0//2 + i1)*2)
+    ([0.0, 2.0, 1.0, 3.0, 4.0, -1.0, 5.0, -1.0], None)
+    >>> raw.holes.tolist(), (raw.dense() == x).all().item()
+    ([5, 7], True)
     """
 
     name: str
