@@ -394,15 +394,25 @@ def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
     return [env[s.removesuffix(PRIME)] for s in kernel.scalars]
 
 
-def output_array(t: Tensor, flat: Array, env: Mapping[str, int], raw: bool = False) -> Array | RawOutput:
-    """An output's buffer as an array of its shape and dtype, or with its map."""
-    if t.dtype == "bfloat16":
-        import ml_dtypes  # noqa: PLC0415  # only where there are such values
-
-        flat = flat.view(ml_dtypes.bfloat16)
+def given_output(t: Tensor, flat: Array, env: Mapping[str, int], raw: bool) -> Array | RawOutput:
+    """An output's buffer as a caller gets it: as `output_array`, or ``raw`` with its map."""
+    if not raw:
+        return output_array(t, flat, env)
     shape = extents(t, env)
-    if raw:
-        return raw_output(t, flat[:0] if 0 in shape else flat, shape, env)
+    return raw_output(t, _as_dtype(t, flat)[: 0 if 0 in shape else None], shape, env)
+
+
+def _as_dtype(t: Tensor, flat: Array) -> Array:
+    if t.dtype != "bfloat16":
+        return flat
+    import ml_dtypes  # noqa: PLC0415  # only where there are such values
+
+    return flat.view(ml_dtypes.bfloat16)
+
+
+def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:
+    """An output's buffer as an array of its shape and dtype."""
+    flat, shape = _as_dtype(t, flat), extents(t, env)
     if 0 in shape:
         return np.empty(shape, flat.dtype)
     want = logical_strides(t, env)
@@ -413,7 +423,7 @@ def output_array(t: Tensor, flat: Array, env: Mapping[str, int], raw: bool = Fal
 
 def passed_input(t: Tensor, g: BoundArray, env: Env, raw: bool) -> Array | RawOutput:
     """An output that is an input: a copy of it."""
-    return output_array(t, flat_input(t, g, env).copy(), env, True) if raw else np.array(g.data)
+    return given_output(t, flat_input(t, g, env).copy(), env, True) if raw else np.array(g.data)
 
 
 def places(t: Tensor, env: Mapping[str, int]) -> Array:

@@ -25,8 +25,8 @@ from idgraph.runtime.binding import (
     bind,
     flat_input,
     given_array,
+    given_output,
     global_buffer,
-    output_array,
     passed_input,
     scalars_of,
 )
@@ -86,7 +86,7 @@ class HostPrepared:
     def results(self, raw: bool = False) -> dict[str, Any]:
         """Outputs by name; new arrays, except for memory that another launch would overwrite."""
         return {
-            t.name: output_array(t, self._flat[self._homes[t.name]], self.env, raw)
+            t.name: given_output(t, self._flat[self._homes[t.name]], self.env, raw)
             if t.definition is not None
             else passed_input(t, self._given[t.name], self.env, raw)
             for t in self.program.fusion.outputs

@@ -19,8 +19,8 @@ from idgraph.runtime.binding import (
     fault_size,
     flat_input,
     given_array,
+    given_output,
     global_buffer,
-    output_array,
     passed_input,
     raise_fault,
     scalars_of,
@@ -120,7 +120,7 @@ class Simulated:
     def results(self, raw: bool = False) -> dict[str, Any]:
         """Outputs by name, NumPy arrays."""
         return {
-            t.name: output_array(t, copy_to_host(self._flat[self._homes[t.name]]), self.env, raw)
+            t.name: given_output(t, copy_to_host(self._flat[self._homes[t.name]]), self.env, raw)
             if t.definition is not None
             else passed_input(t, self._given[t.name], self.env, raw)
             for t in self.program.fusion.outputs
