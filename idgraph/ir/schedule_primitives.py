@@ -199,15 +199,34 @@ class ScheduleMixin:
         return self
 
     @arguments(ScheduleError, keep=transactional_step)
-    def parallelize(self: L, axis: int, parallel: str) -> L:
-        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled.
+    def vectorize(self: L, axis: int, *, strict: bool = False) -> L:
+        """The steps of loop axis ``axis`` are the lanes of vector accesses; as ``parallelize(axis, "vectorize")``.
+
+        Where an access cannot be as wide, a GPU's kernel makes it narrower, which `Kernel.widths` and `Fusion.verify`
+        say. With ``strict`` `idgraph.emit` raises `EmitError` for it, for each access in this loop, those of what is
+        inlined there included; as wide as asked is also what takes several accesses of 16 bytes.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", shape=(6, 50)) * 2.0).split(1, 4).vectorize(2, strict=True)
+        >>> ig.emit(f, "cuda")
+        Traceback (most recent call last):
+        idgraph.errors.EmitError: t1: i2 over x: asked 4, got 2
+          ...
+        """
+        loop_steps.parallelize(self, axis, "vectorize", strict)
+        return self
+
+    @arguments(ScheduleError, keep=transactional_step)
+    def parallelize(self: L, axis: int, parallel: str, *, strict: bool = False) -> L:
+        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled; ``strict``: see `vectorize`.
 
         >>> import idgraph as ig
         >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
         >>> t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").loop
         (I2[8], I3[6])
         """
-        loop_steps.parallelize(self, axis, parallel)
+        loop_steps.parallelize(self, axis, parallel, strict)
         return self
 
     @arguments(ScheduleError, keep=transactional_step)

@@ -39,7 +39,8 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    axis, width = scanned_axis(t, exprs), max(width, HEAVY if _is_heavy(exprs) else LEAST)
+    axis, beside = scanned_axis(t, exprs), _scans_beside(t, exprs)
+    width = max(width, HEAVY if _is_heavy(beside) else LEAST)
     own = output_access(t)
     if axis is None or own is None or t.loop != t.logical:
         return False
@@ -57,7 +58,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
         t.merge(0)
     at = min(1, rows)
     if contiguous:
-        block = WIDE_THREADS if _is_wide(t, exprs) else THREADS
+        block = WIDE_THREADS if _is_wide(beside) else THREADS
         threads = min(block, _next_power_of_two(-(-n // width)))
         t.split(at, width).split(at, threads)
         t.parallelize(at + 1, "threadIdx.x").parallelize(at + 2, "vectorize")
@@ -77,7 +78,23 @@ def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:
     return any(e.op in SCANS and OPERATIONS[SCANS_OF[e.op]].cycles == "library" for e in exprs)
 
 
-def _is_wide(t: Tensor, exprs: Sequence[TensorExpr]) -> bool:
+def _scans_beside(t: Tensor, exprs: Sequence[TensorExpr]) -> list[TensorExpr]:
+    """The scans of ``exprs``, if any, and those of the fusion along an axis of the same place in as many rows.
+
+    They share a launch if they have blocks of one shape: threads that exchange running values cannot be renumbered.
+    """
+    own = [e for e in exprs if e.op in SCANS]
+    if not own:
+        return []
+    shape, at = own[0].output.shape, own[0].output.axes.index(own_axis(own[0]))
+    return [
+        e
+        for e in t.fusion.exprs
+        if e in own or (e.op in SCANS and e.output.shape == shape and e.output.axes.index(own_axis(e)) == at)
+    ]
+
+
+def _is_wide(exprs: Sequence[TensorExpr]) -> bool:
     """Whether a running value has 64 bits: what is added up or multiplied is kept in float64."""
     scans = [e for e in exprs if e.op in SCANS]
     return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)
