@@ -217,8 +217,12 @@ def test_the_device_before_is_in_force_again_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         broken()
     assert current_device() is H200
-    with pytest.raises(IdGraphError, match="no device 'T9'"), use_device("T9"):
-        pass
+    wrong: Any
+    for wrong in ("T9", None, [], 3, {"name": "T4"}):
+        with pytest.raises(IdGraphError, match="no device"), use_device(wrong):
+            pass
+        with pytest.raises(IdGraphError, match="device"):
+            ig.schedule.auto(ig.Fusion("f"), device=wrong if wrong is not None else "")
 
 
 @card
