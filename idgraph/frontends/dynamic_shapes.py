@@ -237,7 +237,7 @@ def _residues(left: Any, right: Any) -> list[tuple[str, int]]:
     Such sums are linear but for a periodic part: a difference that one period does not change is that part.
     """
     names = {x.name for side in (left, right) for x in side.free_symbols}
-    period = _period(left) * _period(right)
+    period = _nonlinear_period(left) * _nonlinear_period(right)
     if len(names) != 1 or not 1 < period <= _PERIODS:
         return []
     (name,) = names
@@ -253,13 +253,13 @@ def _residues(left: Any, right: Any) -> list[tuple[str, int]]:
     return [(name, step)] if step > 1 else []
 
 
-def _period(x: Any) -> int:
+def _nonlinear_period(x: Any) -> int:
     """The period of the part of ``x`` that is not linear, or a multiple; 0 where ``x`` is no such sum."""
     kind = type(x).__name__
     if getattr(x, "is_Symbol", False) or getattr(x, "is_Integer", False):
         return 1
     if kind in ("FloorDiv", "Mod", "PythonMod") and getattr(x.args[1], "is_Integer", False) and int(x.args[1]) > 0:
-        return int(x.args[1]) * _period(x.args[0])
+        return int(x.args[1]) * _nonlinear_period(x.args[0])
     linear = kind == "Mul" and sum(not getattr(a, "is_Integer", False) for a in x.args) == 1
     return math.prod(map(_period, x.args)) if kind == "Add" or linear else 0
 

@@ -119,7 +119,7 @@ def _plane(x: Tensor, rank: int) -> tuple[Size, ...]:
     return x.shape[x.ndim - rank :]
 
 
-def _elements(plane: Sequence[Size]) -> Size:
+def _plane_size(plane: Sequence[Size]) -> Size:
     return plain(math.prod(plane))
 
 
@@ -179,7 +179,7 @@ def max_pool(c: Call) -> Parts:
     parts = w.parts(w.padded(x, _LOWEST))
 
     def numbers() -> Tensor:
-        strides = [_elements(plane[p + 1 :]) for p in range(rank)]
+        strides = [_plane_size(plane[p + 1 :]) for p in range(rank)]
         far = [plain(d * n) for d, n in zip(w.spread, strides, strict=True)]
         return ops.add(w.begin(c.fusion, strides), _largest(parts, w, far, c.fusion))
 
@@ -211,8 +211,8 @@ def max_pool_backward(c: Call) -> Tensor:
     index = c.tensor(2 if adaptive else 7, "indices")
     shape = x.shape
     lead = shape[: x.ndim - rank]
-    flat = [movement.reshape(t, (*lead, _elements(_plane(t, rank)))) for t in (index, grad)]
-    zero = c.fusion.full((*lead, _elements(_plane(x, rank))), 0.0, x.dtype)
+    flat = [movement.reshape(t, (*lead, _plane_size(_plane(t, rank)))) for t in (index, grad)]
+    zero = c.fusion.full((*lead, _plane_size(_plane(x, rank))), 0.0, x.dtype)
     return movement.reshape(indexed.scatter_add(zero, len(lead), *flat), shape)
 
 
