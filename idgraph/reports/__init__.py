@@ -6,10 +6,11 @@ Importing this package is light; the rest is loaded with the first report.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
-from idgraph.errors import IdGraphError, arguments, short_repr
+from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.ir.target import TargetName
@@ -100,5 +101,5 @@ def report(
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     return getattr(load(f"{__name__}.{_LATER.get(name, 'model')}"), name)
