@@ -25,6 +25,15 @@ def rotation() -> ig.IdModel:
     return ig.IdModel(f)
 
 
+def rope() -> ig.Fusion:
+    """Rotary embedding of one head."""
+    f = ig.Fusion("rope")
+    q, cos, sin = f.input("q", (8, 64)), f.input("cos", (8, 64)), f.input("sin", (8, 64))
+    rotated = ig.cat([-q[:, 32:], q[:, :32]], dim=-1, name="rotated")
+    f.output(ig.add(q * cos, rotated * sin, name="y"))
+    return f
+
+
 def cycle(kind: str) -> Cycle[Any]:
     """A cycle of each kind: halves joined in place, rotated, flipped; rotated by 3 and 17 of 20."""
     f = ig.Fusion(kind)
@@ -57,6 +66,8 @@ def swizzled() -> str:
 
 
 PICTURES: dict[str, Callable[[], str]] = {
+    "fusion_rope": lambda: rope().to_svg(),
+    "index_rotation": lambda: rotation().index.to_svg(),
     "extents": lambda: rotation().extents.to_svg(),
     "aligned": lambda: rotation().aligned.to_svg(),
     "cycle_identity": lambda: viz.to_svg(cycle("identity")),
@@ -64,6 +75,18 @@ PICTURES: dict[str, Callable[[], str]] = {
     "access_swizzle": swizzled,
     "cycle_reorder": lambda: viz.to_svg(cycle("reorder")),
     "cycle_empty": lambda: viz.to_svg(cycle("empty")),
+}
+
+CAPTIONS = {  # of the gallery, "title: what is seen"
+    "fusion_rope": "A fusion: rotary embedding as a DAG of tensor operations, each axis an IterDomain",
+    "index_rotation": "Index graph: a frame for each operation, a box for each coordinate in it; no cycle changes an index",
+    "extents": "Extents graph: axes whose extents are equal",
+    "aligned": "Aligned graph: axes that pointwise operations put side by side, with the operations that say so",
+    "cycle_identity": "Identity cycle: halves joined as they were",
+    "cycle_shift": "Shift cycle: a rotation and its residual, 32 elements further with each round",
+    "cycle_reorder": "Reorder cycle: a flip maps an axis onto itself, backwards",
+    "cycle_empty": "Empty cycle: two rotations that together leave every element where it was",
+    "access_swizzle": "Shared memory: a column of a tile, before and after its XOR swizzle",
 }
 
 
