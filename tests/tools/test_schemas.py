@@ -1,4 +1,4 @@
-"""The JSON Schemas are those of today's documents, refuse others, and hold for documents that they were not made from."""
+"""The JSON Schemas are those of today's documents, refuse others, and hold for documents never seen."""
 
 from __future__ import annotations
 

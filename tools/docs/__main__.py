@@ -21,7 +21,7 @@ NEEDED = ("sphinx", "myst_parser", "furo", "numba")
 
 
 def python(steps: Steps) -> str:
-    """An interpreter that can build: this one where it has all that is needed, else that of an environment made here."""
+    """An interpreter that can build: this one where it has all that is needed, else one made here."""
     if all(importlib.util.find_spec(name) for name in NEEDED):
         return sys.executable
     return str(ensure(Environment("docs", ("docs", "viz")), steps))

@@ -1,4 +1,4 @@
-"""``python -m tools.docs.json_schemas``: the JSON Schemas of what the library reads and writes, into ``tools/docs/schemas``.
+"""``python -m tools.docs.json_schemas``: JSON Schemas of what is read and written, into ``tools/docs/schemas``.
 
 Each is derived from real documents of a kind: keys that all of them have are required, types are those that occur. The
 neutral form of `idgraph.check` has a schema of its own in the package, by which it is read.
@@ -128,10 +128,10 @@ KINDS = {
     ),
     "device": Document(
         "Device", "`Device.to_json()` and `Device.from_json(text)`: the rates of a machine.",
-        lambda: [json.loads(ig.cost(ig.emit(f, t)).device.to_json()) for f in _scheduled()[:1] for t in ("cpu", "cuda")],
+        lambda: [json.loads(ig.cost(ig.emit(fusions()[0], t)).device.to_json()) for t in ("cpu", "cuda")],
     ),
     "captured-graph": Document(
-        "Captured graph", "A PyTorch graph that `idgraph.frontends.fx.from_json` reads; values of tensors are not in it.",
+        "Captured graph", "A PyTorch graph that `idgraph.frontends.fx.from_json` reads; it has no values of tensors.",
         lambda: [json.loads(p.read_text(encoding="utf-8")) for p in sorted(GRAPHS.glob("*.json"))],
     ),
     "obstacles": Document(
