@@ -93,8 +93,12 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
 
 
 def words() -> str:
-    """Every closed set of words that an argument takes or a result holds."""
-    parts = ["# Words that arguments and results take", "", "Sizes are counted in elements where bytes are not said."]
+    """Every closed set of strings that an argument takes or a result has."""
+    parts = [
+        "# String options: what arguments and results take",
+        "",
+        "Sizes are counted in elements where bytes are not said.",
+    ]
     parts += ["", "| type | words | where |", "|---|---|---|"]
     for module, name, where in WORDS:
         held = getattr(importlib.import_module(module), name)
