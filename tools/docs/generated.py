@@ -61,12 +61,22 @@ WORDS = (  # (module, name, where it is an argument or a field)
     ("idgraph.arith.source", "Dialect", "`idgraph.arith.to_source`"),
 )
 
+COMPLETION = [  # of the shell: click's own
+    "## Completion of commands and options", "", "| shell | line in its start-up file |", "|---|---|",
+    *(f"| {shell} | `{line}` |" for shell, line in (
+        ("bash", 'eval "$(_IDGRAPH_COMPLETE=bash_source idgraph)"'),
+        ("zsh", 'eval "$(_IDGRAPH_COMPLETE=zsh_source idgraph)"'),
+        ("fish", "_IDGRAPH_COMPLETE=fish_source idgraph | source"),
+    )), "",
+]  # fmt: skip
+
 
 def command_line() -> str:
     """One section for each command of ``idgraph``, with its help and all of its options, read from click."""
     # With the settings, since click keeps the names of --help that a command was first asked with.
     context = click.Context(cli, info_name="idgraph", **cli.context_settings)
     parts = ["# The command line", "", *_paragraphs(cli), *_options(cli, context), ""]
+    parts += COMPLETION
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         if command is not None:

@@ -81,7 +81,8 @@ def front() -> str:
     scale = 0.62  # the index graph is the larger one
     parts += [_placed(left, 0, top), _placed(right, wide + GAP, top, scale)]
     width, height = wide + GAP + other * scale, top + max(high, tall * scale)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">'
+    box = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
     return f'{head}<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n'
 
 
