@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.arith import symbol
 
 
 def shown() -> dict[str, Any]:
@@ -15,13 +16,14 @@ def shown() -> dict[str, Any]:
     x = f.input("x", (64, 8))
     f.output(x[32:] * 2.0)
     ig.schedule.auto(f)
+    i = symbol("i", 0, 63)
     model, program, report = ig.IdModel(f), ig.emit(f, "cpu"), ig.report(f)
     access = model.access(f.exprs[-1], f["t1"])
     return {
         "access": access, "model": model, "program": program, "cost": ig.cost(program), "report": report,
         "segment": report.segments[0], "operation": report.segments[0].operations[0], "plan": program.plan,
         "kernel cost": ig.cost(program).kernels[0], "validation": ig.validate(f), "explorer": ig.viz.explore(f),
-        "map": ig.index_map("(i) -> (i + 1)"),
+        "map": ig.IndexMap((i,), ((i + 32) % 64,), (64,)),
     }  # fmt: skip
 
 

@@ -23,9 +23,14 @@ from tools.docs.generated import EXAMPLES, NOTEBOOKS
 from tools.env import ROOT
 
 DOCS = ROOT / "tools" / "docs"
-PAGES = [*sorted((DOCS / "pages").glob("*.md")), *(DOCS / x for x in ("index.md", "rules.md"))]
-PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", NOTEBOOKS / "README.md"]
-PAGES = [p for p in PAGES if p.is_file()]
+PAGES = [
+    p
+    for p in (
+        *sorted((DOCS / "pages").glob("*.md")), DOCS / "index.md", DOCS / "rules.md", ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md", NOTEBOOKS / "README.md",
+    )
+    if p.is_file()
+]  # fmt: skip
 STARTS = re.compile(r"(?:idgraph|tools/(?:test|demo|check)|python3? -m|pip install)(?: |$)")
 EXAMPLE_LINES = 20
 
@@ -117,3 +122,28 @@ def test_the_programs_of_the_page_on_checking(tmp_path: Path) -> None:
         compile(block, "check.md", "exec")  # of TVM, which is not installed everywhere: its names are there
         for module, name in re.findall(r"^from (idgraph[\w.]*) import (\w+)", block, re.MULTILINE):
             assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["checkout", "wheel", "git"])
+def test_each_documented_way_to_install_gives_this_library(source: str, tmp_path: Path) -> None:
+    """A checkout, a wheel, a git URL; the packages that it needs are those of the tests."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    what = {"checkout": str(ROOT), "git": f"git+file://{ROOT}"}.get(source)
+    if source == "wheel":
+        subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)], check=True)
+        (wheel,) = tmp_path.glob("*.whl")
+        what = str(wheel)
+    assert what is not None
+    folder = tmp_path / "installed"
+    subprocess.run([*pip, "install", "-q", "--no-deps", "--target", str(folder), what], check=True)
+    path = os.pathsep.join([str(folder), *(p for p in sys.path if p.endswith("site-packages"))])
+    program = (
+        "import idgraph as ig, importlib.metadata as m; print(ig.IdModel, ig.__file__, m.version('idgraph-analysis'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert "IdModel" in done.stdout and str(folder) in done.stdout

@@ -73,7 +73,14 @@ def schema_of(values: Sequence[Any], key: str = "") -> Schema:
 
 
 def _kind(v: object) -> str:
-    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    kinds: dict[type[object], str] = {
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+    }
     return "null" if v is None else kinds[type(v)]
 
 

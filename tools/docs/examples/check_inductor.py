@@ -5,7 +5,7 @@ import torch
 import idgraph as ig
 
 
-def f(x):
+def f(x: torch.Tensor) -> torch.Tensor:
     x.index_put_((torch.arange(x.size(0)),), x * 2.0)
     x.add_(x.flip(0))
     return x
