@@ -165,7 +165,7 @@ simplify, prove, prove_equal = shortened(simplify), shortened(prove), shortened(
 set = copy  # nvFuser's word for a copy
 
 
-# Packages behind the fusion are loaded when first asked for: a compiler that only builds fusions does not wait for them.
+# Packages behind the fusion are loaded when first asked for: who only builds fusions does not wait for them.
 _LATER: Final = {
     "graphs": ("AlignEdge", "AlignedGraph", "Cycle", "DomainGraph", "Explanation", "ExtentsGraph", "IndexGraph"),
     "index": ("Access", "AccessTable", "BankConflicts", "Contiguity", "IdModel", "Loop", "LoopVariable",
