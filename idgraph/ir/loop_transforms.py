@@ -24,7 +24,7 @@ from typing import cast
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, did_you_mean, short_repr, user_line
 from idgraph.ir.argument_resolution import is_int
-from idgraph.ir.axis_read import SCATTERS, Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.iter_domain import (
     PARALLEL,
     SWIZZLES,
@@ -41,6 +41,7 @@ from idgraph.ir.iter_domain import (
     SwizzleKind,
     is_one,
 )
+from idgraph.ir.op_table import SCATTERS
 from idgraph.ir.protocols import TensorLike, axis_place, related
 from idgraph.ir.reader_loops import LoopPlan, inserted, loop_plan
 from idgraph.ir.schedule_log import NAMES, NO_CHOICES, NO_NAMES, NO_RULES, STEPS

@@ -16,10 +16,11 @@ from typing import cast
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
 from idgraph.ir import loop_transforms as loop_steps
+from idgraph.ir.device import current_device
 from idgraph.ir.iter_domain import IterDomain, Parallel
 from idgraph.ir.protocols import L, TensorLike
 from idgraph.ir.schedule_log import KernelHints, check_choice
-from idgraph.ir.target import GPU, TARGETS
+from idgraph.ir.target import TARGETS
 from idgraph.ir.transaction import transactional_step
 
 MAX_LANES = 32
@@ -98,7 +99,7 @@ def _check_loop_positions(
             hint=f"its loops are {', '.join(map(repr, tensor.loop)) or '(none)'}, numbered from 0",
         )  # fmt: skip
     for name, value in sizes.items():
-        check_choice(name, value, of, MAX_LANES if name == "lanes" else GPU.max_threads)
+        check_choice(name, value, of, MAX_LANES if name == "lanes" else current_device().block_threads)
     check_choice("across", across, of)
 
 

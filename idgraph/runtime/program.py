@@ -346,8 +346,9 @@ def emit(
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
     views: bool = False,
+    passes: list[tuple[str, KernelModule]] | None = None,
 ) -> Program:
-    """Kernels that compute the outputs of ``fusion`` as scheduled.
+    """Kernels that compute the outputs of ``fusion`` as scheduled; ``passes`` takes what `stages` gives.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
@@ -384,7 +385,7 @@ def emit(
         return Program(fusion, target, KernelModule((), (), {}, {}), kept, (), outputs, found)
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
-    plan = table.run(plan, table.TABLE[target])
+    plan = _optimized(plan, target, passes)
     if TARGETS[target].threads:
         check_limits(plan.kernels)
         plan = with_widths(fusion, maps, plan)
@@ -424,8 +425,12 @@ def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
     return table.run(plan, table.up_to("fuse_launches", target)).kernels
 
 
-def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, KernelModule]]:
+def stages(
+    fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None
+) -> Iterator[tuple[str, KernelModule]]:
     """The kernels as they were lowered, and after each pass that changed one: (name, kernels).
+
+    ``model`` has the index maps, where they are there already.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -433,9 +438,18 @@ def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, Ker
     >>> [name for name, _ in stages(f, "cuda")]
     ['lower', 'roll', 'scalar_replacement']
     """
-    _, plan = _lowered(fusion, target, None)
-    yield "lower", plan
+    seen: list[tuple[str, KernelModule]] = []
+    _optimized(_lowered(fusion, target, model)[1], target, seen)
+    return iter(seen)
+
+
+def _optimized(plan: KernelModule, target: Target, seen: list[tuple[str, KernelModule]] | None) -> KernelModule:
+    """The kernels after all passes; ``seen`` takes those before, and after each pass that changed one."""
+    if seen is None:
+        return table.run(plan, table.TABLE[target])
+    seen.append(("lower", plan))
     for p, made in table.trace(plan, table.TABLE[target]):
         if made.kernels != plan.kernels:
-            yield p.name, made
+            seen.append((p.name, made))
         plan = made
+    return plan

@@ -458,11 +458,6 @@ def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
-def storage_dtype_size(dtype: str) -> int:
-    """Bytes of an element."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-
-
 def _one_device(given: Mapping[str, BoundArray]) -> str:
     """The device of all arrays."""
     found = {g.device for g in given.values()}

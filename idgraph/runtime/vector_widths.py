@@ -8,8 +8,8 @@ from dataclasses import replace
 from idgraph.errors import EmitError
 from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import Fusion, Tensor, item_size
+from idgraph.ir.device import current_device
 from idgraph.ir.loop_transforms import has_strict_width
-from idgraph.ir.target import GPU
 from idgraph.kernel.ir import (
     Accumulate,
     Kernel,
@@ -95,7 +95,7 @@ def _widths_of_kernel(
             widest[site] = max(widest.get(site, 1), _elements_moved(s))
     rows = [(site, asked[site], got) for site, got in widest.items() if site in asked]
     return tuple(
-        LaneWidth(site[0], tensor, loop, steps, got, min(steps, GPU.vector_bytes // size))
+        LaneWidth(site[0], tensor, loop, steps, got, min(steps, current_device().lanes(size)))
         for site, (tensor, loop, steps, size), got in rows
     )
 

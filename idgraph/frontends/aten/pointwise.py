@@ -75,7 +75,7 @@ def by_scale(f: Callable[[Operand, Operand], Tensor], first: Operand, second: Op
     """``f(first, second)`` of products and quotients in the common type, rounded once.
 
     Beside two-byte floats torch takes a second operand that is a number or a tensor without axes as a float32, so that
-    a scale of 65536 is no infinity.
+    a scale of 65536 stays finite.
     """
     to = common_dtype([first, second], floats)
     a = _converted(first, to)
@@ -93,9 +93,20 @@ def _unary(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
 
 def _binary(f: Callable[[Operand, Operand], Tensor], floats: bool) -> Callable[[Call], Tensor]:
     def handler(c: Call) -> Tensor:
-        return f(*aligned(c.operand(0, "self"), c.operand(1, "other"), floats=floats))
+        a, b = (
+            _division_operands(c) if f in (ops.remainder, ops.fmod) else (c.operand(0, "self"), c.operand(1, "other"))
+        )
+        return f(*aligned(a, b, floats=floats))
 
     return handler
+
+
+def _division_operands(c: Call) -> tuple[Operand, Operand]:
+    """Dividend and divisor; an integer divided by the number zero is torch's to refuse."""
+    a, b = c.operand(0, "self"), c.operand(1, "other")
+    if not isinstance(b, (Tensor, Expr)) and b == 0 and not is_float(promoted([a, b])):
+        raise Unmapped("it divides integers by zero")
+    return a, b
 
 
 def handle_rows(rows: Iterable[Operation]) -> None:
@@ -165,8 +176,8 @@ def mul(c: Call) -> Tensor:
 @handles("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div(c: Call) -> Tensor:
     """self / other, rounded down or toward zero where asked."""
-    a, b = c.operand(0, "self"), c.operand(1, "other")
     mode = c.get(-1, "rounding_mode", None)
+    a, b = (c.operand(0, "self"), c.operand(1, "other")) if mode is None else _division_operands(c)
     if mode == "floor":
         return by_scale(ops.floor_divide, a, b)
     if mode == "trunc":
@@ -198,7 +209,7 @@ def _toward_zero(a: Operand, b: Operand) -> Tensor:
 @handles("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(c: Call) -> Tensor:
     """self / other, rounded down."""
-    return by_scale(ops.floor_divide, c.operand(0, "self"), c.operand(1, "other"))
+    return by_scale(ops.floor_divide, *_division_operands(c))
 
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
