@@ -134,6 +134,10 @@ class KernelCost:
     device: Device = field(repr=False)
     assembly: Assembly = field(repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        moved = f"{self.bytes_moved:,} bytes moved"
+        return f"KernelCost({self.name!r}, {moved}, {self.time_us:.4g} us, bound by {self.bound})"
+
     @property
     def registers(self) -> int | None:
         """Registers of a thread, from the assembler (asked at the first use); None where there is none."""
@@ -165,14 +169,14 @@ def occupancy(device: Device, threads: int, shared: int, registers: int) -> floa
     """
     if not device.threads:
         return None
-    warps = -(-threads // 32)
-    fits = [device.blocks, device.threads // (warps * 32)]
+    warps = -(-threads // device.warp)
+    fits = [device.blocks, device.threads // (warps * device.warp)]
     if shared:
         fits.append(device.shared // (shared + 1024))
     if registers:
-        each = -(-registers // 8) * 8 * 32  # handed out to warps in steps of 256
+        each = -(-registers // 8) * 8 * device.warp  # handed out to warps in steps of 256
         fits.append(device.registers // each // warps)
-    return min(fits) * warps * 32 / device.threads
+    return min(fits) * warps * device.warp / device.threads
 
 
 SUMMED = (

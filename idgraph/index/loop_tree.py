@@ -17,10 +17,11 @@ from math import prod
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.index.access_relation import IndexMaps, LoopProtocol, scanned
 from idgraph.index.allocation import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr, adds, entry_axes
-from idgraph.ir.target import GPU
+from idgraph.ir.device import current_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +90,12 @@ def _build_level(
 
 def _components(exprs: tuple[TensorExpr, ...], depth: int) -> list[tuple[TensorExpr, ...]]:
     """Expressions that share the loop at ``depth``: joined by tensors inlined right of it."""
-    leader: dict[TensorExpr, TensorExpr] = {e: e for e in exprs}
-
-    def find(e: TensorExpr) -> TensorExpr:
-        while leader[e] is not e:
-            leader[e] = leader[leader[e]]
-            e = leader[e]
-        return e
-
+    inside, parts = set(exprs), EquivalenceClasses[TensorExpr]()
     for e in exprs:
         for t in e.inputs:
-            if t.inline_position > depth and t.definition in leader:
-                leader[find(e)] = find(t.definition)
-    groups: dict[TensorExpr, list[TensorExpr]] = {}
-    for e in exprs:
-        groups.setdefault(find(e), []).append(e)
-    return [tuple(g) for g in groups.values()]
+            if t.inline_position > depth and t.definition in inside:
+                parts.union(e, into=t.definition)
+    return [tuple(g) for g in parts.groups(exprs)]
 
 
 def _ordered(parts: list[tuple[TensorExpr, ...]], depth: int) -> list[tuple[TensorExpr, ...]]:
@@ -231,7 +222,7 @@ def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str
             around |= {ways[e][p] for p in threads if p not in inner}
     known = [[int(x) for x in found if x.is_const] for found in extents.values()]
     threads_of_block = prod(max(sizes, default=1) for sizes in known)
-    return threads_of_block <= GPU.max_threads and all(len(extents[way]) == 1 for way in around)
+    return threads_of_block <= current_device().block_threads and all(len(extents[way]) == 1 for way in around)
 
 
 def launch_dims(

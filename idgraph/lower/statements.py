@@ -12,8 +12,9 @@ from idgraph.errors import EmitError
 from idgraph.index.allocation import COUNTED
 from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import SCATTERS, DType, LoadedCoordinate, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.dtypes import int_limits
 from idgraph.ir.op_builders import REDUCTIONS, result_dtype
-from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS_OF
+from idgraph.ir.op_table import GATHERS, OPERATIONS, POINTWISE, SCANS_OF, VIEWS
 from idgraph.kernel.ir import (
     AccumulateOp,
     BoundsCheck,
@@ -28,13 +29,6 @@ from idgraph.kernel.ir import (
     Select,
     Stmt,
 )
-
-MOVES = frozenset(
-    {
-        "copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll",
-        "gather", "take_along_dim", "index_select", "index",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +66,6 @@ def accumulator(e: TensorExpr) -> Accumulator:
 
 
 _ACCUMULATED: tuple[AccumulateOp, ...] = get_args(AccumulateOp)
-_LIMITS: Mapping[DType, tuple[int, int]] = {
-    "uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1),
-    "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1),
-}  # fmt: skip
 
 
 def identity(a: Accumulator) -> Scalar:
@@ -91,7 +81,7 @@ def identity(a: Accumulator) -> Scalar:
         return end == "high"
     if is_float(a.dtype):
         return -math.inf if end == "low" else math.inf
-    return _LIMITS[a.dtype][0 if end == "low" else 1]
+    return int_limits(a.dtype)[0 if end == "low" else 1]
 
 
 _ZERO = Constant(0)
@@ -172,7 +162,7 @@ def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: Inde
         value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
         v.add(Compute(v.local, "cast", (value,), dtype))
         v.result = v.local
-    elif op in MOVES or op == "embedding":
+    elif op in VIEWS or op in GATHERS:
         v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
         v.result = v.local
     else:

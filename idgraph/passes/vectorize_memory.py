@@ -18,7 +18,7 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.ir.target import GPU
+from idgraph.ir.target import access_bytes
 from idgraph.kernel.def_use import all_sets, in_lanes, map_body, map_statement, read_only_buffers, unchanged, updates
 from idgraph.kernel.ir import (
     Accumulate,
@@ -46,7 +46,6 @@ from idgraph.schedule.access_strides import LEAST_REALIGNED
 from idgraph.schedule.config import ADDED_TOGETHER
 
 # Types whose bits travel as integer words; truth values are bytes.
-VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
 
 def with_vector_loads(kernel: Kernel) -> Kernel:
@@ -142,10 +141,8 @@ class Places:
 def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, int]]:
     """(first, width): aligned runs among ``offsets``, each as wide as proved; single elements are left out."""
     found: list[tuple[int, int]] = []
-    if buffer.dtype not in VECTOR_TYPES:
-        return found
     left = set(offsets)
-    width = GPU.vector_bytes // item_size(buffer.dtype)
+    width = access_bytes() // item_size(buffer.dtype)
     while width > 1:
         if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and divisible(rest, width):
             for first in sorted(left):
@@ -387,8 +384,8 @@ def _may_join(s: Load) -> bool:
     """True of a load from memory that all threads see, whose first element is aligned."""
     b = s.buffer
     plain = s.guard == TRUE and s.local.dtype == b.dtype and b.place not in ("private", "shared")
-    whole = b.alignment % GPU.vector_bytes == 0
-    return plain and whole and b.dtype in VECTOR_TYPES
+    whole = b.alignment % access_bytes() == 0
+    return plain and whole
 
 
 def _neighbour_runs(loads: Mapping[int, Load]) -> list[tuple[int, int]]:
@@ -396,7 +393,7 @@ def _neighbour_runs(loads: Mapping[int, Load]) -> list[tuple[int, int]]:
     size = item_size(next(iter(loads.values())).buffer.dtype)
     found: list[tuple[int, int]] = []
     left = set(loads)
-    width = GPU.vector_bytes // size
+    width = access_bytes() // size
     while width >= LEAST_REALIGNED:
         for first in sorted(left):
             run = range(first, first + width)

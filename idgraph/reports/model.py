@@ -138,9 +138,9 @@ class AccessFacts:
 
     @property
     def narrow(self) -> bool:
-        """True for an access of several distinct elements for which 16 bytes at once are not proved."""
+        """True for an access of several distinct elements for which the widest access is not proved."""
         several = self.pattern not in ("one element", "same element")
-        return several and self.in_memory and self.vector_bytes < 16
+        return several and self.in_memory and self.limit != "widest"
 
     @property
     def in_memory(self) -> bool:
@@ -190,6 +190,9 @@ class OperationFacts:
     loops: tuple[LoopFacts, ...]
     inlined_at: int
     accesses: tuple[AccessFacts, ...]
+
+    def __repr__(self) -> str:
+        return f"OperationFacts({self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +294,9 @@ class SegmentFacts:
     kernels: tuple[KernelFacts, ...] = ()
     refused: str = ""
     fusion: Fusion | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"SegmentFacts({self.name!r}, {len(self.operations)} operations, {len(self.kernels)} kernels)"
 
     @property
     def accesses(self) -> tuple[AccessFacts, ...]:

@@ -26,11 +26,12 @@ from idgraph.ir import (
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.decisions import Decided
-from idgraph.ir.device import Device, device_of
+from idgraph.ir.device import Device, current_device, device_of, use_device
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import MOVES
 from idgraph.ir.schedule_primitives import choose
-from idgraph.layout.padding import PaddedStrides, lay_out, take_back
+from idgraph.layout.padding import lay_out, take_back
 from idgraph.rewrite import constant_folding as constants
 from idgraph.rewrite import one_hot_to_gather as one_hot
 from idgraph.rewrite.canonicalize_views import (
@@ -45,12 +46,12 @@ from idgraph.rewrite.index_propagation import align_indices, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig
-from idgraph.schedule.fusion_segments import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.reduction_domain import reduces
 from idgraph.schedule.reduction_groups import Scheduled, schedule_rows
-from idgraph.schedule.reduction_persistence import choose_persistence, pad, profitable_row_padding
+from idgraph.schedule.reduction_persistence import choose_persistence
 from idgraph.schedule.replay_cache import ReplayRecipe
 from idgraph.schedule.scatter_scheduling import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transform_replay import like_consumer
@@ -69,7 +70,7 @@ def auto(
     gathers: Force = None,
     config: KernelConfig = RULE,
     layout: bool = True,
-    device: Device | str = "H200",
+    device: Device | str | None = None,
 ) -> Decided:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); loops of before are dropped.
 
@@ -79,6 +80,10 @@ def auto(
     (`Tensor.by_rule`), nest by nest. Returns what was decided and why: the ways of gathers and scatters, memory
     formats, the loops over rows, the rules.
 
+    Tiles, widths and threads are those of ``device``: as many as its processors keep busy, as wide as its accesses, as
+    large as its shared memory and registers have room for. By default the device in force (`ig.cost.use_device`), an
+    H200. For a CPU, loops have the sizes of the GPU in force, and no tiles in shared memory.
+
     First constants are folded (`idgraph.rewrite.constant_folding`): a tensor of one number becomes a number in its
     readers. Then every gather of a computed tensor is taken the way of the least estimated time on ``device`` and
     every scatter the way that costs least (see `idgraph.schedule.gather_plan` and `scatter_plan`), or a gather the way
@@ -87,8 +92,8 @@ def auto(
     program say what was decided.
 
     Outputs, and tensors stored between kernels, get the memory format that `ig.layout.infer` decides, unless the user
-    laid them out, and rows padded to a boundary where that pays (`ig.layout.pad_strides`); ``fusion.formats`` tells
-    which and why. ``layout=False`` keeps their logical order. Loops follow the
+    laid them out; ``fusion.formats`` tells which and why (`ig.layout.pad_strides` advises on gaps between rows).
+    ``layout=False`` keeps their logical order. Loops follow the
     memory of what is read and written.
 
     Tensors that cannot be inlined into all their readers may get private copies (`recompute`), new tensors.
@@ -102,8 +107,8 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)):
-        machine = device_of(device)
+    machine = current_device() if device is None else device_of(device)
+    with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)), use_device(machine):
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))
@@ -115,16 +120,11 @@ def schedule_loops(
     """The second half of `auto`: formats and loops for operations whose ways are taken. ``shared``: threads of a block
     have memory of their own, through which transposes go; the CPU's pass `tiles` has blocks of loops for them."""
     chosen = config.but(block=block) if block else config
-    rows = _schedule(fusion, config, chosen, layout, shared)
-    padded = profitable_row_padding(fusion) if layout else ()
-    return _schedule(fusion, config, chosen, layout, shared, padded) if padded else rows
+    return _schedule(fusion, config, chosen, layout, shared)
 
 
-def _schedule(
-    fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, shared: bool,
-    padded: tuple[PaddedStrides, ...] = (),
-) -> Scheduled:  # fmt: skip
-    """Loops for the whole fusion; rows of the ``padded`` tensors have gaps."""
+def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, shared: bool) -> Scheduled:
+    """Loops for the whole fusion."""
     for t in fusion.tensors:
         if t.definition is not None:
             t.memory = "auto"
@@ -145,7 +145,6 @@ def _schedule(
     if layout:
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
-    pad(fusion, padded)
     rows = schedule_rows(fusion, config)
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.frontends.importer import HANDLERS, Call, Unmapped, handles
 from idgraph.frontends.torch_arrays import numpy_dtype
 from idgraph.ir import DType, Scalar, Tensor, is_float
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.op_table import OPERATIONS
+from idgraph.ir.op_table import Operation
 
 Operand = Tensor | Scalar | Expr
 
@@ -109,12 +109,15 @@ def _division_operands(c: Call) -> tuple[Operand, Operand]:
     return a, b
 
 
-for _row in OPERATIONS.values():
-    for _overload in _row.aten:
-        _built = getattr(ops, _row.name)
-        handles(f"aten.{_row.name}.{_overload}")(
-            _unary(_built) if _row.operands == 1 else _binary(_built, floats=_row.result == "float")
-        )
+def handle_rows(rows: Iterable[Operation]) -> None:
+    """Map the ATen operations of these rows of the table of operations, where no handler of its own does."""
+    for row in rows:
+        built = getattr(ops, row.name, None)
+        if built is None or row.operands > 2:
+            continue
+        handler = _unary(built) if row.operands == 1 else _binary(built, floats=row.result == "float")
+        for overload in row.aten:
+            HANDLERS.setdefault(f"aten.{row.name}.{overload}", handler)
 
 
 def _scale_by_alpha(c: Call, value: Operand) -> Operand:
