@@ -5,7 +5,7 @@
  "symbols": {"n": {"min": 1, "max": null, "multiple_of": 1}}, "facts": ["n % 8 == 0"],
  "buffers": {"buf0": {"tensor": "t3", "strides": [64, 1], "offset": 0, "base": 0, "storage": "buf0", "after": "k0",
                       "over": "t1", "copy": false}},
- "nests": [{"name": "k0", "loops": [["i", 64]], "reduce": [["r", 8]], "kernel": "",
+ "nests": [{"name": "k0", "loops": [["i", 64]], "reduce": [["r", 8]], "kernel": "", "position": "r",
             "loads": {"v0": {"buffer": "idx", "index": "i"} or {"text": "floor(x * 0.5)"}},
             "places": {"p0": {"value": "v0", "size": 128}},
             "writes": [{"buffer": "buf0", "index": "i", "when": "i < 60", "mode": "store" or "add",
@@ -55,7 +55,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
     "a program": ("version", "program", "name", "symbols", "facts", "buffers", "nests", "order", "body"),
     "a symbol": ("min", "max", "multiple_of"),
     "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy"),
-    "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes"),
+    "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes", "position"),
     "a loop": ("loop", "extent", "order", "private", "body"),
     "a guard": ("if", "body"),
     "a load": ("buffer", "index", "text"),
@@ -226,6 +226,12 @@ class _ProgramParser:
             raise self.fail(key, f"it is not text of at most {most} characters")
         return value
 
+    def flag(self, key: str) -> bool:
+        value = self.data.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fail(key, "it is neither true nor false")
+        return value
+
     def rows(self, key: str) -> Sequence[object]:
         value = self.data.get(key, [])
         if not isinstance(value, (list, tuple)) or len(cast("list[object]", value)) > MOST:
@@ -313,7 +319,7 @@ def _parse_nest(r: _ProgramParser, symbols: Mapping[str, Expr], outer: Mapping[s
     writes = [_ProgramParser(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
     return Nest(
         r.text("name"), loops, tuple(_write(w, scope) for w in writes), reduce, found_loads, found_places,
-        r.text("kernel", default=""),
+        r.text("kernel", default=""), position=r.formula("position", scope) if "position" in r.data else None,
     )  # fmt: skip
 
 
@@ -353,9 +359,7 @@ def _buffer(r: _ProgramParser, name: str, fusion: Fusion, scope: Mapping[str, Ex
         raise r.fail("strides", f"{len(strides)} strides for {len(t.shape)} axes of {tensor}")
     if any(s.is_const and int(s) < 0 for s in strides):
         raise r.fail("strides", "a stride is negative")
-    copied = r.data.get("copy", False)
-    if not isinstance(copied, bool):
-        raise r.fail("copy", "it is neither true nor false")
+    copied = r.flag("copy")
     return BufferLayout(
         name, tensor, strides, r.formula("offset", scope, 0), r.text("storage", default=name),
         r.text("after", default=""), r.text("over", default=""), copied, r.formula("base", scope, 0),
@@ -383,7 +387,7 @@ def to_json(p: NeutralProgram) -> str:
 
     def nest(n: Nest) -> object:
         return {
-            "name": n.name, "kernel": n.kernel,
+            "name": n.name, "kernel": n.kernel, **({"position": shown(n.position)} if n.position is not None else {}),
             "loops": [[a.name, shown(a.extent)] for a in n.loops],
             "reduce": [[a.name, shown(a.extent)] for a in n.reduce],
             "loads": {
@@ -405,8 +409,8 @@ def to_json(p: NeutralProgram) -> str:
                 return {"if": str(x.when), "body": [tree(y) for y in x.body]}
             case TreeLoop():
                 return {
-                    "loop": x.axis.name, "extent": shown(x.axis.extent), "order": "any" if x.any_order else "sequential",
-                    "private": list(x.private), "body": [tree(y) for y in x.body],
+                    "loop": x.axis.name, "extent": shown(x.axis.extent), "private": list(x.private),
+                    "order": "any" if x.any_order else "sequential", "body": [tree(y) for y in x.body],
                 }  # fmt: skip
             case _:
                 assert_never(x)
@@ -416,6 +420,7 @@ def to_json(p: NeutralProgram) -> str:
         most = high if isinstance(high, int) else None
         return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
+    listed = {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
     return json.dumps({
         "version": VERSION, "name": p.name, "program": str(p.fusion),
         "symbols": {n: bounds(s) for n, s in p.symbols.items()},
@@ -426,5 +431,5 @@ def to_json(p: NeutralProgram) -> str:
                 "base": shown(b.base), "storage": b.home, "after": b.after, "over": b.over, "copy": b.copy,
             } for b in p.buffers
         },
-        **({"body": [tree(x) for x in p.body]} if p.body else {"nests": [nest(n) for n in p.nests], "order": list(p.order)}),
+        **({"body": [tree(x) for x in p.body]} if p.body else listed),
     })  # fmt: skip

@@ -132,7 +132,7 @@ class TreeRun:
         if len({id(n) for n in every}) < len(every):
             raise NoIndexMeaning("one nest stands in the tree twice")
         for n in every:
-            if n.unread or n.loads or n.places or n.loose:
+            if n.unread or n.loads or n.places or n.loose or n.position is not None:
                 raise NoIndexMeaning(n.unread or f"what {n.name} touches depends on loaded values")
 
     def _start(self) -> None:

@@ -23,7 +23,7 @@ from idgraph.check.index_values import ValueTable
 from idgraph.check.program import BufferLayout, NeutralProgram
 from idgraph.check.semantics import NoIndexMeaning, ProgramSemantics
 from idgraph.ir import SCATTERS, Tensor
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
 MASK = (1 << 64) - 1
 MOST = 1 << 20  # elements, times what each is made of
