@@ -68,6 +68,15 @@ def test_a_tile_of_its_own_for_each_iteration() -> None:
     assert "any order" in str(r) and "t=0" in str(r) and "t=1" in str(r)
 
 
+def test_what_another_iteration_left_is_not_in_a_buffer_of_its_own() -> None:
+    first: Data = {"if": "t == 0", "body": [loop("p", 2, put("make", "tmp", "p", ("x", "p")))]}
+    use = put("use", "y", "t", ("tmp", "t"))
+    data: Data = {"program": text("  y = exp(x)", shape="(2,)"), "body": [loop("t", 2, first, use)]}
+    right(data)
+    data["body"][0]["private"] = ["tmp"]
+    assert "nothing has written before" in str(wrong(data))
+
+
 def test_a_double_buffer() -> None:
     """Tile t lies in half t % 2, and tile t + 1 is made before t is used."""
     prolog = loop("q", 4, put("first", "ring", "q", ("x", "q")))
