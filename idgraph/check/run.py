@@ -13,6 +13,7 @@ from idgraph.check.inductor_source import of_source
 from idgraph.check.program import CheckError, NeutralProgram
 from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow
+from idgraph.check.tree_verdict import follow_tree
 from idgraph.errors import IdGraphError
 
 SURE = ("proved", "enumerated")
@@ -59,6 +60,29 @@ def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[s
     """See `idgraph.check.program`."""
     _check_budget(budget)
     read = data if isinstance(data, NeutralProgram) else read_any(data)
+    if read.body:
+        return CheckReport(read.name, follow_tree(read).rows)
+    found = _by_nests(read, budget)
+    if found.rows and all(r.verdict in SURE for r in found.rows):
+        return found
+    return _as_it_runs(read, found)
+
+
+def _as_it_runs(p: NeutralProgram, found: CheckReport) -> CheckReport:
+    """Nests that are not all decided, or refuted one by one, decided by what the program stores when it runs."""
+    run = follow_tree(p)
+    if run.right:
+        rows = {(r.node, r.buffer): r for r in run.rows}
+        sure = tuple(r for r in found.rows if r.verdict in SURE)
+        decided = {(r.node, r.buffer) for r in sure if r.role == "write"}
+        return replace(found, rows=(*sure, *(r for key, r in rows.items() if key not in decided)))
+    if run.right is False and not found.refuted:
+        return replace(found, rows=(*(r for r in found.rows if r.verdict in SURE), *run.rows))
+    return found
+
+
+def _by_nests(read: NeutralProgram, budget: int) -> CheckReport:
+    """Nest by nest: formulas against the program's own index maps, memories followed where they are shared."""
     flow = follow(read)
     found = decide(read, budget=budget, stale=flow.stale)
     rows: list[CheckRow] = [*found.rows, *flow.rows]

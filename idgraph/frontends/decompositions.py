@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import typing
 from collections import abc
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -457,7 +458,7 @@ def _cached_type_aliases(torch: Any) -> Generator[None]:
     if getattr(ops, "Callable", None) is not anew:  # another release of torch, or a capture in another thread
         yield
         return
-    ops.Callable = Callable
+    ops.Callable = vars(typing)["Callable"]  # the one of `typing`, which keeps what it makes
     try:
         yield
     finally:

@@ -43,14 +43,14 @@ from tests.property.budget import examples
 CORE: dict[ModuleType, dict[str, int]] = {
     collapse: {"LEAST": 2, "BLOCKS": 2, "COLUMNS": 12},
     interchange: {"LEAST": 2, "ROWS": 3, "BLOCKS": 2, "STEPS": 2, "KEPT": 64},
-    unswitch: {"LEAST": 2},
+    unswitch: {"LEAST_UNSWITCHED": 2},
     core_loops: {"LEAST": 5, "LONG": 16, "STEP": 4},
 }
 DEVICE: dict[ModuleType, dict[str, int]] = {
     row_shapes: {"BUSY": 2, "ENOUGH": 4, "LEAST_COLUMNS": 2, "REDUCING_THREADS": 4, "WRITING_THREADS": 8, "BLOCK": 4},
     row_spaces: {"FEW_ROWS": 2, "LONG": 24},
     follow: {"LANES": 4, "LONG_ROW": 8, "LEAST_VECTORS": 1},
-    references: {"BLOCK": 4, "LARGE": 16, "GATHER_BLOCK": 8},
+    references: {"BLOCK": 4, "BUSY_BYTES": 16, "GATHER_BLOCK": 8},
     jam: {"COLUMNS": 2},
     chunks: {"FEW": 2, "SERIAL_CHUNK": 2},
     row_kernels: {"IN_FLIGHT": 2, "UNROLLED": 2, "UNROLLED_STORES": 2},

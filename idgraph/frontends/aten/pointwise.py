@@ -75,7 +75,7 @@ def by_scale(f: Callable[[Operand, Operand], Tensor], first: Operand, second: Op
     """``f(first, second)`` of products and quotients in the common type, rounded once.
 
     Beside two-byte floats torch takes a second operand that is a number or a tensor without axes as a float32, so that
-    a scale of 65536 is no infinity.
+    a scale of 65536 stays finite.
     """
     to = common_dtype([first, second], floats)
     a = _converted(first, to)

@@ -161,7 +161,7 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     return {
         "name": clean(fusion.name),
         "summary": _summary(fusion, facts, program),
-        "inputs": [_input(t) for t in fusion.inputs],
+        "inputs": [_input_data(t) for t in fusion.inputs],
         "views": _views(fusion),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
         "lines": [_line_data(x) for x in lines],
@@ -211,7 +211,7 @@ def _shape_text(t: Tensor) -> str:
     return f"{t.name}: {t.dtype}({', '.join(map(str, t.shape))})"
 
 
-def _input(t: Tensor) -> Data:
+def _input_data(t: Tensor) -> Data:
     readers = list(dict.fromkeys(u.output.name for u in t.uses))
     return {"name": t.name, "text": clean(_shape_text(t)), "readers": readers}
 
