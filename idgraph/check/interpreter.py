@@ -27,7 +27,7 @@ from idgraph.arith import Expr
 from idgraph.check.program import ZERO, Axis, BufferLayout, CheckError, Nest, NeutralProgram, Write
 from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, tree_of
 from idgraph.ir import SCATTERS, Fusion
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
 MOST = 1 << 20  # points that a run may have
@@ -205,6 +205,9 @@ class _Machine:
     def all(self) -> None:
         """The whole program."""
         tree = tree_of(self.program)
+        placed = next((n.name for n in leaves(tree) if n.position is not None), None)
+        if placed is not None:
+            raise CheckError(f"{placed} gives a position, which is not run on numbers")
         unread = next((n.name for n in leaves(tree) if n.unread or n.loose), None)
         if unread is not None:
             raise CheckError(f"{unread} is not run on numbers: its formulas could not be read")

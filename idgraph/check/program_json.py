@@ -409,8 +409,8 @@ def to_json(p: NeutralProgram) -> str:
                 return {"if": str(x.when), "body": [tree(y) for y in x.body]}
             case TreeLoop():
                 return {
-                    "loop": x.axis.name, "extent": shown(x.axis.extent), "order": "any" if x.any_order else "sequential",
-                    "private": list(x.private), "body": [tree(y) for y in x.body],
+                    "loop": x.axis.name, "extent": shown(x.axis.extent), "private": list(x.private),
+                    "order": "any" if x.any_order else "sequential", "body": [tree(y) for y in x.body],
                 }  # fmt: skip
             case _:
                 assert_never(x)
@@ -420,6 +420,7 @@ def to_json(p: NeutralProgram) -> str:
         most = high if isinstance(high, int) else None
         return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
+    listed = {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
     return json.dumps({
         "version": VERSION, "name": p.name, "program": str(p.fusion),
         "symbols": {n: bounds(s) for n, s in p.symbols.items()},
@@ -430,5 +431,5 @@ def to_json(p: NeutralProgram) -> str:
                 "base": shown(b.base), "storage": b.home, "after": b.after, "over": b.over, "copy": b.copy,
             } for b in p.buffers
         },
-        **({"body": [tree(x) for x in p.body]} if p.body else {"nests": [nest(n) for n in p.nests], "order": list(p.order)}),
+        **({"body": [tree(x) for x in p.body]} if p.body else listed),
     })  # fmt: skip

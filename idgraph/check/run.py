@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -76,9 +77,18 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport) -> CheckReport:
         sure = tuple(r for r in found.rows if r.verdict in SURE)
         decided = {(r.node, r.buffer) for r in sure if r.role == "write"}
         return replace(found, rows=(*sure, *(r for key, r in rows.items() if key not in decided)))
-    if run.right is False and not found.refuted:
-        return replace(found, rows=(*(r for r in found.rows if r.verdict in SURE), *run.rows))
+    if run.right is False:
+        shared = _several(p)  # what one of several writes stores is not what the element means
+        rows = [r for r in found.rows if r.verdict != "unknown" and r.node not in shared]
+        alone = any(r.verdict == "refuted" for r in rows)
+        return replace(found, rows=(*rows, *(() if alone else run.rows)))
     return found
+
+
+def _several(p: NeutralProgram) -> frozenset[str]:
+    """Nests that write a buffer together with others, or add to it."""
+    count = Counter(w.buffer for n in p.nests for w in n.writes)
+    return frozenset(n.name for n in p.nests if any(count[w.buffer] > 1 or w.mode == "add" for w in n.writes))
 
 
 def _by_nests(read: NeutralProgram, budget: int) -> CheckReport:

@@ -19,7 +19,7 @@ from idgraph.check.enumeration import unraveled
 from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
 from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, tree_of
 from idgraph.check.semantics import NoIndexMeaning
-from idgraph.check.tree_values import MASK, ElementValues, ValueNumbers, placed
+from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, placed
 
 MOST = 1 << 20  # accesses that are followed
 
@@ -132,7 +132,7 @@ class TreeRun:
         if len({id(n) for n in every}) < len(every):
             raise NoIndexMeaning("one nest stands in the tree twice")
         for n in every:
-            if n.unread or n.loads or n.places or n.loose:
+            if n.unread or n.loads or n.places or n.loose or n.position is not None:
                 raise NoIndexMeaning(n.unread or f"what {n.name} touches depends on loaded values")
 
     def _start(self) -> None:
@@ -169,8 +169,7 @@ class TreeRun:
         self.points += count * (len(w.reads) + 1)
         if self.points > MOST:
             raise NoIndexMeaning(
-                f"{self.points} accesses and more are too many to follow each (the limit is {MOST}): "
-                "the same program of smaller sizes would decide it"
+                f"{self.points} accesses and more are too many to follow each (the limit is {MOST}); {SMALLER}"
             )
         flat = np.arange(count, dtype=np.int64)
         env = {**self.sizes, **dict(zip((a.name for a in (*loops, *n.reduce)), unraveled(flat, spans), strict=True))}

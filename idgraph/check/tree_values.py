@@ -23,8 +23,9 @@ from idgraph.check.index_values import ValueTable
 from idgraph.check.program import BufferLayout, NeutralProgram
 from idgraph.check.semantics import NoIndexMeaning, ProgramSemantics
 from idgraph.ir import SCATTERS, Tensor
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
+SMALLER = "the same program of smaller sizes would decide it"
 MASK = (1 << 64) - 1
 MOST = 1 << 20  # elements, times what each is made of
 _MOVES = frozenset({
@@ -86,7 +87,7 @@ class ElementValues:
         for t in f.tensors:
             shape = self.shapes[t.name] = tuple(int(as_expr(n).evaluate(self.sizes)) for n in t.shape)
             if prod(shape) > MOST:
-                raise NoIndexMeaning(f"{t.name} has {prod(shape)} elements: too many to follow each")
+                raise NoIndexMeaning(f"{t.name} has {prod(shape)} elements: too many to follow each; {SMALLER}")
             if t.definition is None:
                 self.of[t.name] = [self.numbers.of((t.name, "element", k)) for k in range(prod(shape))]
             else:
@@ -128,7 +129,7 @@ class ElementValues:
         spans = [*shape, *(n for _, n in inner)]
         count, each = prod(spans), max(prod(n for _, n in inner), 1)
         if count * max(len(found.needs), 1) > MOST:
-            raise NoIndexMeaning(f"{t.name} is made of {count} elements: too many to follow each")
+            raise NoIndexMeaning(f"{t.name} is made of {count} elements: too many to follow each; {SMALLER}")
         flat = np.arange(count, dtype=np.int64)
         env = {**self.sizes, **dict(zip([*names, *(n for n, _ in inner)], unraveled(flat, spans), strict=True))}
         columns: list[list[int]] = []
