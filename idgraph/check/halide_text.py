@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify
-from idgraph.check.program import CheckError
 from idgraph.check.text_tree import (
     COMPARISONS,
     TextRead,
@@ -166,7 +165,9 @@ class _Reader:
 
     def _stored(self, s: Any, predicate: Any, name: str, index: Any, e: Any) -> None:
         at, value = simplify(integer(self.value(index), _WHAT, index)), self.value(e)
-        if self.lane is not None and any(r.buffer == name and simplify(r.index - at) != as_expr(0) for r in value.reads):
+        if self.lane is not None and any(
+            r.buffer == name and simplify(r.index - at) != as_expr(0) for r in value.reads
+        ):
             raise refused(_WHAT, s, f"a vector of {name} made of other elements of {name}")
         held = TRUE if predicate is None else self.value(predicate).what
         if held is None:

@@ -86,7 +86,10 @@ def test_a_double_buffer() -> None:
     prolog = loop("q", 4, put("first", "ring", "q", ("x", "q")))
     make = {"if": "t < 1", "body": [loop("p", 4, put("next", "ring", "(t + 1)%2*4 + p", ("x", "t*4 + 4 + p")))]}
     use = loop("i", 4, put("use", "y", "t*4 + i", ("ring", "t%2*4 + i")))
-    data: Data = {"program": text("  b = exp(x)", "  y = neg(b)", shape="(8,)"), "body": [prolog, loop("t", 2, make, use)]}
+    data: Data = {
+        "program": text("  b = exp(x)", "  y = neg(b)", shape="(8,)"),
+        "body": [prolog, loop("t", 2, make, use)],
+    }
     data["buffers"] = {"ring": {"tensor": "b"}}
     right(data)
     use["body"][0]["writes"][0]["reads"][0]["index"] = "i"
@@ -191,7 +194,10 @@ def test_an_update_in_place_inside_of_a_tile() -> None:
 
 def test_a_race_between_iterations_names_both_points() -> None:
     make, use = put("make", "b", "i", ("x", "i")), put("use", "y", "i", ("b", "9 - i"))
-    data: Data = {"program": text("  b = exp(x)", "  y = flip(b, dims=(0,))"), "body": [loop("i", 10, make, use, order="any")]}
+    data: Data = {
+        "program": text("  b = exp(x)", "  y = flip(b, dims=(0,))"),
+        "body": [loop("i", 10, make, use, order="any")],
+    }
     shown = str(wrong(data))
     assert "at i=9" in shown and "make writes it at i=0" in shown and "any order" in shown
     data["body"] = [loop("i", 10, make, order="any"), loop("j", 10, put("use", "y", "j", ("b", "9 - j")), order="any")]
@@ -200,7 +206,10 @@ def test_a_race_between_iterations_names_both_points() -> None:
 
 def test_a_lost_mask_touches_what_is_outside() -> None:
     move = put("move", "y", "t*4 + i", ("x", "t*4 + i"), when="t*4 + i < 10")
-    data: Data = {"program": text("  y = exp(x)"), "body": [loop("t", 3, loop("i", 4, move), put("o", "tmp", "0", ("x", "0")))]}
+    data: Data = {
+        "program": text("  y = exp(x)"),
+        "body": [loop("t", 3, loop("i", 4, move), put("o", "tmp", "0", ("x", "0")))],
+    }
     right(data)
     del move["writes"][0]["when"]
     assert "outside of the memory" in str(wrong(data))
