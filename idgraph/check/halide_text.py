@@ -77,7 +77,7 @@ def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) ->
     ('y_s0_i', 'any', [{'buffer': 'x', 'index': '3 - y_s0_i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)
-    reader = _Reader({n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}, frozenset(sizes or {}))
+    reader = HalideImporter({n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}, frozenset(sizes or {}))
     for s in tree.children:
         if hasattr(s, "data"):
             reader.statement(s)
@@ -85,7 +85,7 @@ def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) ->
 
 
 @dataclass(slots=True)
-class _Reader:
+class HalideImporter:
     """One statement: values by name."""
 
     values: dict[str, TextValue]
@@ -192,7 +192,7 @@ class _Reader:
     def operation(self, kind: str, args: list[TextValue], compared: str = "") -> TextValue:
         whole = [a.what for a in args if a.what is not None]
         if len(whole) == len(args):
-            found = _whole(kind, whole, compared)
+            found = _integer_result(kind, whole, compared)
             if found is not None:
                 return TextValue(simplify(found))
         return combined(args, parts=kind in _SUMS)
@@ -256,7 +256,7 @@ def _width(e: Any) -> int:
     return int(digits[1])
 
 
-def _whole(kind: str, args: list[Expr], compared: str) -> Expr | None:
+def _integer_result(kind: str, args: list[Expr], compared: str) -> Expr | None:
     """The value of an operation on integers and conditions; None where it is none."""
     conditions = [a.cond for a in args]
     if kind == "negation" and conditions == [True]:

@@ -425,35 +425,43 @@ class _GraphImporter:
                 held.setdefault(place[0], []).append((n.name, place[1]))
         place = {n.name: k for k, n in enumerate(graph.orig_gm.graph.nodes)}
         for name, entries in held.items():
-            changed = mutators.get(name, [])
-            writes = [self._update(buf, entries) for buf, _ in changed]
-            entries += [w for w in writes if w not in entries]
-            entries.sort(key=lambda e: place[e[0] if e[0] in place else e[0].rpartition("_")[0]])
-            start = entries.index(writes[0]) if writes else len(entries)
-            first = entries[:start]
-            op = ""
-            for tensor, layout in entries[start:]:  # views of what was written since
-                if (tensor, layout) in writes:
-                    op = changed[writes.index((tensor, layout))][1]
-                elif changed:
-                    found.append(self._buffer(f"{name}#{tensor}", tensor, layout, name, op))
-            for k, (tensor, layout) in enumerate(first):
-                found.append(self._buffer(name if k == 0 else f"{name}#{k}", tensor, layout, name, maker.get(name, "")))
-            source = ""
-            if not first and writes:
-                node = self.imported.program.table[writes[0][0]]
-                source = next(node.refs(), "")
-                found.append(replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True))
-            before = first[0][0] if first else source
-            for (buf, op), (tensor, layout) in zip(changed, writes, strict=True):
-                found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
-                whole = next((w for w, part in self.wholes.items() if part == tensor), None)
-                if whole is not None:
-                    before = whole
-                    found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
-                else:
-                    before = tensor
+            found += self._in_storage(name, entries, mutators.get(name, []), maker, place)
         return tuple(self._pieces(nodes, found))
+
+    def _in_storage(
+        self, name: str, entries: list[tuple[str, Any]], changed: Sequence[tuple[str, str]], maker: Mapping[str, str],
+        place: Mapping[str, int],
+    ) -> list[BufferLayout]:  # fmt: skip
+        """The buffers of one storage: first values, updates in their order, views of what was written since."""
+        found: list[BufferLayout] = []
+        writes = [self._update(buf, entries) for buf, _ in changed]
+        entries += [w for w in writes if w not in entries]
+        entries.sort(key=lambda e: place[e[0] if e[0] in place else e[0].rpartition("_")[0]])
+        start = entries.index(writes[0]) if writes else len(entries)
+        first = entries[:start]
+        op = ""
+        for tensor, layout in entries[start:]:  # views of what was written since
+            if (tensor, layout) in writes:
+                op = changed[writes.index((tensor, layout))][1]
+            elif changed:
+                found.append(self._buffer(f"{name}#{tensor}", tensor, layout, name, op))
+        for k, (tensor, layout) in enumerate(first):
+            found.append(self._buffer(name if k == 0 else f"{name}#{k}", tensor, layout, name, maker.get(name, "")))
+        source = ""
+        if not first and writes:
+            node = self.imported.program.table[writes[0][0]]
+            source = next(node.refs(), "")
+            found.append(replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True))
+        before = first[0][0] if first else source
+        for (buf, op), (tensor, layout) in zip(changed, writes, strict=True):
+            found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
+            whole = next((w for w, part in self.wholes.items() if part == tensor), None)
+            if whole is not None:
+                before = whole
+                found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
+            else:
+                before = tensor
+        return found
 
     def _stored(self, name: str) -> tuple[str, Any] | None:
         """Where a node's value lies; None where its box holds a later one: an update of what is in no memory yet."""
@@ -498,11 +506,10 @@ class _GraphImporter:
         known = next((e for e in entries if e[0] == name or self._part_of(e[0], name)), None)
         if known is not None:
             return known
-        node = next((n for n in self.graph.orig_gm.graph.nodes if n.name == name), None)
-        view = node.args[0] if node is not None and node.args else None
-        value = getattr(view, "meta", {}).get("val")
-        named = node is not None and node.name in self.imported.program.table
-        if not named or not hasattr(value, "stride"):
+        node: Any = next((n for n in self.graph.orig_gm.graph.nodes if n.name == name), None)
+        view: Any = node.args[0] if node is not None and node.args else None
+        value: Any = getattr(view, "meta", {}).get("val")
+        if name not in self.imported.program.table or not hasattr(value, "stride"):
             raise CheckError(f"which operation makes {buffer}, an update in place, is not known here")
         base = next((x for n, x in entries if view.args and n == getattr(view.args[0], "name", "")), None)
         if base is not None and all(str(x).isdecimal() for x in (*base.size, *base.stride, base.offset)):
@@ -782,7 +789,7 @@ def _condition(x: Any) -> Expr | None:
 
 
 def _value_in(result: Any) -> Any:
-    """What the box of a lowered value holds; None for what is no box."""
+    """The content of the box of a lowered value; None where it is not a box."""
     data: Any = getattr(result, "data", None)
     return getattr(data, "data", None) if type(data).__name__ == "StorageBox" else None
 
@@ -867,7 +874,9 @@ def _written_back(torch: Any, view: Any, value: Any, made: Mapping[Any, Any]) ->
         dims = [d % len(view.args[1]) for d in view.args[1]]
         return view.target, (value, [dims.index(k) for k in range(len(dims))])
     scatter = _SCATTERS_OF_VIEWS.get(name)
-    return scatter and (getattr(torch.ops.aten, scatter).default, (made[view.args[0]], value, *view.args[1:]))
+    if scatter is None:
+        return None
+    return getattr(torch.ops.aten, scatter).default, (made[view.args[0]], value, *view.args[1:])
 
 
 def _foreach_parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:

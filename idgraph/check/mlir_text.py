@@ -31,8 +31,10 @@ region: "{" stmt* "}"
 ?stmt: for | parallel | if | store | op | alloc | dealloc | subview | apply | constant | return | yield
 for: "affine.for" VALUE "=" bound "to" bound ["step" INT] region       -> affine_for
    | "scf.for" VALUE "=" VALUE "to" VALUE "step" VALUE region          -> scf_for
-parallel: "affine.parallel" "(" values ")" "=" "(" exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region -> affine_parallel
-   | "scf.parallel" "(" values ")" "=" "(" values ")" "to" "(" values ")" "step" "(" values ")" region     -> scf_parallel
+parallel: "affine.parallel" "(" values ")" "=" "(" exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region
+     -> affine_parallel
+   | "scf.parallel" "(" values ")" "=" "(" values ")" "to" "(" values ")" "step" "(" values ")" region
+     -> scf_parallel
 if: "affine.if" (ALIAS | set) "(" [values] ")" ["[" [values] "]"] region ["else" region]    -> affine_if
   | "scf.if" VALUE region ["else" region]                                                   -> scf_if
 store: ("affine.store" | "memref.store") VALUE "," VALUE "[" [exprs] "]" ":" type
@@ -57,7 +59,8 @@ exprs: expr ("," expr)*
 ?expr: term | expr "+" term -> add | expr "-" term -> sub
 ?term: factor | term "*" factor -> mul | term "mod" factor -> mod | term "floordiv" factor -> floordiv
      | term "ceildiv" factor -> ceildiv
-?factor: INT -> number | ID -> dimension | VALUE -> value | "symbol" "(" VALUE ")" -> value | "(" expr ")" | "-" factor -> neg
+?factor: INT -> number | ID -> dimension | VALUE -> value | "symbol" "(" VALUE ")" -> value
+     | "(" expr ")" | "-" factor -> neg
 type: SCALAR | "memref" "<" SHAPE ["," layout] ">"
 layout: "strided" "<" "[" ints "]" ["," "offset" ":" INT] ">"
 COMPARE: ">=" | "<=" | "=="
@@ -88,7 +91,7 @@ _SUMS = frozenset({"addf", "addi", "mulf", "muli", "maximumf", "minimumf", "maxn
 
 
 @dataclass(frozen=True, slots=True)
-class _Memory:
+class MemRef:
     """A memref: the buffer, and where element (c0, c1, ...) lies in it."""
 
     buffer: str
@@ -110,7 +113,7 @@ def exported(text: str, program: str) -> dict[str, object]:
     ('i', [{'buffer': 'x', 'index': '3 - i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)
-    reader = _Reader()
+    reader = MlirImporter()
     functions = [x for x in tree.children if x.data == "func"]
     for x in tree.children:
         if x.data == "alias":
@@ -122,12 +125,12 @@ def exported(text: str, program: str) -> dict[str, object]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class MlirImporter:
     """One function: SSA values and memrefs by name."""
 
     tree: TextTree = field(default_factory=TextTree)
     values: dict[str, TextValue] = field(default_factory=dict[str, TextValue])
-    memory: dict[str, _Memory] = field(default_factory=dict[str, _Memory])
+    memory: dict[str, MemRef] = field(default_factory=dict[str, MemRef])
     aliases: dict[str, Any] = field(default_factory=dict[str, Any])
     buffers: set[str] = field(default_factory=set[str])
 
@@ -147,7 +150,7 @@ class _Reader:
         while buffer in self.buffers:
             buffer, k = f"{plain}_{k}", k + 1
         self.buffers.add(buffer)
-        self.memory[str(name)] = _Memory(buffer, *_laid_out(kind))
+        self.memory[str(name)] = MemRef(buffer, *_laid_out(kind))
 
     def region(self, r: Any) -> None:
         values, memory = dict(self.values), dict(self.memory)
@@ -160,7 +163,7 @@ class _Reader:
     def value(self, token: Any) -> TextValue:
         found = self.values.get(str(token))
         if found is None:
-            raise refused(_WHAT, token, f"`{token}` is no value that is known here")
+            raise refused(_WHAT, token, f"`{token}` is not a value that is known here")
         return found
 
     def number(self, token: Any) -> Expr:
@@ -177,7 +180,7 @@ class _Reader:
             return self.number(parts[0])
         if kind == "dimension":
             if str(parts[0]) not in scope:
-                raise refused(_WHAT, parts[0], f"`{parts[0]}` is no dimension of this map")
+                raise refused(_WHAT, parts[0], f"`{parts[0]}` is not a dimension of this map")
             return scope[str(parts[0])]
         a, *rest = [self.formula(x, scope) for x in parts]
         if kind == "neg":
@@ -198,7 +201,7 @@ class _Reader:
     def named(self, x: Any, kind: str) -> Any:
         found = self.aliases.get(str(x)) if not hasattr(x, "data") else x
         if found is None or found.data != kind:
-            raise refused(_WHAT, x, f"`{x}` is no {kind} that is known here")
+            raise refused(_WHAT, x, f"`{x}` is not a {kind} that is known here")
         return found
 
     def applied(self, a: Any) -> list[Expr]:
@@ -293,7 +296,7 @@ class _Reader:
     def address(self, token: Any, indices: Any) -> tuple[str, Expr]:
         m = self.memory.get(str(token))
         if m is None:
-            raise refused(_WHAT, token, f"`{token}` is no memref of a fixed shape")
+            raise refused(_WHAT, token, f"`{token}` is not a memref of a fixed shape")
         found = [] if indices is None else [self.formula(e, {}) for e in indices.children]
         if len(found) != len(m.strides):
             raise refused(_WHAT, token, f"{len(found)} indices for {len(m.strides)} axes")
@@ -310,7 +313,7 @@ class _Reader:
     def on_alloc(self, s: Any) -> None:
         name, kind = s.children
         if kind.children[0].type != "SHAPE":
-            raise refused(_WHAT, s, "an allocation of what is no memref")
+            raise refused(_WHAT, s, "an allocation that is not a memref")
         self.declare(name, kind)
         self.tree.allocated(self.memory[str(name)].buffer)
 
@@ -326,7 +329,7 @@ class _Reader:
         if not len(strides) == len(sizes.children) == len(steps.children):
             raise refused(_WHAT, s, f"offsets, sizes and strides for {len(strides)} axes are needed")
         found = tuple(a * int(b) for a, b in zip(strides, steps.children, strict=True))
-        self.memory[str(name)] = _Memory(buffer, found, start)
+        self.memory[str(name)] = MemRef(buffer, found, start)
 
     # values -----------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""What readers of other compilers' text share: values as the reads they are made of, loops and stores as a tree.
+"""Values as the reads they are made of, loops and stores as a tree: shared by readers of other compilers' text.
 
-Text is parsed by a grammar (lark) with limits and evaluated nowhere. Everything unknown is refused with line and column.
+Text is parsed by a grammar (lark) with limits and evaluated nowhere. What is unknown is refused with line and column.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TextRead:
 
 @dataclass(frozen=True, slots=True)
 class TextValue:
-    """A value in a text: what it is, where it is an integer or a condition, and the elements that it is made of.
+    """A value in a text: what it is, where it is an integer or a condition, and the elements it is made of.
 
     ``parts``: what it combines, where it is a sum, product, least or largest of two values.
     """
@@ -42,7 +42,7 @@ class TextValue:
 
 
 def combined(values: Sequence[TextValue], *, parts: bool = False) -> TextValue:
-    """A value made of others that is no integer here."""
+    """A value made of others; it is not an integer here."""
     reads = dict.fromkeys(r for v in values for r in v.reads)
     return TextValue(None, tuple(reads), tuple(values) if parts else ())
 

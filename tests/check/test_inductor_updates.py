@@ -1,4 +1,4 @@
-"""TorchInductor's positions of maxima, updates in place and wrapped indices: right ones are not refuted, wrong ones are."""
+"""TorchInductor's positions of maxima, updates in place, wrapped indices: right ones decided, wrong ones refuted."""
 
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
@@ -224,7 +225,6 @@ UNKNOWN = [
     ("blur.mlir", "memref<18xf32>", "memref<?xf32>", "line 3"),
     ("blur.mlir", "%i + 2", "%0 + 2", "line 14 column"),
     ("blur.mlir", "%tile[%i] : memref<6xf32>\n      }", "%there[%i] : memref<6xf32>\n      }", "`%there`"),
-    ("blur.mlir", "step", "", ""),
     ("blur.stmt", "exp_f32(x", "shuffle(x", "`shuffle`"),
     ("blur.stmt", "parallel (y", "gpu_block (y", "line 3"),
     ("blur.stmt", "0, 6)", "0, x.extent.0)", "line 6"),
@@ -235,8 +235,7 @@ UNKNOWN = [
 @pytest.mark.parametrize(("name", "old", "new", "said"), UNKNOWN)
 def test_what_is_not_known_is_refused_with_its_place(name: str, old: str, new: str, said: str) -> None:
     text, fusion = TEXTS[name]
-    if old not in text:
-        return
+    assert old in text
     with pytest.raises(CheckError) as error:
         judged(name, text.replace(old, new), fusion)
     assert said in str(error.value), str(error.value)
@@ -256,10 +255,8 @@ def test_garbage_ends_in_one_error(name: str, seed: int) -> None:
             + r.choice(("", text[a:b] * 2, "{", ")", "0", "-", "%i", "x", "\x00", "/ 0", "99999999999"))
             + text[b:]
         )
-    try:
+    with contextlib.suppress(CheckError):
         judged(name, text, fusion)
-    except CheckError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize("ending", ["mlir", "stmt"])
