@@ -663,9 +663,8 @@ class Notes:
         c = _condition(mask)
         parts = [c] if c is None or c.op != "and" else c.args
         counts = bool(_reads(inner))  # a condition on where it reads (a pad, gathered) limits it as it stands
-        exact = [p is not None and not p.names & self.loads.keys() for p in parts]
         held = and_(
-            *(p if e and p is not None else self._may(p, True, counts) for p, e in zip(parts, exact, strict=True))
+            *(p if p is not None and not p.names & self.loads.keys() else self._may(p, True, counts) for p in parts)
         )
         reads = {Read(r.buffer, r.index, and_(r.when, held)) for r in _reads(inner)}
         what = combine("where", [_what(mask), _what(inner), _literal(other)], self._table)
