@@ -120,7 +120,7 @@ class _Fault:
         name, graph = self.values.element(self.tensor, k), self.run.program.name
         where = _place(place)
         if last < 0:
-            found = Difference({}, "", None, f"{name} in {where}, which some nest writes", "")
+            found = Difference({}, "", f"{where}, which nothing has written at the end", f"{name}, a result", "")
             return CheckRow(
                 self.tensor, place[0], "refuted", "write", f"nothing writes {name}, a result", found, graph=graph
             )
