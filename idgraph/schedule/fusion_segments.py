@@ -22,9 +22,6 @@ from idgraph.ir import (
 from idgraph.rewrite.index_propagation import long_indices
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
-MOVES = frozenset(
-    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
-)
 
 PICKS = frozenset({"index", "index_select"})  # gathers at indices that need not lie along the axes that they pick from
 
