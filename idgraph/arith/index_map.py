@@ -311,7 +311,7 @@ class IndexMap:
     def _collisions(self) -> MapVerdict:
         return find_collision(self.symbols, self.results, self.condition)
 
-    # CuTe's operations on layouts --------------------------------------------------------------------------------------
+    # CuTe's operations on layouts -------------------------------------------------------------------------------------
 
     @staticmethod
     def strided(*modes: Mode, name: str = "i") -> IndexMap:
@@ -402,7 +402,10 @@ class IndexMap:
         flat = self.product(n)
         letter = _free_letter("b", flat)
         symbols = tuple(symbol(f"{letter}{k}", 0, a * b - 1) for k, (a, b) in enumerate(zip(mine, theirs, strict=True)))
-        parts = (*(s % a for s, a in zip(symbols, mine, strict=True)), *(s // a for s, a in zip(symbols, mine, strict=True)))
+        parts = (
+            *(s % a for s, a in zip(symbols, mine, strict=True)),
+            *(s // a for s, a in zip(symbols, mine, strict=True)),
+        )
         return IndexMap(symbols, flat(*parts), flat.shape)
 
     def swizzle(self, s: AddressSwizzle) -> IndexMap:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from idgraph.arith.expr import ArithError, Expr, IntLike, as_expr, symbol, xor
+from idgraph.arith.expr import ArithError, Expr, IntLike, as_expr, xor
 from idgraph.arith.simplify import simplify
 from idgraph.errors import short_repr
 
@@ -35,6 +35,7 @@ def extents_of(symbols: Sequence[Expr], who: str) -> tuple[int, ...]:
 def modes_of(symbols: Sequence[Expr], result: Expr, who: str) -> tuple[Mode, ...]:
     """(extent, stride) of each coordinate of an address; raises ArithError where it is no sum of strides.
 
+    >>> from idgraph.arith import symbol
     >>> i, j = symbol("i", 0, 3), symbol("j", 0, 7)
     >>> modes_of((i, j), i * 8 + j, "complement")
     ((4, 8), (8, 1))
@@ -80,6 +81,7 @@ def complement_modes(modes: Sequence[Mode], size: int) -> tuple[Mode, ...]:
 def coordinates(number: Expr, extents: Sequence[int]) -> tuple[Expr, ...]:
     """The coordinates of a number below the product of the extents, the first one fastest.
 
+    >>> from idgraph.arith import symbol
     >>> [str(x) for x in coordinates(symbol("k", 0, 11), (3, 4))]
     ['k%3', 'k//3']
     """
@@ -97,6 +99,7 @@ class AddressSwizzle:
 
     It is its own inverse. Raises ArithError for bits that overlap (|shift| < bits) or a negative count.
 
+    >>> from idgraph.arith import symbol
     >>> s = AddressSwizzle(3, 3, 3)
     >>> s(8), s(64), s(72), s(s(200))
     (8, 72, 64, 200)

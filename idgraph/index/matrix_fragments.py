@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from idgraph.arith import IndexMap, symbol
 from idgraph.errors import IndexingError, arguments, did_you_mean, short_repr, user_line
-from idgraph.index.bank_conflicts import BANKS, WARP, WORD
+from idgraph.ir.device import current_device
 
+WARP = 32  # lanes, by the PTX ISA
 ROW_BYTES = 16  # that a lane of ldmatrix addresses: a row of 8 elements of 16 bits
 ROWS = 8  # of one matrix of ldmatrix, which are served together
 
@@ -25,7 +26,7 @@ def mma_operand(shape: str = "m16n8k16", operand: str = "a") -> IndexMap:
     >>> import idgraph as ig
     >>> m = ig.index.mma_operand("m16n8k16", "a")
     >>> print(m)
-    (lane, value) -> (lane//4 + value//2%2*8, value//4*8 + lane%4*2 + value%2)
+    (lane, value) -> (lane//4 + value//2%2*8, lane%4*2 + value//4*8 + value%2)
     >>> m(5, 3), bool(m.is_bijective)
     ((9, 3), True)
     """
@@ -52,7 +53,9 @@ def mma_operand(shape: str = "m16n8k16", operand: str = "a") -> IndexMap:
             value = symbol("value", 0, 3)
             return IndexMap((lane, value), (group + value // 2 * 8, member * 2 + value % 2), (16, 8))
         case _:
-            raise IndexingError(f"mma_operand: unknown operand {short_repr(operand)}", where=user_line(), hint="a, b, c")
+            raise IndexingError(
+                f"mma_operand: unknown operand {short_repr(operand)}", where=user_line(), hint="a, b, c"
+            )
 
 
 @arguments(IndexingError)
@@ -62,7 +65,7 @@ def ldmatrix(count: int = 4, transposed: bool = False) -> IndexMap:
 
     >>> import idgraph as ig
     >>> print(ig.index.ldmatrix(2))
-    (lane, register, half) -> (register, lane//4, lane%4*2 + half)
+    (lane, register, half) -> (register, lane//4, half + lane%4*2)
     """
     _check_count(count)
     lane, register = symbol("lane", 0, WARP - 1), symbol("register", 0, count - 1)
@@ -91,17 +94,18 @@ class FragmentConflicts:
 @arguments(IndexingError)
 def ldmatrix_conflicts(rows: IndexMap, count: int = 4, item: int = 2) -> FragmentConflicts:
     """Conflicts of ``ldmatrix`` where (matrix, row) lies at ``rows(matrix, row)``, elements of ``item`` bytes in shared
-    memory. The 8 rows of a matrix, of 16 bytes each, are served together: 32 banks of 4 bytes.
+    memory. The 8 rows of a matrix, of 16 bytes each, are served together, by the banks of the device at hand.
 
     Raises `IndexingError` for rows that are not aligned to 16 bytes.
 
     >>> import idgraph as ig
     >>> plain = ig.IndexMap.strided((4, 8), (8, 64))  # four matrices side by side in rows of 64 halves
-    >>> ig.index.ldmatrix_conflicts(plain).ways, ig.index.ldmatrix_conflicts(plain.swizzle(ig.arith.Swizzle(3, 3, 3))).ways
+    >>> xored = plain.swizzle(ig.arith.Swizzle(3, 3, 3))
+    >>> ig.index.ldmatrix_conflicts(plain).ways, ig.index.ldmatrix_conflicts(xored).ways
     (8, 1)
     """
     _check_count(count)
-    worst = FragmentConflicts(1, 0, 0, ())
+    worst, device = FragmentConflicts(1, 0, 0, ()), current_device()
     passes = 0
     for matrix in range(count):
         words: dict[int, dict[int, int]] = {}
@@ -114,8 +118,8 @@ def ldmatrix_conflicts(rows: IndexMap, count: int = 4, item: int = 2) -> Fragmen
                     where=user_line(),
                     hint=f"rows at multiples of {ROW_BYTES // item} elements",
                 )
-            for word in range(byte // WORD, (byte + ROW_BYTES) // WORD):
-                words.setdefault(word % BANKS, {}).setdefault(word, matrix * ROWS + row)
+            for word in range(byte // device.bank_bytes, (byte + ROW_BYTES) // device.bank_bytes):
+                words.setdefault(word % device.banks, {}).setdefault(word, matrix * ROWS + row)
         bank = max(words, key=lambda b: len(words[b]))
         ways = len(words[bank])
         passes += ways

@@ -42,7 +42,8 @@ def sizes(m: ig.IndexMap) -> tuple[int, ...]:
     ],
 )
 def test_complements_of_the_documentation(modes: Modes, size: int, found: Modes) -> None:
-    assert listed(m := ig.IndexMap.strided(*modes).complement(size), sizes(m)) == by_hand(*found)
+    m = ig.IndexMap.strided(*modes).complement(size)
+    assert listed(m, sizes(m)) == by_hand(*found)
 
 
 def test_divide_and_products_of_the_documentation() -> None:
@@ -83,11 +84,7 @@ def test_a_division_keeps_the_elements_and_begins_with_the_tile(modes: Modes, ti
     whole = data.draw(st.sampled_from([max(n * s for n, s in tile) * k for k in (1, 2)]))
     flat = by_hand(*modes, (whole, max(n * s for n, s in modes)))
     m, t = ig.IndexMap.strided(*modes, (whole, max(n * s for n, s in modes))), ig.IndexMap.strided(*tile)
-    try:
-        d = m.divide(t)
-    except ArithError as error:
-        assert len(flat) % max(n * s for n, s in tile), error
-        return
+    d = m.divide(t)
     assert sorted(listed(d, sizes(d))) == sorted(flat)
     first = prod(n for n, _ in tile)
     assert sorted(listed(d, sizes(d))[:first]) == sorted(flat[k] for k in by_hand(*tile))

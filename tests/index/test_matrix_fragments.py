@@ -9,7 +9,7 @@ from idgraph.index import ldmatrix, ldmatrix_conflicts, mma_operand
 
 
 def expected(shape: str, operand: str, lane: int, i: int) -> tuple[int, int]:
-    """"groupID" and "threadID_in_group" of the PTX ISA."""
+    """ "groupID" and "threadID_in_group" of the PTX ISA."""
     group, thread = lane >> 2, lane & 3
     if operand == "c":
         return (group if i < 2 else group + 8), thread * 2 + (i & 1)
