@@ -336,7 +336,7 @@ class IndexMap:
         (c0, c1) -> (c0*2 + c1*8)
         """
         self._address("complement")
-        modes = complement_modes(modes_of(self.symbols, self.results[0], "complement"), _count(n, "complement"))
+        modes = complement_modes(modes_of(self.symbols, self.results[0], "complement"), _element_count(n, "complement"))
         return IndexMap.strided(*modes, name=_free_letter("c", self))
 
     def divide(self, tile: IndexMap | int) -> IndexMap:
@@ -351,7 +351,7 @@ class IndexMap:
         self._address("divide")
         extents = extents_of(self.symbols, "divide")
         size = prod(extents)
-        tile = IndexMap.strided((_count(tile, "divide"), 1)) if isinstance(tile, int) else tile
+        tile = IndexMap.strided((_element_count(tile, "divide"), 1)) if isinstance(tile, int) else tile
         tile._address("divide")
         modes = modes_of(tile.symbols, tile.results[0], "divide")
         both = (*modes, *complement_modes(modes, size))
@@ -370,7 +370,7 @@ class IndexMap:
         (i0, i1, r0) -> (i0 + (i1 + r0//2)*4 + r0*2)
         """
         self._address("product")
-        n = IndexMap.strided((_count(n, "product"), 1)) if isinstance(n, int) else n
+        n = IndexMap.strided((_element_count(n, "product"), 1)) if isinstance(n, int) else n
         n._address("product")
         letter = _free_letter("r", self)
         extents = extents_of(n.symbols, "product")
@@ -506,7 +506,7 @@ class IndexMap:
         return found.decide(self.results, whole, what)
 
 
-def _count(n: object, who: str) -> int:
+def _element_count(n: object, who: str) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ArithError(f"{who}: {short_repr(n)} is not a number of elements", hint="an integer from 1 on")
     return n

@@ -33,7 +33,7 @@ def extents_of(symbols: Sequence[Expr], who: str) -> tuple[int, ...]:
 
 
 def modes_of(symbols: Sequence[Expr], result: Expr, who: str) -> tuple[Mode, ...]:
-    """(extent, stride) of each coordinate of an address; raises ArithError where it is no sum of strides.
+    """(extent, stride) of each coordinate of an address; raises ArithError where it does not add up strides.
 
     >>> from idgraph.arith import symbol
     >>> i, j = symbol("i", 0, 3), symbol("j", 0, 7)

@@ -17,7 +17,7 @@ def blocked(t: Tensor, rows: int, columns: int, lanes: int = LANES) -> tuple[Ite
     plain tile, as a tile of at most ``lanes`` rows is anyhow. Tiles at the ends are padded: holes in memory.
 
     The loops of ``t`` stay as they are. Raises `ScheduleError` for a tensor of fewer than two axes and for sizes that
-    are no multiples of each other; a result comes back in this order with ``run(..., raw=True)``.
+    do not divide each other; a result comes back in this order with ``run(..., raw=True)``.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("scales")
@@ -37,23 +37,23 @@ def blocked(t: Tensor, rows: int, columns: int, lanes: int = LANES) -> tuple[Ite
         )
     if rows > lanes and rows % lanes:
         raise ScheduleError(
-            f"blocked: tiles of {rows} rows are no multiple of {lanes} lanes",
+            f"blocked: {lanes} lanes do not divide tiles of {rows} rows",
             where=user_line(),
             hint=f"lanes={rows} for plain tiles",
         )
     loop, row, column = t.loop, t.axes[-2], t.axes[-1]
     t.set_loop(list(t.logical))
-    outer_row, inner_row = _split(t, row, rows)
-    outer_column, inner_column = _split(t, column, columns)
+    outer_row, inner_row = _tile_axis(t, row, rows)
+    outer_column, inner_column = _tile_axis(t, column, columns)
     within = (inner_row,)
     if rows > lanes:
-        group, lane = _split(t, inner_row, lanes)
+        group, lane = _tile_axis(t, inner_row, lanes)
         within = (lane, group)
     t.set_loop(list(loop))
     return (*t.axes[:-2], outer_row, outer_column, *within, inner_column)
 
 
-def _split(t: Tensor, axis: IterDomain, size: int) -> tuple[IterDomain, IterDomain]:
+def _tile_axis(t: Tensor, axis: IterDomain, size: int) -> tuple[IterDomain, IterDomain]:
     at = t.loop.index(axis)
     t.split(at, size)
     return t.loop[at], t.loop[at + 1]

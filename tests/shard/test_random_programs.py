@@ -16,6 +16,7 @@ import idgraph as ig
 from tests.property.budget import examples
 
 Array = npt.NDArray[Any]
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 MESHES = ({"x": 2}, {"x": 3}, {"x": 4}, {"x": 2, "y": 2}, {"x": 2, "y": 3})
 
 
@@ -28,9 +29,9 @@ class Step:
     compute: Callable[[Array], Array]
 
 
-def steps_of(shape: tuple[int, ...], draw: st.DrawFn) -> Step:
+def steps_of(shape: tuple[int, ...], draw: Draw) -> Step:
     """An operation for a tensor of this shape."""
-    axis = draw(st.integers(0, len(shape) - 1))
+    axis: int = draw(st.integers(0, len(shape) - 1))
     n, kind = shape[axis], draw(st.integers(0, 11))
     order = tuple(draw(st.permutations(range(len(shape)))))
     shift, low = draw(st.integers(-3, 3)), draw(st.integers(0, n - 1))
@@ -67,7 +68,7 @@ def steps_of(shape: tuple[int, ...], draw: st.DrawFn) -> Step:
             return Step("square", lambda t: t * t, lambda a: a * a)
 
 
-def place(t: ig.Tensor, mesh: dict[str, int], draw: st.DrawFn) -> ig.Tensor:
+def place(t: ig.Tensor, mesh: dict[str, int], draw: Draw) -> ig.Tensor:
     """A random placement, of shards alone."""
     t.replicate()
     for name in mesh:
