@@ -320,9 +320,11 @@ class IndexMap:
         >>> print(IndexMap.strided((4, 1), (8, 4)))
         (i0, i1) -> (i0 + i1*4)
         """
-        for n, step in modes:
-            if n < 1 or step < 0:
-                raise ArithError(f"a mode of extent {n} and stride {step}", hint="extents from 1, strides from 0")
+        for m in modes:
+            numbers = list(m) if isinstance(m, tuple) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+            whole = len(numbers) == 2 and all(type(x) is int for x in numbers)
+            if not whole or numbers[0] < 1 or numbers[1] < 0:
+                raise ArithError(f"{short_repr(m)} is not a mode", hint="(extent, stride): from 1, and from 0")
         symbols = tuple(symbol(f"{name}{k}", 0, n - 1) for k, (n, _) in enumerate(modes))
         at = as_expr(0)
         for s, (_, step) in zip(symbols, modes, strict=True):
@@ -335,7 +337,7 @@ class IndexMap:
         >>> print(IndexMap.strided((2, 1), (2, 4)).complement(16))
         (c0, c1) -> (c0*2 + c1*8)
         """
-        self._address("complement")
+        self.check_layout("complement")
         modes = complement_modes(modes_of(self.symbols, self.results[0], "complement"), _element_count(n, "complement"))
         return IndexMap.strided(*modes, name=_free_letter("c", self))
 
@@ -348,11 +350,10 @@ class IndexMap:
         >>> print(IndexMap.strided((4, 2), (6, 8)).divide(IndexMap.strided((2, 2))))
         (t0, t1, t2) -> (t0*4 + t1*2 + t2*8)
         """
-        self._address("divide")
+        self.check_layout("divide")
         extents = extents_of(self.symbols, "divide")
         size = prod(extents)
-        tile = IndexMap.strided((_element_count(tile, "divide"), 1)) if isinstance(tile, int) else tile
-        tile._address("divide")
+        tile = _as_layout(tile, "divide")
         modes = modes_of(tile.symbols, tile.results[0], "divide")
         both = (*modes, *complement_modes(modes, size))
         if prod(m for m, _ in both) != size:
@@ -369,9 +370,8 @@ class IndexMap:
         >>> print(IndexMap.strided((2, 1), (2, 4)).product(4))
         (i0, i1, r0) -> (i0 + (i1 + r0//2)*4 + r0*2)
         """
-        self._address("product")
-        n = IndexMap.strided((_element_count(n, "product"), 1)) if isinstance(n, int) else n
-        n._address("product")
+        self.check_layout("product")
+        n = _as_layout(n, "product")
         letter = _free_letter("r", self)
         extents = extents_of(n.symbols, "product")
         mine, repeats = extents_of(self.symbols, "product"), tuple(f"{letter}{k}" for k in range(len(extents)))
@@ -393,6 +393,7 @@ class IndexMap:
         >>> m(0, 0), m(1, 1), m(2, 0), m(0, 2)
         ((0,), (3,), (4,), (8,))
         """
+        n = _as_layout(n, "blocked_product")
         mine, theirs = extents_of(self.symbols, "blocked_product"), extents_of(n.symbols, "blocked_product")
         if len(mine) != len(theirs):
             raise ArithError(
@@ -414,14 +415,17 @@ class IndexMap:
         >>> print(IndexMap.strided((4, 4), (4, 1)).swizzle(AddressSwizzle(2, 0, 2)))
         (i0, i1) -> (i0 ^ (i0*4 + i1))
         """
-        self._address("swizzle")
+        self.check_layout("swizzle")
+        if not isinstance(s, AddressSwizzle):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArithTypeError(f"swizzle: {short_repr(s)} is not a swizzle", hint="ig.arith.Swizzle(3, 3, 3)")
         low, high = interval(self.results[0])
         if low is None or low < 0 or high is None:
             raise ArithError(f"swizzle: `{self.results[0]}` is not known to be 0 or more, and bounded")
         top = 1 << max(int(high).bit_length(), s.base + s.bits + max(-s.shift, 0))
         return IndexMap(self.symbols, (as_expr(s(self.results[0])),), (top,), self.condition)
 
-    def _address(self, who: str) -> None:
+    def check_layout(self, who: str) -> None:
+        """Raise ArithError, in the name of ``who``, unless there is one address for each point of a box."""
         if len(self.results) != 1 or self.condition is not TRUE:
             raise ArithError(
                 f"{who}: {self} is not a layout: one address for each point of a box",
@@ -509,6 +513,14 @@ class IndexMap:
 def _element_count(n: object, who: str) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ArithError(f"{who}: {short_repr(n)} is not a number of elements", hint="an integer from 1 on")
+    return n
+
+
+def _as_layout(n: object, who: str) -> IndexMap:
+    """A layout, or so many neighbours."""
+    if not isinstance(n, IndexMap):
+        return IndexMap.strided((_element_count(n, who), 1))
+    n.check_layout(who)
     return n
 
 

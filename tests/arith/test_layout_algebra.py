@@ -128,3 +128,7 @@ def test_refusals_name_what_is_wrong() -> None:
         Swizzle(3, 0, 1)
     with pytest.raises(ArithError, match="is not a number of elements"):
         m.product(0)
+    for bad in (None, "x", 2.5, True, [4]):
+        for ask in (m.product, m.divide, m.complement, m.blocked_product, m.swizzle, ig.IndexMap.strided):
+            with pytest.raises(ig.IdGraphError):
+                ask(bad)  # type: ignore[arg-type]
