@@ -1,8 +1,8 @@
 """One process of several: its device's part of a program, on gloo or NCCL.
 
-    for r in 0 1; do python -m tests.shard.rank_worker $r 2 FOLDER nccl & done; wait
+    for r in 0 1; do PYTHONPATH=. python tests/shard/rank_worker.py $r 2 FOLDER nccl & done; wait
 
-FOLDER is an empty folder that all processes see. With NCCL rank r uses GPU r.
+FOLDER is an empty folder that all processes see, by its absolute path. With NCCL rank r uses GPU r.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ from tools.env import ROOT
 
 def run(world: int, folder: Path, backend: str) -> list[str]:
     """What the processes print; all of them end well."""
-    command = [sys.executable, "-m", "tests.shard.rank_worker"]
+    command = [sys.executable, str(ROOT / "tests" / "shard" / "rank_worker.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = [
         subprocess.Popen(
             [*command, str(r), str(world), str(folder), backend],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for r in range(world)
     ]  # fmt: skip
