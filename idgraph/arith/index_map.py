@@ -425,7 +425,10 @@ class IndexMap:
         return IndexMap(self.symbols, (as_expr(s(self.results[0])),), (top,), self.condition)
 
     def check_layout(self, who: str) -> None:
-        """Raise ArithError, in the name of ``who``, unless there is one address for each point of a box."""
+        """Raise ArithError, in the name of ``who``, unless there is one address for each point of a box.
+
+        >>> IndexMap.strided((4, 1), (8, 4)).check_layout("divide")
+        """
         if len(self.results) != 1 or self.condition is not TRUE:
             raise ArithError(
                 f"{who}: {self} is not a layout: one address for each point of a box",
