@@ -25,6 +25,7 @@ from idgraph.cli.actions import (
     run_demo,
     run_report,
     run_sweep,
+    run_text,
     say,
     tensor_table,
 )
@@ -41,6 +42,7 @@ from idgraph.runtime.program import stages
 from idgraph.schedule import auto
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
+from idgraph.validate.fault import busy
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
 
@@ -192,6 +194,7 @@ def demo(name: str, target: Target | None, output: Path, small: bool, verbose: b
 @click.option("--inductor", is_flag=True, help="Check what TorchInductor makes of fn(*args) of the .py file.")
 @click.option("--dtensor", is_flag=True, help="Check DTensor's operations of fn(*args) on simulated devices.")
 @click.option("--program", "neutral", is_flag=True, help="Check another compiler's loop nests, in the neutral form.")
+@click.option("--means", metavar="FILE", help="The fusion that a .mlir or .stmt file should compute.")
 @json_option
 def check(
     file: str,
@@ -203,6 +206,7 @@ def check(
     inductor: bool,
     dtensor: bool,
     neutral: bool,
+    means: str | None,
     as_json: bool,
 ) -> None:
     """Check every address and every value.
@@ -212,6 +216,7 @@ def check(
 
     --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
     that the program means? --dtensor: does each device have the elements that the placements of the file's mesh say?
+    A .mlir file (affine, scf, memref) or .stmt file (Halide's lowered statement) needs --means FILE, a fusion.
     """
     kinds: list[CompilerKind] = [
         *(["inductor"] if inductor else []), *(["dtensor"] if dtensor else []), *(["program"] if neutral else [])
@@ -220,6 +225,10 @@ def check(
         raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are two kinds of files: give one of them")
     if kinds:
         sys.exit(0 if run_compiler(file, kinds[0], as_json) else 1)
+    if file.endswith((".mlir", ".stmt")):
+        if means is None:
+            raise click.UsageError(f"{file}: give the fusion that it should compute with --means FILE")
+        sys.exit(0 if run_text(file, load(means), as_json) else 1)
     fusion = load(file)
     fusion.verify()
     if automatic:
@@ -306,7 +315,8 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
     if automatic:
         auto(fusion)
     model = IdModel(fusion)
-    model.verify()
+    with busy(f"index maps of {fusion.name}"):
+        model.verify()
     chosen = [e for e in fusion.exprs if tensor is None or e.output.name == tensor]
     if not chosen:
         raise IndexingError(
@@ -334,7 +344,9 @@ def cycles(file: str, graph: str, as_json: bool) -> None:
 
     Each with its kind (identity, shift, reorder), its shift, the operations on it and the user's lines.
     """
-    found = getattr(IdModel(load(file)), graph).cycles()
+    fusion = load(file)
+    with busy(f"cycles of {fusion.name}"):
+        found = getattr(IdModel(fusion), graph).cycles()
     if not as_json:
         print_cycles(console(), found)
         return
@@ -390,7 +402,8 @@ def emit(file: str, target: Target, automatic: bool, as_json: bool, passes: bool
     if passes:
         _print_passes(file, fusion, target, as_json)
         return
-    program = emit_program(fusion, target=target)
+    with busy(f"kernels of {fusion.name} for {target}"):
+        program = emit_program(fusion, target=target)
     if as_json:
         kernels = [k.name for k in program.plan.kernels]
         say(json.dumps({"file": file, "target": target, "kernels": kernels, "source": program.source}))

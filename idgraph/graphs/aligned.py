@@ -123,7 +123,7 @@ class UnalignedProofForest:
 
 
 _PLACES = 2_000  # places of the search
-_PARTS = 8  # parts told
+_PARTS = 8  # parts reported
 
 
 def difference(net: GroupDigraph, a: int, b: int) -> str:

@@ -210,7 +210,8 @@ def compile(
 def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -> Program:
     """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
 
-    On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct.
+    On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct, and
+    is said in a warning.
     """
     if target not in ("cpu", "cuda") or is_scheduled(fusion):
         return emit(fusion, target, cache=cache)
@@ -218,9 +219,10 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
     try:
         auto(copy, device="cpu" if target == "cpu" else "H200")
         return emit(copy, target, cache=cache)
-    except ScheduleError:
+    except ScheduleError as failure:
         if target == "cuda":
             raise
+        warn_user(f"{fusion.name}: no schedule was found, each tensor has loops of its own: {failure.what}")
         return emit(fusion, target, cache=cache)
 
 
