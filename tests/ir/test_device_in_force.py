@@ -217,8 +217,8 @@ def test_the_device_before_is_in_force_again_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         broken()
     assert current_device() is H200
-    wrong: Any
-    for wrong in ("T9", None, [], 3, {"name": "T4"}):
+    none_of_them: list[Any] = ["T9", None, [], 3, {"name": "T4"}]
+    for wrong in none_of_them:
         with pytest.raises(IdGraphError, match="no device"), use_device(wrong):
             pass
         with pytest.raises(IdGraphError, match="device"):
