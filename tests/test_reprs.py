@@ -22,7 +22,8 @@ def shown() -> dict[str, Any]:
     return {
         "access": access, "model": model, "program": program, "cost": ig.cost(program), "report": report,
         "segment": report.segments[0], "operation": report.segments[0].operations[0], "plan": program.plan,
-        "kernel cost": ig.cost(program).kernels[0], "validation": ig.validate(f, "python", exhaustive=False), "explorer": ig.viz.explore(f),
+        "kernel cost": ig.cost(program).kernels[0], "validation": ig.validate(f, "python", exhaustive=False),
+        "explorer": ig.viz.explore(f),
         "map": ig.IndexMap((i,), ((i + 32) % 64,), (64,)),
     }  # fmt: skip
 

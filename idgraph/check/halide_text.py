@@ -145,7 +145,7 @@ class HalideImporter:
 
     def on_store(self, s: Any) -> None:
         predicate, name, index, _, e = s.children
-        widths = {_width(x) for part in (predicate, index, e) for x in _vectors(part)}
+        widths = {_lane_count(x) for part in (predicate, index, e) for x in _vectors(part)}
         if not widths:
             self._stored(s, predicate, str(name), index, e)
             return
@@ -248,7 +248,7 @@ def _vectors(e: Any) -> list[Any]:
     return [*found, e] if e.data == "broadcast" or (e.data == "call" and str(e.children[0]) == "ramp") else found
 
 
-def _width(e: Any) -> int:
+def _lane_count(e: Any) -> int:
     last = e.children[0] if e.data == "broadcast" else e.children[-1].children[0]
     digits = re.fullmatch(r"x?(\d{1,6})", str(last))
     if digits is None:

@@ -24,8 +24,20 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr
-from idgraph.check.program import ZERO, Axis, BufferLayout, CheckError, Nest, NeutralProgram, Write
-from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, tree_of
+from idgraph.check.program import (
+    ZERO,
+    Axis,
+    BufferLayout,
+    CheckError,
+    Nest,
+    NeutralProgram,
+    TreeGuard,
+    TreeLoop,
+    TreeNode,
+    Write,
+    leaves,
+)
+from idgraph.check.program_tree import tree_of
 from idgraph.ir import SCATTERS, Fusion
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -132,7 +144,7 @@ def _in_step(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
         yield
 
 
-def _mixed(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
+def _interleaved_runs(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
     live = [run() for run in runs]
     while live:
         k = draw.randrange(len(live))
@@ -142,7 +154,7 @@ def _mixed(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
 
 
 _END = object()
-_ORDERS = (_one_by_one, _backwards, _in_step, _mixed, _shuffled)
+_ORDERS = (_one_by_one, _backwards, _in_step, _interleaved_runs, _shuffled)
 
 
 @dataclass(slots=True)

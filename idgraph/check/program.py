@@ -6,16 +6,13 @@ Python's integer syntax over the nest's own loop variables; nothing in it is eva
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from idgraph.arith import TRUE, Expr, as_expr, simplify, symbol
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.ir import Fusion
-
-if TYPE_CHECKING:
-    from idgraph.check.program_tree import TreeNode
 
 ZERO = as_expr(0)
 Mode = Literal["store", "add"]
@@ -136,6 +133,39 @@ class BufferLayout:
     def home(self) -> str:
         """The storage's name."""
         return self.storage or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLoop:
+    """``body`` runs for each value of ``axis``: one after the other, or, ``any_order``, in any order and at once.
+
+    ``private`` are buffers of which each iteration has one of its own, with nothing in it.
+    """
+
+    axis: Axis
+    body: tuple[TreeNode, ...]
+    any_order: bool = False
+    private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGuard:
+    """``body`` runs where ``when`` holds."""
+
+    when: Expr
+    body: tuple[TreeNode, ...]
+
+
+TreeNode = TreeLoop | TreeGuard | Nest
+
+
+def leaves(body: Sequence[TreeNode]) -> Iterator[Nest]:
+    """The nests of a tree, in the order in which they stand."""
+    for node in body:
+        if isinstance(node, Nest):
+            yield node
+        else:
+            yield from leaves(node.body)
 
 
 @dataclass(frozen=True, slots=True)

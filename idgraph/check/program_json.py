@@ -38,9 +38,13 @@ from idgraph.check.program import (
     Nest,
     NeutralProgram,
     Read,
+    TreeGuard,
+    TreeLoop,
+    TreeNode,
     Write,
+    leaves,
 )
-from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, nests_of
+from idgraph.check.program_tree import nests_of
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within

@@ -117,7 +117,7 @@ def shared_loop(
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _ElementAccess:
     """The points of a nest at which it touches memory: addresses, iterations of the kernel, points of the inner loop;
     ``flat`` numbers the points of ``axes``.
     """
@@ -205,7 +205,7 @@ class _Pair:
 
     def _access(
         self, loop: SharedLoop, n: Nest, axes: tuple[Axis, ...], x: Expr, when: Expr, sizes: Mapping[str, int]
-    ) -> _Access:
+    ) -> _ElementAccess:
         k = [m is n for m in self.group].index(True)
         spans = [int(a.extent.evaluate(sizes)) for a in axes]
         flat = np.arange(prod(spans), dtype=np.int64)
@@ -214,7 +214,7 @@ class _Pair:
         at = np.broadcast_to(x.evaluate_array(env), flat.shape).astype(np.int64)[live]
         flat = flat[live]
         inner = loop.inner[k] if len(axes) > len(n.loops) else loop.steps[k]
-        return _Access(at, flat // inner, flat % inner, flat, axes)
+        return _ElementAccess(at, flat // inner, flat % inner, flat, axes)
 
     def _conflict(self, loop: SharedLoop, sizes: dict[str, int], late: bool) -> Race | None:
         """A point of ``other`` and one of ``nest`` that writes what the first reads, at a moment that is wrong."""
@@ -257,7 +257,7 @@ class _Pair:
         return Race(home, "refuted", f"{who} reads what another point {verb}", found)
 
 
-def _writers(w: _Access, a: _Access) -> Iterator[tuple[Ints, Bools]]:
+def _writers(w: _ElementAccess, a: _ElementAccess) -> Iterator[tuple[Ints, Bools]]:
     """For each access the first and last write to its address, by iteration and by inner point: (which, whether)."""
     if not len(w.at):
         return

@@ -373,7 +373,7 @@ def run_compiler(file: str, kind: CompilerKind, as_json: bool) -> bool:
     """Check what TorchInductor or DTensor makes of a Python file's ``fn(*args)``, or a program in the neutral form;
     print it."""
     path = Path(file)
-    return _shown(
+    return _print_report(
         _inductor(path) if kind == "inductor" else _dtensor(path) if kind == "dtensor" else program(path), as_json
     )
 
@@ -384,10 +384,10 @@ def run_text(file: str, fusion: Fusion, as_json: bool) -> bool:
         text = read_within(file, LARGEST_TEXT).decode("utf-8")
     except (OSError, ValueError):
         raise CheckError(f"{file!r} cannot be read as text") from None
-    return _shown((mlir if file.endswith(".mlir") else halide)(text, fusion), as_json)
+    return _print_report((mlir if file.endswith(".mlir") else halide)(text, fusion), as_json)
 
 
-def _shown(report: CheckReport | DTensorReport, as_json: bool) -> bool:
+def _print_report(report: CheckReport | DTensorReport, as_json: bool) -> bool:
     if as_json:
         say(report.to_json())
     else:

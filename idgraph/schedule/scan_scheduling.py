@@ -48,7 +48,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     others = [d for d in t.loop if d is not axis and not d.is_broadcast]
     order = list(loop_order(t, others, stored)) if len(others) > 1 else others
     contiguous = own.steps[axis] == 1
-    many = is_true(_count(others) >= current_device().resident_threads)
+    many = is_true(_axis_product(others) >= current_device().resident_threads)
     if not axis.extent.is_const or n <= 2 * width or (not contiguous and (n < 2 * AHEAD or many or not others)):
         return False
     rest = [d for d in t.loop if d.is_broadcast]
@@ -100,7 +100,7 @@ def _is_wide(exprs: Sequence[TensorExpr]) -> bool:
     return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)
 
 
-def _count(axes: Sequence[IterDomain]) -> Expr:
+def _axis_product(axes: Sequence[IterDomain]) -> Expr:
     return prod((d.extent for d in axes), start=as_expr(1))
 
 
