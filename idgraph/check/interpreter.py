@@ -253,7 +253,7 @@ class _Machine:
             yield dict(zip((a.name for a in axes), c, strict=True))
 
     def point(self, n: Nest, at: Mapping[str, int], homes: Mapping[str, str]) -> Steps:
-        """All writes at one point, each after all values of its reduced loops; a step each, and one before it stores."""
+        """All writes at one point, each after all values of its reduced loops; a step before it stores, one after."""
         for w in n.writes:
             b = self.buffers.get(w.buffer)
             scale, shift = self.own.get(b.tensor, (1, 0)) if b is not None else (1, 0)

@@ -12,7 +12,7 @@
                         "reads": [{"buffer": "x", "index": "i*8 + r", "when": "True"}]}]}],
  "order": ["k0"]}
 ```
-In place of `nests` and `order`, where nests share loops, a tree: each node is a nest (without `kernel`), a loop or a guard.
+In place of `nests` and `order`, where nests share loops, a tree of nests (without `kernel`), loops and guards.
 ```
 {"body": [{"loop": "i", "extent": 8, "order": "sequential" or "any", "private": ["tile"],
            "body": [{"if": "i < 7", "body": [nest, ...]}, nest, ...]}]}

@@ -170,9 +170,8 @@ def _large_sum(node: _Node) -> _Node:
         return node
     write = {**b, "mode": "store", "when": _conjunction(tuple(guards))}
     inner = [list(p) for p in loops if p[0] in free]
-    return {
-        "name": update["name"], "loops": [list(p) for p in loops if p[0] not in free], "reduce": inner, "writes": [write],
-    }  # fmt: skip
+    own = [list(p) for p in loops if p[0] not in free]
+    return {"name": update["name"], "loops": own, "reduce": inner, "writes": [write]}
 
 
 def _conjunction(conditions: tuple[str, ...]) -> str:

@@ -182,7 +182,8 @@ class _Fault:
         else:
             w = self.run.events[s.writer]
             because = "it sees what was written last, which is another value"
-            shown = f"{_place(s.place)}, {what or 'a value of ' + w.write.buffer}: {w.nest.name} wrote it at {_shown(w.point)}"
+            what = what or f"a value of {w.write.buffer}"
+            shown = f"{_place(s.place)}, {what}: {w.nest.name} wrote it at {_shown(w.point)}"
         meant = should or f"what {name} is made of"
         found = Difference(e.point, f"{_place(e.place)} = {name}", shown, meant, s.formula)
         return CheckRow(e.nest.name, s.buffer, "refuted", "read", because, found, graph=self.run.program.name)

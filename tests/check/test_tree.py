@@ -11,24 +11,15 @@ import pytest
 import idgraph as ig
 from idgraph.check import CheckError
 from idgraph.check.program_json import read_any, to_json
+from tests.check.tree_lowerings import cut as cut_of
+from tests.check.tree_lowerings import loop, put
+from tests.check.tree_lowerings import text as program
 
 Data = dict[str, Any]
 
 
 def text(*lines: str, shape: str = "(10,)", outputs: str = "y") -> str:
-    return "\n".join(
-        [f'fusion "f" {{\n  x = input(shape={shape}, dtype="float32")', *lines, f"  output {outputs}", "}"]
-    )
-
-
-def put(name: str, to: str, at: str, *reads: Any, mode: str = "store", when: str = "True", **more: Any) -> Data:
-    """A nest of one write; a read is (buffer, index) or (buffer, index, when)."""
-    found = [{"buffer": b, "index": i, "when": w[0] if w else "True"} for b, i, *w in reads]
-    return {"name": name, "writes": [{"buffer": to, "index": at, "mode": mode, "when": when, "reads": found}], **more}
-
-
-def loop(name: str, extent: int, *body: Data, order: str = "sequential", private: tuple[str, ...] = ()) -> Data:
-    return {"loop": name, "extent": extent, "order": order, "private": list(private), "body": list(body)}
+    return program(shape, *lines, output=outputs)
 
 
 def right(data: Data) -> ig.check.CheckReport:
@@ -46,11 +37,7 @@ def wrong(data: Data) -> ig.check.CheckReport:
     return r
 
 
-def cut(name: str, of: str, start: int, stop: int, step: int = 1) -> str:
-    return f"  {name} = slice({of}, dims=(0,), starts=({start},), stops=({stop},), steps=({step},))"
-
-
-STENCIL = ("  b = exp(x)", cut("l", "b", 0, 8), cut("r", "b", 2, 10), "  y = add(l, r)")
+STENCIL = ("  b = exp(x)", cut_of("l", "b", 0, 8), cut_of("r", "b", 2, 10), "  y = add(l, r)")
 
 
 def tiles(halo: int = 2, order: str = "sequential", buffer: str = "b", private: tuple[str, ...] = ()) -> Data:
@@ -79,6 +66,15 @@ def test_a_tile_of_its_own_for_each_iteration() -> None:
     data["body"][0]["private"] = []
     r = wrong(data)
     assert "any order" in str(r) and "t=0" in str(r) and "t=1" in str(r)
+
+
+def test_what_another_iteration_left_is_not_in_a_buffer_of_its_own() -> None:
+    first: Data = {"if": "t == 0", "body": [loop("p", 2, put("make", "tmp", "p", ("x", "p")))]}
+    use = put("use", "y", "t", ("tmp", "t"))
+    data: Data = {"program": text("  y = exp(x)", shape="(2,)"), "body": [loop("t", 2, first, use)]}
+    right(data)
+    data["body"][0]["private"] = ["tmp"]
+    assert "nothing has written before" in str(wrong(data))
 
 
 def test_a_double_buffer() -> None:
@@ -164,7 +160,7 @@ def test_a_producer_cut_down_to_what_its_reader_needs() -> None:
     for buffer in ("b", "tmp"):
         make = put("make", buffer, "i", ("x", "i"), loops=[["i", 4]])
         use = put("use", "y", "i", (buffer, "i"), loops=[["i", 4]])
-        data: Data = {"program": text("  b = exp(x)", cut("y", "b", 0, 4)), "nests": [make, use]}
+        data: Data = {"program": text("  b = exp(x)", cut_of("y", "b", 0, 4)), "nests": [make, use]}
         right(data)
         make["loops"] = [["i", 3]]
         wrong(data)
@@ -186,7 +182,9 @@ def test_an_update_in_place_inside_of_a_tile() -> None:
         "program": text("  y = exp(x)"), "buffers": {"y": {"storage": "x"}},
         "body": [loop("t", 2, loop("i", 5, up), put("other", "z", "t", ("x", "t*5")))],
     }  # fmt: skip
-    data["program"] = text("  y = exp(x)", cut("z", "x", 0, 10, 5), "  output y", outputs="z")
+    data["program"] = text(
+        "  y = exp(x)", "  z = slice(x, dims=(0,), starts=(0,), stops=(10,), steps=(5,))", "  output y", outputs="z"
+    )
     wrong(data)  # z reads x when y lies over it
     data["body"][0]["body"].reverse()
     right(data)
@@ -256,18 +254,29 @@ def test_keys_of_a_body_are_strict(path: list[Any], key: str, near: str) -> None
     assert repr(near) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"nests": []}, {"order": []}, {"body": [{"body": []}]}, {"body": [loop("i", -1)]}, {"body": [loop("i", 2, loop("i", 2))]},
-        {"body": [{"loop": "i", "extent": 2, "order": "parallel"}]}, {"body": [{"loop": "i", "extent": 2, "private": [1]}]},
-        {"body": [{**put("s", "y", "0"), "kernel": "k"}]}, {"body": [{"if": "i < 2", "body": []}]}, {"body": 3}, {"body": [3]},
-    ],
-)  # fmt: skip
+BAD: list[Data] = [
+    {"nests": []},
+    {"order": []},
+    {"body": [{"body": []}]},
+    {"body": [loop("i", -1)]},
+    {"body": [loop("i", 2, loop("i", 2))]},
+    {"body": [{"loop": "i", "extent": 2, "order": "parallel"}]},
+    {"body": [{"loop": "i", "extent": 2, "private": [1]}]},
+    {"body": [{**put("s", "y", "0"), "kernel": "k"}]},
+    {"body": [{"if": "i < 2", "body": []}]},
+    {"body": 3},
+    {"body": [3]},
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
 def test_bad_bodies_are_errors(bad: Data) -> None:
     with pytest.raises(CheckError):
         ig.check.program({**tiles(), **bad})
-    deep: Any = []
+
+
+def test_a_deep_body_is_an_error() -> None:
+    deep: list[Data] = []
     for k in range(200):
         deep = [loop(f"i{k}", 1, *deep)]
     with pytest.raises(CheckError, match="inside of each other"):

@@ -144,3 +144,28 @@ def test_functions_of_tvm() -> None:
     s.split(loops[1], [2, 4])
     r = ig.check.program(exported(s.mod["main"], TOTAL))
     assert r.ok and r.decided, str(r)
+
+
+def test_shared_loops_of_tvm() -> None:
+    """A producer computed at its reader, a sum in two stages, and lengths that a split does not divide."""
+    tvm: Any = pytest.importorskip("tvm", reason="apache-tvm is not installed (extra tvm)")
+    te: Any = pytest.importorskip("tvm.te")
+    tir: Any = pytest.importorskip("tvm.s_tir")
+    x = te.placeholder((9,), name="x")
+    b = te.compute((9,), lambda i: te.exp(x[i]), name="b")  # pyright: ignore[reportUnknownLambdaType]
+    y = te.compute((8,), lambda i: b[i] + b[i + 1], name="y")  # pyright: ignore[reportUnknownLambdaType]
+    s = tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
+    outer, _ = s.split(s.get_loops(s.get_sblock("y"))[0], [None, 3])
+    s.compute_at(s.get_sblock("b"), outer)
+    data: Any = exported(s.mod["main"], SHIFTED)
+    r = ig.check.program(data)
+    assert r.ok and r.decided, str(r)
+    data["body"][0]["body"][0]["extent"] = 3  # without its halo
+    assert ig.check.program(data).refuted
+    x, k = te.placeholder((6, 8), name="x"), te.reduce_axis((0, 8), name="k")
+    total = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="y")  # pyright: ignore[reportUnknownLambdaType]
+    s = tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, total])}))
+    _, inner = s.split(s.get_loops(s.get_sblock("y"))[1], [None, 3])
+    s.rfactor(inner, 0)
+    r = ig.check.program(exported(s.mod["main"], TOTAL))
+    assert r.ok and r.decided, str(r)
