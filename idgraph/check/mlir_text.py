@@ -31,10 +31,9 @@ region: "{" stmt* "}"
 ?stmt: for | parallel | if | store | op | alloc | dealloc | subview | apply | constant | return | yield
 for: "affine.for" VALUE "=" bound "to" bound ["step" INT] region       -> affine_for
    | "scf.for" VALUE "=" VALUE "to" VALUE "step" VALUE region          -> scf_for
-parallel: "affine.parallel" "(" values ")" "=" "(" exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region
-     -> affine_parallel
-   | "scf.parallel" "(" values ")" "=" "(" values ")" "to" "(" values ")" "step" "(" values ")" region
-     -> scf_parallel
+parallel: "affine.parallel" _names exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region    -> affine_parallel
+   | "scf.parallel" _names values ")" "to" "(" values ")" "step" "(" values ")" region          -> scf_parallel
+_names: "(" values ")" "=" "("
 if: "affine.if" (ALIAS | set) "(" [values] ")" ["[" [values] "]"] region ["else" region]    -> affine_if
   | "scf.if" VALUE region ["else" region]                                                   -> scf_if
 store: ("affine.store" | "memref.store") VALUE "," VALUE "[" [exprs] "]" ":" type
