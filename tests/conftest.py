@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from idgraph.errors import EmitError, full_tracebacks
+from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import KernelCache, keep_in
 from tests.sample import CHOSEN, SHARE, left_out, seed_of
 from tools.env import CUDA_DRIVER, ROOT, cuda_driver
@@ -38,6 +39,7 @@ MOST = 256 << 20  # bytes of kernels that are kept
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels that a run has compiled are there in the next; random tests leave ever new ones, so all go at times."""
+    limit_workers(0)  # the suite has a worker for each core
     KERNELS.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not hasattr(config, "workerinput") and sum(f.stat().st_size for f in KERNELS.iterdir()) > MOST:
         for f in KERNELS.iterdir():

@@ -12,9 +12,9 @@ from idgraph.errors import FrontendError, SourceLine, arguments
 from idgraph.frontends.callable_import import CompiledImport
 from idgraph.frontends.graph import CapturedProgram, Node, short
 from idgraph.frontends.graph_json import read_program
-from idgraph.frontends.imported import Imported
+from idgraph.frontends.imported import Imported, StageSeconds
 from idgraph.frontends.opaque_ops import Operation
-from idgraph.frontends.partition import is_projection, plan
+from idgraph.frontends.partition import PartitionPlan, is_projection, plan
 from idgraph.frontends.session import CompileOptions
 from idgraph.ir import Tensor
 from idgraph.ir.limits import LIMITS, Limits
@@ -97,7 +97,11 @@ class Import(Imported, Printed):
                 f"{self.program.name} does not call {', '.join(map(short, missing))}",
                 hint=f"it calls {', '.join(called)}",
             )
-        return replace(self, plan=plan(self.program, found), kernels={}, ways={}, equal={}, renamed={}, wrapper="")
+        return self._with(plan(self.program, found))
+
+    def _with(self, other: PartitionPlan) -> Import:
+        """The same program by a plan, without the kernels that were made."""
+        return replace(self, plan=other, kernels={}, ways={}, equal={}, renamed={}, wrapper="", stages=StageSeconds())
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
         """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
@@ -206,7 +210,7 @@ class Import(Imported, Printed):
     def compiled(self, target: Target, **options: Any) -> CompiledImport:
         """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
         kept = options.pop("cache", None)
-        mine = replace(self, kernels={}, ways={}, equal={}, renamed={}, wrapper="") if kept is not None else self
+        mine = self._with(self.plan) if kept is not None else self
         return CompiledImport(mine, CompileOptions(target, cache=kept, **options))
 
 

@@ -1,0 +1,200 @@
+"""All models of ``models.toml`` behind torch.compile, compared with eager mode: ``python -m tools.bench.model_values``.
+
+A row a model and part: ``forward`` without gradients, a training ``step`` (loss and gradients), ``sizes`` (forward with
+``dynamic=True``: a batch and length, then two others). A row has the largest error of the results relative to the
+largest value of eager mode in float64, that of eager mode itself, seconds, the number of graphs, and what failed: an
+error, a graph left to eager mode, a value off by more than the judgement of tests allows. Each model runs in a process
+of its own, a copy of one that has loaded the libraries; ``--json`` is written anew after each row, and rows that it has
+already are left out with ``--rest``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tools.bench.model_families import families, library, model_of
+
+PARTS = ("step", "sizes", "forward")
+SIZES = ((2, 16), (3, 24), (4, 20))
+FIRST_LINES = 300  # characters of what failed
+FLOOR = 2e-5  # relative: float32 sums in another order
+
+
+@dataclass(slots=True)
+class Found:
+    """A model and part. ``error`` and ``eager``: relative, against float64 (see the module)."""
+
+    model: str
+    part: str
+    error: float = -1.0
+    eager: float = -1.0
+    seconds: float = 0.0
+    graphs: int = 0
+    failed: str = ""
+
+
+def compared(name: str, part: str) -> Found:
+    """The comparison, in this process."""
+    torch: Any = import_module("torch")
+    import_module("idgraph.frontends.torch_compile")
+    torch.manual_seed(0)
+    model, arguments = model_of(name, "cpu")
+    torch._dynamo.reset()
+    model.train(part == "step")
+    row, began = Found(name, part), time.perf_counter()
+
+    def results(of: Any, given: dict[str, Any]) -> list[Any]:
+        if part != "step":
+            with torch.no_grad():
+                found = _numbers(of, given)
+            return [found[0]]
+        model.zero_grad(set_to_none=True)
+        loss = _numbers(of, given)[1]
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    sizes = SIZES if part == "sizes" else SIZES[:1]
+    given = [arguments(*s) for s in sizes]
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    wanted = [[x.clone() for x in results(model, g)] for g in given]
+    model.double()
+    try:
+        exact = [[x.clone() for x in results(model, _doubled(torch, g))] for g in given]
+    except RuntimeError:  # torch has no such operation in float64
+        exact = wanted
+    model.float()
+    model.load_state_dict(state)
+    compiled = torch.compile(model, backend="idgraph", dynamic=True if part == "sizes" else None)
+    for g, plain, true in zip(given, wanted, exact, strict=True):
+        found = results(compiled, g)
+        if len(found) != len(true):
+            row.failed = f"{len(found)} results, eager mode has {len(true)}"
+            break
+        for x, y, z in zip(found, plain, true, strict=True):
+            row.error, row.eager = max(row.error, _error(x, z)), max(row.eager, _error(y, z))
+    if not row.failed and not row.error <= 4 * row.eager + FLOOR:
+        row.failed = f"values are off by {row.error:.2g} of the largest, eager mode's by {row.eager:.2g}"
+    row.graphs = int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    row.seconds = round(time.perf_counter() - began, 1)
+    return row
+
+
+def _numbers(of: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+    """The logits and the loss; models of timm and torchvision give the logits alone."""
+    if "pixel_values" in given:
+        try:
+            found = of(**given)
+        except TypeError:
+            found = of(given["pixel_values"])
+        if hasattr(found, "logits"):
+            return found.logits, found.loss
+        functional: Any = import_module("torch.nn.functional")
+        return found, functional.cross_entropy(found, given["labels"])
+    found = of(**given)
+    return found.logits, found.loss
+
+
+def _doubled(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in given.items()}
+
+
+def _error(x: Any, y: Any) -> float:
+    if not x.numel():
+        return 0.0
+    size = float(y.double().abs().max()) or 1.0
+    return float((x.double() - y.double()).abs().max()) / size
+
+
+def _in_copy(name: str, part: str, limit: float) -> Found:
+    """`compared` in a copy of this process, which is stopped after ``limit`` seconds."""
+    reader, writer = os.pipe()
+    began = time.perf_counter()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        row = Found(name, part)
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                row = compared(name, part)
+            left = [str(w.message) for w in said if "left to eager mode" in str(w.message)]
+            row.failed = (left[0] if left else row.failed)[:FIRST_LINES]
+        except BaseException as error:
+            row.failed = f"{type(error).__name__}: {error}".strip()[:FIRST_LINES].replace("\n", " | ")
+            traceback.print_exc()
+        os.write(writer, json.dumps(asdict(row)).encode())
+        os._exit(0)
+    os.close(writer)
+
+    def stop(number: int, frame: object) -> None:
+        os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    with os.fdopen(reader, "rb") as stream:
+        text = stream.read()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    os.waitpid(child, 0)
+    spent = round(time.perf_counter() - began, 1)
+    return Found(**json.loads(text)) if text else Found(name, part, seconds=spent, failed=f"ended after {spent} s")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="", help="names, with commas between them; none: all")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each row")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rest", action="store_true", help="only rows that the JSON lacks, or that failed there")
+    parser.add_argument("--kernels", type=Path, help="a folder of compiled kernels, so that another run is faster")
+    parser.add_argument("--list", action="store_true", help="print the models, and stop")
+    args = parser.parse_args(argv)
+    names = [n for n in args.models.split(",") if n] or list(families())
+    if args.list:
+        for name in names:
+            family = families()[name]
+            print(f"{name:22} {family.library:13} {family.model}")
+        return 0
+    rows: dict[tuple[str, str], Found] = {}
+    if args.json is not None and args.json.exists():
+        old = [Found(**r) for r in json.loads(args.json.read_text(encoding="utf-8"))["rows"]]
+        rows = {(r.model, r.part): r for r in old}
+    for needed in sorted({families()[n].library for n in names}):
+        library(needed)
+    import_module("idgraph.frontends.torch_compile")
+    import_module("idgraph.runtime.kernel_cache").keep_in(args.kernels)
+    jobs = [(n, p) for p in PARTS if p in args.parts.split(",") for n in names]
+    jobs = [j for j in jobs if not args.rest or j not in rows or rows[j].failed]
+    for number, job in enumerate(jobs, 1):
+        row = rows[job] = _in_copy(*job, args.limit)
+        print(f"[{number}/{len(jobs)}] {row.model} {row.part}: {row.failed or f'{row.error:.1e}'}, {row.seconds} s",
+              file=sys.stderr, flush=True)  # fmt: skip
+        if args.json is not None:
+            torch: Any = import_module("torch")
+            machine = {"processor": platform.processor() or platform.machine(), "torch": torch.__version__}
+            machine |= {n: library(n).__version__ for n in ("transformers", "timm", "torchvision")}
+            text = json.dumps({"machine": machine, "rows": [asdict(r) for r in rows.values()]}, indent=1)
+            args.json.write_text(text + "\n", encoding="utf-8")
+    failed = [r for r in rows.values() if r.failed]
+    print(f"{len(rows)} rows of {len({r.model for r in rows.values()})} models, {len(failed)} failed")
+    for r in failed:
+        print(f"  {r.model} {r.part}: {r.failed}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
