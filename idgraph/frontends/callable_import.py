@@ -169,10 +169,11 @@ class Runner(Session):
         share_compiling(found, bool(self.how.checked))
         self.imported.stages.add("compile", perf_counter() - began)
 
-    def check(self) -> None:
-        """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
+    def check(self, wait: bool = True) -> None:
+        """Wait for the work of devices, and raise the first `IndexingError` that calls have left. ``wait`` False: only
+        what stands there already."""
         for program in [k for k in self.imported.kernels.values() if isinstance(k, Program)]:
-            program.caller(bool(self.how.checked), self.how.device).check()
+            program.caller(bool(self.how.checked), self.how.device).check(wait)
 
 
 Kinds = tuple[type[Any], ...]

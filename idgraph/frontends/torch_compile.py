@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 
 from idgraph.errors import FrontendError, IdGraphError
 from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
 from idgraph.frontends.import_ import Import
@@ -47,7 +48,8 @@ class BackendOptions:
     ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes kernels of them. ``checked``:
     loaded indices out of range raise. ``cache``: the folder of compiled kernels, which must be yours alone; True:
     ``idgraph`` in the user's folder of caches, where that can be written; False: none. ``workers``: the most processes
-    that compile kernels while others are emitted; None: a core each.
+    that compile kernels while others are emitted; None: a core each. ``cudagraphs``: calls on a GPU are captured into
+    CUDA graphs and replayed, as by ``mode="reduce-overhead"``.
     """
 
     check: Literal["first"] | None = None
@@ -57,6 +59,7 @@ class BackendOptions:
     checked: bool = True
     cache: str | bool = True
     workers: int | None = None
+    cudagraphs: bool = False
 
     @staticmethod
     def read(given: Mapping[str, object] | None) -> BackendOptions:
@@ -64,7 +67,7 @@ class BackendOptions:
         found = dict(given or {})
         allowed: dict[str, tuple[object, ...]] = {
             "check": ("first", None), "opaque": ("eager", "inductor"), "products": ("eager", "idgraph"),
-            "checked": (True, False),
+            "checked": (True, False), "cudagraphs": (True, False),
         }  # fmt: skip
         known = [f.name for f in fields(BackendOptions)]
         for name, value in found.items():
@@ -80,22 +83,29 @@ class BackendOptions:
         return BackendOptions(**cast("dict[str, Any]", found))
 
 
-def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, **_: object) -> Any:
-    """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward."""
+def backend(
+    module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, mode: str | None = None,
+    **_: object,
+) -> Any:  # fmt: skip
+    """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward.
+    ``mode``: "default", or "reduce-overhead", which asks for CUDA graphs."""
     torch: Any = load_torch("whose compiler this is a backend of")
-    told = BackendOptions.read(options)
+    if mode not in (None, "default", "reduce-overhead"):
+        raise FrontendError(f"mode {short(mode)} is not known to the backend", hint='"default" or "reduce-overhead"')
+    told = BackendOptions.read({**({"cudagraphs": True} if mode == "reduce-overhead" else {}), **dict(options or {})})
+    graphs = CudaGraphs(len(examples)) if told.cudagraphs else None
     if told.workers is not None:
         limit_workers(told.workers)
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
-        fw_compiler=partial(_graph, told, "forward"), bw_compiler=partial(_graph, told, "backward"),
-        inference_compiler=partial(_graph, told, "inference"),
+        fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
+        inference_compiler=partial(_graph, told, graphs, "inference"),
     )  # fmt: skip
     compiled = way(module, examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
 
 
-def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[Any]) -> Any:
+def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
         home = _device(graph, examples)
@@ -111,7 +121,14 @@ def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[An
     _say(options, f"{part}: {report(imported)}")
     if options.check == "first":
         _check_addresses(imported)
-    return _boxed(_first_timed(options, part, imported, lambda args: tuple(runner.boxed(args))))
+    work = _first_timed(options, part, imported, lambda args: tuple(runner.boxed(args)))
+    if graphs is not None:
+        wrapped = graphs.wrap(work, part, graph, examples, partial(runner.check, False))
+        if isinstance(wrapped, str):
+            _say(options, f"{part}: no CUDA graph: {wrapped}")
+        else:
+            work = wrapped
+    return _boxed(work)
 
 
 def _first_timed(
