@@ -70,10 +70,19 @@ def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch
 
 def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     made = programs(0.375)
-    monkeypatch.setattr(sys, "executable", "/bin/cat")  # it starts, and answers nothing of use
+    monkeypatch.setattr(POOL, "_serve", lambda: None)  # no process begins with anything
     for p in made:
         compile_kernels.start_compiling(p, True)
+    here: list[object] = []
+    inner = cpu.compile_library
+
+    def counted(*given: Any) -> Any:
+        here.append(given)
+        return inner(*given)
+
+    monkeypatch.setattr(cpu, "compile_library", counted)
     compile_kernels.share_compiling(made, True)
+    assert here
     check_values(made, 0.375)
 
 

@@ -120,3 +120,17 @@ def _arguments(family: Family, config: Any, dtype: Any, device: str) -> Argument
         return {"input_features": heard, "labels": ids(batch, length), "use_cache": False}
 
     return {"pictures": pictures, "text": text, "pairs": text, "sound": sound}[family.kind]
+
+
+def called_with(model: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+    """The logits and the loss; models of timm and torchvision give the logits alone."""
+    if "pixel_values" not in given:
+        found = model(**given)
+        return found.logits, found.loss
+    own = getattr(model, "_orig_mod", model)
+    if hasattr(own, "config"):
+        found = model(**given)
+        return found.logits, found.loss
+    functional: Any = import_module("torch.nn.functional")
+    found = model(given["pixel_values"])
+    return found, functional.cross_entropy(found.float(), given["labels"])

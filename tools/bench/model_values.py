@@ -2,10 +2,10 @@
 
 A row a model and part: ``forward`` without gradients, a training ``step`` (loss and gradients), ``sizes`` (forward with
 ``dynamic=True``: a batch and length, then two others). A row has the largest error of the results relative to the
-largest value of eager mode in float64, that of eager mode itself, seconds, the number of graphs, and what failed: an
-error, a graph left to eager mode, a value off by more than the judgement of tests allows. Each model runs in a process
-of its own, a copy of one that has loaded the libraries; ``--json`` is written anew after each row, and rows that it has
-already are left out with ``--rest``.
+largest value of eager mode in float64, that of eager mode itself, seconds of the processor, the number of graphs, and
+what failed: an error, a graph left to eager mode, a value off by more than the judgement of tests allows. Each model
+runs in a process of its own, a copy of one that has loaded the libraries; ``--json`` is written anew after each row,
+and rows that it has already are left out with ``--rest``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import signal
 import sys
 import time
@@ -25,11 +26,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tools.bench.model_families import families, library, model_of
+from tools.bench.model_families import called_with, families, library, model_of
 
 PARTS = ("step", "sizes", "forward")
 SIZES = ((2, 16), (3, 24), (4, 20))
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
+WAITING = 6  # seconds of the clock for one of the processor, on a machine that others use
 FIRST_LINES = 300  # characters of what failed
+ROUNDING = 1e-3
 FLOOR = 2e-5  # relative: float32 sums in another order
 
 
@@ -54,15 +58,15 @@ def compared(name: str, part: str) -> Found:
     model, arguments = model_of(name, "cpu")
     torch._dynamo.reset()
     model.train(part == "step")
-    row, began = Found(name, part), time.perf_counter()
+    row, began = Found(name, part), time.process_time()
 
     def results(of: Any, given: dict[str, Any]) -> list[Any]:
         if part != "step":
             with torch.no_grad():
-                found = _numbers(of, given)
+                found = called_with(of, given)
             return [found[0]]
         model.zero_grad(set_to_none=True)
-        loss = _numbers(of, given)[1]
+        loss = called_with(of, given)[1]
         loss.backward()
         return [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
 
@@ -83,38 +87,26 @@ def compared(name: str, part: str) -> Found:
         if len(found) != len(true):
             row.failed = f"{len(found)} results, eager mode has {len(true)}"
             break
+        most = max(float(z.double().abs().max()) for z in true if z.numel())
         for x, y, z in zip(found, plain, true, strict=True):
-            row.error, row.eager = max(row.error, _error(x, z)), max(row.eager, _error(y, z))
+            row.error, row.eager = max(row.error, _error(x, z, most)), max(row.eager, _error(y, z, most))
     if not row.failed and not row.error <= 4 * row.eager + FLOOR:
         row.failed = f"values are off by {row.error:.2g} of the largest, eager mode's by {row.eager:.2g}"
     row.graphs = int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-    row.seconds = round(time.perf_counter() - began, 1)
+    row.seconds = round(time.process_time() - began, 1)
     return row
-
-
-def _numbers(of: Any, given: dict[str, Any]) -> tuple[Any, Any]:
-    """The logits and the loss; models of timm and torchvision give the logits alone."""
-    if "pixel_values" in given:
-        try:
-            found = of(**given)
-        except TypeError:
-            found = of(given["pixel_values"])
-        if hasattr(found, "logits"):
-            return found.logits, found.loss
-        functional: Any = import_module("torch.nn.functional")
-        return found, functional.cross_entropy(found, given["labels"])
-    found = of(**given)
-    return found.logits, found.loss
 
 
 def _doubled(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {k: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in given.items()}
 
 
-def _error(x: Any, y: Any) -> float:
+def _error(x: Any, y: Any, most: float) -> float:
+    """Relative to the largest value; of a result that is zero but for rounding (the gradient of a key's bias), to a
+    small part of the largest of all."""
     if not x.numel():
         return 0.0
-    size = float(y.double().abs().max()) or 1.0
+    size = max(float(y.double().abs().max()), ROUNDING * most) or 1.0
     return float((x.double() - y.double()).abs().max()) / size
 
 
@@ -126,6 +118,7 @@ def _in_copy(name: str, part: str, limit: float) -> Found:
     if not child:
         os.close(reader)
         row = Found(name, part)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit)))
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
@@ -143,7 +136,7 @@ def _in_copy(name: str, part: str, limit: float) -> Found:
         os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    signal.setitimer(signal.ITIMER_REAL, WAITING * limit)
     with os.fdopen(reader, "rb") as stream:
         text = stream.read()
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -157,10 +150,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="", help="names, with commas between them; none: all")
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each row")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds of the processor for each row")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rest", action="store_true", help="only rows that the JSON lacks, or that failed there")
     parser.add_argument("--kernels", type=Path, help="a folder of compiled kernels, so that another run is faster")
+    parser.add_argument("--short", action="store_true", help="one layer, where a model has a number of equal ones")
     parser.add_argument("--list", action="store_true", help="print the models, and stop")
     args = parser.parse_args(argv)
     names = [n for n in args.models.split(",") if n] or list(families())
@@ -173,6 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.json is not None and args.json.exists():
         old = [Found(**r) for r in json.loads(args.json.read_text(encoding="utf-8"))["rows"]]
         rows = {(r.model, r.part): r for r in old}
+    if args.short:
+        for family in families().values():
+            family.cpu.update({k: 1 for k in LAYERS if k in family.cpu})
     for needed in sorted({families()[n].library for n in names}):
         library(needed)
     import_module("idgraph.frontends.torch_compile")
