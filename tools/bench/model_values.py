@@ -34,6 +34,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 WAITING = 6  # seconds of the clock for one of the processor, on a machine that others use
 FIRST_LINES = 300  # characters of what failed
 ROUNDING = 1e-3
+MOST = 1e-3  # an error that rounding may make at all
 FLOOR = 2e-5  # relative: float32 sums in another order
 
 
@@ -89,8 +90,10 @@ def compared(name: str, part: str) -> Found:
             break
         most = max(float(z.double().abs().max()) for z in true if z.numel())
         for x, y, z in zip(found, plain, true, strict=True):
-            row.error, row.eager = max(row.error, _error(x, z, most)), max(row.eager, _error(y, z, most))
-    if not row.failed and not row.error <= 4 * row.eager + FLOOR:
+            # In float64 a model may do other things (masks by the least number of a type): eager mode's value counts.
+            row.error = max(row.error, min(_error(x, z, most), _error(x, y, most)))
+            row.eager = max(row.eager, _error(y, z, most))
+    if not row.failed and not row.error <= min(4 * row.eager, MOST) + FLOOR:
         row.failed = f"values are off by {row.error:.2g} of the largest, eager mode's by {row.eager:.2g}"
     row.graphs = int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     row.seconds = round(time.process_time() - began, 1)
