@@ -51,13 +51,14 @@ def scheduled() -> str:
 
 def test_fewer_inlinings_are_tried_and_the_same_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
-    inner: Any = inlining._try
+    module: Any = inlining
+    inner = module._try
 
     def counted(*given: Any) -> Any:
         tried.append(1)
         return inner(*given)
 
-    monkeypatch.setattr(inlining, "_try", counted)
+    monkeypatch.setattr(module, "_try", counted)
     with_memory = scheduled()
     few = len(tried)
     tried.clear()
@@ -65,6 +66,6 @@ def test_fewer_inlinings_are_tried_and_the_same_are_made(monkeypatch: pytest.Mon
     def whole(self: object, batch: Sequence[Tensor]) -> int:
         return len(batch)
 
-    monkeypatch.setattr(inlining._Conflicts, "first", whole)
+    monkeypatch.setattr(module._Conflicts, "first", whole)
     assert scheduled() == with_memory
     assert few < 0.75 * len(tried)

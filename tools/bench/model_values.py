@@ -1,7 +1,8 @@
 """All models of ``models.toml`` behind torch.compile, compared with eager mode: ``python -m tools.bench.model_values``.
 
 A row a model and part: ``forward`` without gradients, a training ``step`` (loss and gradients), ``sizes`` (forward with
-``dynamic=True``: a batch and length, then two others). A row has the largest error of the results relative to the
+``dynamic=True``: a batch and length, then two others), ``cuda`` (the kernels of a step are emitted for a GPU, which
+need not be there, and nothing is compared). A row has the largest error of the results relative to the
 largest value of eager mode in float64, that of eager mode itself, seconds of the processor, the number of graphs, and
 what failed: an error, a graph left to eager mode, a value off by more than the judgement of tests allows. Each model
 runs in a process of its own, a copy of one that has loaded the libraries; ``--json`` is written anew after each row,
@@ -26,9 +27,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.session import CompileOptions
 from tools.bench.model_families import called_with, families, library, model_of
 
-PARTS = ("step", "sizes", "forward")
+STEPS = ("step", "cuda")
+PARTS = ("step", "sizes", "forward", "cuda")
 SIZES = ((2, 16), (3, 24), (4, 20))
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")
 WAITING = 6  # seconds of the clock for one of the processor, on a machine that others use
@@ -58,11 +62,11 @@ def compared(name: str, part: str) -> Found:
     torch.manual_seed(0)
     model, arguments = model_of(name, "cpu")
     torch._dynamo.reset()
-    model.train(part == "step")
+    model.train(part in STEPS)
     row, began = Found(name, part), time.process_time()
 
     def results(of: Any, given: dict[str, Any]) -> list[Any]:
-        if part != "step":
+        if part not in STEPS:
             with torch.no_grad():
                 found = called_with(of, given)
             return [found[0]]
@@ -82,7 +86,8 @@ def compared(name: str, part: str) -> Found:
         exact = wanted
     model.float()
     model.load_state_dict(state)
-    compiled = torch.compile(model, backend="idgraph", dynamic=True if part == "sizes" else None)
+    backend = emitting() if part == "cuda" else "idgraph"
+    compiled = torch.compile(model, backend=backend, dynamic=True if part == "sizes" else None)
     for g, plain, true in zip(given, wanted, exact, strict=True):
         found = results(compiled, g)
         if len(found) != len(true):
@@ -98,6 +103,27 @@ def compared(name: str, part: str) -> Found:
     row.graphs = int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     row.seconds = round(time.process_time() - began, 1)
     return row
+
+
+def emitting() -> Any:
+    """A backend that emits the kernels of each graph for a GPU, and runs the graph in eager mode."""
+    torch: Any = import_module("torch")
+    ours: Any = import_module("idgraph.frontends.torch_compile")
+
+    def of(part: str) -> Any:
+        def make(graph: Any, examples: Any) -> Any:
+            imported = ours._imported(ours.BackendOptions(), graph, part)
+            runner = Runner(imported, CompileOptions("cuda"))
+            for number, segment in enumerate(imported.segments):
+                if segment.scheduled is not None and segment.outputs:
+                    runner.kernels(number, segment.scheduled, segment, {}, {})
+            return graph
+
+        return make
+
+    return torch._dynamo.backends.common.aot_autograd(
+        fw_compiler=of("forward"), bw_compiler=of("backward"), inference_compiler=of("inference")
+    )
 
 
 def _doubled(torch: Any, given: dict[str, Any]) -> dict[str, Any]:
