@@ -107,7 +107,7 @@ def compared(name: str, part: str) -> Found:
 
 def emitting() -> Any:
     """A backend that emits the kernels of each graph for a GPU, and runs the graph in eager mode."""
-    torch: Any = import_module("torch")
+    backends: Any = import_module("torch._dynamo.backends.common")
     ours: Any = import_module("idgraph.frontends.torch_compile")
 
     def of(part: str) -> Any:
@@ -121,7 +121,7 @@ def emitting() -> Any:
 
         return make
 
-    return torch._dynamo.backends.common.aot_autograd(
+    return backends.aot_autograd(
         fw_compiler=of("forward"), bw_compiler=of("backward"), inference_compiler=of("inference")
     )
 
