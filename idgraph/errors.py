@@ -139,10 +139,10 @@ def warn_user(text: str) -> None:
 @lru_cache(maxsize=4096)
 def _source_line(file: str, line: int, code: str) -> SourceLine:
     """One object for all operations that a line makes, as a loop's does."""
-    return SourceLine(_display_file(file), line, code.strip())
+    return SourceLine(display_file(file), line, code.strip())
 
 
-def _display_file(file: str) -> str:
+def display_file(file: str) -> str:
     """A file by its name; a notebook's cell, which runs from a file with a number for a name, as ``cell``."""
     if file.startswith("<"):
         return file

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from idgraph.errors import EmitError, full_tracebacks
 from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import KernelCache, keep_in
+from tests.quick import Quick
 from tests.sample import CHOSEN, SHARE, left_out, seed_of
 from tools.env import CUDA_DRIVER, ROOT, cuda_driver
 
@@ -37,9 +38,16 @@ KERNELS = ROOT / ".venv" / "kernels"
 MOST = 256 << 20  # bytes of kernels that are kept
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--quick``: see `tests/quick.py`."""
+    parser.addoption("--quick", action="store_true", help="as many tests as fit into 90 seconds, with one progress bar")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels that a run has compiled are there in the next; random tests leave ever new ones, so all go at times."""
     limit_workers(0)  # the suite has a worker for each core
+    if config.getoption("--quick"):
+        config.pluginmanager.register(Quick(config), "idgraph-quick")
     KERNELS.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not hasattr(config, "workerinput") and sum(f.stat().st_size for f in KERNELS.iterdir()) > MOST:
         for f in KERNELS.iterdir():
@@ -123,7 +131,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     reasons = Counter(
         reason
         for r in terminalreporter.stats.get("skipped", ())
-        if "gpu" in r.keywords
+        if "gpu" in getattr(r, "keywords", ())  # a module that is skipped as a whole has none
         for reason in [str(r.longrepr[2]).removeprefix("Skipped: ")]
     )
     for reason, n in sorted(reasons.items()):

@@ -77,6 +77,9 @@ FIRST = {
     "formats": ("tests/layout", "tests/schedule/test_follow.py", "tests/emit/test_interchange.py"),
     "runtime": ("tests/arith/test_tape.py", "tests/runtime/test_compile.py", "tests/golden/test_errors.py"),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
+    "frontends": ("tests/frontends",),
+    "shard": ("tests/shard",),
+    "ir": ("tests/ir",),
 }
 SUITE = (
     "tests/property/test_l1_soundness.py",

@@ -57,11 +57,9 @@ from idgraph.arith.simplify import simplify, trace
 from idgraph.arith.source import (
     C_PRELUDE,
     IntType,
-    MachineCode,
     expensive,
     fits,
     integer_type,
-    machine_code,
     reduce_strength,
     to_source,
 )
@@ -81,7 +79,6 @@ __all__ = [
     "IndexSet",
     "IntLike",
     "IntType",
-    "MachineCode",
     "MapProof",
     "MapVerdict",
     "Missed",
@@ -116,7 +113,6 @@ __all__ = [
     "integer_type",
     "interval",
     "is_true",
-    "machine_code",
     "maximum",
     "minimum",
     "multiple_of",

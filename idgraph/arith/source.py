@@ -13,7 +13,6 @@ become a compare and a select; powers of two become shifts and masks, which floo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from idgraph.arith.expr import TRUE, ArithError, Expr, add, from_terms, mul, not_, postorder, rebuild, where
@@ -283,93 +282,3 @@ def _partial(node: Expr) -> list[Expr]:
     elif node.op == "mul" and len(node.args) > 2:
         out.extend(mul(node.args[:k]) for k in range(2, len(node.args)))
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class MachineCode:
-    """Assignments to make in order, then one source expression per result."""
-
-    lets: tuple[tuple[str, str], ...]
-    results: tuple[str, ...]
-    type: IntType
-    expensive: int
-
-    def __str__(self) -> str:
-        return "\n".join([*(f"{name} = {text}" for name, text in self.lets), *self.results])
-
-
-def machine_code(
-    exprs: Sequence[Expr],
-    dialect: Dialect = "numba",
-    rename: Mapping[str, str] | None = None,
-    prefix: str = "t",
-) -> MachineCode:
-    """Sources of several index expressions that share what they have in common.
-
-    Raises ArithError where 64 bits are not proved to be enough.
-
-    >>> from idgraph.arith import symbol
-    >>> i = symbol("i", 0, 4095)
-    >>> print(machine_code([i // 96 * 128, i // 96 + i % 8]))
-    t0 = (i // 96)
-    (t0 << 7)
-    (t0 + (i & 7))
-    """
-    reduced = [reduce_strength(simplify(e)) for e in exprs]
-    kind = integer_type(reduced)
-    if kind is None:
-        raise ArithError(
-            "64 bits are not proved to be enough", hint="give every symbol a range", because=[str(e) for e in exprs]
-        )
-    names = rename or {}
-    uses: dict[Expr, int] = {}
-    for e in reduced:
-        uses[e] = uses.get(e, 0) + 1
-    nodes = list(dict.fromkeys(n for e in reduced for n in postorder(e)))
-    for n in nodes:
-        for a in n.args:
-            uses[a] = uses.get(a, 0) + 1
-    taken = {source_name(s.name, names) for e in reduced for s in e.symbols}
-    text: dict[Expr, str] = {}
-    lets: list[tuple[str, str]] = []
-    for n in nodes:
-        source = _machine_source(n, [text[a] for a in n.args], dialect, names)
-        if uses[n] > 1 and n.args and n.cached_cost != 0 and not _guarded(n):
-            name = _fresh_name(prefix, len(lets), taken)
-            lets.append((name, source))
-            source = name
-        text[n] = source
-    return MachineCode(tuple(lets), tuple(text[e] for e in reduced), kind, sum(expensive(e) for e in set(reduced)))
-
-
-def _guarded(n: Expr) -> bool:
-    """Whether the divisor of ``n`` may be zero: ``n`` may be evaluated only where its select asks for it."""
-    return any(m.op in ("floordiv", "mod") and not _never_zero(m.args[1]) for m in postorder(n))
-
-
-def _never_zero(d: Expr) -> bool:
-    lo, hi = interval(d)
-    return (lo is not None and lo > 0) or (hi is not None and hi < 0)
-
-
-def _fresh_name(prefix: str, count: int, taken: set[str]) -> str:
-    name = f"{prefix}{count}"
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _machine_source(n: Expr, args: list[str], dialect: Dialect, names: Mapping[str, str]) -> str:
-    """As the plain source, with shifts and masks for powers of two (C: only where the value is proved not negative)."""
-    if n.op in ("floordiv", "mod") and _power_of_two(n.args[1]) and _shiftable(n.args[0], dialect):
-        k = n.args[1].value
-        return f"({args[0]} >> {k.bit_length() - 1})" if n.op == "floordiv" else f"({args[0]} & {k - 1})"
-    shifted = n.op == "mul" and len(n.args) == 2 and n.coef > 1 and n.coef & (n.coef - 1) == 0
-    if shifted and n.base is not None and _shiftable(n.base, dialect):
-        return f"({args[1]} << {n.coef.bit_length() - 1})"
-    return node_source(n, args, dialect, names)
-
-
-def _shiftable(x: Expr, dialect: Dialect) -> bool:
-    lo, _ = interval(x)
-    return dialect != "c" or (lo is not None and lo >= 0)

@@ -6,22 +6,25 @@ is made of; `match` proves that the nest reads the same, `points` counts it out 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from pathlib import Path
 from time import process_time
 
-from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
-from idgraph.check.algebraic import all_same, flat_of, same_sets, unflat
+from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
+from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
 from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
 from idgraph.check.enumeration import Gap, Space, at_names, bind, compare, extents_of, sample_sizes, some_points, uses
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
-from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics
+from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics, ReadSet
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
 from idgraph.check.stored_values import Stored
+from idgraph.errors import REPORT, IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
@@ -53,7 +56,10 @@ class Checker:
             self.tensors.setdefault(b.tensor, []).append(b)
         self.when_made = {name: k for k, name in enumerate(p.order or tuple(n.name for n in p.nests))}
         self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
-        self.samples = tuple(sample_sizes(p))
+        try:
+            self.samples = tuple(sample_sizes(p))
+        except NoIndexMeaning:  # nothing is counted out then
+            self.samples = ()
         self.read = frozenset(r.buffer for n in p.nests for w in n.writes for r in w.reads)
 
     def rows(self, nest: Nest) -> list[CheckRow]:
@@ -76,8 +82,8 @@ class Checker:
                 self._row(nest, r.storage, r.verdict, "read", r.because, counterexample=r.difference)
                 for r in races(self.program, nest, self.samples)
             ]
-        except ArithError as error:
-            found.append(self._row(nest, "", "unknown", "read", error.what))
+        except Exception as error:
+            found.append(self._row(nest, "", "unknown", "read", reason(error)))
         if found:
             found[0] = replace(found[0], seconds=process_time() - start)
         return found
@@ -85,10 +91,8 @@ class Checker:
     def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
-        except NoIndexMeaning as why:
-            return [self._row(nest, write.buffer, "unknown", "read", str(why), buffer)]
-        except ArithError as error:
-            return [self._row(nest, write.buffer, "unknown", "read", error.what, buffer)]
+        except Exception as error:  # of one write: the others are decided
+            return [self._row(nest, write.buffer, "unknown", "read", reason(error), buffer)]
 
     def _row(
         self, nest: Nest, name: str, verdict: Verdict, role: str, because: str, buffer: BufferLayout | None = None,
@@ -231,7 +235,34 @@ class _Writing:
             yield from self._scatter(e)
             return
         yield self._covered()
-        yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
+        if self.nest.position is not None:
+            yield from self._positions(self.nest.position, demand)
+        else:
+            yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
+
+    def _positions(self, position: Expr, demand: ReadSet) -> Iterator[CheckRow]:
+        """A nest that looks for a position: what it reads at a point is what the program has at the point's number.
+
+        Its reduced loops are loops like others from here on.
+        """
+        axes = self.reduce
+        number = at_names(position, self.names)
+        place = next(iter(demand.reduce), None)  # of the smallest position; others are of the value looked for
+        total = simplify(prod((a.extent for a in axes), start=as_expr(1)))
+        if simplify(total - (extent(place) if place is not None else 1)) != as_expr(0):
+            raise NoIndexMeaning(f"it goes over {total} positions, the program over {place and extent(place)}")
+        once = injective(number, axes, TRUE)
+        self.nest, self.reduce = replace(self.nest, loops=(*self.nest.loops, *axes), reduce=()), []
+        others = {s.name for s in demand.reduce if s is not place}
+        table, way = self.table, {place.name: number} if place is not None else {}
+        theirs = [
+            ElementRead(n.storage, table.turn(n.address, way), table.turn(n.when, way), n.tensor)
+            for n in demand.needs if not (table.variables(n.address) | table.variables(n.when)) & others
+        ]  # fmt: skip
+        rows = list(self._compare(theirs, [], False, demand.loose))
+        yield from rows
+        if not once and not any(r.verdict == "refuted" for r in rows):
+            yield self._row(self.buffer.home, "unknown", f"whether {position} is each position once")
 
     def _covered(self) -> CheckRow:
         """Each element of the tensor is written once."""
@@ -346,7 +377,7 @@ class _Writing:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:
             return tuple((a.name, int(a.extent.evaluate(sizes))) for a in axes)
 
-        theirs = tuple((s.name, int(as_expr(s.symbol_bounds[1] or 0).evaluate(sizes)) + 1) for s in reduce)
+        theirs = tuple((s.name, int(extent(s).evaluate(sizes))) for s in reduce)
         # Where the nest has fewer points it spells a sum out: an element read once may count for several of its terms.
         mine = fixed(self.reduce)
         unrolled = prod(n for _, n in mine) < prod(n for _, n in theirs)
@@ -432,6 +463,24 @@ class _Writing:
         for n in self.ours:
             if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
                 yield unflat(n.address, extents)
+
+
+def reason(error: Exception) -> str:
+    """Why a row is unknown: the meaning or formula that is not known here, or a fault of this library, and where.
+
+    >>> reason(NoIndexMeaning("x is not stored anywhere"))
+    'x is not stored anywhere'
+    >>> reason(KeyError("k")).splitlines()[0]
+    "KeyError: 'k' in idgraph; this is a fault of idgraph 0.1.0, not of the program: please report it, with this row"
+    """
+    if isinstance(error, IdGraphError):
+        return error.what
+    if isinstance(error, NoIndexMeaning):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "idgraph"
+    what = f"{type(error).__name__}: {str(error)[:200]} in {where}"
+    return f"{what}; {REPORT.replace('the traceback', 'this row')}"
 
 
 def decide(

@@ -42,8 +42,12 @@ class ValueTable:
         if inner:
             value = simplify(substitute_symbols(value, inner))
         low, high = value.range
-        if not self.holds_data(value) or (low is not None and low >= 0 and high is not None and is_below(high, size)):
+        if low is not None and low >= 0 and high is not None and is_below(high, size):
             return value
+        if not self.holds_data(value):
+            if low is not None and low >= 0:
+                return value
+            return simplify(value % size if _is_wrapped_index(value, size) else where(value < 0, value + size, value))
         return self._get(("place", value, size), "at", (value, size), size)
 
     def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check import inductor_graph_passes as graphs
+from idgraph.check.algebraic import flat_of
+from idgraph.check.decide import reason
 from idgraph.check.index_values import Value, combine, unwrapped
 from idgraph.check.index_values import ValueTable as _Table
 from idgraph.check.program import (
+    ZERO,
     Axis,
     BufferLayout,
     CheckError,
@@ -32,7 +35,7 @@ from idgraph.check.program import (
     Write,
 )
 from idgraph.check.report import CheckRow, Difference
-from idgraph.errors import IdGraphError, SourceLine
+from idgraph.errors import SourceLine
 from idgraph.frontends.graph import TensorMeta
 from idgraph.frontends.import_ import Import, import_program
 from idgraph.frontends.torch_arrays import load_torch
@@ -51,6 +54,10 @@ _MUTATE = (
     "zero",
     "select_",
 )
+_SCATTERS_OF_VIEWS = {
+    f"aten.{view}": f"{view.split('.')[0]}_scatter"
+    for view in ("slice.Tensor", "select.int", "diagonal.default", "as_strided.default")
+}
 TRITON: Mapping[str, Any] = {  # how source is written: for a GPU as it is there, on a CPU as Triton too
     "cpu_backend": "triton", "loop_ordering_after_fusion": True, "triton.coalesce_tiling_analysis": True,
 }  # fmt: skip
@@ -92,6 +99,7 @@ class _Record:
     """The notes taken while one graph is lowered."""
 
     results: dict[str, Any] = field(default_factory=dict[str, Any])
+    values: dict[str, Any] = field(default_factory=dict[str, Any])  # what each held then: an update replaces it
     before: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -206,7 +214,8 @@ class Capture:
 
         def noted_node(graph: Any, n: Any) -> Any:
             result = run_node(graph, n)
-            watcher._records.setdefault(id(graph), _Record()).results[n.name] = result
+            record = watcher._records.setdefault(id(graph), _Record())
+            record.results[n.name], record.values[n.name] = result, _value_in(result)
             return result
 
         def noted_codegen(graph: Any) -> Any:
@@ -254,8 +263,8 @@ class Capture:
         self._last = graph.orig_gm
         try:
             self.lowered.append(_GraphImporter(self.torch, graph, record, name, source).read())
-        except IdGraphError as error:
-            self.failed.append(f"{name}: {error.what}")
+        except Exception as error:  # of one graph, told in a row of its own
+            self.failed.append(f"{name}: {reason(error)}")
 
 
 @dataclass(slots=True)
@@ -298,7 +307,7 @@ class _GraphImporter:
                     nests.append(self._nest(s, body, kernels[s.get_name()] if stage == "after" else ""))
             made.append(self._program(buffers, nests, order))
         dtypes = self._dtypes(nodes)
-        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, self._outside())
+        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, (*self._outside(), *self._result_types()))
 
     def _outside(self) -> tuple[CheckRow, ...]:
         """A row for each result that is a view beyond the end of its buffer, whose elements were never computed."""
@@ -323,6 +332,17 @@ class _GraphImporter:
             because = "a result lies outside of the memory that is allocated for it"
             rows.append(CheckRow(f"result {k}", name, "refuted", "read", because, told, "after", self.name))
         return tuple(rows)
+
+    def _result_types(self) -> Iterator[CheckRow]:
+        """A row for each result that is stored in another type than the program's."""
+        output = next(n for n in self.graph.orig_gm.graph.nodes if n.op == "output")
+        for k, (n, out) in enumerate(zip(output.args[0], self.graph.graph_outputs, strict=False)):
+            meant = getattr(getattr(n, "meta", {}).get("val"), "dtype", None)
+            found = out.get_dtype() if meant is not None and hasattr(out, "get_dtype") else meant
+            if meant != found:
+                told = Difference({}, f"result {k}", str(found), str(meant), "")
+                because = "a result has another element type than the program's"
+                yield CheckRow(f"result {k}", n.name, "refuted", "write", because, told, "after", self.name)
 
     def _dtypes(self, nodes: Sequence[Any]) -> dict[str, str]:
         """Element types of buffers, by name."""
@@ -388,10 +408,10 @@ class _GraphImporter:
             if n.op == "output":
                 continue
             for k, a in enumerate(n.args[0] if f"{n.name}_0" in self.listed else ()):
-                part = _stored(self.record.results.get(a.name))
+                part = self._stored(a.name)
                 if part is not None:
                     held.setdefault(part[0], []).append((f"{n.name}_{k}", part[1]))
-            place = _stored(self.record.results.get(n.name))
+            place = self._stored(n.name)
             if n.op == "placeholder":
                 own = _stored(SimpleNamespace(data=SimpleNamespace(data=self._input(n.name))), input_=True)
                 if own is not None and place is not None and place[0] != own[0]:  # copied, in another order
@@ -405,7 +425,8 @@ class _GraphImporter:
                 held.setdefault(place[0], []).append((n.name, place[1]))
         for name, entries in held.items():
             changed = mutators.get(name, [])
-            writes = [e for e in entries if self._writes(e[0])] if changed else []
+            # of more writes than updates the first ones were computed before there was a buffer
+            writes = [e for e in entries if self._writes(e[0])][-len(changed) :] if changed else []
             start = entries.index(writes[0]) if writes else len(entries)
             first = entries[:start]
             for tensor, layout in entries[start:]:  # views of what was written since
@@ -428,6 +449,14 @@ class _GraphImporter:
                 else:
                     before = tensor
         return tuple(self._pieces(nodes, found))
+
+    def _stored(self, name: str) -> tuple[str, Any] | None:
+        """Where a node's value lies; None where its box holds a later one: an update of what is in no memory yet."""
+        result, then = self.record.results.get(name), self.record.values.get(name)
+        now = _value_in(result)
+        if then is not None and now is not then and getattr(now, "data", None) is not then:
+            return None
+        return _stored(result)
 
     def _input(self, name: str) -> Any:
         """The buffer of an argument, also after the graph has updated it."""
@@ -482,7 +511,8 @@ class _GraphImporter:
             for group in (body.iter_vars, body.reduce_vars)
         )
         ranges = {a.name: a.symbol for a in (*loops, *reduce)}
-        notes = Notes({**self.symbols, **ranges}, self.torch)
+        number = flat_of([a.symbol for a in reduce], [a.extent for a in reduce])
+        notes = Notes({**self.symbols, **ranges}, self.torch, number)
         handler: Any = notes  # Inductor asks for what it calls, by name
         try:
             with V.set_graph_handler(self.graph), V.set_ops_handler(handler):
@@ -500,7 +530,7 @@ class _GraphImporter:
         reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
             s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel,
-            loose=notes.loose,
+            loose=notes.loose, position=notes.position,
         )  # fmt: skip
 
 
@@ -519,8 +549,9 @@ class LoopBodyValue:
 class Notes:
     """Inductor's operations, noted instead of computed: loads, stores, masks and what indices are made of."""
 
-    def __init__(self, scope: Mapping[str, Expr], torch: Any) -> None:
+    def __init__(self, scope: Mapping[str, Expr], torch: Any, number: Expr = ZERO) -> None:
         self._scope = dict(scope)
+        self._number = number  # of a point of the reduced loops
         self._torch = torch
         self._table = _Table()
         self._data: set[str] = set()
@@ -529,6 +560,7 @@ class Notes:
         self.places: dict[str, IndirectIndex] = {}
         self.writes: list[Write] = []
         self.loose = False
+        self.position: Expr | None = None
 
     def _index(self, x: Any) -> Expr:
         e = as_expr(int(x)) if isinstance(x, int) else from_sympy(x)
@@ -577,6 +609,11 @@ class Notes:
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
         parts = cast("Sequence[Any]", value if isinstance(value, (tuple, list)) else (value,))
         made = LoopBodyValue(f"reduction {kind}", self._joined(parts))
+        if kind in ("argmax", "argmin"):
+            place = _what(parts[1]) if len(parts) > 1 else self._number
+            if not isinstance(place, Expr) or self.position not in (None, place):
+                raise ArithError("the place that it gives is not an integer formula of its loops")
+            self.position = place
         count = 3 if kind.startswith("welford") else 2 if kind == "online_softmax_reduce" else 1
         return made if count == 1 else (made,) * count
 
@@ -592,7 +629,9 @@ class Notes:
     def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> LoopBodyValue:
         inner = body()
         c = _condition(mask)
-        held = self._may(c, True, bool(_reads(inner)))
+        parts = [c] if c is None or c.op != "and" else c.args
+        counts = bool(_reads(inner))  # a condition on where it reads (a pad, gathered) limits it as it stands
+        held = and_(*(p if p is not None and not p.names & self.loads.keys() else self._may(p, True, counts) for p in parts))
         reads = {Read(r.buffer, r.index, and_(r.when, held)) for r in _reads(inner)}
         what = combine("where", [_what(mask), _what(inner), _literal(other)], self._table)
         return LoopBodyValue(what, frozenset(reads) | _reads(mask))
@@ -714,6 +753,12 @@ def _condition(x: Any) -> Expr | None:
 # graphs ---------------------------------------------------------------------------------------------------------------
 
 
+def _value_in(result: Any) -> Any:
+    """What the box of a lowered value holds; None for what is no box."""
+    data: Any = getattr(result, "data", None)
+    return getattr(data, "data", None) if type(data).__name__ == "StorageBox" else None
+
+
 def _stored(result: Any, *, input_: bool = False) -> tuple[str, Any] | None:
     """(buffer, layout) of a lowered value that lies in memory as it is; None for one computed where it is used."""
     data: Any = getattr(result, "data", None)
@@ -764,16 +809,21 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
             target = n.args[0]
             if str(n.target).startswith("aten.copy_"):
                 changed.append(shim)
-            if str(target.target) == "aten.slice.Tensor":
-                base = target.args[0]
-                name = f"{n.name}_whole"
+            part, view, value = n.name, target, shim
+            while (scatter := _SCATTERS_OF_VIEWS.get(str(view.target))) is not None:  # what the view shows is new too
+                base, name = view.args[0], f"{part}_whole"
                 whole = Node(
-                    op="call_function", name=name, target=torch.ops.aten.slice_scatter.default, meta=base.meta,
-                    users={}, args=(made[base], shim, *target.args[1:]), kwargs=dict(target.kwargs),
+                    op="call_function", name=name, target=getattr(torch.ops.aten, scatter).default,
+                    meta=base.meta, users={}, args=(made[base], value, *view.args[1:]), kwargs=dict(view.kwargs),
                 )  # fmt: skip
+                for a in (made[base], value):
+                    a.users[whole] = None
                 out.append(whole)
-                wholes[name] = n.name
-                made[base] = whole
+                made[view] = value
+                part, view, value = name, base, whole
+            if view is not target:
+                wholes[part] = n.name
+                made[view] = value
             made[target] = shim
         if n.op == "output":
             shim.args = ((*shim.args[0], *changed),)

@@ -80,6 +80,8 @@ def differs(a: Any, b: Any) -> tuple[tuple[int, ...], str, str] | None:
     torch = load_torch("whose Inductor is checked")
     if a.shape != b.shape:
         return (), f"shape {list(a.shape)}", f"shape {list(b.shape)}"
+    if a.dtype != b.dtype:
+        return (), str(a.dtype), str(b.dtype)
     if not (a.is_floating_point() or a.is_complex()):
         bad = a != b
     else:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from idgraph.arith import Expr
 from idgraph.check.program import ZERO, Axis, BufferLayout, CheckError, Nest, NeutralProgram
 from idgraph.ir import SCATTERS, Fusion
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
 MOST = 1 << 20  # points that a run may have
@@ -140,6 +140,9 @@ class _Machine:
         p = self.program
         named = {n.name: n for n in p.nests}
         calls = [x for x in p.order if x not in named]
+        placed = next((n.name for n in p.nests if n.position is not None), None)
+        if placed is not None:
+            raise CheckError(f"{placed} gives a position, which is not run on numbers")
         if calls:
             raise CheckError(f"the call {calls[0]!r} is not run on numbers")
         groups: list[list[Nest]] = []

@@ -5,7 +5,7 @@
  "symbols": {"n": {"min": 1, "max": null, "multiple_of": 1}}, "facts": ["n % 8 == 0"],
  "buffers": {"buf0": {"tensor": "t3", "strides": [64, 1], "offset": 0, "base": 0, "storage": "buf0", "after": "k0",
                       "over": "t1", "copy": false}},
- "nests": [{"name": "k0", "loops": [["i", 64]], "reduce": [["r", 8]], "kernel": "",
+ "nests": [{"name": "k0", "loops": [["i", 64]], "reduce": [["r", 8]], "kernel": "", "position": "r",
             "loads": {"v0": {"buffer": "idx", "index": "i"} or {"text": "floor(x * 0.5)"}},
             "places": {"p0": {"value": "v0", "size": 128}},
             "writes": [{"buffer": "buf0", "index": "i", "when": "i < 60", "mode": "store" or "add",
@@ -48,7 +48,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
     "a program": ("version", "program", "name", "symbols", "facts", "buffers", "nests", "order"),
     "a symbol": ("min", "max", "multiple_of"),
     "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy"),
-    "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes"),
+    "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes", "position"),
     "a load": ("buffer", "index", "text"),
     "a place": ("value", "size"),
     "a write": ("buffer", "index", "when", "mode", "reads"),
@@ -166,6 +166,12 @@ class _ProgramParser:
             raise self.fail(key, f"it is not text of at most {most} characters")
         return value
 
+    def flag(self, key: str) -> bool:
+        value = self.data.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fail(key, "it is neither true nor false")
+        return value
+
     def rows(self, key: str) -> Sequence[object]:
         value = self.data.get(key, [])
         if not isinstance(value, (list, tuple)) or len(cast("list[object]", value)) > MOST:
@@ -251,7 +257,7 @@ def _parse_nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
     writes = [_ProgramParser(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
     return Nest(
         r.text("name"), loops, tuple(_write(w, scope) for w in writes), reduce, found_loads, found_places,
-        r.text("kernel", default=""),
+        r.text("kernel", default=""), position=r.formula("position", scope) if "position" in r.data else None,
     )  # fmt: skip
 
 
@@ -291,9 +297,7 @@ def _buffer(r: _ProgramParser, name: str, fusion: Fusion, scope: Mapping[str, Ex
         raise r.fail("strides", f"{len(strides)} strides for {len(t.shape)} axes of {tensor}")
     if any(s.is_const and int(s) < 0 for s in strides):
         raise r.fail("strides", "a stride is negative")
-    copied = r.data.get("copy", False)
-    if not isinstance(copied, bool):
-        raise r.fail("copy", "it is neither true nor false")
+    copied = r.flag("copy")
     return BufferLayout(
         name, tensor, strides, r.formula("offset", scope, 0), r.text("storage", default=name),
         r.text("after", default=""), r.text("over", default=""), copied, r.formula("base", scope, 0),
@@ -321,7 +325,7 @@ def to_json(p: NeutralProgram) -> str:
 
     def nest(n: Nest) -> object:
         return {
-            "name": n.name, "kernel": n.kernel,
+            "name": n.name, "kernel": n.kernel, **({"position": shown(n.position)} if n.position is not None else {}),
             "loops": [[a.name, shown(a.extent)] for a in n.loops],
             "reduce": [[a.name, shown(a.extent)] for a in n.reduce],
             "loads": {

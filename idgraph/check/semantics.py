@@ -10,7 +10,7 @@ from idgraph.check.index_values import Value, ValueTable, cast_value, combine, n
 from idgraph.errors import IdGraphError
 from idgraph.index import Access, IdModel
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, scatter_axes
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
 MOST_NEEDS = 2000  # reads of one element, composed; a nest that has more is left undecided
 Address = Callable[[Tensor, Sequence[Expr]], tuple[str, Expr] | None]  # (storage, address) where it is stored

@@ -234,13 +234,14 @@ def _source_head(program: Program) -> list[str]:
 
 
 def write_pictures(fusion: Fusion, model: IdModel, folder: Path) -> list[Path]:
-    """Fusion, exact graph (cycle marked) and index graph, each as SVG and DOT."""
+    """Fusion, exact graph (cycle marked) and index graph (operations), each as SVG and DOT."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for name, what in (("fusion", fusion), ("exact", model.exact), ("index", model.index)):
+    # The index graph with a box for each operation: with one for each coordinate it is as large as a wall.
+    for name, what, collapse in (("fusion", fusion, False), ("exact", model.exact, False), ("index", model.index, True)):
         for form in ("svg", "dot"):
             path = folder / f"{name}.{form}"
-            write_atomically(path, draw(what, form))
+            write_atomically(path, draw(what, form, collapse=collapse))
             written.append(path)
     return written
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from idgraph.errors import IdGraphError, arguments, short_repr, user_line
-from idgraph.ir.device import Device, device_of, devices
+from idgraph.ir.device import Device, current_device, device_of, devices, use_device
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessCost", "Cost", "Device", "KernelCost", "TensorCost", "TotalCost", "cost", "devices", "measure_device",
+    "use_device",
 ]  # fmt: skip
 
 _LATER = {
@@ -36,6 +38,7 @@ class _WithDevices(Protocol[P, R_co]):
 
     devices: dict[str, Device]
     measure_device: Callable[..., Device]
+    use_device: Callable[[Device | str], AbstractContextManager[Device]]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
@@ -62,7 +65,7 @@ def measure_device(kind: Literal["cpu", "cuda"] = "cpu", *, name: str | None = N
 
 def _with_devices(function: Callable[P, R_co]) -> _WithDevices[P, R_co]:
     made = cast("Any", function)
-    made.devices, made.measure_device = devices, measure_device
+    made.devices, made.measure_device, made.use_device = devices, measure_device, use_device
     return made
 
 
@@ -79,7 +82,7 @@ def cost(
 ) -> Cost:
     """The cost of the kernels of ``program`` on ``device``, counted from their statements and not from operations.
 
-    ``device`` is a `Device` or a name in ``ig.cost.devices`` (default: "H200" for CUDA programs, else "cpu").
+    ``device`` is a `Device` or a name in ``ig.cost.devices`` (default: the one in force, see `use_device`).
     ``symbols`` gives numbers to symbolic extents. ``inputs`` may hold arrays of indices, by input name: then gathers
     and atomics are counted where they really go; without them loaded indices count as all different. ``assemble``
     asks ``ptxas`` for registers and spills now, and not when they are first read. ``warm``: the caches hold what the
@@ -108,7 +111,7 @@ def cost(
         )
     if device is not None and not isinstance(device, Device | str):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
         raise IdGraphError(f"cost: device is {short_repr(device)}", hint="a name, or a Device")
-    chosen = device_of(device if device is not None else "H200" if program.target == "cuda" else "cpu")
+    chosen = device_of(device) if device is not None else current_device("cuda" if program.target == "cuda" else "cpu")
     return program_cost(program, chosen, _mapping("symbols", symbols), _mapping("inputs", inputs), assemble, warm)
 
 

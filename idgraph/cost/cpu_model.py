@@ -24,7 +24,6 @@ from idgraph.ir.op_table import OPERATIONS
 SHORT = 8  # steps of a loop that is written out
 DIVISION = 5  # instructions of a quotient or rest by a constant: a product, its upper half, shifts, a difference
 APART = 2  # instructions of an element that is put into a vector, or taken out of it
-LINE = 64  # bytes that a cache moves
 CoreBound = Literal["arithmetic", "special functions", "loads", "steps"]
 _SPECIAL = ("special", "library")
 
@@ -113,10 +112,11 @@ class _Core:
         apart = [s for s in body.sites if self.is_strided(s, body)]
         steps = sum(self.many(s) * s.width * APART for s in apart) if vector else self.steps(body)
         lines = sum(self.many(s) for s in apart) if sum(self.reach(s, body) for s in apart) > self.near else 0
+        moved = lines * device.line / second_cache(device)
         return {
             "arithmetic": plain, "special functions": special,
             "loads": sum(self.many(s) for s in body.sites) / device.loads,
-            "steps": steps / device.scalar + lines * LINE / second_cache(device) + special if device.scalar else 0.0,
+            "steps": steps / device.scalar + moved + special if device.scalar else 0.0,
         }  # fmt: skip
 
     def function(self, w: Work, vector: bool) -> float:
@@ -160,11 +160,11 @@ class _Core:
             return False
         at = s.address.substitute({first.var: 0})
         step = (s.address.substitute({first.var: 1}) - at).simplify()
-        return not step.is_const or abs(int(step)) * item_size(s.buffer.dtype) >= LINE // 2
+        return not step.is_const or abs(int(step)) * item_size(s.buffer.dtype) >= self.device.line // 2
 
     def reach(self, s: AccessSite, body: Body) -> int:
         """Bytes of the lines that an access touches while the body's loops run."""
-        lines = prod(x.extent for x in relevant([s.address], body.loops, self.found.data)) * LINE
+        lines = prod(x.extent for x in relevant([s.address], body.loops, self.found.data)) * self.device.line
         size = self.sizes.get(s.buffer.name, lines)
         return min(lines, size * item_size(s.buffer.dtype))
 

@@ -36,9 +36,9 @@ from idgraph.cost.iteration_count import (
     sample,
     values,
 )
-from idgraph.index.bank_conflicts import WARP, sectors_from
+from idgraph.index.bank_conflicts import sectors_from
 from idgraph.ir import item_size
-from idgraph.ir.device import SECTOR, Device
+from idgraph.ir.device import Device
 
 DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
@@ -66,25 +66,26 @@ def site_points(s: AccessSite, data: Mapping[str, Data], arrays: Arrays) -> Coun
 # sectors of warps -----------------------------------------------------------------------------------------------------
 
 
-def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: Arrays) -> Count:
-    """Sectors of 32 bytes that warps ask for: the different ones of each warp at each step, added up.
+def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: Arrays, device: Device) -> Count:
+    """Sectors of the device that warps ask for: the different ones of each warp at each step, added up.
 
-    Where a target has no threads, 32 neighbouring steps of the innermost loops stand for a warp.
+    Where a target has no threads, neighbouring steps of the innermost loops stand for a warp.
     """
-    lanes, rest = _warp_loops(s, block)
+    size = device.warp
+    lanes, rest = _warp_loops(s, block, size)
     width = prod(n for _, n, _ in lanes)
-    warps = -(-width // WARP)
+    warps = -(-width // size)
     needed = set(relevant([s.address, *s.conditions], s.around, data))
     steps = [x for x in rest if x in needed]
     again = prod(x.extent for x in rest if x not in needed)
     total = prod(x.extent for x in steps) * warps
     if total == 0 or any(x.extent == 0 for x in s.around):
         return Count(0)
-    full = total * WARP <= limit()
+    full = total * size <= limit()
     which = EnclosingLoop("", warps, "", 0)
-    env, many = grid([*steps, which]) if full else drawn([*steps, which], sample() // WARP)
-    wide: Env = {n: np.repeat(v, WARP) for n, v in env.items()}
-    left = wide.pop("") * WARP + np.tile(np.arange(WARP, dtype=np.int64), many)
+    env, many = grid([*steps, which]) if full else drawn([*steps, which], sample() // size)
+    wide: Env = {n: np.repeat(v, size) for n, v in env.items()}
+    left = wide.pop("") * size + np.tile(np.arange(size, dtype=np.int64), many)
     inside = left < width
     for x, n, alone in lanes:
         left, at = np.divmod(left, n)
@@ -93,24 +94,24 @@ def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: 
         if x is not None:
             wide[x.var] = np.minimum(at, x.extent - 1)  # threads beyond a loop's end: any value does
             inside &= at < x.extent
-    happens, known = holds(s.conditions, wide, data, arrays, many * WARP)
-    address, sure = values(s.address, wide, data, arrays, many * WARP)
+    happens, known = holds(s.conditions, wide, data, arrays, many * size)
+    address, sure = values(s.address, wide, data, arrays, many * size)
     inside &= happens
-    warp = np.repeat(np.arange(many, dtype=np.int64), WARP)
+    warp = np.repeat(np.arange(many, dtype=np.int64), size)
     item = item_size(s.buffer.dtype)
-    found = _different(warp[inside], address[inside], s.width * item, item)
+    found = _different(warp[inside], address[inside], s.width * item, item, device.sector)
     return Count(round(found * (1 if full else total / many)) * again, full and known and sure)
 
 
 def _warp_loops(
-    s: AccessSite, block: Block
+    s: AccessSite, block: Block, size: int
 ) -> tuple[list[tuple[EnclosingLoop | None, int, bool]], list[EnclosingLoop]]:
     """(loops whose steps are the lanes of a warp, with the number of lanes and whether the first alone acts, fastest
     first; the other loops)."""
     if not block.warps:
         taken: list[EnclosingLoop] = []
         for x in reversed(s.around):
-            if prod(y.extent for y in taken) >= WARP:
+            if prod(y.extent for y in taken) >= size:
                 break
             taken.append(x)
         return [(x, x.extent, False) for x in taken], [x for x in s.around if x not in taken]
@@ -120,11 +121,11 @@ def _warp_loops(
     return lanes, [x for x in s.around if not x.is_thread]
 
 
-def _different(warp: Ints, address: Ints, span: int, item: int) -> int:
+def _different(warp: Ints, address: Ints, span: int, item: int, sector: int) -> int:
     """The different (warp, sector) pairs of accesses of ``span`` bytes."""
     if not len(warp):
         return 0
-    first, last = sectors_from(address, span, item)
+    first, last = sectors_from(address, span, item, sector)
     most = int((last - first).max()) + 1
     made = [np.where(first + k <= last, first + k, last) for k in range(most)]
     low = int(first.min())
@@ -161,9 +162,15 @@ class Distinct:
 
 
 def distinct(
-    sites: Sequence[AccessSite], data: Mapping[str, Data], arrays: Arrays, size: int, fill: Mapping[AccessSite, float]
+    sites: Sequence[AccessSite],
+    data: Mapping[str, Data],
+    arrays: Arrays,
+    size: int,
+    fill: Mapping[AccessSite, float],
+    sector: int,
 ) -> Distinct:
-    """The different elements of one buffer of ``size`` elements that the sites touch, each counted once.
+    """The different elements of one buffer of ``size`` elements, and its sectors of ``sector`` bytes, that the sites
+    touch, each counted once.
 
     ``fill`` says for a site which part of the sectors that its warps ask for they use.
     """
@@ -176,8 +183,8 @@ def distinct(
         found = [touched(s, *grid(own), data, arrays) for s, own in zip(sites, loops, strict=True)]
         if all(known for _, known in found):
             there = _unique(np.concatenate([a for a, _ in found]))
-            return Distinct(len(there), len(_unique(there * item // SECTOR)), exact=True)
-    return _sampled(sites, loops, data, arrays, size, own_fill)
+            return Distinct(len(there), len(_unique(there * item // sector)), exact=True)
+    return _sampled(sites, loops, data, arrays, size, own_fill, sector)
 
 
 def _distinct_sites(sites: Sequence[AccessSite], data: Mapping[str, Data]) -> list[AccessSite]:
@@ -221,6 +228,7 @@ def _sampled(
     arrays: Arrays,
     size: int,
     fill: Mapping[AccessSite, float],
+    sector: int,
 ) -> Distinct:
     """The size of the union, estimated from coincidences within and between fixed samples of the sites.
 
@@ -228,7 +236,8 @@ def _sampled(
     indices that are not given count as all different.
     """
     item = item_size(sites[0].buffer.dtype)
-    sets = [_set_of(s, own, k, data, arrays, fill[s]) for k, (s, own) in enumerate(zip(sites, loops, strict=True))]
+    numbered = enumerate(zip(sites, loops, strict=True))
+    sets = [_set_of(s, own, k, data, arrays, fill[s], sector) for k, (s, own) in numbered]
     union, rough = 0.0, False
     unit = min(s.width for s in sets)
     for k, s in enumerate(sets):
@@ -242,15 +251,21 @@ def _sampled(
         rough |= s.rough
     whole = rough and union > 0.97 * size and not any(s.loaded for s in sets)
     elements = size if whole else round(union)
-    sectors, most = 0.0, -(-size * item // SECTOR)
+    sectors, most = 0.0, -(-size * item // sector)
     each = sum(s.elements for s in sets) or 1.0
     for s in sets:
-        sectors += s.elements / each * elements * item / SECTOR / s.fill
+        sectors += s.elements / each * elements * item / sector / s.fill
     return Distinct(elements, most if elements == size else min(most, max(round(sectors), 1)), exact=False)
 
 
 def _set_of(
-    s: AccessSite, own: Sequence[EnclosingLoop], number: int, data: Mapping[str, Data], arrays: Arrays, fill: float
+    s: AccessSite,
+    own: Sequence[EnclosingLoop],
+    number: int,
+    data: Mapping[str, Data],
+    arrays: Arrays,
+    fill: float,
+    sector: int,
 ) -> _Set:
     total = prod(x.extent for x in own)
     env, count = grid(own) if total <= sample() else drawn(own, sample(), number + 1)
@@ -268,7 +283,7 @@ def _set_of(
     pairs = float((times * (times - 1) // 2).sum())
     n = len(firsts)
     places = float(points.points) if pairs == 0 else min(float(points.points), n * (n - 1) / (2 * pairs))
-    dense = _density(firsts, s.width, item_size(s.buffer.dtype))
+    dense = _density(firsts, s.width, item_size(s.buffer.dtype), sector)
     return _Set(s.width, places * s.width, firsts, False, pairs > 0 or not points.exact, dense)
 
 
@@ -288,14 +303,14 @@ def _overlap_fraction(s: _Set, t: _Set, size: float, unit: int) -> float:
     return min(1.0, places / own) if own else 0.0
 
 
-def _density(firsts: Ints, width: int, item: int) -> float:
+def _density(firsts: Ints, width: int, item: int, sector: int) -> float:
     """The part of a touched sector that accesses fill, if they begin everywhere on the lattice of their common step."""
     if len(firsts) < 2:
         return 1.0
     step = int(np.gcd.reduce(np.diff(np.unique(firsts)))) if len(np.unique(firsts)) > 1 else width
-    if step * item < SECTOR:
+    if step * item < sector:
         return min(1.0, width / max(step, 1))
-    return min(1.0, width * item / SECTOR)
+    return min(1.0, width * item / sector)
 
 
 _ORDER = ("blockIdx.z", "blockIdx.y", "blockIdx.x")  # the last one changes fastest

@@ -29,7 +29,7 @@ from idgraph.cost.memory_traffic import (
 from idgraph.cost.report import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
-from idgraph.ir.device import SECTOR, Device
+from idgraph.ir.device import Device
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.ir.target import TARGETS
 from idgraph.kernel.ir import Buffer, Kernel
@@ -154,7 +154,7 @@ class _KernelEstimate:
         }  # fmt: skip
         if self.block.warps:
             limits |= {"arithmetic": busy[0], "special functions": busy[1]}
-            limits["cache"] = sectors * SECTOR / self.device.cache_bandwidth
+            limits["cache"] = sectors * self.device.sector / self.device.cache_bandwidth
         else:
             loops = core_times(self.found, self.arrays, self.size, self.device)
             most = cast("Bound", max(loops, key=lambda n: loops[n], default="loads"))
@@ -174,7 +174,7 @@ class _KernelEstimate:
         points = site_points(s, self.found.data, self.arrays)
         item = item_size(s.buffer.dtype)
         outside = s.buffer.place not in ("shared", "private")
-        sectors = warp_sectors(s, self.block, self.found.data, self.arrays) if outside else None
+        sectors = warp_sectors(s, self.block, self.found.data, self.arrays, self.device) if outside else None
         return AccessCost(
             self.kernel.name, s.buffer.title, s.kind, s.buffer.place, s.buffer.dtype, str(s.address), s.width,
             points.points, points.points * s.width * item, 0 if sectors is None else sectors.points, 1,
@@ -200,8 +200,9 @@ class _KernelEstimate:
         buffer = own[0][1].buffer
         item = item_size(buffer.dtype)
         # A rare access of which no sample is in the count still asks for something.
+        unit = self.device.sector
         fill = {
-            s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors and a.bytes_asked else _single_access_fill(s)
+            s: min(1.0, (a.bytes_asked / a.sectors if a.sectors and a.bytes_asked else s.width * item) / unit)
             for _, s, a in own
         }
         times = {s: again[k] for k, s, _ in own}
@@ -222,15 +223,15 @@ class _KernelEstimate:
             often = max(times[s] for s in writes)
             written, written_sectors, exact = d.elements * often, d.sectors * often, exact and d.exact
             once = max(once, d.sectors)
-        self.footprint[buffer.title] = once * SECTOR
+        self.footprint[buffer.title] = once * unit
         place = cast("Any", buffer.place)
         return TensorCost(
             self.kernel.name, buffer.title, place, read * item, written * item, sum(a.bytes_asked for _, _, a in own),
-            (read_sectors + written_sectors) * SECTOR, passes, exact,
+            (read_sectors + written_sectors) * unit, passes, exact,
         )  # fmt: skip
 
     def _distinct(self, sites: Sequence[AccessSite], fill: Mapping[AccessSite, float]) -> Distinct:
-        return distinct(sites, self.found.data, self.arrays, self.size[sites[0].buffer.name], fill)
+        return distinct(sites, self.found.data, self.arrays, self.size[sites[0].buffer.name], fill, self.device.sector)
 
     def _arithmetic(self) -> tuple[int, int, dict[str, int], tuple[float, float]]:
         """Float operations, the special ones of them, by type; seconds of plain and of special ones, integers too."""
@@ -282,11 +283,6 @@ class _KernelEstimate:
             rest = prod(x.extent for x in s.around if x not in own)
             met += len(found) * rest - len(np.unique(found))
         return met
-
-
-def _single_access_fill(s: AccessSite) -> float:
-    """The part of a sector that one access alone fills."""
-    return min(1.0, s.width * item_size(s.buffer.dtype) / SECTOR)
 
 
 def _buffer_elements(b: Buffer, sizes: Mapping[str, int]) -> int:

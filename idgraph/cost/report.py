@@ -165,14 +165,14 @@ def occupancy(device: Device, threads: int, shared: int, registers: int) -> floa
     """
     if not device.threads:
         return None
-    warps = -(-threads // 32)
-    fits = [device.blocks, device.threads // (warps * 32)]
+    warps = -(-threads // device.warp)
+    fits = [device.blocks, device.threads // (warps * device.warp)]
     if shared:
         fits.append(device.shared // (shared + 1024))
     if registers:
-        each = -(-registers // 8) * 8 * 32  # handed out to warps in steps of 256
+        each = -(-registers // 8) * 8 * device.warp  # handed out to warps in steps of 256
         fits.append(device.registers // each // warps)
-    return min(fits) * warps * 32 / device.threads
+    return min(fits) * warps * device.warp / device.threads
 
 
 SUMMED = (

@@ -34,6 +34,7 @@ from idgraph.frontends.results import ResultBuilder, ResultContext, ResultSource
 from idgraph.frontends.session import Session
 from idgraph.frontends.torch_arrays import is_torch
 from idgraph.runtime.array_backends import NUMPY, torch_kind
+from idgraph.runtime.binding import OutputMemory
 from idgraph.runtime.dispatch import DirectCall, Dispatcher, as_numpy
 from idgraph.runtime.program import Program
 from idgraph.runtime.shape_guards import (
@@ -371,10 +372,10 @@ class _Kernels:
         out = self._targets(targets) if targets else None
         tell = None if how.layout is None else self._runner.tell
         if self._route is not None:
-            found = self._route(given, out, False, tell, how.checked == "now")
+            found = self._route(given, out, None, tell, how.checked == "now")
         else:
             symbols = {s: env[s] for s in self._symbols} or None
-            found: Sequence[Any] = self._caller(given, symbols, out, False, tell, how.checked == "now")
+            found: Sequence[Any] = self._caller(given, symbols, out, None, tell, how.checked == "now")
             if self._fixed and given:
                 self._route = self._caller.known(given, symbols)
             if not given:  # constants: no input says whether results are arrays or tensors
@@ -393,9 +394,13 @@ class _Kernels:
             caller, taken, symbols = self._caller, self._space.to_space, {s: env[s] for s in self._symbols} or None
 
             def constants(
-                values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+                values: Sequence[Any],
+                out: Sequence[Any] | None,
+                memory: OutputMemory | None,
+                tell: Tell | None,
+                wait: bool,
             ) -> list[Any]:
-                return [taken(x) for x in caller(values, symbols, out, poison, tell, wait)]
+                return [taken(x) for x in caller(values, symbols, out, memory, tell, wait)]
 
             route = constants
         elif route is None:
@@ -444,7 +449,7 @@ class _Kernels:
                 if out is None or not plain:
                     found = route.run_all(values, tell, now or first)
                 else:
-                    found = route(values, _output_slots(picked, out, count), False, tell, now or first)
+                    found = route(values, _output_slots(picked, out, count), None, tell, now or first)
                 if plain:
                     return [found[n] for n in picked]
                 return [g.resolve(found, given, size) for g, size in zip(gives, route.more or same, strict=True)]

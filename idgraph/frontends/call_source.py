@@ -211,7 +211,7 @@ class CallSource:
             self.fits = False
         elif not isinstance(frozen, ShapeSpecialization) or not frozen.gives_whole or any(i.why for i in frozen.inputs):
             call = self.bind(f"kernels{number}", route)
-            rows = [f"r = {call}([{', '.join(inputs)}], None, False, tell, wait)"]
+            rows = [f"r = {call}([{', '.join(inputs)}], None, None, tell, wait)"]
             rows += [f"{name} = r[{place}]" for place, name in names.items()]
             self.add("\n".join([*rows, "del r"]), inputs, list(names.values()))
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import typing
 from collections import abc
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -236,7 +237,7 @@ OWN: dict[str, Callable[..., Any]] = {
 }
 
 
-# Core decompositions that would hide how elements move.
+# Core decompositions that would hide how elements move, or take a negative index as one from the end.
 KEPT = frozenset(
     f"aten.{name}"
     for name in (
@@ -247,7 +248,7 @@ KEPT = frozenset(
         "_upsample_nearest_exact1d.default", "_upsample_nearest_exact2d.default", "_upsample_nearest_exact3d.default",
         "reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default",
         "replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default",
-        "addmm.default", "addbmm.default", "roll.default",
+        "addmm.default", "addbmm.default", "roll.default", "index_add.default", "index_copy.default",
     )
 )  # fmt: skip
 
@@ -297,7 +298,7 @@ def _attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: 
     return tuple(t.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2) for t, x in zip(found, (q, k, v)))
 
 
-def _multilabel_margin(x: Any, target: Any, reduction: int) -> Any:
+def multilabel_margin(x: Any, target: Any, reduction: int) -> Any:
     """(loss, which classes are targets): each row's targets stand in front of its first negative number.
 
     torch's own decomposition adds margins to class 0 for what stands behind.
@@ -309,7 +310,7 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> Any:
     listed = places < count
     hit = (torch.where(listed, wanted, -1).unsqueeze(2) == places).any(1)
     own = rows.gather(1, torch.where(listed, wanted, 0))
-    margins = (1 - own.unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
+    margins = (1 - own.unsqueeze(2) + rows.unsqueeze(1)).relu()
     losses = torch.where(listed.unsqueeze(2) & ~hit.unsqueeze(1), margins, 0).sum((1, 2)) / rows.shape[1]
     found = losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses.reshape(x.shape[:-1])
     return found, hit.to(x.dtype).reshape(target.shape)
@@ -393,7 +394,7 @@ _BOUNDS = ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")  # of linspace: wh
 _OWN = OWN | {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
-    "aten.multilabel_margin_loss_forward.default": _multilabel_margin,
+    "aten.multilabel_margin_loss_forward.default": multilabel_margin,
     **{f"aten.linspace.{name}": _linspace for name in ("default", *_BOUNDS)},
 }
 
@@ -457,7 +458,7 @@ def _cached_type_aliases(torch: Any) -> Generator[None]:
     if getattr(ops, "Callable", None) is not anew:  # another release of torch, or a capture in another thread
         yield
         return
-    ops.Callable = Callable
+    ops.Callable = vars(typing)["Callable"]  # the one of `typing`, which keeps what it makes
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ that torch has rewritten: a decomposition of torch's that means something else i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,18 +23,20 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call left: ``results`` flat, ``arguments`` as they are after it, ``gradients`` of arguments that ask for
-    one (None: it has none) for random gradients of the results; ``strided``: strides are part of it."""
+    """The state that a call leaves: ``results`` flat, ``arguments`` after it, ``gradients`` by the number of the
+    argument (None: it has none) for random gradients of the results, ``memory``: for each result the first argument in
+    whose memory it lies."""
 
     results: tuple[Any, ...]
     arguments: tuple[Any, ...]
-    gradients: tuple[Any, ...] = ()
+    memory: tuple[int | None, ...]
+    gradients: Mapping[int, Any] | None = None  # None: the function has no derivative
 
     def parts(self) -> list[tuple[str, Any, bool]]:
         """(its words, the value, whether its strides are compared)."""
         found = [(f"result {n}", v, True) for n, v in enumerate(self.results)]
         found += [(f"argument {n} after the call", v, False) for n, v in enumerate(self.arguments)]
-        return found + [(f"the gradient of argument {n}", v, False) for n, v in enumerate(self.gradients)]
+        return found + [(f"the gradient of argument {n}", v, False) for n, v in (self.gradients or {}).items()]
 
 
 def compare_with_eager(compiled: Function, eager: Function, args: Sequence[Any], title: str) -> None:
@@ -43,17 +45,15 @@ def compare_with_eager(compiled: Function, eager: Function, args: Sequence[Any],
     Raises `FrontendError` for the first difference beyond rounding, and where eager raises and the kernels do not.
     """
     torch: Any = load_torch("whose results are compared")
-    state = torch.get_rng_state()
-    try:
+    devices = {a.device.index for a in args if isinstance(a, torch.Tensor) and a.device.type == "cuda"}
+    with torch.random.fork_rng(sorted(devices)):
         try:
-            expected = _outcome(torch, eager, args, state)
+            expected = _outcome(torch, eager, args)
         except Exception as refused:  # torch raises many kinds
             _raises_too(torch, compiled, args, title, refused)
             return
-        found = _outcome(torch, compiled, args, state, len(expected.gradients) > 0)
-        _compare(torch, eager, args, title, found, expected)
-    finally:
-        torch.set_rng_state(state)
+        found = _outcome(torch, compiled, args, expected.gradients is not None)
+        _compare_outcomes(torch, eager, args, title, found, expected)
 
 
 def _raises_too(torch: Any, compiled: Function, args: Sequence[Any], title: str, refused: Exception) -> None:
@@ -68,13 +68,18 @@ def _raises_too(torch: Any, compiled: Function, args: Sequence[Any], title: str,
     )
 
 
-def _compare(torch: Any, eager: Function, args: Sequence[Any], title: str, found: Outcome, expected: Outcome) -> None:
-    ours, theirs = found.parts(), expected.parts()
-    wide: list[list[Any]] | None = None
-    if len(ours) != len(theirs):
+def _compare_outcomes(
+    torch: Any, eager: Function, args: Sequence[Any], title: str, found: Outcome, expected: Outcome
+) -> None:
+    if len(found.results) != len(expected.results):
         raise FrontendError(f"{title}: {len(found.results)} results, eager has {len(expected.results)}")
-    for number, ((words, x, strided), (_, y, _)) in enumerate(zip(ours, theirs, strict=True)):
+    memory = [*found.memory, *(None for _ in (*found.arguments, *(found.gradients or ())))]
+    theirs = [*expected.memory, *memory[len(found.memory) :]]
+    wide: list[list[Any]] | None = None
+    for number, ((words, x, strided), (_, y, _)) in enumerate(zip(found.parts(), expected.parts(), strict=True)):
         why = difference(torch, x, y, strided)
+        if why is None and memory[number] != theirs[number]:
+            why = f"it lies in {_owner(memory[number])}, eager's in {_owner(theirs[number])}"
         if why is None:
             continue
         if why.startswith("the largest difference"):
@@ -92,7 +97,7 @@ def difference(torch: Any, x: Any, y: Any, strided: bool = True) -> str | None:
     """In what ``x`` is not ``y``, beyond rounding; None where it is."""
     if not isinstance(y, torch.Tensor) or not isinstance(x, torch.Tensor):
         same = x is y or (type(x) is type(y) and x == y)
-        return None if same else f"it is {_short(x)}, eager's {_short(y)}"
+        return None if same else f"it is {_repr_of(x)}, eager's {_repr_of(y)}"
     for word, a, b in (("shape", tuple(x.shape), tuple(y.shape)), ("dtype", x.dtype, y.dtype)):
         if a != b:
             return f"its {word} is {a}, eager's {b}"
@@ -112,7 +117,11 @@ def difference(torch: Any, x: Any, y: Any, strided: bool = True) -> str | None:
     return f"the largest difference is {float((a - b).abs().nan_to_num(float('inf')).max()):.3g}"
 
 
-def _short(value: Any) -> str:
+def _owner(argument: int | None) -> str:
+    return "memory of its own" if argument is None else f"the memory of argument {argument}"
+
+
+def _repr_of(value: Any) -> str:
     return repr(value)[:80]
 
 
@@ -120,25 +129,41 @@ def _reals(torch: Any, x: Any) -> Any:
     return torch.view_as_real(x.detach().resolve_conj().resolve_neg()) if x.is_complex() else x.detach()
 
 
-def _outcome(torch: Any, f: Function, args: Sequence[Any], state: Any, gradients: bool = True) -> Outcome:
-    """A call with copies of ``args``; without gradients where the function writes to an argument that asks for one."""
-    tree: Any = torch.utils._pytree
+def _outcome(torch: Any, f: Function, args: Sequence[Any], derived: bool | None = None) -> Outcome:
+    """A call with copies of ``args``; ``derived``: whether with gradients, None: where the function has them (one that
+    writes to an argument that asks for a gradient has none)."""
     asks = [k for k, a in enumerate(args) if isinstance(a, torch.Tensor) and a.requires_grad]
-    if gradients and asks and torch.is_grad_enabled():
-        torch.set_rng_state(state)
-        given = _copies(torch, args)
+    if derived or (derived is None and asks and torch.is_grad_enabled()):
+        values = _copies(torch, args)
         try:
-            results = tree.tree_leaves(f(*given))
-            ends = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
-            made = _gradients(torch, ends, [given[k] for k in asks])
-            return Outcome(tuple(_detached(torch, results)), tuple(_detached(torch, given)), made)
-        except RuntimeError:  # a leaf that is written, a function without a derivative
-            pass
-    torch.set_rng_state(state)
-    given = [a.requires_grad_(False) if isinstance(a, torch.Tensor) else a for a in _copies(torch, args)]
+            return _outcome_of(torch, f, values, asks)
+        except RuntimeError:
+            if derived:
+                raise
+    values = [a.requires_grad_(False) if isinstance(a, torch.Tensor) else a for a in _copies(torch, args)]
     with torch.no_grad():
-        results = tree.tree_leaves(f(*given))
-    return Outcome(tuple(_detached(torch, results)), tuple(_detached(torch, given)))
+        return _outcome_of(torch, f, values, None)
+
+
+def _outcome_of(torch: Any, f: Function, values: Sequence[Any], asks: Sequence[int] | None) -> Outcome:
+    tree: Any = torch.utils._pytree
+    torch.manual_seed(0)
+    results = tree.tree_leaves(f(*values))
+    gradients: dict[int, Any] | None = None
+    if asks is not None:
+        ends = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+        gradients = dict(zip(asks, _gradients(torch, ends, [values[k] for k in asks]), strict=True))
+    owners = [_memory_of(torch, v) for v in values]
+    lies = [_memory_of(torch, r) for r in results]
+    memory = tuple(owners.index(m) if m is not None and m in owners else None for m in lies)
+    return Outcome(tuple(_detached(torch, results)), tuple(_detached(torch, values)), memory, gradients)
+
+
+def _memory_of(torch: Any, value: Any) -> int | None:
+    """Where the memory of a tensor with elements begins."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.numel():
+        return None
+    return value.untyped_storage().data_ptr()
 
 
 def _detached(torch: Any, values: Sequence[Any]) -> list[Any]:
@@ -175,7 +200,7 @@ def _copies(torch: Any, args: Sequence[Any]) -> list[Any]:
 
 
 def _in_float64(torch: Any, eager: Function, args: Sequence[Any]) -> list[list[Any]]:
-    """What eager leaves in float64, then for inputs moved by one rounding each, up or down, `DRAWS` times.
+    """Results of eager in float64, then those for inputs moved by one rounding each, up or down, `DRAWS` times.
 
     Empty where an operation takes single precision only.
     """
@@ -188,14 +213,11 @@ def _in_float64(torch: Any, eager: Function, args: Sequence[Any]) -> list[list[A
         made = a.detach().to(torch.complex128 if a.is_complex() else torch.float64)
         return (made * (1 + roundings * torch.finfo(a.dtype).eps * signs.double())).requires_grad_(a.requires_grad)
 
-    state = torch.get_rng_state()
     try:
-        made = [_outcome(torch, eager, [moved(a, min(n, 1)) for a in args], state) for n in range(1 + DRAWS)]
-        return [[v for _, v, _ in one.parts()] for one in made]
+        made = [_outcome(torch, eager, [moved(a, min(n, 1)) for a in args]) for n in range(1 + DRAWS)]
     except (RuntimeError, TypeError):
         return []
-    finally:
-        torch.set_rng_state(state)
+    return [[v for _, v, _ in one.parts()] for one in made]
 
 
 def _no_farther(torch: Any, x: Any, y: Any, wide: Sequence[Any]) -> bool:

@@ -218,11 +218,6 @@ class Call:
         return value.text
 
     @property
-    def fixed_meta(self) -> tuple[int, ...]:
-        """The shape the graph says, where it is known now."""
-        return fixed(self.meta.shape)
-
-    @property
     def meta(self) -> TensorMeta:
         """The graph's facts about the one result."""
         if not isinstance(self.node.meta, TensorMeta):

@@ -69,7 +69,7 @@ def shares_memory(a: Any, b: Any) -> bool:
     >>> shares_memory(x[::2], x[1::2]), shares_memory(x[:3], x[2:])
     (False, True)
     """
-    (first, last), (start, end) = _addresses(a), _addresses(b)
+    (first, last), (start, end) = _memory_span(a), _memory_span(b)
     if last <= start or end <= first:
         return False
     if any(is_torch(v) and v.device.type != "cpu" for v in (a, b)):
@@ -105,7 +105,7 @@ def overlaps(value: Any) -> bool:
     return len(np.unique(places)) < places.size
 
 
-def _addresses(value: Any) -> tuple[int, int]:
+def _memory_span(value: Any) -> tuple[int, int]:
     """The first byte, and the one behind the last."""
     if 0 in value.shape:
         return 0, 0

@@ -19,12 +19,14 @@ from typing import Any, Literal, cast
 from idgraph.errors import FrontendError, IdGraphError
 from idgraph.frontends.callable_import import Runner
 from idgraph.frontends.cuda_graphs import CudaGraphs
+from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
 from idgraph.frontends.import_ import Import
 from idgraph.frontends.session import CompileOptions
 from idgraph.frontends.torch_arrays import load_torch
 from idgraph.frontends.torch_export import capture
+from idgraph.frontends.torch_patches import patched
 from idgraph.loading import load
 from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import fallback, user_folder
@@ -41,15 +43,16 @@ class BackendOptions:
     """The options of ``torch.compile(..., options={...})``.
 
     ``check``: "first" compares the addresses of each fusion with what its operations mean, and a first call, on copies
-    of its arguments, with the function that torch captured, in eager mode: results, what it leaves in its arguments,
-    and gradients for random gradients of the results. ``log``: True prints what was mapped, the kernels, seconds by
-    stage, and what is left to torch and why, a function gets it as text (the logger "idgraph.backend" always does).
-    ``opaque``: "eager", or "inductor" to have torch's own compiler make the operations that are not mapped.
-    ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes kernels of them. ``checked``:
-    loaded indices out of range raise. ``cache``: the folder of compiled kernels, which must be yours alone; True:
-    ``idgraph`` in the user's folder of caches, where that can be written; False: none. ``workers``: the most processes
-    that compile kernels while others are emitted; None: a core each. ``cudagraphs``: calls on a GPU are captured into
-    CUDA graphs and replayed, as by ``mode="reduce-overhead"``.
+    of its arguments, with the function that torch captured, in eager mode: results (values, strides, dtype, whose
+    memory), what it leaves in its arguments, and gradients for random gradients of the results. ``log``: True prints
+    what was mapped, the kernels, seconds by stage, and what is left to torch and why, a function gets it as text (the
+    logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own compiler make the
+    operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes
+    kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a CPU. ``cache``:
+    the folder of compiled kernels, which must be yours alone; True: ``idgraph`` in the user's folder of caches, where
+    that can be written; False: none. ``workers``: the most processes that compile kernels while others are emitted;
+    None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
+    ``mode="reduce-overhead"``.
     """
 
     check: Literal["first"] | None = None
@@ -101,7 +104,7 @@ def backend(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
         inference_compiler=partial(_graph, told, graphs, "inference"),
     )  # fmt: skip
-    compiled = way(module, examples)
+    compiled = way(patched(module), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
 
 
@@ -120,7 +123,7 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
         return _boxed(lambda args: graph.forward(*_emptied(args)))
     _say(options, f"{part}: {report(imported)}")
     if options.check == "first":
-        _check_addresses(imported)
+        _validate_addresses(imported)
     work = _first_timed(options, part, imported, lambda args: tuple(runner.boxed(args)))
     if graphs is not None:
         wrapped = graphs.wrap(work, part, graph, examples, partial(runner.check, False))
@@ -172,7 +175,7 @@ def _emptied(args: list[Any]) -> tuple[Any, ...]:
 
 def _imported(options: BackendOptions, graph: Any, part: str) -> Import:
     # Torch makes a result that lies in an argument anew, from the place where ours lies: it must be that view.
-    imported = capture(graph, None, None, part, False, certain=True)
+    imported = capture(with_division_checks(graph) if options.checked else graph, None, None, part, False, certain=True)
     if options.products == "eager":
         called = {n.target for n in imported.program.nodes if n.kind == "call"} - imported.coverage.opaque.keys()
         products = [p for p in PRODUCTS if p in called]
@@ -224,7 +227,7 @@ def report(imported: Import) -> str:
     return "\n".join(lines)
 
 
-def _check_addresses(imported: Import) -> None:
+def _validate_addresses(imported: Import) -> None:
     """Raises `FrontendError` for an address of a fusion that is not what its operations mean."""
     validate: Any = load("idgraph.validate")  # asked for by option; validate and frontends know nothing of each other
     for segment in imported.segments:
@@ -235,8 +238,7 @@ def _check_addresses(imported: Import) -> None:
 
 
 def _compared_once(compiled: Callable[..., Any], module: Any) -> Callable[..., Any]:
-    """``compiled``, whose first call is compared with ``module``, torch's capture of the user's function, in eager
-    mode."""
+    """``compiled``, whose first call is compared with ``module``, the captured function of the user, in eager mode."""
     state = {"first": True}
 
     def call(*args: Any) -> Any:

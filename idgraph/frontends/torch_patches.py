@@ -11,6 +11,7 @@ The arguments of `from_torch`: example arguments, and functions made into module
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import math
 import types
@@ -19,9 +20,11 @@ from functools import cache
 from typing import Any, cast
 
 from idgraph.errors import FrontendError
+from idgraph.frontends.decompositions import multilabel_margin
 from idgraph.frontends.torch_arrays import load_torch
 
 Function = Callable[..., Any]
+_REDUCTIONS = ("none", "mean", "sum")  # by torch's numbers
 FILE = __file__  # its lines run below the user's
 
 
@@ -61,7 +64,25 @@ def _table() -> dict[Function, Function]:
         torch.masked_select: _masked_select, torch.Tensor.masked_select: _masked_select,
         torch.unique_consecutive: _unique_consecutive,
         torch.cov: _cov, torch.Tensor.cov: _cov, torch.corrcoef: _corrcoef, torch.Tensor.corrcoef: _corrcoef,
+        torch.nn.functional.multilabel_margin_loss: _multilabel_margin_loss,
     }  # fmt: skip
+
+
+def patched(module: Any) -> Any:
+    """A graph of torch's functions with the loss that torch would take apart wrongly replaced; ``module`` stays.
+
+    Of the others torch captures what they do; it has called them before it made the graph.
+    """
+    torch: Any = load_torch("whose graph it is")
+    own = {f: _table()[f] for f in (torch.nn.functional.multilabel_margin_loss,)}
+    if not any(node.op == "call_function" and node.target in own for node in module.graph.nodes):
+        return module
+    found = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    for node in found.graph.nodes:
+        if node.op == "call_function":
+            node.target = own.get(node.target, node.target)
+    found.recompile()
+    return found
 
 
 def _gaussian_nll_loss(
@@ -85,6 +106,18 @@ def _gaussian_nll_loss(
         limited.clamp_(min=eps)
     loss = 0.5 * (torch.log(limited) + (x - target) ** 2 / limited)
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss)
+
+
+def _multilabel_margin_loss(x: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    """The loss in which targets end at the first negative number; what torch refuses is refused in its words.
+
+    Torch's own decomposition, which reads on behind that number, comes before those that a capture is given.
+    """
+    torch: Any = load_torch("which from_torch reads programs of")
+    fits = x.shape == target.shape and 1 <= x.ndim <= 2 and x.numel() and x.is_floating_point()
+    if args or not fits or not kwargs.keys() <= {"reduction"} or kwargs.get("reduction", "mean") not in _REDUCTIONS:
+        return torch.nn.functional.multilabel_margin_loss(x, target, *args, **kwargs)
+    return multilabel_margin(x, target, _REDUCTIONS.index(kwargs.get("reduction", "mean")))[0]
 
 
 def _masked_select(x: Any, mask: Any) -> Any:

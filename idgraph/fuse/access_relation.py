@@ -13,11 +13,8 @@ from math import prod
 from idgraph.arith import FALSE, TRUE, Expr, IndexMap, Proof, and_, as_expr, not_, prove, simplify, symbol
 from idgraph.graphs.coordinate_solver import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
-MOVES = frozenset(
-    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
-)
 MOST = 64  # ways in which one operation may read a buffer
 
 

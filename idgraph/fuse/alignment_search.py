@@ -25,10 +25,10 @@ from idgraph.fuse.strided_form import StridedForm
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import GATHERS
 from idgraph.ir.parser import copy_fusion, declare_input, snapshot
 from idgraph.ir.printer import input_arguments
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
-from idgraph.rewrite.rematerialize import GATHERS
 from idgraph.runtime import emit
 from idgraph.schedule import auto, inline_most, like, recompute
 from idgraph.schedule.transform_replay import like_consumer

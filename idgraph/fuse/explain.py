@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeAlias
 
 from idgraph.errors import ScheduleError, arguments, user_line
-from idgraph.fuse.access_relation import MOVES, AccessRelation, access_relations, needs_memory
+from idgraph.fuse.access_relation import AccessRelation, access_relations, needs_memory
 from idgraph.fuse.alignment_search import question
 from idgraph.fuse.footprint import Reads, bytes_saved_by_forwarding, elements_of_both, of_readers, points_that_touch
 from idgraph.fuse.launch_groups import Launched, launched
@@ -17,6 +17,7 @@ from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.strided_form import delinearize_strides
 from idgraph.index.allocation import COUNTED
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
+from idgraph.ir.op_table import MOVES
 
 Pair: TypeAlias = "tuple[AccessRelation, AccessRelation, int]"
 

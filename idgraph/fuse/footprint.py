@@ -22,6 +22,7 @@ from idgraph.fuse.access_relation import AccessRelation, access_relations, needs
 from idgraph.fuse.strided_form import delinearize_strides
 from idgraph.index.allocation import COUNTED
 from idgraph.ir import Tensor, TensorExpr, item_size
+from idgraph.ir.op_table import PIECES
 from idgraph.loading import LOADING
 
 
@@ -154,7 +155,7 @@ def _element_number(place: Sequence[Expr], buffer: Tensor) -> Expr:
     return reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))
 
 
-CUTS = frozenset({"slice", "pad", "cat", "slice_scatter"})  # along these a producer's loops are cut like its reader's
+CUTS = PIECES | {"slice"}  # along these a producer's loops are cut like its reader's
 Reads: TypeAlias = "Mapping[Tensor, Sequence[AccessRelation]]"
 """What an operation, with those inlined into it, touches: by buffer."""
 

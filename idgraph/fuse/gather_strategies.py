@@ -14,12 +14,12 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion
 from idgraph.ir.clone import rewriting
-from idgraph.ir.device import device_of
+from idgraph.ir.device import current_device, device_of
 from idgraph.ir.hooks import Estimate
+from idgraph.ir.op_table import GATHERS
 from idgraph.ir.parser import copy_fusion
 from idgraph.rewrite.gather_lowering import Strategy, source_of, source_operand
 from idgraph.rewrite.gather_strategy import cheapest
-from idgraph.rewrite.rematerialize import GATHERS
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 
@@ -118,7 +118,7 @@ class GatherWays(Printed):
 
 @arguments(ScheduleError, first=True)
 def gathers(
-    fusion: Fusion, device: Device | str = "H200", *, symbols: Mapping[str, int] | None = None
+    fusion: Fusion, device: Device | str | None = None, *, symbols: Mapping[str, int] | None = None
 ) -> tuple[GatherWays, ...]:
     """The ways of each gather of a computed tensor: each tried on a copy that `auto` schedules, emitted, and costed.
 
@@ -134,7 +134,7 @@ def gathers(
     ([('recompute', None)], True)
     """
     check_fusion(fusion, "gathers", ScheduleError)
-    on = device_of(device)
+    on = current_device() if device is None else device_of(device)
     found = [e for e in fusion.exprs if e.op in GATHERS and source_of(e).definition is not None]
     return tuple(_strategies_of(fusion, e, on, symbols) for e in found)
 
@@ -215,4 +215,4 @@ def _resident(k: KernelCost, device: Device) -> int:
     share = occupancy(device, k.threads, k.shared, 0)
     if share is None:
         raise IdGraphError(f"{device.name} has no limit of threads", hint="a CUDA device")
-    return int(share * device.threads / (-(-k.threads // 32) * 32)) * device.processors
+    return int(share * device.threads / (-(-k.threads // device.warp) * device.warp)) * device.processors

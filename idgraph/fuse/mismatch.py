@@ -16,10 +16,10 @@ from typing import Literal, get_args
 
 from idgraph.arith import TRUE, Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.arith.expr import postorder
-from idgraph.fuse.access_relation import AccessRelation, needs_memory
+from idgraph.fuse.access_relation import AccessRelation
 from idgraph.fuse.strided_form import StridedForm, delinearize_strides
 from idgraph.ir import SCATTERS
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
 Cause = Literal[
     "loop order", "factorisation", "element order", "offset", "extent", "broadcast", "reduction", "synchronisation",
@@ -368,8 +368,3 @@ def _factors(a: AccessRelation, b: AccessRelation) -> str:
 def _extents_text(a: AccessRelation, b: AccessRelation) -> str:
     sizes = [" x ".join(str(x.extent) for x in t.loops) or "one point" for t in (a, b)]
     return f"{a.expr.output.name} runs over {sizes[0]}, {b.expr.output.name} over {sizes[1]}"
-
-
-def waits_for_all(t: AccessRelation) -> bool:
-    """Whether what the operation writes is known only when loops of its own have ended."""
-    return t.is_write and needs_memory(t.expr)

@@ -27,7 +27,7 @@ from idgraph.index.id_model import LoopVariable, loops_of
 from idgraph.index.loop_tree import outermost, same_launch
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion
 from idgraph.ir.clone import clone_fusion, rewriting
-from idgraph.ir.device import device_of
+from idgraph.ir.device import current_device
 from idgraph.ir.parser import copy_fusion, snapshot
 from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
@@ -227,7 +227,7 @@ def plan(fusion: Fusion) -> FusionPlan:
     with one_line():
         as_given, made = snapshot(fusion), clone_fusion(fusion)
         before = count(made)
-        apply_gather_strategies(made, None, device_of("H200"))
+        apply_gather_strategies(made, None, current_device())
         found = ordered_launches(made, schedule_loops(made).loops)
         kernels = operations(made, launches(made)) if found is None else found
         return FusionPlan(kernels, before, len(kernels), made, as_given)

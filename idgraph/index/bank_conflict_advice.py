@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from idgraph.display import Printed
 from idgraph.errors import IdGraphError
 from idgraph.index.access_relation import AccessFunction
-from idgraph.index.bank_conflicts import WORD, Conflicts
+from idgraph.index.bank_conflicts import Conflicts
 from idgraph.ir import Fusion, NewSteps, Tensor, clone_fusion, item_size
 from idgraph.ir.axis_read import Attr
+from idgraph.ir.device import current_device
 from idgraph.ir.protocols import axis_place
 
 _MAX_CURES = 3
@@ -167,7 +168,7 @@ def _layouts(t: Tensor) -> Iterator[tuple[str, NewSteps]]:
                 turned = ("swizzle", ("xor", x + 1, y + (y > x)))
                 steps = (("split", (x, n)), turned, *_lay(t, laid, loops))
                 yield f"axis {y} of {t.name} is swizzled (xor) by axis {x} modulo {n}", NewSteps(t.name, steps)
-    for extra in dict.fromkeys((max(1, WORD // item_size(t.dtype)), 1, 2, 4, 8)):
+    for extra in dict.fromkeys((max(1, current_device().bank_bytes // item_size(t.dtype)), 1, 2, 4, 8)):
         for y in inner:
             steps = (("resize", (y, 0, extra)), *_lay(t, {y: (f"made{count}.0",)}, loops))
             yield f"axis {y} of {t.name} is padded by {extra}", NewSteps(t.name, steps)

@@ -23,8 +23,7 @@ from idgraph.arith import Expr, as_expr, multiple_of, simplify
 from idgraph.errors import IndexingError, arguments, user_line
 from idgraph.index.access_relation import AccessFunction, LoopVariable
 from idgraph.ir import item_size
-from idgraph.ir.device import SECTOR
-from idgraph.ir.target import GPU
+from idgraph.ir.device import Device, current_device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,28 +32,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-WARP = GPU.warp  # threads
-BANKS = 32
-WORD = 4  # bytes that a bank of shared memory serves at a time
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 Place = TypeVar("Place", int, "NDArray[int64]")
 
 
-def sectors_from(place: Place, span: int, item: int) -> tuple[Place, Place]:
-    """The first and the last sector of ``span`` bytes from element ``place`` on, of ``item`` bytes each.
+def sectors_from(place: Place, span: int, item: int, sector: int) -> tuple[Place, Place]:
+    """The first and the last ``sector`` (bytes) of ``span`` bytes from element ``place`` on, of ``item`` bytes each.
 
     The one rule of what an access moves: `ig.cost` asks it of arrays of places, `ig.layout.infer` of one warp.
 
-    >>> sectors_from(7, 8, 4)  # bytes 28 to 35
+    >>> sectors_from(7, 8, 4, sector=32)  # bytes 28 to 35
     (0, 1)
     """
-    first = place * item // SECTOR
-    return first, (place * item + span - 1) // SECTOR
+    first = place * item // sector
+    return first, (place * item + span - 1) // sector
 
 
-@lru_cache(maxsize=1024)
 def warp_bytes(walk: tuple[tuple[int, int], ...], item: int) -> tuple[int, int]:
-    """(bytes of the sectors that a warp asks for, bytes of the elements that it reads).
+    """(bytes of the sectors that a warp of the device in force asks for, bytes of the elements that it reads).
 
     ``walk``: extent and step in elements of each axis that its lanes walk through, the fastest one first; an element
     has ``item`` bytes.
@@ -64,15 +59,21 @@ def warp_bytes(walk: tuple[tuple[int, int], ...], item: int) -> tuple[int, int]:
     >>> warp_bytes(((3, 1000), (64, 1)), 4)  # three channels: lanes go on to the next position
     (192, 128)
     """
+    gpu = current_device()
+    return _warp_bytes(walk, item, gpu.warp, gpu.sector)
+
+
+@lru_cache(maxsize=1024)
+def _warp_bytes(walk: tuple[tuple[int, int], ...], item: int, warp: int, sector: int) -> tuple[int, int]:
     places: set[int] = set()
-    for lane in range(min(WARP, prod(extent for extent, _ in walk))):
+    for lane in range(min(warp, prod(extent for extent, _ in walk))):
         place = 0
         for extent, step in walk:
             lane, at = divmod(lane, extent)
             place += at * step
         places.add(place)
-    spans = (sectors_from(place, item, item) for place in places)
-    return SECTOR * len({n for first, last in spans for n in range(first, last + 1)}), item * len(places)
+    spans = (sectors_from(place, item, item, sector) for place in places)
+    return sector * len({n for first, last in spans for n in range(first, last + 1)}), item * len(places)
 
 
 def thread_loops(access: AccessFunction) -> list[LoopVariable | None]:
@@ -112,14 +113,16 @@ def block_dims(
 
 
 def lane_bytes(access: AccessFunction, vector: LoopVariable | None, place: Expr, extents: Mapping[str, int]) -> int:
-    """Bytes that one lane moves at once: a whole vector where that is contiguous and at most 16 bytes."""
+    """Bytes that one lane moves at once: a whole vector where that is contiguous and one access of the device."""
     size = item_size(access.tensor.dtype)
     if vector is None:
         return size
     width = extents[vector.name]
     step = simplify(place.substitute({vector.name: vector.symbol}) - place.substitute({vector.name: 0}) - vector.symbol)
     start = simplify(place.substitute({vector.name: as_expr(0)}))
-    whole = width * size in (2, 4, 8, 16) and step == 0 and multiple_of(start, width)
+    bytes_ = width * size
+    single = 1 < bytes_ <= current_device().vector_bytes and bytes_ & (bytes_ - 1) == 0
+    whole = single and step == 0 and multiple_of(start, width)
     return width * size if whole and vector.name not in access.predicate.names else size
 
 
@@ -127,7 +130,7 @@ def lane_pieces(
     access: AccessFunction, vector: LoopVariable | None, place: Expr, extents: Mapping[str, int]
 ) -> tuple[tuple[int, int], ...]:
     """The accesses that one lane makes of its vectorised loop, as the emitter cuts it: (first step, elements) of each,
-    at most 16 bytes, and each as wide as it is aligned. Single elements where the steps are not neighbours.
+    at most `Device.vector_bytes`, and each as wide as it is aligned. Single elements where steps are not neighbours.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -146,7 +149,7 @@ def lane_pieces(
         return single
     start = simplify(place.substitute({vector.name: as_expr(0)}))
     left, found = set(range(width)), list[tuple[int, int]]()
-    most = GPU.vector_bytes // item_size(access.tensor.dtype)
+    most = current_device().vector_bytes // item_size(access.tensor.dtype)
     while most > 1:
         if multiple_of(start, most):
             for first in range(0, width - most + 1, most):
@@ -253,7 +256,7 @@ def _roles(
             hint='t.parallelize(axis, "threadIdx.x")',
         )
     vector = vector_loop(access)
-    size = item_size(access.tensor.dtype)
+    size, word = item_size(access.tensor.dtype), current_device().bank_bytes
     rest: list[LoopVariable] = []
     for x in access.loops:
         if x in threads:
@@ -261,7 +264,7 @@ def _roles(
         moved = simplify(place - place.substitute({x.name: 0}))
         alone = not any(t is not None and t.name in moved.names for t in (*threads, vector) if t is not x)
         # Moving all lanes by whole words rotates the banks, and the conflicts with them.
-        if x is vector or not (alone and multiple_of(moved * size, WORD)) or x.name in when.names:
+        if x is vector or not (alone and multiple_of(moved * size, word)) or x.name in when.names:
             rest.append(x)
     return threads, vector, rest
 
@@ -278,10 +281,12 @@ class ConflictCount:
     passes: int = 0
     bank: int = 0
     lanes: tuple[ConflictLane, ...] = ()
+    device: Device = field(default_factory=current_device)
 
     @property
     def phases(self) -> int:
-        return max(1, self.bytes // WORD)
+        """Parts of a warp that are served one after another: its lanes want more than all banks have at a time."""
+        return min(self.device.warp, max(1, self.device.warp * self.bytes // self.device.bank_row))
 
     def warps(self, numbers: Ints, bytes_: Ints, point: Callable[[int], Mapping[str, int]]) -> None:
         """Count the warps of these threads: in each phase, the different words that each bank is asked for.
@@ -290,25 +295,26 @@ class ConflictCount:
         """
         import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take
 
-        groups = numbers // (WARP // self.phases)  # one phase of one warp
-        span = (bytes_ + self.bytes - 1) // WORD - bytes_ // WORD + 1
+        warp, banks_, word = self.device.warp, self.device.banks, self.device.bank_bytes
+        groups = numbers // (warp // self.phases)  # one phase of one warp
+        span = (bytes_ + self.bytes - 1) // word - bytes_ // word + 1
         who = np.repeat(np.arange(len(numbers)), span)
         steps = np.arange(len(who)) - np.repeat(np.cumsum(span) - span, span)  # from a lane's first word on
-        words = bytes_[who] // WORD + steps
+        words = bytes_[who] // word + steps
         most = int(words.max()) + 1
         asked, first = np.unique(groups[who] * most + words, return_index=True)
-        banks = asked // most * BANKS + asked % most % BANKS
+        banks = asked // most * banks_ + asked % most % banks_
         each, ways = np.unique(banks, return_counts=True)
-        phase = each // BANKS
+        phase = each // banks_
         begins = np.flatnonzero(np.r_[True, phase[1:] != phase[:-1]])
         per_phase = np.maximum.reduceat(ways, begins)
         per_warp = np.bincount(phase[begins] // self.phases, weights=per_phase)
         self.passes = max(self.passes, int(per_warp.max()))
         worst = int(np.argmax(ways))
         if int(ways[worst]) > self.ways:
-            self.ways, self.bank = int(ways[worst]), int(each[worst]) % BANKS
+            self.ways, self.bank = int(ways[worst]), int(each[worst]) % banks_
             chosen = [int(who[k]) for k in first[banks == each[worst]].tolist()]
-            self.lanes = tuple(ConflictLane(int(numbers[k]) % WARP, point(k), int(bytes_[k])) for k in sorted(chosen))
+            self.lanes = tuple(ConflictLane(int(numbers[k]) % warp, point(k), int(bytes_[k])) for k in sorted(chosen))
 
     def result(self) -> tuple[int, int, int, int, int, tuple[ConflictLane, ...]]:
         """The fields of `Conflicts` from ``ways`` to ``lanes``."""

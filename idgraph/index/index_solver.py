@@ -22,6 +22,7 @@ from idgraph.graphs.coordinate_solver import CoordinateSolver
 from idgraph.graphs.index_graph import Key
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.dtypes import Scalar, is_integer
+from idgraph.ir.op_table import VIEWS
 
 
 class IndexSolver:
@@ -100,9 +101,7 @@ class IndexSolver:
 _DEPTH = 64
 _MOST = 512  # operations of an expression that is still written out
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8}
-_MOVED = frozenset(
-    {"copy", "cast", "reshape", "permute", "flip", "slice", "expand", "unsqueeze", "squeeze", "select", "roll"}
-)
+_MOVED = VIEWS | {"cast"}
 _COMPUTED: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

@@ -20,7 +20,7 @@ from idgraph.errors import ScheduleError
 from idgraph.index.access_relation import IndexMaps, LoopProtocol, scanned
 from idgraph.index.allocation import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr, adds, entry_axes
-from idgraph.ir.target import GPU
+from idgraph.ir.device import current_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str
             around |= {ways[e][p] for p in threads if p not in inner}
     known = [[int(x) for x in found if x.is_const] for found in extents.values()]
     threads_of_block = prod(max(sizes, default=1) for sizes in known)
-    return threads_of_block <= GPU.max_threads and all(len(extents[way]) == 1 for way in around)
+    return threads_of_block <= current_device().block_threads and all(len(extents[way]) == 1 for way in around)
 
 
 def launch_dims(

@@ -29,7 +29,7 @@ from idgraph.arith import IndexMap as Map
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.index_solver import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
 _MAX_WAYS = 64
 

@@ -18,7 +18,6 @@ from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_relation import AccessFunction, LoopVariable
 from idgraph.index.bank_conflict_advice import BankConflicts
 from idgraph.index.bank_conflicts import (
-    WARP,
     ConflictCount,
     block_dims,
     lane_bytes,
@@ -27,10 +26,9 @@ from idgraph.index.bank_conflicts import (
     vector_loop,
 )
 from idgraph.ir import NewSteps, Swizzle, clone_fusion, item_size
-from idgraph.ir.device import SECTOR
+from idgraph.ir.device import Device, current_device
 from idgraph.ir.protocols import axis_place
 
-LINE = 64  # bytes of a cache line of a CPU
 MAX_VALUES = 64  # elements of one thread that are looked at
 MAX_STEPS = 256  # the same where no loop runs on threads
 _STEPS = 64  # without threads, loops are added from the inside up to as many
@@ -104,6 +102,7 @@ class AccessPicture(Shown):
     hot: frozenset[tuple[int, int]] = frozenset()
     conflicts: BankConflicts | None = None
     before: AccessPicture | None = field(default=None)
+    device: Device = field(default_factory=current_device, compare=False)
 
     @property
     def threaded(self) -> bool:
@@ -112,12 +111,12 @@ class AccessPicture(Shown):
 
     @property
     def unit(self) -> int:
-        """Bytes of what is counted as a sector: 32, or where no loop runs on threads a cache line of 64."""
-        return SECTOR if self.threaded else LINE
+        """Bytes of what is counted: a sector of the device, or where no loop runs on threads a CPU's cache line."""
+        return unit_of(self.device, self.threaded)
 
     def drawn(self) -> tuple[ElementAccess, ...]:
         """The touches of the warps that are drawn."""
-        return tuple(t for t in self.touches if t.thread < self.shown * WARP)
+        return tuple(t for t in self.touches if t.thread < self.shown * self.device.warp)
 
     def facts(self) -> tuple[str, ...]:
         """Lines of text below the title: what each warp asks for."""
@@ -159,6 +158,11 @@ class AccessPicture(Shown):
 
     def __repr__(self) -> str:
         return f"AccessPicture({self.title()!r}, {len(self.touches)} touches)"
+
+
+def unit_of(device: Device, threaded: bool) -> int:
+    """Bytes that memory moves for a request of a warp; without threads, a cache line of the CPU in force."""
+    return device.sector if threaded else current_device("cpu").line
 
 
 def _trimmed(block: tuple[int, int, int]) -> tuple[int, ...]:
@@ -204,7 +208,7 @@ def access_picture(
     before = _picture(plain, dict(made.at), block, symbols, loads, warps)
     return AccessPicture(
         made.access, made.at, made.block, made.values, made.touches, made.warps, made.shown, made.idle, made.note,
-        made.hot, made.conflicts, before,
+        made.hot, made.conflicts, before, made.device,
     )  # fmt: skip
 
 
@@ -311,8 +315,9 @@ def _block_thread_counts(
     threads: Sequence[LoopVariable | None], extents: Mapping[str, int], block: Mapping[str, int] | None
 ) -> tuple[int, int, int]:
     x, y, z = block_dims(threads, extents, block)
-    if x * y * z > 1024:
-        raise IndexingError(f"picture: a block of {x} x {y} x {z} threads", hint="a block has at most 1024 threads")
+    most = current_device().block_threads
+    if x * y * z > most:
+        raise IndexingError(f"picture: a block of {x} x {y} x {z} threads", hint=f"a block has at most {most} threads")
     return x, y, z
 
 
@@ -407,9 +412,9 @@ def _of_thread(step: _NumericAccess, number: int, base: Mapping[str, int]) -> It
 
 
 def _by_warp(touches: Sequence[ElementAccess]) -> list[tuple[int, list[ElementAccess]]]:
-    groups: dict[int, list[ElementAccess]] = {}
+    warp, groups = current_device().warp, dict[int, list[ElementAccess]]()
     for t in touches:
-        groups.setdefault(t.thread // WARP, []).append(t)
+        groups.setdefault(t.thread // warp, []).append(t)
     return sorted(groups.items())
 
 
@@ -423,7 +428,7 @@ def _count_warp(
     requests: dict[int, list[ElementAccess]] = {}
     for t in live:
         requests.setdefault(t.request if threaded else 0, []).append(t)
-    unit = SECTOR if threaded else LINE
+    unit = unit_of(current_device(), threaded)
     sectors = least = ways = 0
     for group in requests.values():
         bytes_ = {b for t in group for b in (t.address * size, t.address * size + size - 1)}
@@ -446,7 +451,7 @@ def _conflict(step: _NumericAccess, group: Sequence[ElementAccess], hot: set[tup
     numbers = np.array([t.thread for t in lanes], np.int64)
     count.warps(numbers, np.array([t.address * size for t in lanes], np.int64), lambda k: lanes[k].point)
     if count.ways > 1:
-        of_lane = {t.thread % WARP: t.thread for t in lanes}
+        of_lane = {t.thread % count.device.warp: t.thread for t in lanes}
         clashing = {of_lane[x.lane] for x in count.lanes}
         hot.update((t.thread, t.value) for t in group if t.thread in clashing)
     return count.ways

@@ -42,6 +42,7 @@ from idgraph.index.lane_analysis import (
 )
 from idgraph.ir import item_size
 from idgraph.ir.argument_resolution import is_int
+from idgraph.ir.device import current_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,6 @@ def peel_of(access: AccessFunction, at: LoopVariable, width: int) -> Peel | None
     return Peel(width, head, vectors, n - head - vectors * width) if vectors > 0 else None
 
 
-WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
 _MAX_RUN = 4096
 
 Limit = Literal["widest", "asked", "extent", "loaded", "predicate", "step", "offset", "buffer"]
@@ -190,7 +190,7 @@ class Width:
 
 def widest(access: AccessFunction) -> int:
     """Elements of the widest access for the tensor's type."""
-    return max(1, WIDEST // item_size(access.tensor.dtype))
+    return current_device().lanes(item_size(access.tensor.dtype))
 
 
 def _refusal(

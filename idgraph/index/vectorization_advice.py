@@ -29,6 +29,7 @@ from idgraph.ir import (
     clone_fusion,
 )  # fmt: skip
 from idgraph.ir.axis_read import Attr
+from idgraph.ir.device import current_device
 from idgraph.ir.protocols import axis_place
 
 _MAX_PAIRS = 48
@@ -74,10 +75,10 @@ class Suggestion:
 class VectorWidth(Width, Printed):
     """``width`` elements in one access along ``loop``; ``limit`` and ``reason`` say what stops ``refused`` elements.
 
-    ``limit``: "widest" (16 bytes), "asked" (as wide as wanted), "extent" (the loop is not a multiple), "loaded" (the
-    address holds a value loaded lane by lane), "predicate" (lanes disagree whether the access happens), "step" (lanes
-    are not neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not). ``point`` is a loop
-    point that shows it, None where more was neither proved nor refuted or no point is needed.
+    ``limit``: "widest" (`Device.vector_bytes`), "asked" (as wide as wanted), "extent" (the loop is not a multiple),
+    "loaded" (the address holds a value loaded lane by lane), "predicate" (lanes disagree whether the access happens),
+    "step" (lanes are not neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not).
+    ``point`` is a loop point that shows it, None where more was neither proved nor refuted or no point is needed.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -233,9 +234,10 @@ def _layout(access: AccessFunction, width: int) -> Iterator[_Candidate]:
     if t.definition is not None:
         yield from _padded_rows(t, width)
         return
-    if t.alignment < 16:
-        edit = InputEdit(t.name, {"alignment": 16})
-        yield _Candidate("alignment", f"the buffer of {t.name} is aligned to 16 bytes", (edit,), True)
+    widest_access = current_device().vector_bytes
+    if t.alignment < widest_access:
+        edit = InputEdit(t.name, {"alignment": widest_access})
+        yield _Candidate("alignment", f"the buffer of {t.name} is aligned to {widest_access} bytes", (edit,), True)
     if isinstance(t.offset, int) or t.offset.is_const:
         for n in _near(int(t.offset), width):
             text = f"{t.name} starts at offset {n} instead of {t.offset}"

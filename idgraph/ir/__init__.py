@@ -8,11 +8,12 @@ from idgraph.ir import reshape
 from idgraph.ir import scatter_builders as scatter
 from idgraph.ir import view_builders as create
 from idgraph.ir import view_builders as shape
-from idgraph.ir.axis_read import SCANS, SCATTERS, AxisRead, Fixed, LoadedCoordinate, Mapped
+from idgraph.ir.axis_read import AxisRead, Fixed, LoadedCoordinate, Mapped
 from idgraph.ir.clone import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, clone_fusion
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion, current_fusion, tensor_of
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, TensorDomain
+from idgraph.ir.op_table import SCANS, SCATTERS
 from idgraph.ir.parser import copy_fusion, parse_fusion
 from idgraph.ir.printer import print_fusion
 from idgraph.ir.scatter_builders import adds, entry_axes, has_atomic_update, scatter_axes

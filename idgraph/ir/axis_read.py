@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias
 
 from idgraph.arith import Expr
 from idgraph.ir.iter_domain import IterDomain
-from idgraph.ir.op_table import SCANS_OF
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,6 @@ def read_along(read: AxisRead, image: Mapping[IterDomain, IterDomain]) -> AxisRe
             return read
 
 
-SCATTERS = frozenset({"scatter", "scatter_add", "index_put"})
-"""Operations whose loops run over index tensors and that write at the values of these."""
-SCANS = frozenset(SCANS_OF)
 Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.display import Printed
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints
 
 
@@ -32,8 +33,6 @@ class Option:
         return "impossible" if self.cost is None else f"{self.cost:,} {self.unit}"
 
 
-BANDWIDTH = 1.5e12  # bytes a second that a saving is told in time at: an A100's memory
-
 
 @dataclass(frozen=True, slots=True)
 class Saving:
@@ -41,25 +40,25 @@ class Saving:
 
     >>> s = Saving(3_293_642_752, 6_587_285_504)
     >>> print(s)
-    3.29 GB not stored, 6.59 GB not moved (4.4 ms at 1.5 TB/s)
+    3.29 GB not stored, 6.59 GB not moved (1.5 ms at 4.26 TB/s)
     """
 
     not_stored: int
     not_moved: int
 
-    def milliseconds(self, bandwidth: float = BANDWIDTH) -> float:
-        """Time to move them at ``bandwidth`` bytes a second.
+    def milliseconds(self, bandwidth: float | None = None) -> float:
+        """Time to move them at ``bandwidth`` bytes a second; by default that of the device in force.
 
         >>> Saving(3_000_000_000, 6_000_000_000).milliseconds(bandwidth=1e12)
         6.0
         """
-        return 1e3 * self.not_moved / bandwidth
+        return 1e3 * self.not_moved / (bandwidth or current_device().bandwidth)
 
     def __str__(self) -> str:
         stored, moved = (_bytes_text(n) for n in (self.not_stored, self.not_moved))
         ms = self.milliseconds()
         time = f"{ms:.1f} ms" if ms >= 0.1 else f"{1e3 * ms:.2f} us"
-        return f"{stored} not stored, {moved} not moved ({time} at {BANDWIDTH / 1e12:g} TB/s)"
+        return f"{stored} not stored, {moved} not moved ({time} at {current_device().bandwidth / 1e12:g} TB/s)"
 
 
 def _bytes_text(n: int) -> str:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Literal, cast
 
 from idgraph.display import Printed
 from idgraph.errors import IdGraphError, arguments, short_repr
-from idgraph.ir.verifier import check_name
+from idgraph.ir.limits import check_name
 
-SECTOR = 32  # bytes: the least that memory of a GPU moves
+Kind = Literal["cuda", "cpu"]
 LARGEST = 1 << 20  # characters of a device's JSON
 MOST = 1 << 80  # of any number of a device
-DIVISORS = ("bandwidth", "cache_bandwidth", "processors", "loads", "atomics")
+DIVISORS = (
+    "bandwidth", "cache_bandwidth", "processors", "loads", "atomics", "warp", "vector_bytes", "sector", "line", "banks",
+    "bank_bytes", "block_threads",
+)  # fmt: skip
+POWERS = ("warp", "vector_bytes", "sector", "line", "banks", "bank_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +33,15 @@ class Device(Printed):
     like, by dtype; on a CPU also functions, as "exp float32", and those of a library that no vector unit does, as
     "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``scalar``: steps of
     loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the nearest
-    first, with the bytes and the bandwidth of all processors' together. The other five are limits of a multiprocessor
-    (0: none), and its capability.
+    first, with the bytes and the bandwidth of all processors' together. ``threads``, ``blocks``, ``registers`` (of 32
+    bits) and ``shared`` (bytes) are limits of a multiprocessor (0: none), ``cc`` is its capability, ``clock`` its
+    cycles a second (0: not known).
+
+    ``warp``: threads that run together. ``vector_bytes``: the widest access of one thread. ``sector``: bytes that
+    memory moves at least, ``line``: bytes of a cache line. ``banks``: those of shared memory, each of which serves
+    ``bank_bytes`` at a time. These six are powers of two. ``block_threads``: the most in a block.
+    ``thread_registers``: the most of a thread. ``static_shared``: bytes of shared memory that a block has without
+    asking for more.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -39,7 +52,7 @@ class Device(Printed):
     """
 
     name: str
-    kind: Literal["cuda", "cpu"]
+    kind: Kind
     bandwidth: float
     cache_bandwidth: float
     cache: int
@@ -56,6 +69,65 @@ class Device(Printed):
     cc: tuple[int, int] = (0, 0)
     scalar: float = 0.0
     levels: tuple[tuple[int, float], ...] = ()
+    clock: float = 0.0
+    warp: int = 32
+    vector_bytes: int = 16
+    sector: int = 32
+    line: int = 128
+    banks: int = 32
+    bank_bytes: int = 4
+    block_threads: int = 1024
+    thread_registers: int = 255
+    static_shared: int = 48 << 10
+
+    @property
+    def resident_threads(self) -> int:
+        """Threads that run at once, as a power of two: as many or fewer than there are.
+
+        >>> import idgraph as ig
+        >>> ig.cost.devices["H200"].resident_threads, ig.cost.devices["A100"].resident_threads
+        (262144, 131072)
+        """
+        return floor_power_of_two(self.processors * max(1, self.threads))
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of one widest access of all `resident_threads`.
+
+        >>> import idgraph as ig
+        >>> ig.cost.devices["H200"].resident_bytes
+        4194304
+        """
+        return self.resident_threads * self.vector_bytes
+
+    def lanes(self, item: int) -> int:
+        """Elements of ``item`` bytes in one widest access.
+
+        >>> import idgraph as ig
+        >>> ig.cost.devices["H200"].lanes(2)
+        8
+        """
+        return max(1, self.vector_bytes // item)
+
+    @property
+    def bank_row(self) -> int:
+        """Bytes that all banks of shared memory serve at once.
+
+        >>> import idgraph as ig
+        >>> ig.cost.devices["H200"].bank_row
+        128
+        """
+        return self.banks * self.bank_bytes
+
+    @property
+    def core_cache(self) -> int:
+        """Bytes of the farthest cache that one processor has for itself; of its share of ``cache`` where none is told.
+
+        >>> import idgraph as ig
+        >>> ig.cost.devices["cpu"].core_cache
+        1048576
+        """
+        return (self.levels[-1][0] if self.levels else self.cache) // self.processors
 
     @arguments(IdGraphError)
     def rate(self, dtype: str, special: bool) -> float:
@@ -125,7 +197,9 @@ def _device(given: object) -> Device:
     made: dict[str, object] = {}
     for name, value in table.items():
         like: object = getattr(base, name)
-        if isinstance(like, Mapping):
+        if name in POWERS:
+            made[name] = _power_of_two(name, value)
+        elif isinstance(like, Mapping):
             made[name] = _rates(name, value)
         elif name == "levels":
             made[name] = _levels(value)
@@ -160,6 +234,12 @@ def _levels(value: object) -> tuple[tuple[int, float], ...]:
     return tuple(made)
 
 
+def _power_of_two(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 1 << 20 or value & (value - 1):
+        raise IdGraphError(f"not a device: {name} is {short_repr(value)}", hint=f"{name} is a power of two")
+    return value
+
+
 def _positive(name: str, value: object, least: float, whole: bool = False) -> float:
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= MOST:
@@ -189,7 +269,7 @@ def _cuda(
          "int32": wide / 2, "bool": wide},
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
-        threads=2048, blocks=32, registers=65536, shared=shared, cc=cc,
+        threads=2048, blocks=32, registers=65536, shared=shared, cc=cc, clock=clock,
     )  # fmt: skip
 
 
@@ -203,7 +283,7 @@ devices: dict[str, Device] = {
         {"float32": 1.9e10, "float64": 6.4e9, "int64": 8e8, "exp float32": 3.1e9, "exp float64": 4.6e8,
          "sigmoid float32": 3.2e9, "sigmoid float64": 4.2e8, "tanh float32": 1.6e9, "tanh float64": 1.6e8,
          "erf float32": 8.4e8, "erf float64": 1.5e8, "exp32 float32": 3.1e9, "libm float64": 4.6e8, "libm": 4.5e8},
-        7.5e10, 2.3e9, scalar=1.15e10, levels=((64 << 10, 2.1e11), (2 << 20, 2.1e11)),
+        7.5e10, 2.3e9, scalar=1.15e10, levels=((64 << 10, 2.1e11), (2 << 20, 2.1e11)), line=64,
     ),
 }  # fmt: skip
 """The devices known by name; add your own: ``ig.cost.devices["mine"] = ig.cost.measure_device("cpu")``."""
@@ -220,3 +300,49 @@ def device_of(given: Device | str) -> Device:
             hint=f"one of {', '.join(devices)}, or a Device (ig.cost.measure_device)",
         )
     return found
+
+
+_IN_FORCE: ContextVar[Mapping[Kind, Device]] = ContextVar("_IN_FORCE", default={})  # noqa: B039 - never written to
+_DEFAULT: Mapping[Kind, str] = {"cuda": "H200", "cpu": "cpu"}
+
+
+def current_device(kind: Kind = "cuda") -> Device:
+    """The device that schedules, analyses and kernels of ``kind`` are for: that of `use_device`, else the H200 or "cpu"
+    of `devices`.
+
+    >>> current_device().name, current_device("cpu").name
+    ('H200', 'cpu')
+    """
+    found = _IN_FORCE.get().get(kind)
+    return devices[_DEFAULT[kind]] if found is None else found
+
+
+@contextmanager
+def use_device(device: Device | str) -> Generator[Device]:
+    """Within it, everything that depends on a machine's sizes asks this one: tiles, widths, bank conflicts, sectors.
+
+    Devices of the other kind stay as they are. Of threads, only the one that is inside. Raises `IdGraphError` for a
+    name that is not known.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(64,)) * 0.5)
+    >>> with ig.cost.use_device("A100") as a100:
+    ...     a100.processors, current_device() is a100
+    (108, True)
+    """
+    chosen = device_of(device)
+    token = _IN_FORCE.set({**_IN_FORCE.get(), chosen.kind: chosen})
+    try:
+        yield chosen
+    finally:
+        _IN_FORCE.reset(token)
+
+
+def floor_power_of_two(n: int) -> int:
+    """The largest power of two that is not more; 1 for numbers below.
+
+    >>> floor_power_of_two(132), floor_power_of_two(128), floor_power_of_two(0)
+    (128, 128, 1)
+    """
+    return 1 << max(0, n.bit_length() - 1)

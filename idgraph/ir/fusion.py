@@ -38,6 +38,7 @@ from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtyp
 from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
 from idgraph.ir.foreign_calls import UnsupportedArrayApi
 from idgraph.ir.iter_domain import IterDomain, Kind, Owner, TensorDomain, is_one
+from idgraph.ir.limits import check_name
 from idgraph.ir.mesh import Mesh, MeshError, Placement
 from idgraph.ir.op_registry import apply
 from idgraph.ir.placing import Placing
@@ -61,7 +62,7 @@ from idgraph.ir.schedule_primitives import ScheduleMixin
 from idgraph.ir.transaction import Mark, Member, Restorable, Restore, with_front
 from idgraph.ir.transaction import transactional_build as adding
 from idgraph.ir.verification import Verification
-from idgraph.ir.verifier import LARGEST, AxisError, check_name, check_symbols, violations
+from idgraph.ir.verifier import LARGEST, AxisError, check_symbols, violations
 
 
 class ShownFusion(Shown):

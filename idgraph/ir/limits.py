@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from idgraph.errors import ParseError, arguments, short_repr
+from idgraph.errors import OperationError, ParseError, arguments, short_repr, user_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +94,14 @@ def open_plain(place: Path, mode: str) -> BinaryIO:
 def _at_once(place: str, flags: int) -> int:
     """Open without waiting for the other end of a pipe."""
     return os.open(place, flags | os.O_NONBLOCK, 0o666)
+
+
+def check_name(name: object, what: str) -> str:
+    """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
+        raise OperationError(
+            f"{short_repr(name)} is not a name for a {what}",
+            where=user_line(),
+            hint="1 to 200 printable characters, no line breaks",
+        )
+    return name

@@ -24,7 +24,7 @@ from typing import cast
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, did_you_mean, short_repr, user_line
 from idgraph.ir.argument_resolution import is_int
-from idgraph.ir.axis_read import SCATTERS, Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.iter_domain import (
     PARALLEL,
     SWIZZLES,
@@ -41,6 +41,7 @@ from idgraph.ir.iter_domain import (
     SwizzleKind,
     is_one,
 )
+from idgraph.ir.op_table import SCATTERS
 from idgraph.ir.protocols import TensorLike, axis_place, related
 from idgraph.ir.reader_loops import LoopPlan, inserted, loop_plan
 from idgraph.ir.schedule_log import NAMES, NO_CHOICES, NO_NAMES, NO_RULES, STEPS
@@ -167,6 +168,11 @@ def split_like(tensor: TensorLike, at: int, known: Split) -> None:
         split(tensor, at, known.factor, known.inner_split)
     else:
         _split(tensor, at, known.factor, (known.outer.extent, known.inner.extent), known.inner_split)
+
+
+def split_parts(tensor: TensorLike, at: int, outer: Expr, inner: Expr) -> None:
+    """Split loop ``at``, of ``outer`` times ``inner`` steps, into those two."""
+    _split(tensor, at, inner, (outer, inner), True)
 
 
 def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> None:
@@ -364,7 +370,7 @@ def reset(tensor: TensorLike) -> None:
 _WAYS: Mapping[str, Parallel] = {p: p for p in PARALLEL}
 
 
-def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
+def parallelize(tensor: TensorLike, axis: int, parallel: str, strict: bool = False) -> None:
     """See `Tensor.parallelize`."""
     at = _normalize_loop_axis(tensor, axis, "parallelize")
     known = _WAYS.get(parallel) if isinstance(parallel, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -382,8 +388,22 @@ def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
             where=user_line(),
             hint="merge the two axes first, or use another dimension",
         )
+    if strict and known != "vectorize":
+        raise ScheduleError(
+            f"parallelize: strict is of vector widths, and {tensor.loop[at].label} runs on {known}", where=user_line()
+        )
     tensor.loop[at].parallel = known
-    log_step(tensor, "parallelize", at, known)
+    log_step(tensor, "parallelize", at, known, **({"strict": True} if strict else {}))
+
+
+def has_strict_width(tensor: TensorLike) -> bool:
+    """Whether the vector loop of a tensor must have the width that it asks for, see `Tensor.vectorize`."""
+    for step in reversed(tensor.log):
+        if step.name == "row_loops":
+            return False
+        if step.name == "parallelize" and step.args[1:] == ("vectorize",):
+            return step.kwargs.get("strict") is True
+    return False
 
 
 def parallelize_like(tensor: TensorLike, at: int, known: IterDomain) -> None:

@@ -271,3 +271,36 @@ def names(
 
 POINTWISE: Final = frozenset(o.name for o in _ROWS if o.result is not None or o.name in ("cast", "where"))
 """The operations of a fusion whose operands broadcast."""
+
+Move = Literal["axes", "places", "pieces", "part", "picks", "writes"]
+"""What an operation that makes no values does with elements: "axes" come and go or change their order, each as a whole;
+elements come from other "places" of one operand; from "pieces", operands or a number, side by side; a "part" of one
+operand is another one's; indices say which elements it "picks", or where it "writes"."""
+_MOVES: Final[Mapping[Move, tuple[str, ...]]] = {
+    "axes": ("copy", "unsqueeze", "squeeze", "expand", "permute"),
+    "places": ("reshape", "slice", "select", "flip", "roll"),
+    "pieces": ("pad", "cat"),
+    "part": ("slice_scatter",),
+    "picks": ("gather", "take_along_dim", "index_select", "index", "embedding"),
+    "writes": ("scatter", "scatter_add", "index_put"),
+}
+
+
+def moving(*kinds: Move) -> frozenset[str]:
+    """The operations that do one of these with elements.
+
+    >>> sorted(moving("pieces", "part"))
+    ['cat', 'pad', 'slice_scatter']
+    """
+    return frozenset(name for kind in kinds for name in _MOVES[kind])
+
+
+VIEWS: Final = moving("axes", "places")
+"""Operations of one operand each of whose elements is one of the operand's, at a place that no value says."""
+MOVES: Final = VIEWS | moving("pieces")
+PIECES: Final = moving("pieces", "part")
+"""Operations that read an operand for a part of their elements only."""
+GATHERS: Final = moving("picks")
+SCATTERS: Final = moving("writes")
+"""Operations whose loops run over index tensors and that write at the values of these."""
+SCANS: Final = frozenset(SCANS_OF)

@@ -197,14 +197,22 @@ def index_put(
             _same_type(x, values)
         if not isinstance(accumulate, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OperationError(f"accumulate {accumulate!r} is neither True nor False")
-        target, at, order = _to_front(x, dims)
-        wide = _wide(x.dtype) if accumulate else x.dtype
-        attrs: dict[str, Attr] = {"dims": tuple(at), "accumulate": accumulate}
-        if wide != x.dtype:
-            target = cast(target, wide)
-            values = cast(values, wide) if isinstance(values, Tensor) else values
-        moved, narrow = order != list(range(x.ndim)), wide != x.dtype
-        put = apply_op("index_put", target, *found, values, name=None if moved or narrow else name, **attrs)
-        if narrow:
-            put = cast(put, x.dtype, name=None if moved else name)
-        return permute(put, [order.index(p) for p in range(x.ndim)], name=name) if moved else put
+        return put_at(x, dims, found, values, accumulate, name)
+
+
+def put_at(
+    x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor | Scalar, accumulate: bool,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """`index_put` at indices of the axes ``dims`` that count from 0: a negative one is out of range."""
+    target, at, order = _to_front(x, list(dims))
+    wide = _wide(x.dtype) if accumulate else x.dtype
+    attrs: dict[str, Attr] = {"dims": tuple(at), "accumulate": accumulate}
+    if wide != x.dtype:
+        target = cast(target, wide)
+        values = cast(values, wide) if isinstance(values, Tensor) else values
+    moved, narrow = order != list(range(x.ndim)), wide != x.dtype
+    put = apply_op("index_put", target, *found, values, name=None if moved or narrow else name, **attrs)
+    if narrow:
+        put = cast(put, x.dtype, name=None if moved else name)
+    return permute(put, [order.index(p) for p in range(x.ndim)], name=name) if moved else put

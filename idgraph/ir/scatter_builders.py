@@ -14,13 +14,14 @@ from typing import Literal
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
-from idgraph.ir.axis_read import SCATTERS, Attr, AxisRead, LoadedCoordinate, Mapped
+from idgraph.ir.axis_read import Attr, AxisRead, LoadedCoordinate, Mapped
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
 from idgraph.ir.gather_builders import check_index, index_axes
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, TensorDomain
 from idgraph.ir.op_builders import aligned_reads, check_axis, same_extent
 from idgraph.ir.op_registry import primitive
+from idgraph.ir.op_table import SCATTERS
 from idgraph.ir.view_builders import define
 
 ADDED = ("float32", "float64", "int32", "int64")

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from idgraph.errors import ScheduleError, SourceLine, short_repr, user_line
 from idgraph.ir.axis_read import Attr, plain_text
-from idgraph.ir.target import GPU
+from idgraph.ir.device import current_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,6 @@ def _keep(flat: Flat, numbers: Iterable[int]) -> None:
 
 
 MAX_ELEMENTS: Final = 1 << 12
-WARP: Final = GPU.warp
 
 
 def check_choice(name: str, value: object, of: str, most: int | None = None) -> None:
@@ -138,8 +137,8 @@ def check_choice(name: str, value: object, of: str, most: int | None = None) -> 
             raise ScheduleError(what, where=user_line(), hint="True, False or None")
     elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise ScheduleError(what, where=user_line(), hint=f"an integer from 1 to {most}")
-    elif value & (value - 1) and (name != "threads" or value % WARP):
-        whole = f", or a multiple of {WARP}" if name == "threads" else ""
+    elif value & (value - 1) and (name != "threads" or value % current_device().warp):
+        whole = f", or a multiple of {current_device().warp}" if name == "threads" else ""
         raise ScheduleError(what, where=user_line(), hint=f"a power of two{whole}")
 
 

@@ -16,10 +16,11 @@ from typing import cast
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
 from idgraph.ir import loop_transforms as loop_steps
+from idgraph.ir.device import current_device
 from idgraph.ir.iter_domain import IterDomain, Parallel
 from idgraph.ir.protocols import L, TensorLike
 from idgraph.ir.schedule_log import KernelHints, check_choice
-from idgraph.ir.target import GPU, TARGETS
+from idgraph.ir.target import TARGETS
 from idgraph.ir.transaction import transactional_step
 
 MAX_LANES = 32
@@ -98,7 +99,7 @@ def _check_loop_positions(
             hint=f"its loops are {', '.join(map(repr, tensor.loop)) or '(none)'}, numbered from 0",
         )  # fmt: skip
     for name, value in sizes.items():
-        check_choice(name, value, of, MAX_LANES if name == "lanes" else GPU.max_threads)
+        check_choice(name, value, of, MAX_LANES if name == "lanes" else current_device().block_threads)
     check_choice("across", across, of)
 
 
@@ -198,15 +199,34 @@ class ScheduleMixin:
         return self
 
     @arguments(ScheduleError, keep=transactional_step)
-    def parallelize(self: L, axis: int, parallel: str) -> L:
-        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled.
+    def vectorize(self: L, axis: int, *, strict: bool = False) -> L:
+        """The steps of loop axis ``axis`` are the lanes of vector accesses; as ``parallelize(axis, "vectorize")``.
+
+        Where an access cannot be as wide, a GPU's kernel makes it narrower, which `Kernel.widths` and `Fusion.verify`
+        say. With ``strict`` `idgraph.emit` raises `EmitError` for it, for each access in this loop, those of what is
+        inlined there included; as wide as asked is also what takes several accesses of 16 bytes.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", shape=(6, 50)) * 2.0).split(1, 4).vectorize(2, strict=True)
+        >>> ig.emit(f, "cuda")
+        Traceback (most recent call last):
+        idgraph.errors.EmitError: t1: i2 over x: asked 4, got 2
+          ...
+        """
+        loop_steps.parallelize(self, axis, "vectorize", strict)
+        return self
+
+    @arguments(ScheduleError, keep=transactional_step)
+    def parallelize(self: L, axis: int, parallel: str, *, strict: bool = False) -> L:
+        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled; ``strict``: see `vectorize`.
 
         >>> import idgraph as ig
         >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
         >>> t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").loop
         (I2[8], I3[6])
         """
-        loop_steps.parallelize(self, axis, parallel)
+        loop_steps.parallelize(self, axis, parallel, strict)
         return self
 
     @arguments(ScheduleError, keep=transactional_step)

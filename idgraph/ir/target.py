@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from idgraph.ir.device import current_device
+
+ALIGNMENT: Final = 16  # bytes that every array begins at a multiple of, unless its tensor says otherwise
 TargetName = Literal["python", "numpy", "cpu", "cuda"]
 Dialect = Literal["python", "numpy", "numba"]
 
@@ -20,8 +23,8 @@ class Target:
     at once. ``typed``: values have machine types, and 16-bit floats are words in memory. ``short_indices``: 32-bit
     unsigned integers where ranges allow. ``shuffles``: threads of a warp exchange values without memory.
 
-    Sizes, of targets that have threads: ``warp`` in threads, ``vector_bytes`` of one access, ``static_shared`` and
-    ``shared_bytes`` of a block (all devices; the largest), ``max_threads`` of a block, ``limits`` of each dimension.
+    Of targets that have threads: ``warp`` in threads and ``vector_bytes`` of one access are what the language can say,
+    ``limits`` how far each dimension of a launch counts. What a machine has is in `idgraph.ir.device.Device`.
     """
 
     name: TargetName
@@ -36,9 +39,6 @@ class Target:
     shuffles: bool = False
     warp: int = 1
     vector_bytes: int = 0
-    static_shared: int = 0
-    shared_bytes: int = 0
-    max_threads: int = 1
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -60,15 +60,12 @@ GPU: Final = Target(
     shuffles=True,
     warp=32,
     vector_bytes=16,
-    static_shared=48 << 10,
-    shared_bytes=227 << 10,
-    max_threads=1024,
     limits={
         "blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535,
         "threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64,
     },
 )  # fmt: skip
-"""The sizes are those of compute capability 8.0 to 10.0 (CUDA programming guide, table of technical specifications)."""
+"""Warps and accesses are those of PTX, limits those of compute capability 5.0 to 10.0 (CUDA programming guide)."""
 TARGETS: Final[Mapping[TargetName, Target]] = {
     t.name: t
     for t in (
@@ -88,3 +85,12 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         GPU,
     )
 }  # fmt: skip
+
+
+def access_bytes() -> int:
+    """Bytes of the widest access that both the language of a GPU's kernels and the device in force have.
+
+    >>> access_bytes()
+    16
+    """
+    return min(GPU.vector_bytes, current_device().vector_bytes)

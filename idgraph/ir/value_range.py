@@ -8,6 +8,7 @@ from math import inf, prod
 from idgraph.arith import Expr, interval
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float, is_integer
 from idgraph.ir.fusion import Tensor, TensorExpr
+from idgraph.ir.op_table import VIEWS
 
 Bounds = tuple[float, float]  # the least and the largest value; of integers both are exact
 
@@ -17,10 +18,7 @@ _ROUNDED = 2.0**-7  # what one operation of bfloat16 may add, relatively
 _FINITE = {"float16": 6e4}  # below the largest number of a type; of others:
 _LARGE = 2.0**120
 # The values of operand 0, at other places or in another type.
-_SAME = frozenset(
-    {"copy", "cast", "reshape", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "flip", "roll",
-     "gather", "index_select", "index", "amax", "amin"}
-)  # fmt: skip
+_SAME = VIEWS | {"cast", "gather", "index_select", "index", "amax", "amin"}
 _OPERATIONS = frozenset(
     {"add", "sub", "mul", "maximum", "minimum", "remainder", "fmod", "floor_divide", "where", "cat", "sum"}
 )

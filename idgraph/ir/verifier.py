@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from typing import cast
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError, short_repr, user_line
+from idgraph.errors import OperationError, user_line
 from idgraph.ir.axis_read import LoadedCoordinate, Mapped
 from idgraph.ir.protocols import FusionLike, OperationLike
 
@@ -15,17 +15,6 @@ LARGEST = (1 << 63) - 1  # the largest index, size or integer operand
 
 class AxisError(OperationError):
     """An axis that is too long for any index; `idgraph.ir.op_registry.apply` adds the operation and its operands."""
-
-
-def check_name(name: object, what: str) -> str:
-    """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
-    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
-        raise OperationError(
-            f"{short_repr(name)} is not a name for a {what}",
-            where=user_line(),
-            hint="1 to 200 printable characters, no line breaks",
-        )
-    return name
 
 
 def check_symbols(op: str, values: Iterable[object], known: Container[str], fusion: str) -> None:

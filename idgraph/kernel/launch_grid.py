@@ -17,7 +17,8 @@ from typing import Final
 from idgraph.arith import Expr, as_expr, ceildiv, interval, maximum
 from idgraph.errors import ScheduleError
 from idgraph.ir import item_size
-from idgraph.ir.target import GPU
+from idgraph.ir.device import current_device
+from idgraph.ir.target import ALIGNMENT, GPU
 from idgraph.kernel.ir import Alloc, BlockReduce, Buffer, Stmt, walk
 
 X, Y, Z = BLOCK_DIMS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -82,13 +83,11 @@ def most_threads(launch: Mapping[str, Sequence[Expr]]) -> int:
     """
     extents = [found for dim, found in launch.items() if dim.startswith("threadIdx")]
     if any(not n.is_const for e in extents for n in e):
-        return GPU.max_threads
+        return current_device().block_threads
     return prod(max(1, *(int(n) for n in e)) for e in extents)
 
 
-STATIC_LIMIT, LIMIT = GPU.static_shared, GPU.shared_bytes
 EXCHANGE = 8 * 1024  # bytes, at most, in which the threads of a block combine values of one type by one operation
-ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +120,18 @@ def shared_layout(body: Sequence[Stmt]) -> SharedLayout:
         at += bytes_of(b)
     exchanged = {(s.op, s.acc.dtype, s.before is None) for s in walk(tuple(body)) if isinstance(s, BlockReduce)}
     total = at + EXCHANGE * len(exchanged) if at else 0
-    return SharedLayout(total, at, offsets) if total > STATIC_LIMIT else SharedLayout(total, 0, {})
+    return SharedLayout(total, at, offsets) if total > current_device().static_shared else SharedLayout(total, 0, {})
 
 
 def check_shared_total(body: Sequence[Stmt]) -> None:
     """Raise `ScheduleError` where the shared arrays of a kernel do not fit together."""
     arrays, total = shared_arrays(body), shared_layout(body).total
-    if total > LIMIT:
+    most = current_device().shared
+    if total > most:
         exchanges = total - sum(map(bytes_of, arrays))
         rest = [f"exchanges between its threads: {exchanges} bytes"] if exchanges else []
         raise ScheduleError(
-            f"a kernel's shared arrays need {total} bytes of at most {LIMIT}",
+            f"a kernel's shared arrays need {total} bytes of at most {most}",
             because=[*(f"{b.title}: {bytes_of(b)} bytes" for b in arrays), *rest],
             hint="split the loops into smaller tiles, or keep one of them elsewhere",
         )

@@ -15,7 +15,7 @@ without threads run the same loops one after the other: their kernels have no ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, is_true
@@ -155,12 +155,10 @@ def _first_thread_dims(s: Stmt) -> tuple[str, ...]:
     return (FIRST + s.parallel,) if isinstance(s, Loop) and s.extent == 1 and "Idx" in s.parallel else ()
 
 
-def _is_one(s: Stmt, var: str) -> bool:
-    """True of a test that holds in the first step of a loop alone."""
-    if not isinstance(s, If):
-        return False
-    steps = [x for x in s.condition.symbols if x.name == var]
-    return bool(steps) and is_true(steps[0] < 1, (s.condition,))
+def _implies_first(condition: Expr, var: str) -> bool:
+    """True of a condition that holds in the first step of a loop alone."""
+    steps = [x for x in condition.symbols if x.name == var]
+    return bool(steps) and is_true(steps[0] < 1, (condition,))
 
 
 def check_threads(name: str, launch: Mapping[str, Sequence[Expr]], body: Sequence[Stmt]) -> None:
@@ -193,7 +191,8 @@ class ThreadSums:
             self.is_partial(s, apart)
             self.write(s, apart)
             alone = s.dims if isinstance(s, SingleThread) else (s.parallel,) if isinstance(s, Loop) else ()
-            own = (*alone, *_first_thread_dims(s), *(FIRST + d for d, v in self.steps.items() if _is_one(s, v)))
+            only = self.first_in(s.condition) if isinstance(s, If) else ()
+            own = (*alone, *_first_thread_dims(s), *only)
             around = self.steps
             if isinstance(s, Loop) and s.parallel:
                 self.steps = {**around, s.parallel: s.var}
@@ -253,10 +252,22 @@ class ThreadSums:
             if isinstance(x, Local) and dims:
                 raise malformed_error(self.name, f"{x.name} is made of a value that one thread of {dims} holds", s)
 
+    def cases(self, s: Select) -> Iterator[tuple[set[str], Local]]:
+        """The variables among which ``s`` chooses, each with the marks of the threads that alone choose it."""
+        for condition, x in (*s.cases, (None, s.default)):
+            if isinstance(x, Local):
+                yield set(self.first_in(condition) if condition is not None else ()), x
+
+    def first_in(self, condition: Expr) -> tuple[str, ...]:
+        """Marks of the dimensions of which the first thread alone meets ``condition``."""
+        return tuple(FIRST + d for d, v in self.steps.items() if _implies_first(condition, v))
+
     def is_partial(self, s: Stmt, apart: frozenset[str]) -> None:
         """A value made of a part is one, and so is a value that the first thread alone makes."""
         given = [x for x in operands_of(s) if isinstance(x, Local)]
         found = {d for x in given for d in self.parts.get(x.name, ())}
+        if isinstance(s, Select):
+            found = {d for when, x in self.cases(s) for d in self.parts.get(x.name, set()) - when}
         first = {d for d in apart if d.startswith(FIRST) and d.removeprefix(FIRST) in self.several}
         for x in defs(s):
             self.parts[x.name] = found | first

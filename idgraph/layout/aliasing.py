@@ -11,8 +11,9 @@ from idgraph.errors import IndexingError, OperationError, arguments
 from idgraph.index.allocation import address_of
 from idgraph.index.producer_map import pull_back
 from idgraph.ir import Fusion, Resize, Tensor, TensorExpr
+from idgraph.ir.op_table import VIEWS
 
-MOVES = frozenset({"expand", "flip", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze"})
+MOVES = VIEWS - {"copy"}
 """Operations of one tensor that make no values: each element of the result is one of the operand's."""
 
 JOINS = frozenset({"cat"})

@@ -16,9 +16,10 @@ from idgraph.arith import Expr, as_expr, simplify
 from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, arguments, short_repr
 from idgraph.index.allocation import strides
-from idgraph.index.bank_conflicts import WARP, warp_bytes
+from idgraph.index.bank_conflicts import warp_bytes
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.clone import rewriting
+from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import item_size
 from idgraph.layout.stride_order import Order, memory_order, offered
 from idgraph.layout.torch_strides import eager_strides
@@ -334,9 +335,9 @@ def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) 
 def _warp_axes(axes: Sequence[IterDomain]) -> list[IterDomain]:
     """The axes that the threads of one warp are apart on, the innermost first."""
     found: list[IterDomain] = []
-    lanes = 1
+    warp, lanes = current_device().warp, 1
     for d in reversed(axes):
-        if lanes >= WARP:
+        if lanes >= warp:
             break
         found.append(d)
         lanes *= _elements(d)

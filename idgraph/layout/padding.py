@@ -14,16 +14,14 @@ from math import gcd
 from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, arguments
 from idgraph.index.allocation import strides
-from idgraph.index.bank_conflicts import BANKS, WARP
 from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Tensor
 from idgraph.ir.decisions import Format
-from idgraph.ir.device import SECTOR
+from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.fusion import TensorExpr
+from idgraph.ir.target import ALIGNMENT
 from idgraph.layout.inference import Formats, demanded
 from idgraph.layout.stride_order import memory_order
-
-VECTOR = 16  # bytes of the widest access of one thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,7 @@ def _padded(t: Tensor, alignment: int, threshold: int) -> PaddedStrides | str | 
     after = _sectors([(n, b) for n, _, b in outer], run, size, widths[1])
     extra = (_span(order, made) - _span(order, own)) * size
     advice = t.definition is None or t.fusion.is_output(t)
-    padded, bytes_saved = tuple(made.get(d, 1) for d in t.axes), (before - after) * SECTOR
+    padded, bytes_saved = tuple(made.get(d, 1) for d in t.axes), (before - after) * current_device().sector
     banks = [_banks(by_axis[order[-2]], size) for by_axis in (own, made)]
     return PaddedStrides(
         t, padded, extra, widths[0], widths[1], before, after, banks[0], banks[1], bytes_saved > extra, advice
@@ -184,7 +182,8 @@ def _width(t: Tensor, inner: IterDomain, by_axis: dict[IterDomain, int], own: di
         return 1
     size = item_size(t.dtype)
     start = int(t.offset) * size if isinstance(t.offset, int) else 1
-    common = gcd(VECTOR, t.alignment if t.definition is None else 16, start or VECTOR)
+    vector = current_device().vector_bytes
+    common = gcd(vector, t.alignment if t.definition is None else ALIGNMENT, start or vector)
     for d in t.axes:
         if d is not inner and d.extent != 1 and d in by_axis:
             common = gcd(common, by_axis[d] * size)
@@ -196,29 +195,29 @@ def _sectors(outer: list[tuple[int, int]], run: int, size: int, width: int) -> i
 
     Rows are counted by where they begin within a sector: a warp whose bytes begin inside one asks for one more.
     """
-    starts = {0: 1}
+    gpu, starts = current_device(), {0: 1}
     for n, stride in outer:
         made: dict[int, int] = {}
-        period = SECTOR // gcd(SECTOR, stride * size)
+        period = gpu.sector // gcd(gpu.sector, stride * size)
         for begin, many in starts.items():
             for k in range(min(n, period)):
-                at = (begin + k * stride * size) % SECTOR
+                at = (begin + k * stride * size) % gpu.sector
                 made[at] = made.get(at, 0) + many * ((n - k + period - 1) // period)
         starts = made
-    request = WARP * width * size
+    request = gpu.warp * width * size
     whole, rest = divmod(run * size, request)
 
     def asked(begin: int) -> int:
-        return whole * -(-(begin + request) // SECTOR) + (-(-(begin + rest) // SECTOR) if rest else 0)
+        return whole * -(-(begin + request) // gpu.sector) + (-(-(begin + rest) // gpu.sector) if rest else 0)
 
     return sum(many * asked(begin) for begin, many in starts.items())
 
 
 def _banks(row: int, size: int) -> int:
     """Threads of a warp that meet in one bank when each takes the first element of a row of its own."""
-    hits: dict[int, int] = {}
-    for lane in range(WARP):
-        bank = lane * row * size // 4 % BANKS
+    gpu, hits = current_device(), dict[int, int]()
+    for lane in range(gpu.warp):
+        bank = lane * row * size // gpu.bank_bytes % gpu.banks
         hits[bank] = hits.get(bank, 0) + 1
     return max(hits.values())
 

@@ -16,8 +16,8 @@ from idgraph.index.access_relation import AccessMap
 from idgraph.index.allocation import Allocator, is_block, is_thread, live_uses
 from idgraph.index.races import line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
+from idgraph.ir.device import current_device
 from idgraph.kernel.ir import Buffer, Local
-from idgraph.kernel.launch_grid import LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +160,12 @@ def _check_memory(
 
 
 def _check_shared(t: Tensor, buffer: Buffer, threads: ThreadMapping) -> None:
-    if not threads.used or (buffer.size.is_const and int(buffer.size) * item_size(t.dtype) <= LIMIT):
+    if not threads.used or (buffer.size.is_const and int(buffer.size) * item_size(t.dtype) <= current_device().shared):
         return
     raise ScheduleError(
         f"{t.name} needs {buffer.size} elements of shared memory, {item_size(t.dtype)} bytes each",
         where=t.source_line,
-        because=[f"a kernel's shared arrays have constant sizes and at most {LIMIT} bytes in all"],
+        because=[f"a kernel's shared arrays have constant sizes and at most {current_device().shared} bytes in all"],
         hint=f"inline {t.name} deeper, or split its loops into smaller tiles",
     )
 

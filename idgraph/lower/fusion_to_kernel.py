@@ -25,6 +25,7 @@ from idgraph.index.loop_tree import (
 from idgraph.index.races import Crossing, check_races
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_builders import finished_type
+from idgraph.ir.op_table import PIECES
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.def_use import index_exprs
 from idgraph.kernel.ir import (
@@ -72,7 +73,6 @@ from idgraph.lower.sync_insertion import barriers, check_barriers, merge_adjacen
 
 Body = tuple[Stmt, ...]
 Ruled = tuple[tuple[str, KernelHints], ...]
-_MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
 
 
 def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -> KernelModule:
@@ -401,7 +401,7 @@ class _KernelBuilder:
     ) -> Operand:
         """One operand: a variable, or a load; where it may not exist the load is guarded, else the statement is."""
         e, access = result.expr, self.maps.read(result.expr, k)
-        optional = e.op in _MAY_MISS
+        optional = e.op in PIECES
         if optional:
             result.exists[k] = extra
         elif extra is not TRUE:

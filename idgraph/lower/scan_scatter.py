@@ -13,7 +13,7 @@ from idgraph.index import address_of
 from idgraph.index.allocation import is_thread, product, row_major
 from idgraph.index.loop_tree import IndexMaps, conflicting_scatter_entries, meeting_loops
 from idgraph.ir import Tensor, TensorExpr, has_atomic_update, item_size
-from idgraph.ir.target import GPU
+from idgraph.ir.target import access_bytes
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
@@ -64,7 +64,7 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer, name: str) -> tuple[Stmt, 
     count = product(extents)
     width = 1
     if row_major(x) and row_major(t):
-        width = GPU.vector_bytes // item_size(t.dtype)
+        width = access_bytes() // item_size(t.dtype)
         while width > 1 and not is_true((count % width).eq(0)):
             width //= 2
     blocks = simplify(ceildiv(ceildiv(count, width), _BLOCK))

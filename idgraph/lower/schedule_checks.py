@@ -11,6 +11,7 @@ from math import prod
 from idgraph.arith import Expr, interval
 from idgraph.errors import EmitError, ScheduleError, SourceLine
 from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir.device import current_device
 from idgraph.ir.target import Target
 from idgraph.kernel.launch_grid import X, Y, Z, most_blocks
 from idgraph.schedule.legality import runs_inside
@@ -20,6 +21,12 @@ _LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "p
 
 def check_schedule(fusion: Fusion, target: Target) -> None:
     """Raise `ScheduleError` for steps that no kernel would follow, `EmitError` for a launch that no device can do."""
+    if target.threads and current_device().warp != target.warp:
+        raise EmitError(
+            f"{current_device().name} has warps of {current_device().warp} threads, kernels for {target.name} of "
+            f"{target.warp}",
+            hint="schedule and analyse for it within ig.cost.use_device, and emit outside",
+        )
     limits = dict(target.limits)
     if not any(d.parallel in (Y, Z) for t in fusion.tensors for d in t.loop):
         limits[X] = most_blocks()  # which `idgraph.kernel.launch_grid` counts along all three
@@ -71,28 +78,30 @@ def _check_limits(t: Tensor, target: Target, limits: Mapping[str, int]) -> None:
             raise EmitError(
                 f"axis {p} of {t.name}, {d!r}, is on {d.parallel}, which counts up to {most:,}",
                 where=_line_of(t, d.parallel),
-                hint=_way_out(t, p, d, max(1, _room(t, d, target.limits[d.parallel], target))),
+                hint=_way_out(t, p, d, max(1, _room(t, d, target.limits[d.parallel]))),
             )
         if d.parallel.startswith("threadIdx"):
             threads.append((p, d, size))
     total = prod(size for _, _, size in threads)
-    if total > target.max_threads:
+    most_threads = current_device().block_threads
+    if total > most_threads:
         p, d, size = max(threads, key=lambda x: x[2])
         shape = " x ".join(str(s) for _, _, s in threads)
         raise EmitError(
-            f"{t.name} asks for {shape} = {total:,} threads a block, of at most {target.max_threads:,}",
+            f"{t.name} asks for {shape} = {total:,} threads a block, of at most {most_threads:,}",
             where=_line_of(t, d.parallel),
             because=[f"axis {k} of {t.name}, {x!r}, is on {x.parallel}" for k, x, _ in threads],
-            hint=_way_out(t, p, d, max(1, target.max_threads * size // total)),
+            hint=_way_out(t, p, d, max(1, most_threads * size // total)),
         )
 
 
-def _room(t: Tensor, d: IterDomain, most: int, target: Target) -> int:
+def _room(t: Tensor, d: IterDomain, most: int) -> int:
     """The part of an axis that fits beside the threads of the other axes."""
     if not d.parallel.startswith("threadIdx"):
         return most
     others = [x for x in t.loop if x is not d and x.parallel.startswith("threadIdx")]
-    return target.max_threads // prod(min(max(1, _least(x.extent)), target.max_threads) for x in others)
+    threads = current_device().block_threads
+    return threads // prod(min(max(1, _least(x.extent)), threads) for x in others)
 
 
 def _way_out(t: Tensor, p: int, d: IterDomain, most: int) -> str:

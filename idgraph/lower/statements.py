@@ -13,7 +13,7 @@ from idgraph.index.allocation import COUNTED
 from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import SCATTERS, DType, LoadedCoordinate, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.op_builders import REDUCTIONS, result_dtype
-from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS_OF
+from idgraph.ir.op_table import GATHERS, OPERATIONS, POINTWISE, SCANS_OF, VIEWS
 from idgraph.kernel.ir import (
     AccumulateOp,
     BoundsCheck,
@@ -28,13 +28,6 @@ from idgraph.kernel.ir import (
     Select,
     Stmt,
 )
-
-MOVES = frozenset(
-    {
-        "copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll",
-        "gather", "take_along_dim", "index_select", "index",
-    }
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +165,7 @@ def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: Inde
         value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
         v.add(Compute(v.local, "cast", (value,), dtype))
         v.result = v.local
-    elif op in MOVES or op == "embedding":
+    elif op in VIEWS or op in GATHERS:
         v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
         v.result = v.local
     else:

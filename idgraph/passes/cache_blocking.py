@@ -13,11 +13,10 @@ from typing import Final
 
 from idgraph.arith import Expr, as_expr, minimum, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.ir.device import devices
+from idgraph.ir.device import current_device
 from idgraph.kernel.def_use import map_body, map_statement
 from idgraph.kernel.ir import Load, Loop, Stmt, Store, walk
 
-LINE: Final = 64  # bytes of a cache line
 WAYS: Final = 8  # lines of one set of the nearest cache
 COLUMNS: Final = 2 * WAYS  # of a block
 LEAST: Final = 16  # rows and columns that are worth blocks
@@ -43,7 +42,7 @@ def cache_block_transpose(
         isinstance(s, Store) and _stride_in(s.address, column) != 1 for s in walk(body)
     ):
         return None
-    tall = min(run, max(COLUMNS, LINE // min(item_size(s.buffer.dtype) for s in turned)))
+    tall = min(run, max(COLUMNS, current_device("cpu").line // min(item_size(s.buffer.dtype) for s in turned)))
     blocks = -(-run // tall)
     outer = symbol(first, 0, rows // run * blocks - 1)
     begin = simplify(outer % blocks * tall)
@@ -84,10 +83,11 @@ def _is_row_neighbour(address: Expr, row: Expr, column: Expr) -> bool:
 def _column_fits_cache(s: Load, column: Expr, length: int) -> bool:
     """Whether the lines of a whole column find room in half of the nearest cache: lines apart by a multiple of a power
     of two are in few of its sets."""
-    cpu = devices["cpu"]
-    sets = cpu.levels[0][0] // cpu.processors // (WAYS * LINE)
+    cpu = current_device("cpu")
+    nearest = cpu.levels[0][0] if cpu.levels else cpu.cache
+    sets = max(1, nearest // cpu.processors // (WAYS * cpu.line))
     apart = abs(_stride_in(s.address, column) or 1) * item_size(s.buffer.dtype)
-    used = sets // math.gcd(apart // LINE, sets) if apart % LINE == 0 else sets
+    used = sets // math.gcd(apart // cpu.line, sets) if apart % cpu.line == 0 else sets
     return length <= used * WAYS // 2
 
 

@@ -20,6 +20,7 @@ from itertools import islice
 from math import prod
 
 from idgraph.arith import Expr, as_expr, ceildiv, simplify, symbol
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.def_use import loaded_in, map_statement, stored_in, updates
 from idgraph.kernel.ir import (
@@ -43,7 +44,6 @@ from idgraph.kernel.launch_grid import X, beyond_x, shared_layout
 from idgraph.kernel.ssa import to_ssa
 
 Block = tuple[int, int, int]  # threads of a block along x, y and z
-LEAST = 64  # threads of a block that takes a part of another: the most blocks of a multiprocessor then fill its warps
 DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -131,7 +131,7 @@ def _on_one_thread(k: Kernel) -> Kernel:
 
 def fits(k: Nested, block: Block) -> bool:
     """Whether the nest runs on blocks of this shape: it has the same, or is free and has no more threads, or several
-    times as many as a block of `LEAST` or more.
+    times as many as a block of `_least_threads` or more.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -143,7 +143,7 @@ def fits(k: Nested, block: Block) -> bool:
     (True, True, True, False, False)
     """
     threads, mine = prod(block), k.block[0]
-    return k.block == block or (k.free and (mine <= threads or (threads >= LEAST and mine % threads == 0)))
+    return k.block == block or (k.free and (mine <= threads or (threads >= _least_threads() and mine % threads == 0)))
 
 
 def reblock(k: Nested, block: Block) -> Kernel:
@@ -211,6 +211,12 @@ def _renumber_statement(s: Stmt, at: Mapping[str, Expr]) -> Stmt:
 
 def _variables(body: Sequence[Stmt]) -> set[str]:
     return {s.var for s in walk(tuple(body)) if isinstance(s, Loop)}
+
+
+def _least_threads() -> int:
+    """Threads of a block that takes a part of another: the most blocks of a multiprocessor then fill its warps."""
+    gpu = current_device()
+    return gpu.threads // max(1, gpu.blocks)
 
 
 def _fresh(name: str, taken: set[str]) -> str:

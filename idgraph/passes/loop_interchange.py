@@ -20,6 +20,7 @@ from itertools import groupby
 
 from idgraph.arith import Expr, as_expr, ceildiv, minimum, simplify, symbol
 from idgraph.ir import item_size
+from idgraph.ir.device import current_device
 from idgraph.kernel.def_use import all_sets, defs, loaded_in, map_body, map_statement, reads, stored_in
 from idgraph.kernel.ir import (
     Accumulate,
@@ -50,7 +51,6 @@ ROWS = 512  # of one block: their running values stay in a core's first cache
 LEAST = 32  # rows that are worth the array
 STEPS = 8  # columns between a load and a store of a running value
 BLOCKS = 8  # at least, so that all cores have work
-KEPT = 1 << 18  # bytes of the rows that a block keeps, but of `LEAST`: they stay in a core's second cache
 Body = tuple[Stmt, ...]
 
 
@@ -329,10 +329,10 @@ def _row_substitution(nest: _Nest, row: Expr) -> dict[Expr, Expr]:
 
 def _many(nest: _Nest) -> int:
     """The rows of one block: so many that no index divides by them, where rows of two axes lie in pieces; of rows that
-    are kept, as few as fit in `KEPT` bytes."""
+    are kept, as few as fit in a quarter of a core's own cache."""
     most = max(LEAST, min(ROWS, -(-nest.count // (BLOCKS * LEAST)) * LEAST))  # ends of vectors are scalar code
     row = sum(int(b.size) * item_size(b.dtype) for b in nest.kept)
-    most = most if not row else max(LEAST, min(most, KEPT // row // LEAST * LEAST))
+    most = most if not row else max(LEAST, min(most, current_device("cpu").core_cache // 4 // row // LEAST * LEAST))
     number = symbol("interchange_row", 0, nest.count - 1)
     place = _row_substitution(nest, number)
     read = [simplify(s.address.substitute(place)) for s in nest.accesses]

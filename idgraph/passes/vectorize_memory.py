@@ -18,7 +18,7 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.ir.target import GPU
+from idgraph.ir.target import access_bytes
 from idgraph.kernel.def_use import all_sets, in_lanes, map_body, map_statement, read_only_buffers, unchanged, updates
 from idgraph.kernel.ir import (
     Accumulate,
@@ -145,7 +145,7 @@ def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, in
     if buffer.dtype not in VECTOR_TYPES:
         return found
     left = set(offsets)
-    width = GPU.vector_bytes // item_size(buffer.dtype)
+    width = access_bytes() // item_size(buffer.dtype)
     while width > 1:
         if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and divisible(rest, width):
             for first in sorted(left):
@@ -387,7 +387,7 @@ def _may_join(s: Load) -> bool:
     """True of a load from memory that all threads see, whose first element is aligned."""
     b = s.buffer
     plain = s.guard == TRUE and s.local.dtype == b.dtype and b.place not in ("private", "shared")
-    whole = b.alignment % GPU.vector_bytes == 0
+    whole = b.alignment % access_bytes() == 0
     return plain and whole and b.dtype in VECTOR_TYPES
 
 
@@ -396,7 +396,7 @@ def _neighbour_runs(loads: Mapping[int, Load]) -> list[tuple[int, int]]:
     size = item_size(next(iter(loads.values())).buffer.dtype)
     found: list[tuple[int, int]] = []
     left = set(loads)
-    width = GPU.vector_bytes // size
+    width = access_bytes() // size
     while width >= LEAST_REALIGNED:
         for first in sorted(left):
             run = range(first, first + width)

@@ -48,12 +48,17 @@ from idgraph.runtime.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """For which ``target`` and ``device`` kernels are made, with numbers for ``symbols``; ``measure`` times them."""
+    """For which ``target`` and ``device`` kernels are made, with numbers for ``symbols``; ``measure`` times them.
+
+    ``program`` are the kernels where they are made already; without ``boundaries`` nothing says what keeps them apart.
+    """
 
     target: Target = "cuda"
     device: Device | str | None = None
     symbols: Mapping[str, int] = field(default_factory=dict[str, int])
     measure: bool = False
+    program: Program | None = None
+    boundaries: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,10 @@ def as_emitted(f: Fusion, how: Emission) -> AsEmitted:
     if missing:
         return AsEmitted(refused=f"symbol {missing[0]} has no number: report(..., symbols={{{missing[0]!r}: ...}})")
     try:
-        program = emit(f, how.target)
+        program = how.program if how.program is not None else emit(f, how.target)
         used = {n: v for n, v in how.symbols.items() if n in f.symbols}
         told = cost(program, how.device, symbols=used)
-        pairs: Sequence[Obstacle] = obstacles(f) if len(program.kernels) > 1 else ()
+        pairs: Sequence[Obstacle] = obstacles(f) if how.boundaries and len(program.kernels) > 1 else ()
     except IdGraphError as error:
         return AsEmitted(refused=error.what)
     times = kernel_times(program, used) if how.measure else {}

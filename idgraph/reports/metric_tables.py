@@ -26,7 +26,7 @@ from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.clone import clone_fusion
-from idgraph.ir.device import device_of
+from idgraph.ir.device import current_device, device_of
 from idgraph.ir.limits import open_plain
 from idgraph.reports.collect import same_kernel
 from idgraph.reports.program_report import Part
@@ -225,7 +225,7 @@ def metric_parts(
     """The metric tables of a program in segments."""
     if measure and target not in ("cpu", "cuda"):
         raise IdGraphError(f"metrics: programs for {target} are not timed", hint='target="cpu" or "cuda"')
-    chosen = device_of(device if device is not None else "H200" if target == "cuda" else "cpu")
+    chosen = device_of(device) if device is not None else current_device("cuda" if target == "cuda" else "cpu")
     how = _How(model, target, chosen, auto, align or measure, measure, dict(symbols or {}))
     found: dict[str, list[dict[str, Value]]] = {name: [] for name in TABLES}
     for number, part in enumerate(parts):

@@ -138,9 +138,9 @@ class AccessFacts:
 
     @property
     def narrow(self) -> bool:
-        """True for an access of several distinct elements for which 16 bytes at once are not proved."""
+        """True for an access of several distinct elements for which the widest access is not proved."""
         several = self.pattern not in ("one element", "same element")
-        return several and self.in_memory and self.vector_bytes < 16
+        return several and self.in_memory and self.limit != "widest"
 
     @property
     def in_memory(self) -> bool:

@@ -87,7 +87,7 @@ def lanes_text(a: AccessFacts) -> str:
 
 def limit_text(a: AccessFacts) -> str:
     """The reason against a wider access; empty where it is as wide as it can be."""
-    return "" if a.vector_bytes >= 16 else a.why
+    return "" if a.limit == "widest" else a.why
 
 
 def suggestions_text(a: AccessFacts) -> str:
@@ -168,7 +168,7 @@ GROUPS = {
     "irregular": "neighbouring steps are not evenly apart",
     "strided": "neighbouring steps are several elements apart",
     "data-dependent": "each step goes where a loaded value says",
-    "contiguous": "neighbouring elements, but no 16-byte access is proved",
+    "contiguous": "neighbouring elements, but no widest access is proved",
 }
 
 

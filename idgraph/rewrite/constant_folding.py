@@ -24,10 +24,9 @@ from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.dtypes import Scalar, is_float
 from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import POINTWISE
+from idgraph.ir.op_table import POINTWISE, VIEWS
 from idgraph.rewrite.canonicalize_views import replace_operation
 
-VIEWS = frozenset(("copy", "expand", "unsqueeze", "squeeze", "permute", "reshape", "slice", "select", "flip", "roll"))
 BITS: Mapping[DType, tuple[int, bool]] = {
     "uint8": (8, False), "int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True),
 }  # fmt: skip

@@ -20,8 +20,9 @@ from idgraph.ir import ops_reduce as rows
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import GATHERS
 from idgraph.rewrite.canonicalize_views import replace_operation
-from idgraph.rewrite.rematerialize import GATHERS, Along, CannotRematerialize, Coordinate, Rematerializer
+from idgraph.rewrite.rematerialize import Along, CannotRematerialize, Coordinate, Rematerializer
 
 Strategy = Literal["recompute", "predicate", "one-hot", "global"]
 _LOWEST: Mapping[str, int] = {

@@ -27,8 +27,9 @@ from idgraph.errors import EmitError, OperationError, ScheduleError, arguments, 
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion, parse_fusion
 from idgraph.ir.clone import extract_subgraph, rewriting, whole_state
 from idgraph.ir.decisions import Decision, Option
-from idgraph.ir.device import Device, device_of
+from idgraph.ir.device import Device, current_device, device_of
 from idgraph.ir.hooks import Estimate, estimated
+from idgraph.ir.op_table import GATHERS
 from idgraph.ir.reshape import product
 from idgraph.rewrite.canonicalize_views import materialize_shape
 from idgraph.rewrite.gather_lowering import (
@@ -39,7 +40,7 @@ from idgraph.rewrite.gather_lowering import (
     source_of,
     source_operand,
 )
-from idgraph.rewrite.rematerialize import GATHERS, CannotRematerialize, Rematerializer
+from idgraph.rewrite.rematerialize import CannotRematerialize, Rematerializer
 
 MOST = 16  # operations near a gather that its estimate is of
 DEEP = 2  # other gathers between the gather and the farthest of them: a chain of gathers costs each of them the same
@@ -199,7 +200,7 @@ Force: TypeAlias = "Strategy | Mapping[str, Strategy] | None"
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def gather_plan(fusion: Fusion, force: Force = None, device: Device | str = "H200") -> tuple[Decision, ...]:
+def gather_plan(fusion: Fusion, force: Force = None, device: Device | str | None = None) -> tuple[Decision, ...]:
     """For each gather the way `auto` takes it, with the reason and the ways it rejects; changes nothing.
 
     Each way that is possible is tried on a copy of the operations near the gather, as `auto` schedules and the target
@@ -220,7 +221,7 @@ def gather_plan(fusion: Fusion, force: Force = None, device: Device | str = "H20
     check_fusion(fusion, "gather_plan", ScheduleError)
     put_back = whole_state(fusion)
     try:
-        return choose_gather_strategies(fusion, force, device_of(device))
+        return choose_gather_strategies(fusion, force, current_device() if device is None else device_of(device))
     finally:
         put_back()
 

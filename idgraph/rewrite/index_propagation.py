@@ -52,6 +52,19 @@ def narrow_indices(fusion: Fusion) -> None:
             replace_operation(e, partial(_narrow, e))
 
 
+def long_indices(fusion: Fusion) -> set[Tensor]:
+    """Index tensors of too many operations to compute them again for each vector that they pick."""
+    kept: set[Tensor] = set()
+    for e in fusion.exprs:
+        found = _indexed(e)
+        if found is None or e.attrs.get("aligned") is True:
+            continue
+        x, indices, dims = found
+        if x.ndim > len(dims):
+            kept.update(i for i in indices if i.ndim and _operation_count(i) > MOST)
+    return kept
+
+
 def _indexed(e: TensorExpr) -> tuple[Tensor, Sequence[Tensor], tuple[int, ...]] | None:
     """(what is indexed, the index tensors, the indexed axes) of an operation whose indices may lack axes."""
     if e.op == "embedding":
@@ -68,6 +81,11 @@ def _indexed(e: TensorExpr) -> tuple[Tensor, Sequence[Tensor], tuple[int, ...]] 
 
 def _is_few(t: Tensor) -> bool:
     """Whether a few plain operations on elements compute ``t`` from what is read, at least one of them."""
+    return 0 < _operation_count(t) <= MOST
+
+
+def _operation_count(t: Tensor) -> int:
+    """Plain operations on elements that compute ``t`` from what is read."""
     count, stack, seen = 0, [t], set[Tensor]()
     while stack:
         u = stack.pop()
@@ -77,7 +95,7 @@ def _is_few(t: Tensor) -> bool:
         seen.add(u)
         count += e.op in POINTWISE
         stack += e.inputs
-    return 0 < count <= MOST
+    return count
 
 
 def _follows(t: Tensor, e: TensorExpr) -> bool:

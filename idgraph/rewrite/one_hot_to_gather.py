@@ -25,10 +25,11 @@ from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.dtypes import int_limits, is_float
 from idgraph.ir.op_builders import same_extent
 from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import moving
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.gather_strategy import place_of
 
-VIEWS = frozenset({"reshape", "unsqueeze", "squeeze", "expand", "permute", "copy"})
+WHOLE_VIEWS = moving("axes") | {"reshape"}
 Row = tuple[Expr, ...]
 
 
@@ -42,7 +43,7 @@ def fold_one_hots(fusion: Fusion) -> tuple[Decision, ...]:
     >>> hit = ig.eq(i, ig.reshape(f.iota(1000, dtype="int64"), 1, 1000))
     >>> t = f.output(ig.sum(ig.where(hit, x, 0.0), 1))
     >>> [(d.chosen, str(d.saved)) for d in ig.schedule.fold_one_hots(f)]
-    [('gather', '0 bytes not stored, 255.74 kB not moved (0.17 us at 1.5 TB/s)')]
+    [('gather', '0 bytes not stored, 255.74 kB not moved (0.06 us at 4.26 TB/s)')]
     >>> "sum" in [e.op for e in f.exprs], "gather" in [e.op for e in f.exprs]
     (False, True)
     """
@@ -149,7 +150,7 @@ def _hit(made: TensorExpr, k: int, is_not: bool, dim: int) -> tuple[Tensor, tupl
     while at is not None and (e := hit.definition) is not None and e.op not in ("eq", "ne"):
         if e.op == "logical_not":
             is_not = not is_not
-        elif e.op in VIEWS:
+        elif e.op in WHOLE_VIEWS:
             views.append(e)
         elif e.op != "cast" or e.inputs[0].dtype != "bool":
             return None
@@ -171,7 +172,7 @@ def _is_same_along(index: Tensor, at: Row | None, along: Expr) -> bool:
     """Whether element ``at`` does not depend on the coordinate ``along``: what it was expanded from has none."""
     while at is not None and any(along.name in x.names for x in at):
         e = index.definition
-        if e is None or e.op not in VIEWS:
+        if e is None or e.op not in WHOLE_VIEWS:
             return False
         index, at = e.inputs[0], _through(e, 0, at)
     return at is not None
@@ -195,7 +196,7 @@ def _first(numbers: Tensor, at: Row, along: Expr) -> int | None:
     """n, where element ``at`` is n + ``along``: an iota along that axis, as views of it, in types that hold it."""
     types: list[DType] = [numbers.dtype]
     while (e := numbers.definition) is not None and e.op != "iota":
-        if e.op not in VIEWS and e.op != "cast":
+        if e.op not in WHOLE_VIEWS and e.op != "cast":
             return None
         through = _through(e, 0, at)
         if through is None:

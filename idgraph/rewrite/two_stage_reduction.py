@@ -16,18 +16,17 @@ from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
+from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.op_builders import REDUCTIONS, ROUNDED_TO, int_tuple
 from idgraph.ir.op_registry import apply
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.rewrite.canonicalize_views import replace_operation
 
-FEW: Final = 32  # results that leave most of a device idle
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch
-PARTS: Final = 1024  # of one result, about; a second stage reads as many
+PARTS: Final = 8  # of one result for each processor, about; a second stage reads as many
 LEAST: Final = 256  # elements of a part
-BLOCKS: Final = 12  # times `NARROW` results of all parts: blocks enough for an even share of each multiprocessor
-NARROW: Final = 1 << 12  # results of neighbouring threads, side by side in memory, that leave a device idle
+BLOCKS: Final = 12  # times `_narrow()` results of all parts: blocks enough for an even share of each multiprocessor
 ALIGNED: Final = 16  # elements that parts are multiples of, so that each starts aligned
 
 
@@ -48,6 +47,16 @@ def two_stages(fusion: Fusion) -> None:
                 replace_operation(e, partial(finished, e, way))
 
 
+def _few() -> int:
+    """Results that leave most of a device idle: one for four processors."""
+    return max(1, floor_power_of_two(current_device().processors) // 4)
+
+
+def _narrow() -> int:
+    """Results of neighbouring threads, side by side in memory, that leave a device idle."""
+    return max(1, current_device().resident_threads // 64)
+
+
 def _two_stage_split(e: TensorExpr) -> Callable[[], Tensor] | None:
     """The way to reduce in two stages; None where that is not worth it, or not known to be."""
     (x,) = e.inputs
@@ -56,16 +65,17 @@ def _two_stage_split(e: TensorExpr) -> Callable[[], Tensor] | None:
     kept, reduced = prod(n for p, n in enumerate(sizes) if p not in dims), prod(sizes[p] for p in dims)
     if dims and dims[-1] != x.ndim - 1:  # columns that do not lie innermost run on neighbouring threads
         return _way_across(e, x, sizes, dims, kept, reduced)
-    if not 0 < kept <= FEW or reduced < LONG or dims != list(range(x.ndim - len(dims), x.ndim)):
+    few = _few()
+    if not 0 < kept <= few or reduced < LONG or dims != list(range(x.ndim - len(dims), x.ndim)):
         return None
     for k in range(len(dims) - 1, 0, -1):  # whole axes first: nothing has to be cut
         inner = prod(sizes[p] for p in dims[k:])
-        if inner >= LEAST and reduced // inner * kept >= 4 * FEW:
+        if inner >= LEAST and reduced // inner * kept >= 4 * few:
             return partial(_by_axes, e, x, dims[:k], dims[k:])
     parts = _equal_part_count(reduced)
     if parts is not None:
         return partial(_by_parts, e, x, len(dims), parts, reduced)
-    whole = reduced - reduced % (4 * FEW * ALIGNED)
+    whole = reduced - reduced % (4 * few * ALIGNED)
     parts = _equal_part_count(whole)
     return None if parts is None else partial(_with_rest, e, x, len(dims), parts, whole)
 
@@ -75,11 +85,11 @@ def _way_across(
 ) -> Callable[[], Tensor] | None:
     """The longest run of neighbouring reduced axes in parts, where the rows that neighbouring threads take are too few
     for a device."""
-    if not 0 < kept < NARROW or reduced < 2 * LEAST:
+    if not 0 < kept < (narrow := _narrow()) or reduced < 2 * LEAST:
         return None
     run = max(_adjacent_axes(dims), key=lambda axes: prod(sizes[d] for d in axes))
     length = prod(sizes[d] for d in run)
-    wanted = min(BLOCKS * NARROW // kept, reduced // LEAST, length)
+    wanted = min(BLOCKS * narrow // kept, reduced // LEAST, length)
     parts = max((p for p in range(1, wanted + 1) if length % p == 0), default=1)
     return partial(_by_slices, e, x, dims, run, parts) if parts * 4 > wanted and parts > 2 else None
 
@@ -111,9 +121,10 @@ def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], run: Sequence[int]
 
 
 def _equal_part_count(n: int) -> int | None:
-    """A number of equal, aligned parts of ``n`` elements, near `PARTS`."""
-    found = [p for p in range(4 * FEW, 2 * PARTS + 1) if n % (p * ALIGNED) == 0 and n // p >= LEAST]
-    return min(found, key=lambda p: abs(p - PARTS), default=None)
+    """A number of equal, aligned parts of ``n`` elements, near `PARTS` for each processor."""
+    most = 4 * _few() * PARTS
+    found = [p for p in range(4 * _few(), 2 * most + 1) if n % (p * ALIGNED) == 0 and n // p >= LEAST]
+    return min(found, key=lambda p: abs(p - most), default=None)
 
 
 def finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:

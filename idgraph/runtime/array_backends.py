@@ -24,6 +24,7 @@ from idgraph.runtime.binding import (
     BoundArray,
     Env,
     element_strides,
+    fill_words,
     flat_input,
     given_array,
     logical_strides,
@@ -139,8 +140,8 @@ class ArrayBackend(Protocol):
         """A flat copy of the array, laid out as ``t`` is declared."""
         ...
 
-    def fill(self, flat: Any, dtype: DType) -> None:
-        """Poison: NaN, or an odd integer."""
+    def fill(self, flat: Any, dtype: DType, value: float | None = None) -> None:
+        """Write a number into every element; None: poison, NaN or an odd integer."""
         ...
 
     def copied(self, value: Any) -> Any:
@@ -228,9 +229,8 @@ class NumPy:
     def laid_out(self, t: Tensor, g: BoundArray, env: Env, size: int) -> Any:
         return flat_input(t, g, env)
 
-    def fill(self, flat: Any, dtype: DType) -> None:
-        words = flat.view(storage_dtype(dtype))
-        words[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if words.dtype.kind == "f" else 85
+    def fill(self, flat: Any, dtype: DType, value: float | None = None) -> None:
+        fill_words(flat.view(storage_dtype(dtype)), dtype, value)
 
     def copied(self, value: Any) -> Any:
         return value.copy()
@@ -345,8 +345,9 @@ class Torch:
             raise overlap_message(t, want)
         return flat
 
-    def fill(self, flat: Any, dtype: DType) -> None:
-        flat.fill_(float("nan") if flat.dtype.is_floating_point else 85)
+    def fill(self, flat: Any, dtype: DType, value: float | None = None) -> None:
+        poison = float("nan") if flat.dtype.is_floating_point else 85
+        flat.fill_(poison if value is None else value)
 
     def copied(self, value: Any) -> Any:
         return value.clone()

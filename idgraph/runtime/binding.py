@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, as_expr, integer_root, symbol
+from idgraph.arith import Expr, as_expr, integer_root
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
-from idgraph.index import address_of, buffer_size, strides
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.index import buffer_size, strides
+from idgraph.index.memory_map import has_strides, memory_map
+from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, CheckSite, Kernel
+from idgraph.runtime.raw_output import RawOutput, raw_output
 
 if TYPE_CHECKING:
     from idgraph.runtime.executable import Executable
@@ -28,6 +30,20 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Env = dict[str, int]
 FOREIGN = "in foreign byte order"
+
+
+class OutputMemory(NamedTuple):
+    """How memory that kernels write is made: with this number in every element first, or ``poison`` (NaN, or an odd
+    integer); ``raw``: outputs are given as `RawOutput`."""
+
+    poison: bool = False
+    fill: float | None = None
+    raw: bool = False
+
+    @property
+    def fills(self) -> bool:
+        """Whether memory is written before kernels run."""
+        return self.poison or self.fill is not None
 
 
 class BoundArray(NamedTuple):
@@ -232,9 +248,7 @@ def bind_strides(t: Tensor, env: Env, shape: Sequence[int], actual: Sequence[int
 def logical_strides(t: Tensor, env: Mapping[str, int]) -> tuple[int, ...] | None:
     """Elements between neighbours along each axis of ``t.shape``; None where memory is not a strided view of it."""
     found: dict[IterDomain, int] = {d: int(s.evaluate(env)) for d, s in zip(t.allocation, strides(t), strict=True)}
-    if any(d not in t.axes for d in t.allocation):
-        return None
-    if any(d not in found and not d.is_broadcast for d in t.axes):
+    if not has_strides(t):
         return None
     return tuple(found.get(d, 0) for d in t.axes)
 
@@ -328,11 +342,11 @@ def overlap_message(t: Tensor, want: Sequence[int]) -> EmitError:
     )
 
 
-def empty_buffer(t: Tensor, env: Env, poison: bool) -> Array:
-    """Memory for an output or a global intermediate; poisoned with NaN (or an odd integer) on request."""
+def empty_buffer(t: Tensor, env: Env, memory: OutputMemory | None) -> Array:
+    """Memory for an output or a global intermediate."""
     bind_strides(t, env, extents(t, env), None)
     size = max(1, int(buffer_size(t).evaluate(env))) if 0 not in extents(t, env) else 1
-    return empty_words(size, t.dtype, poison, t)
+    return empty_words(size, t.dtype, memory, t)
 
 
 def _room(name: str, size: int, dtype: np.dtype[Any], line: object, *, zero: bool = False) -> Array:
@@ -347,20 +361,32 @@ def _room(name: str, size: int, dtype: np.dtype[Any], line: object, *, zero: boo
         ) from None
 
 
-def empty_words(size: int, dtype: Any, poison: bool, of: Tensor | None = None) -> Array:
+def empty_words(size: int, dtype: Any, memory: OutputMemory | None, of: Tensor | None = None) -> Array:
     """``size`` elements of ``dtype`` as kernels see them."""
     name, line = ("a private array", None) if of is None else (of.name, of.source_line)
     made = _room(name, size, storage_dtype(dtype), line)
-    if poison:
-        made[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if made.dtype.kind == "f" else 85
+    if memory is not None and memory.fills:
+        fill_words(made, dtype, memory.fill)
     return made
 
 
-def global_buffer(program: Executable, b: Buffer, env: Env, poison: bool) -> Array:
+def fill_words(words: Array, dtype: str, value: float | None) -> None:
+    """Write a number, or poison (NaN, an odd integer), into every element of memory as kernels see it."""
+    if value is None:
+        words[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if words.dtype.kind == "f" else 85
+    elif dtype == "bfloat16":
+        import ml_dtypes  # noqa: PLC0415  # only where there are such values
+
+        words[...] = np.asarray(value, ml_dtypes.bfloat16).view(np.uint16)
+    else:
+        words[...] = value
+
+
+def global_buffer(program: Executable, b: Buffer, env: Env, memory: OutputMemory | None) -> Array:
     """Memory that kernels write: a tensor's, or slices of private memory too large for one thread."""
     if b.title in program.fusion_names and b.name.startswith("buf"):
-        return empty_buffer(program.fusion[b.title], env, poison)
-    return empty_words(max(1, int(b.size.evaluate(env))), b.dtype, poison)
+        return empty_buffer(program.fusion[b.title], env, memory)
+    return empty_words(max(1, int(b.size.evaluate(env))), b.dtype, memory)
 
 
 def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
@@ -368,13 +394,25 @@ def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
     return [env[s.removesuffix(PRIME)] for s in kernel.scalars]
 
 
+def given_output(t: Tensor, flat: Array, env: Mapping[str, int], raw: bool) -> Array | RawOutput:
+    """An output's buffer as a caller gets it: as `output_array`, or ``raw`` with its map."""
+    if not raw:
+        return output_array(t, flat, env)
+    shape = extents(t, env)
+    return raw_output(t, _as_dtype(t, flat)[: 0 if 0 in shape else None], shape, env)
+
+
+def _as_dtype(t: Tensor, flat: Array) -> Array:
+    if t.dtype != "bfloat16":
+        return flat
+    import ml_dtypes  # noqa: PLC0415  # only where there are such values
+
+    return flat.view(ml_dtypes.bfloat16)
+
+
 def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:
     """An output's buffer as an array of its shape and dtype."""
-    if t.dtype == "bfloat16":
-        import ml_dtypes  # noqa: PLC0415  # only where there are such values
-
-        flat = flat.view(ml_dtypes.bfloat16)
-    shape = extents(t, env)
+    flat, shape = _as_dtype(t, flat), extents(t, env)
     if 0 in shape:
         return np.empty(shape, flat.dtype)
     want = logical_strides(t, env)
@@ -383,67 +421,19 @@ def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:
     return np.lib.stride_tricks.as_strided(flat, shape, tuple(s * flat.itemsize for s in want))
 
 
+def passed_input(t: Tensor, g: BoundArray, env: Env, raw: bool) -> Array | RawOutput:
+    """An output that is an input: a copy of it."""
+    return given_output(t, flat_input(t, g, env).copy(), env, True) if raw else np.array(g.data)
+
+
 def places(t: Tensor, env: Mapping[str, int]) -> Array:
     """The address of every element of ``t``, where memory follows axes made by splits, merges and swizzles."""
     shape = extents(t, env)
-    known: dict[IterDomain, Array] = {}
-    for p, (d, n) in enumerate(zip(t.axes, shape, strict=True)):
-        known[d] = np.arange(n, dtype=np.int64).reshape([-1 if q == p else 1 for q in range(len(shape))])
-    pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
-    while pending:
-        rest = [x for x in pending if not _propagate_extents(x, known, env)]
-        if len(rest) == len(pending):
-            break
-        pending = rest
-    missing = [d for d in t.allocation if d not in known]
-    if missing:
-        raise EmitError(f"allocation axis {missing[0].label} does not follow from the shape of {t.name}")
-    numbers = {d: f"a{k}" for k, d in enumerate(t.allocation)}
-    values: dict[str, Any] = {**env, **{numbers[d]: known[d] for d in t.allocation}}
-    from_axes = address_of(t, [symbol(numbers[d]) for d in t.allocation])
-    return np.broadcast_to(from_axes.evaluate_array(values), shape)
-
-
-def _propagate_extents(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:
-    """Apply one expression forward or backward, if one side is known."""
-
-    def size(d: IterDomain) -> int:
-        return int(d.extent.evaluate(env))
-
-    forward = all(d in known for d in x.inputs)
-    if not forward and not all(d in known for d in x.outputs):
-        return False
-    match x:
-        case Split(source, outer, inner):
-            if forward:
-                known[outer], known[inner] = known[source] // size(inner), known[source] % size(inner)
-            else:
-                known[source] = known[outer] * size(inner) + known[inner]
-        case Merge(outer, inner, out):
-            if forward:
-                known[out] = known[outer] * size(inner) + known[inner]
-            else:
-                known[outer], known[inner] = known[out] // size(inner), known[out] % size(inner)
-        case Resize(source, out, left):
-            shift = int(left.evaluate(env))
-            known[out if forward else source] = known[source] + shift if forward else known[out] - shift
-        case Stride(source, out, start, step):
-            a, b = int(start.evaluate(env)), int(step.evaluate(env))
-            known[out if forward else source] = (known[source] - a) // b if forward else known[out] * b + a
-        case Roll(source, out, shift):
-            turn = int(shift.evaluate(env))
-            if forward:
-                known[out] = (known[source] + turn) % size(out)
-            else:
-                known[source] = (known[out] - turn) % size(out)
-        case Swizzle(a, b, out_x, out_y, kind):
-            if forward:
-                known[out_x] = known[a]
-                known[out_y] = known[b] ^ known[a] if kind == "xor" else (known[a] + known[b]) % size(b)
-            else:
-                known[a] = known[out_x]
-                known[b] = known[out_y] ^ known[a] if kind == "xor" else (known[out_y] - known[a]) % size(b)
-    return True
+    found = memory_map(t)
+    values: dict[str, Any] = dict(env)
+    for p, (s, n) in enumerate(zip(found.symbols, shape, strict=True)):
+        values[s.name] = np.arange(n, dtype=np.int64).reshape([-1 if q == p else 1 for q in range(len(shape))])
+    return np.broadcast_to(found.results[0].evaluate_array(values), shape)
 
 
 def fault_size(kernel: Kernel) -> int:

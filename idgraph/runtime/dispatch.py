@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -17,13 +18,14 @@ from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.runtime import array_backends as kinds
 from idgraph.runtime.array_backends import HOST, NUMPY, ArrayBackend, check_writable
-from idgraph.runtime.binding import BoundArray, copies, mistyped
+from idgraph.runtime.binding import BoundArray, OutputMemory, copies, mistyped
 from idgraph.runtime.call_signature import Whole
 from idgraph.runtime.cpu.launch import CpuMachine
 from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.cuda.device_arrays import is_device
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.host_launch import interpreted
+from idgraph.runtime.raw_output import RawOutput
 from idgraph.runtime.shape_guards import KEPT, GuardSpec, ResizedCall, ShapeFamily, compile_shape_guards
 from idgraph.runtime.shape_specialized import LaunchPlan, PreparedLaunch, ShapeSpecialization, Tell
 
@@ -41,7 +43,12 @@ class CallPath(Protocol):
     """The steps of a call."""
 
     def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any] | None,
+        memory: OutputMemory | None,
+        tell: Tell | None,
+        wait: bool,
     ) -> list[Any]: ...
 
 
@@ -61,7 +68,7 @@ class Dispatcher:
         values: Sequence[Any],
         symbols: Symbols = None,
         out: Sequence[Any] | None = None,
-        poison: bool = False,
+        memory: OutputMemory | None = None,
         tell: Tell | None = None,
         wait: bool = True,
     ) -> list[Any]:
@@ -80,14 +87,14 @@ class Dispatcher:
         except RuntimeError:  # a tensor without strides
             keys = tuple([(id(v),) for v in values])
         key: Hashable = (keys, tuple(sorted(symbols.items()))) if symbols else keys
-        if out is None and not poison and strange is None and (whole := self._wholes.get(key)) is not None:
+        if out is None and memory is None and strange is None and (whole := self._wholes.get(key)) is not None:
             return whole(values, tell, wait)
         route = self._routes.get(key)
         if route is None:
             route = self._remember(key, self._lookup(keys, values, symbols))
             wait = True
-        found = route(values, out, poison, tell, wait)
-        return found if strange is None else [kinds.given_back(x, strange) for x in found]
+        found = route(values, out, memory, tell, wait)
+        return found if strange is None else [_each(x, partial(kinds.given_back, like=strange)) for x in found]
 
     def _lookup(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
         """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
@@ -264,9 +271,19 @@ class DirectCall:
         return [m.shape for m in self.frozen.made if m.shape is not None] if self.frozen.gives_whole else None
 
     def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any] | None,
+        memory: OutputMemory | None,
+        tell: Tell | None,
+        wait: bool,
     ) -> list[Any]:
-        return self.frozen(values, out, poison, tell, wait)
+        return self.frozen(values, out, memory, tell, wait)
+
+
+def _each(result: Any, turned: Callable[[Any], Any]) -> Any:
+    """A result, or the memory of one, turned into another kind of array."""
+    return result.with_buffer(turned(result.buffer)) if isinstance(result, RawOutput) else turned(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +295,17 @@ class ConvertedCall:
     kind: ArrayBackend
 
     def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any] | None,
+        memory: OutputMemory | None,
+        tell: Tell | None,
+        wait: bool,
     ) -> list[Any]:
-        results = self.run(self.moved(values), poison, tell)
+        results = self.run(self.moved(values), memory, tell)
         found = [
-            self.back(r, t.dtype, values) for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)
+            _each(r, partial(self.back, dtype=t.dtype, values=values))
+            for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)
         ]
         if out is None:
             return found
@@ -316,8 +339,8 @@ class ConvertedCall:
             found.append(self.there(v, t.dtype, values))
         return found
 
-    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
-        return self.caller(values, self.symbols, None, poison, tell)
+    def run(self, values: list[Any], memory: OutputMemory | None, tell: Tell | None) -> list[Any]:
+        return self.caller(values, self.symbols, None, memory, tell)
 
     def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         """One of the ``values``, turned."""
@@ -372,12 +395,12 @@ def _device_of(values: Sequence[Any]) -> str:
 class _MixedArrays(ConvertedCall):
     """Arrays of several kinds: all as the first which is not NumPy's; lone numbers on the device of the rest."""
 
-    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+    def run(self, values: list[Any], memory: OutputMemory | None, tell: Tell | None) -> list[Any]:
         if isinstance(self.kind, kinds.Torch):
             device = next((v.device for v in values if v.device.type != "cpu"), None)
             if device is not None:
                 values = [v.to(device) if v.ndim == 0 else v for v in values]
-        return self.caller(values, self.symbols, None, poison, tell)
+        return self.caller(values, self.symbols, None, memory, tell)
 
     def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         kind = kind_of(value)
@@ -408,26 +431,26 @@ class _OnHost(ConvertedCall):
 class _Interpreted(_OnHost):
     """NumPy's arrays, for targets that run as Python, and for the simulator."""
 
-    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+    def run(self, values: list[Any], memory: OutputMemory | None, tell: Tell | None) -> list[Any]:
         program = self.caller.program
         named = {t.name: v for t, v in zip(program.fusion.inputs, values, strict=True)}
-        found = interpreted(program, named, self.symbols, self.caller.checked, poison)
+        found = interpreted(program, named, self.symbols, self.caller.checked, memory)
         return [found[t.name] for t in program.fusion.outputs]
 
 
 class _OnDevice(ConvertedCall):
     """The host's arrays for kernels of a device."""
 
-    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+    def run(self, values: list[Any], memory: OutputMemory | None, tell: Tell | None) -> list[Any]:
         caller = self.caller
         if values:
-            return caller(values, self.symbols, None, poison, tell)
+            return caller(values, self.symbols, None, memory, tell)
         device = caller.device or calls.current()
         machine = calls.machine_of(calls.DEVICE_ARRAYS, device)
         frozen = ShapeSpecialization(
             caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked, device
         )
-        return frozen((), None, poison)
+        return frozen((), None, memory)
 
     def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return calls.on_device(as_numpy(value, dtype), self.caller.device)

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
+from idgraph.index.memory_map import has_strides
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.schedule_log import NAMES
@@ -44,7 +45,7 @@ class Compiled:
     array([4., 5., 6., 7.], dtype=float32)
     """
 
-    __slots__ = ("_caller", "_count", "_layout", "_names", "_single", "_told", "_wait", "program")
+    __slots__ = ("_caller", "_copies", "_count", "_layout", "_names", "_single", "_told", "_wait", "program")
 
     def __init__(
         self, program: Program, checked: Checks = True, layout: Layout = "copy", device: str | None = None
@@ -55,16 +56,32 @@ class Compiled:
         self._names = tuple(t.name for t in fusion.inputs)
         self._count, self._single = len(self._names), len(fusion.outputs) == 1
         self._layout: Layout = layout
+        self._copies = next((t.name for t in fusion.outputs if not has_strides(t)), "")
         self._told: set[tuple[str, str]] = set()
 
-    def __call__(self, *values: Any, out: Any = None, symbols: Mapping[str, int] | None = None, **named: Any) -> Any:
-        """The outputs for these inputs: one array, or a tuple where the fusion has several outputs."""
+    def __call__(
+        self,
+        *values: Any,
+        out: Any = None,
+        symbols: Mapping[str, int] | None = None,
+        raw: bool = False,
+        fill: float | None = None,
+        **named: Any,
+    ) -> Any:
+        """The outputs for these inputs: one array, or a tuple where the fusion has several outputs.
+
+        ``raw`` and ``fill`` as for `Program.run`."""
         try:
             if named or len(values) != self._count:
                 values = self._ordered(values, named)
             if out is not None and self._single:
                 out = (out,)
-            found = self._caller(values, symbols, out, False, self._tell, self._wait)
+            memory = None if fill is None and not raw else self.program.output_memory(raw, fill)
+            if raw and out is not None:
+                raise EmitError("out= has the shape of the result, raw=True gives its memory", hint="give one of them")
+            if self._copies and not raw and out is None:
+                self._tell_outputs()
+            found = self._caller(values, symbols, out, memory, self._tell, self._wait)
         except IdGraphError as failure:
             raise trimmed(failure) from failure.__cause__
         return found[0] if self._single else tuple(found)
@@ -81,6 +98,14 @@ class Compiled:
         if twice is not None:
             raise EmitError(f"input {twice} is given twice, by its place and by name")
         return tuple(self.program.ordered({**given, **named}))
+
+    def _tell_outputs(self) -> None:
+        if self._layout == "refuse":
+            raise EmitError(
+                f"output {self._copies} would be copied: no strides describe its memory",
+                hint='raw=True gives the memory and its map; or layout="copy"',
+            )
+        self.program.tell_copies()
 
     def _tell(self, name: str, why: str) -> None:
         warn_of_copy(self.program.fusion.name, name, why, self._layout, self._told)
@@ -150,11 +175,12 @@ def compile(
     for arrays of a shape waits for that, later ones leave it to the next call or to ``check()``, as torch's own device
     checks do, and cost nothing; "now" waits at each call. An access that fails its check is left out.
 
-    ``layout``: an array whose strides or alignment are not as declared is copied at each call, which is said in a
-    warning the first time, or refused. ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the host's arrays
-    go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache`` is a folder
-    of compiled kernels, PTX and machine code: code that this process will run, so it must be yours alone; a second
-    process then compiles nothing. ``tuner`` chooses by measurement.
+    ``layout``: an array whose strides or alignment are not as declared, and an output whose memory no strides describe,
+    is copied at each call, which is said in a warning the first time, or refused; a call with ``raw=True`` gives the
+    memory of outputs and its map (`Program.run`). ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the
+    host's arrays go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache``
+    is a folder of compiled kernels, PTX and machine code: code that this process will run, so it must be yours alone; a
+    second process then compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.

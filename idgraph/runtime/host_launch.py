@@ -19,7 +19,17 @@ from idgraph.ir.clone import clone_fusion
 from idgraph.kernel.ir import Kernel
 from idgraph.layout.aliasing import Alias, alias
 from idgraph.layout.inference import demanded
-from idgraph.runtime.binding import Env, bind, flat_input, given_array, global_buffer, output_array, scalars_of
+from idgraph.runtime.binding import (
+    Env,
+    OutputMemory,
+    bind,
+    flat_input,
+    given_array,
+    given_output,
+    global_buffer,
+    passed_input,
+    scalars_of,
+)
 from idgraph.runtime.cuda.simulator import Simulated
 from idgraph.runtime.loaded_program import LoadedKernels
 
@@ -27,13 +37,17 @@ Array = npt.NDArray[Any]
 
 
 def interpreted(
-    program: LoadedKernels, inputs: Mapping[str, Array], symbols: Mapping[str, int] | None, checked: bool, poison: bool
+    program: LoadedKernels,
+    inputs: Mapping[str, Array],
+    symbols: Mapping[str, int] | None,
+    checked: bool,
+    memory: OutputMemory | None,
 ) -> dict[str, Any]:
     """Outputs of a Python or NumPy program, or of a simulated CUDA one."""
     kind = Simulated if program.target == "cuda" else HostPrepared
-    ready = kind(program, inputs, symbols, checked, poison)
+    ready = kind(program, inputs, symbols, checked, memory)
     ready.launch()
-    return ready.results()
+    return ready.results(memory is not None and memory.raw)
 
 
 class HostPrepared:
@@ -45,7 +59,7 @@ class HostPrepared:
         inputs: Mapping[str, Any],
         symbols: Mapping[str, int] | None = None,
         checked: bool = False,
-        poison: bool = False,
+        memory: OutputMemory | None = None,
     ) -> None:
         fusion = program.fusion
         self.program, self._checked = program, checked
@@ -60,7 +74,7 @@ class HostPrepared:
                 self._flat[self._homes[t.name]] = made
         for b in program.plan.buffers:
             if b.place in ("output", "global"):
-                self._flat[b.name] = global_buffer(program, b, self.env, poison)
+                self._flat[b.name] = global_buffer(program, b, self.env, memory)
         program.check_sizes(self.env)
 
     def launch(self) -> None:
@@ -69,12 +83,12 @@ class HostPrepared:
             for kernel in self.program.plan.kernels:
                 call(self.program, kernel, self._flat, self.env, self._checked)
 
-    def results(self) -> dict[str, Any]:
+    def results(self, raw: bool = False) -> dict[str, Any]:
         """Outputs by name; new arrays, except for memory that another launch would overwrite."""
         return {
-            t.name: output_array(t, self._flat[self._homes[t.name]], self.env)
+            t.name: given_output(t, self._flat[self._homes[t.name]], self.env, raw)
             if t.definition is not None
-            else np.array(self._given[t.name].data)
+            else passed_input(t, self._given[t.name], self.env, raw)
             for t in self.program.fusion.outputs
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from idgraph.runtime.binding import OutputMemory
 from idgraph.runtime.cuda.numba_cuda import simulated
 from idgraph.runtime.cuda.simulator import Simulated
 from idgraph.runtime.host_launch import HostPrepared
@@ -24,7 +25,7 @@ def prepare_launch(
     outputs, which another launch overwrites. ``overlap``: on CUDA, blocks of a kernel may be placed while the
     last ones of the kernel before it run (they wait for its memory); False starts each alone."""
     if program.target in ("python", "numpy"):
-        return HostPrepared(program, inputs, symbols, checked, poison)
+        return HostPrepared(program, inputs, symbols, checked, OutputMemory(poison))
     if program.target == "cuda" and simulated():
-        return Simulated(program, inputs, symbols, checked, poison)
+        return Simulated(program, inputs, symbols, checked, OutputMemory(poison))
     return program.caller(checked).with_static_buffers(program.ordered(inputs), symbols, poison, overlap)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
-from idgraph.errors import EmitError, arguments, did_you_mean
+from idgraph.errors import EmitError, arguments, did_you_mean, warn_user
 from idgraph.index import IdModel
 from idgraph.index.int_width import Size, open_sizes
 from idgraph.index.loop_tree import IndexMaps
+from idgraph.index.memory_map import has_strides
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.target import TARGETS
@@ -35,6 +36,7 @@ from idgraph.runtime.loaded_program import LoadedKernels
 from idgraph.runtime.vector_widths import with_widths
 
 if TYPE_CHECKING:
+    from idgraph.runtime.binding import OutputMemory
     from idgraph.runtime.dispatch import Dispatcher
 
 
@@ -150,7 +152,7 @@ class Program(LoadedKernels):
     True
     """
 
-    __slots__ = ("_callers", "outputs", "views")
+    __slots__ = ("_callers", "_told", "outputs", "views")
 
     def __init__(
         self,
@@ -166,6 +168,7 @@ class Program(LoadedKernels):
         self.outputs = fusion.outputs if outputs is None else outputs
         self.views = {} if views is None else dict(views)
         self._callers: dict[tuple[bool, str | None], Dispatcher] = {}
+        self._told = False
 
     @property
     def kernels(self) -> KernelTable:
@@ -242,6 +245,8 @@ class Program(LoadedKernels):
         *,
         checked: bool = True,
         poison: bool = False,
+        raw: bool = False,
+        fill: float | None = None,
     ) -> dict[str, Any]:
         """Outputs by name, from arrays by input name: NumPy's, torch's tensors, or what speaks DLPack or has
         ``__cuda_array_interface__``; outputs are of the same kind, on the same device.
@@ -251,10 +256,18 @@ class Program(LoadedKernels):
         extents that no input's shape gives. ``checked`` tests every loaded index; without it one that is out of range
         reads zero. ``poison`` fills outputs with NaN first. `idgraph.compile` needs fewer arguments.
 
+        An output whose layout no strides describe (blocks, padded splits, swizzles) is copied into an array of its
+        shape, which is said in a warning the first time; ``raw=True`` gives each output as `RawOutput`: the memory
+        that the kernels wrote, and the map from elements to addresses. Elements of memory between those of an output
+        are undefined, or ``fill``.
+
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
         given = self.ordered(inputs)
-        found = self.caller(checked)(given, symbols, None, poison) if self.fusion.outputs else ()
+        memory = self.output_memory(raw, fill, poison)
+        if not poison:
+            self.tell_copies(raw)
+        found = self.caller(checked)(given, symbols, None, memory) if self.fusion.outputs else ()
         made = {t.name: x for t, x in zip(self.fusion.outputs, found, strict=True)}
         if not self.views:
             return made
@@ -266,6 +279,37 @@ class Program(LoadedKernels):
                 v = self.views[t.name]
                 made[t.name] = view(t, v, inputs[v.of.name])
         return {t.name: made[t.name] for t in self.outputs}
+
+    def output_memory(self, raw: bool, fill: float | None, poison: bool = False) -> OutputMemory | None:
+        """How a call makes memory for outputs; raises `EmitError` for a ``fill`` that an output's type does not have,
+        and for ``raw`` views."""
+        if not (raw or poison or fill is not None):
+            return None
+        with LOADING:
+            from idgraph.runtime.binding import OutputMemory as Memory  # noqa: PLC0415  # NumPy
+            from idgraph.runtime.raw_output import check_fill  # noqa: PLC0415  # NumPy
+
+        if raw and self.views:
+            raise EmitError(
+                f"{next(iter(self.views))} is a view of an input: it has no memory of its own to be given raw",
+                hint="emit(..., views=False)",
+            )
+        if fill is not None:
+            for t in self.fusion.outputs:
+                check_fill(t, fill)
+        return Memory(poison, fill, raw)
+
+    def tell_copies(self, raw: bool = False) -> None:
+        """Warn once of outputs that are copied, as no strides say how they lie, unless they are asked for ``raw``."""
+        if raw or self._told:
+            return
+        self._told = True
+        for t in self.fusion.outputs:
+            if not has_strides(t):
+                warn_user(
+                    f"{self.fusion.name}: output {t.name} is copied at each call: no strides describe its memory, "
+                    f"which axes that the schedule made lay out; raw=True gives the memory and its map"
+                )
 
     def show(self) -> None:
         """Print the source of the kernels, in colour where standard output is a terminal.
@@ -302,8 +346,9 @@ def emit(
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
     views: bool = False,
+    passes: list[tuple[str, KernelModule]] | None = None,
 ) -> Program:
-    """Kernels that compute the outputs of ``fusion`` as scheduled.
+    """Kernels that compute the outputs of ``fusion`` as scheduled; ``passes`` takes what `stages` gives.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
@@ -340,7 +385,7 @@ def emit(
         return Program(fusion, target, KernelModule((), (), {}, {}), kept, (), outputs, found)
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
-    plan = table.run(plan, table.TABLE[target])
+    plan = _optimized(plan, target, passes)
     if TARGETS[target].threads:
         check_limits(plan.kernels)
         plan = with_widths(fusion, maps, plan)
@@ -380,8 +425,12 @@ def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
     return table.run(plan, table.up_to("fuse_launches", target)).kernels
 
 
-def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, KernelModule]]:
+def stages(
+    fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None
+) -> Iterator[tuple[str, KernelModule]]:
     """The kernels as they were lowered, and after each pass that changed one: (name, kernels).
+
+    ``model`` has the index maps, where they are there already.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -389,9 +438,18 @@ def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, Ker
     >>> [name for name, _ in stages(f, "cuda")]
     ['lower', 'roll', 'scalar_replacement']
     """
-    _, plan = _lowered(fusion, target, None)
-    yield "lower", plan
+    seen: list[tuple[str, KernelModule]] = []
+    _optimized(_lowered(fusion, target, model)[1], target, seen)
+    return iter(seen)
+
+
+def _optimized(plan: KernelModule, target: Target, seen: list[tuple[str, KernelModule]] | None) -> KernelModule:
+    """The kernels after all passes; ``seen`` takes those before, and after each pass that changed one."""
+    if seen is None:
+        return table.run(plan, table.TABLE[target])
+    seen.append(("lower", plan))
     for p, made in table.trace(plan, table.TABLE[target]):
         if made.kernels != plan.kernels:
-            yield p.name, made
+            seen.append((p.name, made))
         plan = made
+    return plan

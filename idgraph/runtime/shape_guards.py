@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from idgraph.arith import Expr, as_expr, maximum
 from idgraph.arith.evaluate import SPACE, SourceLines
 from idgraph.runtime.array_backends import UNMAPPED, shape_place
-from idgraph.runtime.binding import fits
+from idgraph.runtime.binding import OutputMemory, fits
 
 if TYPE_CHECKING:
     from idgraph.runtime.shape_specialized import ShapeSpecialization, Tell
@@ -83,12 +83,17 @@ class ResizedCall:
         self.launches = alike.frozen.launches.resized(self.env, launches)
 
     def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any] | None,
+        memory: OutputMemory | None,
+        tell: Tell | None,
+        wait: bool,
     ) -> list[Any]:
         """See `idgraph.runtime.dispatch.Route`."""
-        if out is None and not poison:
+        if out is None and memory is None:
             return self.run_all(values, tell, wait)
-        return self.frozen(values)(values, out, poison, tell, wait)
+        return self.frozen(values)(values, out, memory, tell, wait)
 
     def run_all(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """A call whose outputs are all new arrays."""
@@ -97,7 +102,7 @@ class ResizedCall:
         for position, number, before, alignment in alike.inputs:
             address = addresses[number] = address_of(values[position]) - before
             if address % alignment or address < UNMAPPED:  # it is copied, or refused
-                return self.frozen(values)(values, None, False, tell, wait)
+                return self.frozen(values)(values, None, None, tell, wait)
         made: list[Any] = []
         try:
             for (make, number), lie in zip(alike.makers, self.memory, strict=True):
@@ -105,7 +110,7 @@ class ResizedCall:
                 addresses[number] = address_of(found)
                 made.append(found)
         except (MemoryError, ValueError):  # raised again, by name
-            return self.frozen(values)(values, None, False, tell, wait)
+            return self.frozen(values)(values, None, None, tell, wait)
         self.launches(addresses, wait)
         return [made[n] for n in alike.order]
 

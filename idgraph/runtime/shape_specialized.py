@@ -16,9 +16,10 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError
+from idgraph.index import buffer_size
 from idgraph.ir import DType, Tensor
 from idgraph.runtime.array_backends import HOST, UNMAPPED, ArrayBackend, check_writable
-from idgraph.runtime.binding import Array, BoundArray, Env, element_strides, extents, fits, places
+from idgraph.runtime.binding import Array, BoundArray, Env, OutputMemory, element_strides, extents, fits, places
 from idgraph.runtime.call_signature import (
     BufferSlot,
     CallSizes,
@@ -30,6 +31,7 @@ from idgraph.runtime.call_signature import (
     Whole,
     compile_fast_call,
 )
+from idgraph.runtime.raw_output import raw_output
 
 if TYPE_CHECKING:
     from idgraph.runtime.loaded_program import LoadedKernels
@@ -220,28 +222,29 @@ class ShapeSpecialization:
         self,
         values: Sequence[Any],
         out: Sequence[Any] | None = None,
-        poison: bool = False,
+        memory: OutputMemory | None = None,
         tell: Tell | None = None,
         wait: bool = True,
     ) -> list[Any]:
         """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write (None:
         memory is made)."""
-        if out is None and not poison and self.gives_whole:
+        if out is None and memory is None and self.gives_whole:
             return self.whole(values, tell, wait)
         kind, addresses = self.kind, [0] * self.count
+        raw = memory is not None and memory.raw
         kept = self.take(values, addresses, tell)
         flat: dict[str, Any] = {}
         if out is not None:
             self._given_memory(values, out, addresses, flat)
         for m in self.made:
             if m.name not in flat:
-                made = flat[m.name] = self.memory(m)
-                if poison:
-                    kind.fill(made, m.dtype)
+                made = flat[m.name] = self.memory(m, raw)
+                if memory is not None and memory.fills:
+                    kind.fill(made, m.dtype, memory.fill)
                 addresses[m.number] = kind.address(made)
         self.launches(addresses, wait)
         del kept
-        return self.results(values, out, flat)
+        return self._raw(values, flat) if raw else self.results(values, out, flat)
 
     def strides(self, places: Sequence[int]) -> list[tuple[int, ...] | None]:
         """How the outputs at these places lie in memory, as `whole` gives them."""
@@ -262,10 +265,10 @@ class ShapeSpecialization:
         del kept
         return [made[n] for n in self.order]
 
-    def memory(self, m: OutputBuffer) -> Any:
+    def memory(self, m: OutputBuffer, flat: bool = False) -> Any:
         """New memory of a buffer."""
         try:
-            if m.whole and m.shape is not None and m.strides is not None:
+            if not flat and m.whole and m.shape is not None and m.strides is not None:
                 return self.kind.adopt_buffer(m.shape, m.strides, m.dtype, self.device)
             return self.kind.flat(m.size, m.dtype, self.device)
         except (MemoryError, ValueError):
@@ -380,6 +383,20 @@ class ShapeSpecialization:
             found.append(result)
         return found
 
+    def _raw(self, values: Sequence[Any], flat: Mapping[str, Any]) -> list[Any]:
+        """The memory of the outputs, with its maps; an output that is an input has memory of its own."""
+        kind, found = self.kind, list[Any]()
+        for t, made in zip(self.program.fusion.outputs, self._outputs, strict=True):
+            shape = extents(t, self.env)
+            size = 0 if 0 in shape else int(buffer_size(t).evaluate(self.env))
+            if isinstance(made, OutputBuffer):
+                memory = flat[made.name]
+            else:
+                g = kind.declared(t.name, values[made.position])
+                memory = kind.copied(kind.laid_out(t, g, dict(self.env), size))
+            found.append(raw_output(t, kind.view(memory, (size,), (1,), t.dtype), shape, self.env))
+        return found
+
     def hold(self, values: Sequence[Any], poison: bool = False) -> PreparedLaunch:
         """The program with buffers of its own, to be launched any number of times."""
         return PreparedLaunch(self, values, poison)
@@ -439,11 +456,6 @@ def why_not(g: BoundArray, want: tuple[int, ...] | None) -> str:
 def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Elements from the first to the last one of an array."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-
-
-def storage_dtype_size(dtype: str) -> int:
-    """Bytes of an element."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
 def _one_device(given: Mapping[str, BoundArray]) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from idgraph.errors import EmitError
 from idgraph.index.loop_tree import IndexMaps
-from idgraph.ir import Fusion, item_size
-from idgraph.ir.target import GPU
+from idgraph.ir import Fusion, Tensor, item_size
+from idgraph.ir.device import current_device
+from idgraph.ir.loop_transforms import has_strict_width
 from idgraph.kernel.ir import (
     Accumulate,
     Kernel,
@@ -29,7 +31,38 @@ def with_widths(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> KernelMo
     asked = _widths_asked(fusion, maps)
     if not asked:
         return plan
-    return replace(plan, kernels=tuple([replace(k, widths=_widths_of_kernel(k, plan, asked)) for k in plan.kernels]))
+    made = replace(plan, kernels=tuple([replace(k, widths=_widths_of_kernel(k, plan, asked)) for k in plan.kernels]))
+    _check_strict(fusion, maps, made)
+    return made
+
+
+def _check_strict(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> None:
+    """Raise `EmitError` for an access that is narrower than a strict loop asks for."""
+    narrow = [w for k in plan.kernels for w in k.widths if w.is_narrow]
+    if not narrow or not any(has_strict_width(t) for t in fusion.tensors):
+        return
+    for w in narrow:
+        e = next(x for x in fusion.exprs if x.output.name == w.operation)
+        at = next(p for p, x in enumerate(maps.loops(e)) if x.name == w.loop)
+        strict = _strict_loop(e.output, at)
+        if strict is not None:
+            raise EmitError(
+                f"{w}",
+                where=next((s.line for s in reversed(strict.log) if s.kwargs.get("strict")), None),
+                because=[f"{strict.name} asks for its vector width strictly"],
+                hint=f"split by {w.got}, or leave strict out: `IdModel.access(e, t).explain_vector_width({w.loop!r})` "
+                "says what would allow more",
+            )
+
+
+def _strict_loop(t: Tensor, at: int) -> Tensor | None:
+    """The tensor that asks for a strict width of the vector loop at ``at``, which ``t`` runs in."""
+    if at < len(t.loop) and t.loop[at].parallel == "vectorize" and has_strict_width(t):
+        return t
+    if t.inline_position <= at:
+        return None
+    found = (_strict_loop(e.output, at) for e in t.uses)
+    return next((s for s in found if s is not None), None)
 
 
 def _widths_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
@@ -62,7 +95,7 @@ def _widths_of_kernel(
             widest[site] = max(widest.get(site, 1), _elements_moved(s))
     rows = [(site, asked[site], got) for site, got in widest.items() if site in asked]
     return tuple(
-        LaneWidth(site[0], tensor, loop, steps, got, min(steps, GPU.vector_bytes // size))
+        LaneWidth(site[0], tensor, loop, steps, got, min(steps, current_device().lanes(size)))
         for site, (tensor, loop, steps, size), got in rows
     )
 

@@ -26,9 +26,10 @@ from idgraph.ir import (
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.decisions import Decided
-from idgraph.ir.device import Device, device_of
+from idgraph.ir.device import Device, current_device, device_of, use_device
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import MOVES
 from idgraph.ir.schedule_primitives import choose
 from idgraph.layout.padding import PaddedStrides, lay_out, take_back
 from idgraph.rewrite import constant_folding as constants
@@ -45,7 +46,7 @@ from idgraph.rewrite.index_propagation import align_indices, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig
-from idgraph.schedule.fusion_segments import CHEAP, MOVES, Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.reduction_domain import reduces
@@ -69,7 +70,7 @@ def auto(
     gathers: Force = None,
     config: KernelConfig = RULE,
     layout: bool = True,
-    device: Device | str = "H200",
+    device: Device | str | None = None,
 ) -> Decided:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); loops of before are dropped.
 
@@ -78,6 +79,10 @@ def auto(
     so stays. Whether a row is held, and how often it is read, the target's rule decides where neither does
     (`Tensor.by_rule`), nest by nest. Returns what was decided and why: the ways of gathers and scatters, memory
     formats, the loops over rows, the rules.
+
+    Tiles, widths and threads are those of ``device``: as many as its processors keep busy, as wide as its accesses, as
+    large as its shared memory and registers have room for. By default the device in force (`ig.cost.use_device`), an
+    H200. For a CPU, loops have the sizes of the GPU in force, and no tiles in shared memory.
 
     First constants are folded (`idgraph.rewrite.constant_folding`): a tensor of one number becomes a number in its
     readers. Then every gather of a computed tensor is taken the way of the least estimated time on ``device`` and
@@ -102,8 +107,8 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)):
-        machine = device_of(device)
+    machine = current_device() if device is None else device_of(device)
+    with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)), use_device(machine):
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))

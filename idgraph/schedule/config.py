@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from idgraph.errors import ScheduleError, arguments
 from idgraph.ir import Tensor
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import MAX_ELEMENTS, check_choice
-from idgraph.ir.target import GPU
 
-MAX_THREADS = GPU.max_threads
 MAX_VECTORS = 16
 
 
@@ -54,8 +53,9 @@ class KernelConfig:
     parallel: bool | None = None
 
     def __post_init__(self) -> None:
+        threads = current_device().block_threads
         most = {
-            "threads": MAX_THREADS, "rows": MAX_THREADS, "block": MAX_THREADS,
+            "threads": threads, "rows": threads, "block": threads,
             "vectors": MAX_VECTORS, "items_per_thread": MAX_ELEMENTS,
         }  # fmt: skip
         for f in fields(self):
@@ -102,7 +102,6 @@ class KernelConfig:
 RULE = KernelConfig()
 
 
-VECTOR_BYTES: Final = GPU.vector_bytes  # of one access
 ADDED_TOGETHER: Final = ("float32",)  # types of which a device adds several elements of memory at once
 
 

@@ -19,11 +19,9 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
+from idgraph.rewrite.index_propagation import long_indices
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
-MOVES = frozenset(
-    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
-)
 
 PICKS = frozenset({"index", "index_select"})  # gathers at indices that need not lie along the axes that they pick from
 
@@ -115,9 +113,9 @@ def _end_of(e: TensorExpr) -> tuple[Tensor, IterDomain] | None:
 
 
 def stored_tensors(fusion: Fusion) -> set[Tensor]:
-    """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
-    reader goes through in their own order: they are written on the way to it."""
-    kept: set[Tensor] = set()
+    """Tensors that always get a nest of their own: reductions, what is gathered from, long index arithmetic, and
+    outputs, but for those that a reader goes through in their own order: they are written on the way to it."""
+    kept = long_indices(fusion)
     scans, exprs = followed_scans(fusion), fusion.exprs
     for e in exprs:
         if e.is_reduction or e.op in SCATTERS or (e.op in SCANS and e.output not in scans):

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from math import gcd, lcm
 
 from idgraph.arith import multiple_of
-from idgraph.index.bank_conflicts import WARP
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Tensor, TensorExpr, item_size
+from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS, POINTWISE
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.access_strides import HEAVY, LANES, FlatTiling, SourceAccess, flat_cut, loop_order, source_strides
-from idgraph.schedule.config import VECTOR_BYTES, KernelConfig, cut_blocks
+from idgraph.schedule.config import KernelConfig, cut_blocks
 from idgraph.schedule.fusion_segments import PICKS, picks_elements, takes_rows
 from idgraph.schedule.inlining import scan_loops
 from idgraph.schedule.scan_scheduling import cut_scan, scanned_axis
@@ -28,8 +28,7 @@ from idgraph.schedule.scatter_scheduling import schedule_scatter
 SHARED_POINTS = 4  # points of a thread that share what it loads
 PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
 WORK = 24  # operations on an element whose results several points share, where they are most of all
-THREADS = 1 << 18  # that a large GPU runs at once
-BUSY_RESULT_BYTES = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
+BUSY_ACCESSES = 4  # of each resident thread: a result of as many vectors keeps all of them busy
 
 
 def coarsening_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, int] | None:
@@ -93,7 +92,8 @@ def coarsening_by_work(
         n = int(d.extent) if d.extent.is_const else 0
         steps = next((s for s in (2 if loaded else SHARED_POINTS, 2) if n and n % s == 0), 1)
         still = sum(not (varies[e.output] & where[e.output].get(d, _NONE)) for e in points)
-        if steps > 1 and still >= most and bytes_of(t) >= THREADS * steps * item_size(t.dtype):
+        busy = current_device().resident_threads * steps * item_size(t.dtype)
+        if steps > 1 and still >= most and bytes_of(t) >= busy:
             best, most = (d, steps), max(still, most)
     return best
 
@@ -167,7 +167,7 @@ def outlasts(t: Tensor, exprs: Collection[TensorExpr], stored: Collection[Tensor
     (True, False)
     """
     touches = source_strides(t, stored)
-    if touches is None or not bytes_of(t) >= BUSY_RESULT_BYTES:
+    if touches is None or not bytes_of(t) >= BUSY_ACCESSES * current_device().resident_bytes:
         return False
     last = next((d for d in reversed(t.logical) if not d.is_broadcast), None)
     large = [u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t)]
@@ -185,7 +185,6 @@ BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
 FEW = 4  # operations for which 1024 threads have registers enough
 VECTORS_PER_THREAD = 2
-BUSY_BYTES = 1 << 22  # bytes that keep all threads busy with several vectors each
 MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
 GATHERS = frozenset({"gather", "take_along_dim"})
 MAX_PARTS = 4
@@ -198,7 +197,7 @@ def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], 
     """
     rows = [e for e in sources.exprs if takes_rows(e)]
     single = picks_elements(sources.exprs)
-    block = config.block or _block(sources, rows, single)
+    block, warp = config.block or _block(sources, rows, single), current_device().warp
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block, config.vectors or 1)
         return
@@ -243,11 +242,11 @@ def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], 
     )
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
     if cut is not None and cut.period > 1 and not config.block:
-        block = lcm(WARP, cut.period) * max(1, BLOCK // lcm(WARP, cut.period))
+        block = lcm(warp, cut.period) * max(1, BLOCK // lcm(warp, cut.period))
     many = parts * len(sources.inputs) > MAX_VECTORS
     apart = parts > 1 and (many if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
-        block = max(WARP, block // parts // WARP * WARP)
+        block = max(warp, block // parts // warp * warp)
     shared = (
         coarsening_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
     )
@@ -347,7 +346,7 @@ def _schedule_interleaved(t: Tensor, block: int) -> None:
     """Loops over the axes before flattening, so that what the parts share is computed once for all of them."""
     own = [d for d in t.root if not d.is_broadcast]
     t.set_loop(own)
-    rows, parts, width = len(own) - 1, int(own[-1].extent), VECTOR_BYTES // item_size(t.dtype)
+    rows, parts, width = len(own) - 1, int(own[-1].extent), current_device().vector_bytes // item_size(t.dtype)
     width = max(1, width // parts)
     while int(own[-2].extent) % width:
         width //= 2
@@ -368,7 +367,7 @@ def _pixel_shuffle_axis(t: Tensor, stored: Collection[Tensor]) -> IterDomain | N
         own[-1],
         {r.domain: d for d, r in zip(e.inputs[0].axes, e.reads[0], strict=True) if isinstance(r, Mapped)},
     )
-    width = VECTOR_BYTES // item_size(t.dtype)
+    width = current_device().vector_bytes // item_size(t.dtype)
     if not multiple_of(last.extent, width) or set(own) - at.keys():
         return None
     for u in source_strides(e.inputs[0], stored, splits=True) or ():
@@ -382,7 +381,7 @@ def _pixel_shuffle_axis(t: Tensor, stored: Collection[Tensor]) -> IterDomain | N
 def _deal(t: Tensor, near: IterDomain, block: int) -> None:
     """Loops of a thread over a run of what is read: as many vectors of ``t`` as ``near`` has elements."""
     own = [d for d in t.root if not d.is_broadcast]
-    lanes, rows = VECTOR_BYTES // item_size(t.dtype) * int(near.extent), len(own) - 1
+    lanes, rows = current_device().vector_bytes // item_size(t.dtype) * int(near.extent), len(own) - 1
     t.set_loop([*(d for d in own[:-1] if d is not near), own[-1], near]).merge(rows - 1)
     t.split(rows - 1, lanes).parallelize(rows, "unroll")
     cut_blocks(t, rows, block)
@@ -391,25 +390,25 @@ def _deal(t: Tensor, near: IterDomain, block: int) -> None:
 
 
 def _vector(t: Tensor, sources: Sources) -> int:
-    """Elements of one access: 16 bytes of the reference, or of what it reads where that is a byte wide, and less."""
+    """Elements of one access: of the reference, or of what it reads where that is a byte wide, and less."""
     size = item_size(t.dtype)
     if size == 1 and sources.inputs and not bytes_of(t) > max(map(bytes_of, sources.inputs)):
         size = max(size, min(item_size(x.dtype) for x in sources.inputs))
-    return VECTOR_BYTES // size
+    return current_device().lanes(size)
 
 
 def _deep(t: Tensor, sources: Sources, width: int) -> int:
     """Vectors of a thread where those of the largest input are narrow: together they are 16 bytes of it."""
     largest = max(sources.inputs, key=bytes_of, default=None)
-    if largest is None or bytes_of(largest) < BUSY_BYTES:
+    if largest is None or bytes_of(largest) < current_device().resident_bytes:
         return VECTORS_PER_THREAD if _only_writes(t, sources) else 1
-    return max(1, min(MAX_VECTORS, VECTOR_BYTES // (width * item_size(largest.dtype))))
+    return max(1, min(MAX_VECTORS, current_device().vector_bytes // (width * item_size(largest.dtype))))
 
 
 def _only_writes(t: Tensor, sources: Sources) -> bool:
     """Whether a thread does little but write: what it computes an address and a few numbers for is then two vectors."""
     small = all(bytes_of(x) * HEAVY < bytes_of(t) for x in sources.inputs)
-    return small and bytes_of(t) >= BUSY_BYTES and not calls_functions(sources.exprs)
+    return small and bytes_of(t) >= current_device().resident_bytes and not calls_functions(sources.exprs)
 
 
 def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:

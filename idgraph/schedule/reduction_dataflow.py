@@ -13,13 +13,10 @@ from typing import Literal
 
 from idgraph.index.allocation import COUNTED
 from idgraph.ir import SCANS, SCATTERS, DType, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, is_float
-from idgraph.ir.op_table import OPERATIONS, POINTWISE
+from idgraph.ir.op_table import GATHERS, OPERATIONS, PIECES, POINTWISE, moving
 from idgraph.schedule.reduction_domain import ReductionDomain, product_of, reduces
 
-_SAME = frozenset({"copy", "unsqueeze", "squeeze", "expand", "permute"})
-_MOVED = frozenset({"reshape", "slice", "select", "flip", "roll"})
-_CHOSEN = frozenset({"pad", "cat", "slice_scatter"})
-_INDEXED = frozenset({"gather", "take_along_dim", "index_select", "index", "embedding"})
+_SAME, _MOVED = moving("axes"), moving("places")
 _WIDE = ("float32", "float64")
 _NONE = frozenset[Tensor]()
 _NO_AXES = frozenset[IterDomain]()
@@ -163,7 +160,7 @@ class Dataflow:
         if e is None or e.op in SCATTERS or e.op in SCANS or e.is_reduction or len(e.outputs) > 1:
             raise UnclearError
         attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items())) if e.attrs else ()
-        if e.op in _SAME or e.op in _MOVED or e.op in _INDEXED:
+        if e.op in _SAME or e.op in _MOVED or e.op in GATHERS:
             source = 1 if e.op == "embedding" else 0
             along = path if e.op in _SAME else self.number(("view", path, e.op, attrs))
             if e.op == "reshape" or path in self._reshaped:
@@ -173,7 +170,7 @@ class Dataflow:
             number = self.number((e.op, attrs, path, bool(columns)))
             return ColumnValue(number, "made", t.dtype, varies=e.op == "iota" and bool(columns), op=e.op)
         made: list[ColumnValue] = []
-        if e.op in _CHOSEN:
+        if e.op in PIECES:
             for k in range(len(e.inputs)):
                 made.append(self.operand(e, k, columns, self.number(("part", path, e.op, attrs, k))))
         elif e.op in POINTWISE:
@@ -188,8 +185,8 @@ class Dataflow:
             raise UnclearError
         if e.op == "cast":
             return self.cast(made[0], t.dtype)
-        key = (e.op, t.dtype, attrs, path if e.op in _CHOSEN else 0, *(v.number for v in made))
-        varies = bool(columns) if e.op in _CHOSEN else any(v.varies for v in made)
+        key = (e.op, t.dtype, attrs, path if e.op in PIECES else 0, *(v.number for v in made))
+        varies = bool(columns) if e.op in PIECES else any(v.varies for v in made)
         rows = made[0].rows
         for v in made:
             if v.rows is not rows:

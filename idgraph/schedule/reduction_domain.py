@@ -19,13 +19,13 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
+from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
-from idgraph.ir.op_table import POINTWISE
+from idgraph.ir.op_table import MOVES, POINTWISE
 from idgraph.schedule.access_strides import Orders, read_order
-from idgraph.schedule.fusion_segments import CHEAP, MOVES
+from idgraph.schedule.fusion_segments import CHEAP
 
 Labels = dict[IterDomain, int]
-FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
 LONG = 1 << 16  # columns that one block should not write alone
 NEAR = 64  # tensors looked at behind a reduction
 MOST_PASSES = 8  # over the columns of a row in one kernel
@@ -189,10 +189,19 @@ def _label_reduced(space: ReductionDomain, p: Tensor, labels: Labels) -> bool:
     return True
 
 
+def few_rows() -> int:
+    """Fewer rows than two blocks for each multiprocessor get more threads each.
+
+    >>> few_rows()
+    264
+    """
+    return 2 * current_device().processors
+
+
 def _is_narrow(space: ReductionDomain) -> bool:
     """True where the rows are too few for the processors, and long."""
     rows, columns = product_of(space.extents[: space.rows]), product_of(space.extents[space.rows :])
-    return space.rows == 0 or (rows is not None and rows < FEW_ROWS // 16 and (columns is None or columns > LONG))
+    return space.rows == 0 or (rows is not None and rows < few_rows() // 16 and (columns is None or columns > LONG))
 
 
 def _same_extents(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:

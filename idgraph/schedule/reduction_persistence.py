@@ -20,7 +20,7 @@ from math import prod
 from idgraph.arith import as_expr, is_true, simplify
 from idgraph.ir import Fusion, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.decisions import Format, Ruled
-from idgraph.ir.device import SECTOR
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.layout.padding import PaddedStrides, pad_strides
 from idgraph.layout.stride_order import memory_order
@@ -36,13 +36,11 @@ from idgraph.schedule.reduction_domain import ReductionDomain, product_of, reduc
 from idgraph.schedule.reduction_tiling import ReductionTiling
 
 HELD = 64  # values of a row, and of all that is kept of it, in one thread of a GPU
-REGISTERS = 1 << 16  # of a multiprocessor, and of a block at most
 OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
 IN_FLIGHT = 32  # elements whose loads a thread has in flight, where it takes several rows side by side
 UNROLLED = 16  # the same of one row, where a kernel only reduces
 UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
 UNROLLED_STORES = 16  # where a sweep keeps as many results too
-CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache holds beside the row itself
 BLOCK = 256  # columns whose terms the CPU adds up in float32
 ONE_PASS = "one pass does it"
 NO_VALUE = "no value of one pass is read by another"
@@ -151,10 +149,28 @@ def _in_registers(parts: Sequence[FusedPasses], group: ReductionGroup) -> tuple[
     while width > 1 and columns % width:
         width //= 2
     held = -(-columns // (threads * width)) * width * arrays
-    most = min(HELD, REGISTERS // threads - OTHERS)
-    if held <= HELD and threads * (held + OTHERS) <= REGISTERS:
+    most = most_values(threads)
+    if held <= most:
         return True, f"each of {threads} threads holds {held} values, of {HELD} at most"
     return False, f"each of the {threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
+
+
+def most_values(threads: int) -> int:
+    """Values of a row that each thread of a block of ``threads`` can hold beside its other registers.
+
+    >>> most_values(256), most_values(1024)
+    (64, 32)
+    """
+    return min(HELD, current_device().registers // threads - OTHERS)
+
+
+def cached_row_bytes() -> int:
+    """Bytes of a row kept on the CPU: what a core's own cache holds beside the row itself.
+
+    >>> cached_row_bytes()
+    524288
+    """
+    return current_device("cpu").core_cache // 2
 
 
 def cpu_persistence(passes: Sequence[ReductionPass], group: ReductionGroup) -> KernelHints:
@@ -166,8 +182,9 @@ def cpu_persistence(passes: Sequence[ReductionPass], group: ReductionGroup) -> K
     for n in group.space.extents[group.space.rows :]:
         size = size * n
     size = simplify(size)
-    held = is_true(size <= CACHED)
-    why = f"{'held in arrays' if held else 'computed again'}: {size} bytes a row, {CACHED} at most"
+    cached = cached_row_bytes()
+    held = is_true(size <= cached)
+    why = f"{'held in arrays' if held else 'computed again'}: {size} bytes a row, {cached} at most"
     return KernelHints(held, False, BLOCK, why=why)
 
 
@@ -194,7 +211,7 @@ def saved_bytes(row: PaddedStrides) -> int:
     if not visits or any(v is None for v in visits) or t.memory not in ("auto", "global"):
         return 0
     passes = sum(v for v in visits if v is not None)
-    return (row.sectors_before - row.sectors_after) * SECTOR * passes // max(1, rows)
+    return (row.sectors_before - row.sectors_after) * current_device().sector * passes // max(1, rows)
 
 
 def _visits(t: Tensor, inner: IterDomain, use: TensorExpr, operand: int) -> int | None:

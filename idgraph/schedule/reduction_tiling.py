@@ -6,29 +6,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import gcd
 
-from idgraph.index.bank_conflicts import WARP
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
+from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.schedule.access_strides import read_order
-from idgraph.schedule.config import MAX_THREADS, RULE, VECTOR_BYTES, KernelConfig
+from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.pointwise_tiling import cuts
-from idgraph.schedule.reduction_domain import FEW_ROWS, NEAR, ReductionDomain, product_of, reduces
+from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
 
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
 WRITING_THREADS = 512  # the same where it also writes a row
 CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
 HELD = 32  # elements of a row that a thread takes at most: of bytes, CHUNKS accesses would be more than it can hold
 BLOCK = 128  # threads of a block that works on several short rows
-BUSY = 1 << 18  # threads that a large GPU runs at once
 LEAST_COLUMNS = 16  # columns of each thread, where several share a row
 LEAST_THREADS = 4  # of a row that is read in parts
 WARP_COLUMNS = 24  # columns of each thread of a row that one warp takes: it waits for no other
 SOME_COLUMNS = 16  # the same of a few warps and 16-bit inputs, where no thread is idle: more loads are under way
 ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
 HELD_ACROSS = 32  # columns of one input that a thread of such a block holds at most
-ENOUGH = 3 << 15  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
-LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
-PROCESSORS = 128  # blocks that a large GPU has a processor for, nearly
-HALF_LINE = 4  # the same of half a line, which is what memory gives at a time
+ENOUGH = 3, 8  # of the resident threads keep memory busy, each with an access of 16 bytes or several in flight
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
@@ -84,22 +80,23 @@ def choose_reduction_tiling(
     if beside > 1:
         why = "rows of a few columns: several a thread, which lie side by side"
         return ReductionTiling(1, 1, BLOCK, across=True, why=why, side=beside)
+    gpu = current_device()
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t.fusion.is_output(t)]
-    lanes = VECTOR_BYTES // min([*sizes, 4])
+    lanes = gpu.lanes(min([*sizes, 4]))
     usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:
         return ReductionTiling(lanes, config.threads or usual, 1, across=False, why="columns of open number")
-    few = rows is not None and rows < FEW_ROWS
-    alone = few or count <= WARP * lanes or config.threads
+    few = rows is not None and rows < few_rows()
+    alone = few or count <= gpu.warp * lanes or config.threads
     wanted = -(-count // (lanes if alone else max(lanes, min(lanes * CHUNKS, HELD))))
-    most = config.threads or (1024 if few else usual)
+    most = config.threads or (gpu.block_threads if few else usual)
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
     if config.threads and threads > config.threads:
         threads = config.threads
     fit = writes and not alone
-    if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(space, columns):
+    if fit and gpu.warp <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(space, columns):
         threads *= 2
     if fit and threads > BLOCK and _is_short(space, columns) and _fuller(count, lanes, threads):
         threads //= 2
@@ -108,8 +105,8 @@ def choose_reduction_tiling(
         threads = _whole_warps(count, lanes, once) or threads
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
-    if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
-        threads = WARP
+    if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
+        threads = gpu.warp
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = 1
@@ -118,7 +115,7 @@ def choose_reduction_tiling(
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
     if side > 1 and _from_cache(space, columns, rows, count):
-        threads = min(threads, LINE_THREADS)
+        threads = min(threads, _line_threads())
     if side > 1:
         block = max(1, BLOCK // threads)
         return ReductionTiling(
@@ -126,11 +123,11 @@ def choose_reduction_tiling(
         )
     why = (
         "as chosen" if config.threads or config.rows
-        else f"fewer rows than {FEW_ROWS}" if few
+        else f"fewer rows than {few_rows()}" if few
         else "short rows share a block" if block > 1
         else "rows enough for all processors"
     )  # fmt: skip
-    return ReductionTiling(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+    return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
 
 
 def _fuller(count: int, lanes: int, threads: int) -> bool:
@@ -152,9 +149,9 @@ def _whole_warps(count: int, lanes: int, once: bool) -> int:
     >>> _whole_warps(3584, 8, once=True)
     224
     """
-    vectors = count // lanes if count % lanes == 0 else 0
+    warp, vectors = current_device().warp, count // lanes if count % lanes == 0 else 0
     pieces = (*PIECES, 2) if once else PIECES
-    shapes = [vectors // n for n in pieces if vectors % (n * WARP) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
+    shapes = [vectors // n for n in pieces if vectors % (n * warp) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
     return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
 
 
@@ -208,41 +205,52 @@ def _held_across(space: ReductionDomain, rows: int | None, count: int | None, co
     apart = [t for t in space.labels if not space.is_row(t) or reduces(t)]
     if rows is None or count is None or config.persistent is False:
         return _across(space, rows, count, config)
+    gpu = current_device()
+    processors = floor_power_of_two(gpu.processors)
     held = [t for t in _stored(space, apart) if product_of([d.extent for d in t.axes]) == rows * count]
     threads = config.threads or 1
     while not config.threads and threads * HELD_ACROSS < count * len(held):
         threads *= 2
-    together = config.rows or (BLOCK if threads == 1 else min(WARP, MAX_THREADS // threads))
-    pays = WARP if any(item_size(t.dtype) <= SHORT_BYTES for t in held) else LINE_THREADS
+    together = config.rows or (BLOCK if threads == 1 else min(gpu.warp, gpu.block_threads // threads))
+    pays = gpu.warp if any(item_size(t.dtype) <= SHORT_BYTES for t in held) else _line_threads()
     least = 1 if config.threads or config.rows or config.persistent else pays
     if not held or threads * HELD_ACROSS < count * len(held) or together < least:
         return _across(space, rows, count, config)
-    while not config.rows and together > pays and rows < PROCESSORS * together:
+    while not config.rows and together > pays and rows < processors * together:
         together //= 2
-    most = MAX_THREADS // together
-    while not config.threads and threads < most and rows * threads < BUSY and threads * 2 * LEAST_COLUMNS <= count:
+    most = gpu.block_threads // together
+    busy = gpu.resident_threads
+    while not config.threads and threads < most and rows * threads < busy and threads * 2 * LEAST_COLUMNS <= count:
         threads *= 2
     why = "rows side by side in memory: neighbours on neighbouring threads, enough of them to hold each"
-    return ReductionTiling(1, threads, min(together, MAX_THREADS // threads), across=True, why=why)
+    return ReductionTiling(1, threads, min(together, gpu.block_threads // threads), across=True, why=why)
 
 
 def _across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:
     """Neighbouring threads on neighbouring rows, several rows each as far as one access holds; where those are too few
     for a device, more threads for each row."""
-    side = _side(space)
+    gpu, side = current_device(), _side(space)
+    processors = floor_power_of_two(gpu.processors)
     threads = 1
     if rows is not None and count is not None:
-        most = config.threads or (ACROSS_THREADS * 2 // LINE_THREADS if side > 1 else WARP)
-        busy = ENOUGH if side > 1 else BUSY
+        most = config.threads or (ACROSS_THREADS * 2 // _line_threads() if side > 1 else gpu.warp)
+        busy = gpu.resident_threads * ENOUGH[0] // ENOUGH[1] if side > 1 else gpu.resident_threads
         while threads < most and rows // side * threads < busy and threads * 2 * LEAST_COLUMNS <= count:
             threads *= 2
-    least, most = LINE_THREADS if side > 1 else WARP, WARP if threads > 1 else BLOCK
+    least, most = _line_threads() if side > 1 else gpu.warp, gpu.warp if threads > 1 else BLOCK
     together = config.rows or max(least, min(most, ACROSS_THREADS // threads))
     if side > 1 and rows is not None and count is not None and not config.rows and not config.threads:
-        while together > HALF_LINE and rows // side < PROCESSORS * together and threads * 2 * LEAST_COLUMNS <= count:
+        least = _line_threads() // 2
+        while together > least and rows // side < processors * together and threads * 2 * LEAST_COLUMNS <= count:
             together, threads = together // 2, threads * 2
     why = "rows side by side in memory: neighbours on neighbouring threads"
     return ReductionTiling(1, threads, together, across=True, why=why, side=side)
+
+
+def _line_threads() -> int:
+    """Neighbouring threads whose widest accesses fill a line of the cache; memory gives half a line at a time."""
+    gpu = current_device()
+    return max(2, gpu.line // gpu.vector_bytes)
 
 
 def _side(space: ReductionDomain) -> int:
@@ -250,7 +258,7 @@ def _side(space: ReductionDomain) -> int:
     wide = [t for t in space.labels if reduces(t)]
     if any(_innermost(space, t) != space.rows - 1 for t in wide):
         return 1
-    return _neighbours(space, VECTOR_BYTES // max(_largest_read(space, t) for t in wide))
+    return _neighbours(space, current_device().lanes(max(_largest_read(space, t) for t in wide)))
 
 
 def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None) -> int:
@@ -258,7 +266,7 @@ def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None
     if rows is None or count is None or count > SHORT:
         return 1
     widest = max(item_size(t.dtype) for t in space.labels if space.is_row(t))
-    return _neighbours(space, VECTOR_BYTES // widest, rows)
+    return _neighbours(space, current_device().lanes(widest), rows)
 
 
 def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
@@ -271,7 +279,8 @@ def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -
     last = space.extents[space.rows - 1] if space.rows else None
     if last is None or not last.is_const:
         return 1
-    while most > 1 and (int(last) % most or (threads is not None and threads // most < BUSY)):
+    busy = current_device().resident_threads
+    while most > 1 and (int(last) % most or (threads is not None and threads // most < busy)):
         most //= 2
     return most
 

@@ -2,7 +2,7 @@
 
 A block walks along the axis in steps of its threads; each thread makes the running value of a few neighbours, and the
 block hands on what the threads before have (`idgraph.passes.block_scan`). Memory is read once, side by side: along the
-axis where that is contiguous, else by 32 neighbouring columns at once.
+axis where that is contiguous, else by a warp of neighbouring columns at once.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import Final
 
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
+from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS, SCANS_OF
 from idgraph.schedule.access_strides import loop_order, output_access
 from idgraph.schedule.fusion_segments import scanned_axis as own_axis
 
 THREADS: Final = 256  # of a block along a contiguous axis, rows and all
 WIDE_THREADS: Final = 128  # the same where running values have 64 bits: an exchange of two words each takes longer
-COLUMNS: Final = 32  # neighbouring columns of a block, where the axis is not what is contiguous
 DEEP: Final = 16  # threads of a block along such an axis
 AHEAD: Final = 8  # elements of a thread along it
 LEAST: Final = 2  # elements of a thread: wide ones fill an access, and stores of neighbours leave no gaps
 HEAVY: Final = 16  # elements of a thread where two values take a function to join: most of an exchange's time
-MANY: Final = 1 << 18  # columns that keep a device busy one by one
 
 
 def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collection[Tensor]) -> bool:
@@ -40,7 +39,8 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    axis, width = scanned_axis(t, exprs), max(width, HEAVY if _is_heavy(exprs) else LEAST)
+    axis, beside = scanned_axis(t, exprs), _scans_beside(t, exprs)
+    width = max(width, HEAVY if _is_heavy(beside) else LEAST)
     own = output_access(t)
     if axis is None or own is None or t.loop != t.logical:
         return False
@@ -48,7 +48,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     others = [d for d in t.loop if d is not axis and not d.is_broadcast]
     order = list(loop_order(t, others, stored)) if len(others) > 1 else others
     contiguous = own.steps[axis] == 1
-    many = is_true(_count(others) >= MANY)
+    many = is_true(_count(others) >= current_device().resident_threads)
     if not axis.extent.is_const or n <= 2 * width or (not contiguous and (n < 2 * AHEAD or many or not others)):
         return False
     rest = [d for d in t.loop if d.is_broadcast]
@@ -58,7 +58,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
         t.merge(0)
     at = min(1, rows)
     if contiguous:
-        block = WIDE_THREADS if _is_wide(t, exprs) else THREADS
+        block = WIDE_THREADS if _is_wide(beside) else THREADS
         threads = min(block, _next_power_of_two(-(-n // width)))
         t.split(at, width).split(at, threads)
         t.parallelize(at + 1, "threadIdx.x").parallelize(at + 2, "vectorize")
@@ -68,7 +68,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
         threads = min(DEEP, _next_power_of_two(-(-n // AHEAD)))
         t.split(at, AHEAD).split(at, threads)
         t.parallelize(at + 1, "threadIdx.y").parallelize(at + 2, "unroll")
-        t.split(0, COLUMNS).parallelize(1, "threadIdx.x")
+        t.split(0, current_device().warp).parallelize(1, "threadIdx.x")
     if rows:
         t.parallelize(0, "blockIdx.x")
     return True
@@ -78,7 +78,23 @@ def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:
     return any(e.op in SCANS and OPERATIONS[SCANS_OF[e.op]].cycles == "library" for e in exprs)
 
 
-def _is_wide(t: Tensor, exprs: Sequence[TensorExpr]) -> bool:
+def _scans_beside(t: Tensor, exprs: Sequence[TensorExpr]) -> list[TensorExpr]:
+    """The scans of ``exprs``, if any, and those of the fusion along an axis of the same place in as many rows.
+
+    They share a launch if they have blocks of one shape: threads that exchange running values cannot be renumbered.
+    """
+    own = [e for e in exprs if e.op in SCANS]
+    if not own:
+        return []
+    shape, at = own[0].output.shape, own[0].output.axes.index(own_axis(own[0]))
+    return [
+        e
+        for e in t.fusion.exprs
+        if e in own or (e.op in SCANS and e.output.shape == shape and e.output.axes.index(own_axis(e)) == at)
+    ]
+
+
+def _is_wide(exprs: Sequence[TensorExpr]) -> bool:
     """Whether a running value has 64 bits: what is added up or multiplied is kept in float64."""
     scans = [e for e in exprs if e.op in SCANS]
     return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)

@@ -32,13 +32,14 @@ from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.decisions import Decision, Option, Saving
+from idgraph.ir.device import current_device
 from idgraph.ir.op_registry import apply
 from idgraph.ir.reshape import product
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.gather_lowering import named
 from idgraph.rewrite.gather_strategy import place_of, sample_points
 from idgraph.rewrite.rematerialize import Along, Coordinate, Picked, Rematerializer
-from idgraph.schedule.config import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
+from idgraph.schedule.config import ADDED_TOGETHER, cut_blocks
 
 COMPARED = 4  # indices of a row that each element is compared with
 LAUNCH = 1 << 16
@@ -99,7 +100,7 @@ def _lanes(e: TensorExpr) -> int:
         read = zip(e.inputs[k].axes, e.reads[k], strict=True)
         if any(isinstance(r, Mapped) and r.domain is d and not _repeats(e.inputs[k], a) for a, r in read):
             return 1
-    width = VECTOR_BYTES // item_size(t.dtype)
+    width = current_device().vector_bytes // item_size(t.dtype)
     while int(d.extent) % width:
         width //= 2
     return width

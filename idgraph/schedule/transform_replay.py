@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import assert_never
 
 from idgraph.arith import Expr, is_true, simplify
 from idgraph.errors import ScheduleError, arguments, user_line
+from idgraph.graphs.broadcast_forwarding import descendants
 from idgraph.index import IdModel
 from idgraph.index.coverage import is_partial
 from idgraph.ir import (  # fmt: skip
@@ -34,6 +35,7 @@ from idgraph.ir.clone import rewriting
 from idgraph.ir.op_builders import same_extent
 from idgraph.schedule.legality import drop_inlining, loop_conflict, nest_error, runs_inside
 from idgraph.schedule.replay_cache import ReplayRecipe, described_replay, patterned_replay, recipe_of
+from idgraph.schedule.view_inversion import LoopStop, rebuild_axes
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
@@ -56,8 +58,12 @@ class _Replay:
     split and merged as if nothing had been cut.
     """
 
-    def __init__(self, tensor: Tensor, known: dict[IterDomain, IterDomain], cut: bool) -> None:
+    def __init__(
+        self, tensor: Tensor, known: dict[IterDomain, IterDomain], cut: bool, lost: Set[IterDomain] = frozenset()
+    ) -> None:
         self.tensor = tensor
+        self._lost = set(lost)  # axes of the other tensor that the tensor has, but no loop runs over
+        self.mixed: dict[IterDomain, DomainExpr] = {}  # loops that would join a reduced and a kept one, by what
         self.image = dict(known)
         self._cut = cut
         self._whole: set[IterDomain] = set()  # axes of the other tensor whose image is wider than they are
@@ -76,6 +82,9 @@ class _Replay:
                 self._spread(e)
             sources, made = e.inputs, e.outputs
             if needed.isdisjoint(made) or all(d in image for d in made):
+                continue
+            if not self._lost.isdisjoint(sources):
+                self._lost.update(made)
                 continue
             have = [image[d] for d in sources if d in image]
             if self._narrow or len(have) < len(sources):
@@ -151,6 +160,7 @@ class _Replay:
                 loop_steps.split_like(t, at[0], e)
             case Merge():
                 if self._mixed(at):
+                    self.mixed.update({t.loop[p]: e for p in at})
                     return
                 loop_steps.merge(t, at[0], at[1])
             case Resize():
@@ -190,14 +200,15 @@ def replay_loops(
     cut: bool,
     selected: Mapping[IterDomain, Expr] | None = None,
     recipes: dict[Hashable, ReplayRecipe] | None = None,
-) -> None:
+) -> dict[IterDomain, DomainExpr]:
     """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay, up to
     all that the reference's schedule added.
 
     Loops that correspond come first, in the reference's order and with its parallel types; then the target's other
     axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements. ``selected`` are axes of
     which one element is read, at that place: loops visit no other. ``recipes`` are replays of the same call, which
-    gets those that are new.
+    gets those that are new. Axes that the target reads, and that its operation reshapes, become loops of it first;
+    returned are those for which that is not possible, each with the expression that stands in the way.
     """
     loop_steps.reset(target)
     own, key = target.loop, None
@@ -209,11 +220,12 @@ def replay_loops(
             key = described_replay(own, image, exprs, reference.loop, cut)
         if (known := recipes.get(key)) is not None:
             known.give(target)
-            return
+            return {}
     steps = len(target.log)
-    _replay(target, image, exprs, reference, cut, selected or {})
+    stops = _replay(target, image, exprs, reference, cut, selected or {})
     if recipes is not None and key is not None and (made := recipe_of(target, own, steps)) is not None:
         recipes[key] = made
+    return stops
 
 
 def _replay(
@@ -223,11 +235,14 @@ def _replay(
     reference: Tensor,
     cut: bool,
     selected: Mapping[IterDomain, Expr],
-) -> None:
+) -> dict[IterDomain, DomainExpr]:
     """The same, step by step, of loops that are the target's own axes."""
     for d, at in selected.items():
         loop_steps.resize(target, target.loop.index(d), -at, simplify(at + 1 - d.extent))
-    replay = _Replay(target, image, cut)
+    own, stops = rebuild_axes(target, {d for d in image.values() if d not in target.logical})
+    lost = {d for d, mine in image.items() if mine in stops}
+    image = {d: own.get(mine, mine) for d, mine in image.items() if d not in lost}
+    replay = _Replay(target, image, cut, lost)
     replay.through(exprs, set(reference.loop))
     order: list[int] = []
     place = {mine: p for p, mine in enumerate(target.loop)}
@@ -245,6 +260,7 @@ def _replay(
     for p, d in enumerate(target.loop):
         if d.parallel == "vectorize" and runs_inside(target, p) is not None:  # an axis that the reference has not
             loop_steps.parallelize(target, p, "serial")
+    return {**stops, **replay.mixed}
 
 
 def like_consumer(
@@ -298,11 +314,13 @@ def _derived_domains(t: Tensor) -> set[IterDomain]:
     return {d for x in t.domain.exprs for d in x.outputs}
 
 
-def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
-    """Loops of a consumer as operand ``k`` of its definition has them, where its logical axes are the root axes."""
+def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> dict[IterDomain, DomainExpr]:
+    """Loops of a consumer as operand ``k`` of its definition has them, through its reshapes and rolls; returns the axes
+    of the consumer's root that it cannot have loops over and loops that it cannot join, each with what stands in the
+    way."""
     producer = e.inputs[k]
-    image = {axis: root for root, axis in _producer_axes(e, k).items() if root in consumer.logical}
-    replay_loops(consumer, image, producer.domain.loop_exprs, producer, cut=False)
+    image = {axis: root for root, axis in _producer_axes(e, k).items()}
+    return replay_loops(consumer, image, producer.domain.loop_exprs, producer, cut=False)
 
 
 def _may_be_cut(p: Tensor) -> bool:
@@ -331,11 +349,15 @@ def _part(e: TensorExpr, k: int) -> tuple[object, ...]:
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def like(fusion: Fusion, reference: Tensor) -> None:
+def like(fusion: Fusion, reference: Tensor) -> tuple[LoopStop, ...]:
     """Schedule every computed tensor as ``reference``: its loop axes are replayed through every operation on the way.
 
     Producers come first through the consumers that read them (slices, pads, cats and reshapes on the way are replayed,
-    so that all loops are exactly mapped); tensors of other branches follow their producers. Parallel types go along.
+    so that all loops are exactly mapped); tensors of other branches follow their producers, whose axes before a reshape
+    or a roll become loops again (a merge is undone by a split, a split by a merge). Parallel types go along.
+    Returns where the loops do not follow: past a slice, a pad or a cat of an axis on the way to a reader, or at tensors
+    that nothing joins with the reference.
+
     A tensor that is an output, or of which another reader takes another part, is computed whole: a slice on the way to
     it is not replayed, and a way without slices comes first. `recompute` before gives each reader its own part. Loops
     that no kernel could run (a scan's axis out of order) are not replayed either: that tensor keeps loops of its own.
@@ -347,6 +369,7 @@ def like(fusion: Fusion, reference: Tensor) -> None:
     >>> t4 = f.output(t0 + ig.cat([t2, t1], dim=0))
     >>> _ = t4.split(0, 8)
     >>> ig.schedule.like(f, t4)
+    ()
     >>> t1.domain.loop_exprs
     [Resize(I2[32] -> I17[64]; 32, 0), Split(I17[64] -> I18[8], I19[8]; 8)]
     """
@@ -358,14 +381,18 @@ def like(fusion: Fusion, reference: Tensor) -> None:
             where=user_line(),
             hint="take an output, or another tensor that an operation makes",
         )
-    _settle(fusion, reference, _replay_all(reference))
+    followers, stops = _replay_all(reference)
+    left = _settle(fusion, reference, followers)
+    return _stops(fusion, reference, followers, stops, left)
 
 
 Follower = tuple[TensorExpr, int | None]  # the reader and its operand whose loops a producer has; a consumer's own
 
 
-def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
-    """Replay the loops of ``reference`` on every tensor that operations join with it; says through which each."""
+def _replay_all(reference: Tensor) -> tuple[dict[Tensor, Follower], dict[Tensor, dict[IterDomain, DomainExpr]]]:
+    """Replay the loops of ``reference`` on every tensor that operations join with it; says through which each, and
+    which axes could not follow."""
+    stops: dict[Tensor, dict[IterDomain, DomainExpr]] = {}
     done: dict[Tensor, Follower | None] = {reference: None}
     queue = deque([reference])
     readers: deque[TensorExpr] = deque()  # of what is scheduled: they follow when no producer is left
@@ -381,7 +408,9 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
             if readers:
                 use = readers.popleft()
                 if use.output not in done:
-                    like_producer(use.output, use, next(k for k, p in enumerate(use.inputs) if p in done))
+                    stops[use.output] = like_producer(
+                        use.output, use, next(k for k, p in enumerate(use.inputs) if p in done)
+                    )
                     done[use.output] = use, None
                     queue.append(use.output)
                 continue
@@ -401,27 +430,62 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
                 else:
                     follow(p, e, k, cut=True)
         readers.extend(use for use in t.uses if use.output not in done)
-    return {t: through for t, through in done.items() if through is not None}
+    return {t: through for t, through in done.items() if through is not None}, stops
 
 
-def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follower]) -> None:
+def _stops(
+    fusion: Fusion,
+    reference: Tensor,
+    followers: Mapping[Tensor, Follower],
+    stops: Mapping[Tensor, Mapping[IterDomain, DomainExpr]],
+    left: Mapping[Tensor, str],
+) -> tuple[LoopStop, ...]:
+    """The tensors whose loops are not the reference's, with the reason."""
+    found: list[LoopStop] = []
+    for t in fusion.tensors:
+        if t.definition is None or t is reference:
+            continue
+        if t not in followers:
+            found.append(LoopStop(t, (), f"no operation joins it with {reference.name} axis by axis"))
+        elif t in left:
+            found.append(LoopStop(t, (), left[t]))
+        for x in dict.fromkeys(stops.get(t, {}).values()):
+            loops = [d for d, by in stops[t].items() if by is x]
+            behind = {d for known in loops for d in descendants(known, [*t.domain.exprs, *t.domain.loop_exprs])}
+            around = {d for d in t.axes if not behind.isdisjoint(descendants(d, t.domain.loop_exprs))}
+            axes = tuple(p for p, d in enumerate(t.axes) if d in around)
+            word = type(x).__name__.lower()
+            why = f"the {word} that its {t.definition.op} does to it cannot be undone"
+            if x not in t.domain.exprs:
+                why = f"a {word} would join an axis that its {t.definition.op} reduces with one that it keeps"
+            found.append(LoopStop(t, axes, why))
+    return tuple(found)
+
+
+def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follower]) -> dict[Tensor, str]:
     """Leave behind the tensors that cannot follow. Loops that would not compute what is read, or not in the order that
     a scan or a scatter asks for, stay whole where they were cut. Where that is not enough, they stay as the operation
-    made them.
+    made them: those are returned, with the reason.
     """
+    left: dict[Tensor, str] = {}
     if reference.inline_position and nest_error(fusion) is not None:
         drop_inlining(reference)
     doubtful = [t for t in followers if _is_doubtful(t)]
     if not doubtful or nest_error(fusion) is not None:  # not by these loops, which are shared with none
-        return
-    while wrong := [t for t in doubtful if loop_conflict(IdModel(fusion), t) is not None]:
-        for t in wrong:
+        return left
+    while True:
+        model = IdModel(fusion)
+        wrong = {t: why for t in doubtful if (why := loop_conflict(model, t)) is not None}
+        if not wrong:
+            return left
+        for t, why in wrong.items():
             e, k = followers[t]
             if k is not None and any(is_partial(x) for x in t.domain.loop_exprs):
                 like_consumer(t, e, k, cut=False)
             else:
                 loop_steps.reset(t)
                 doubtful.remove(t)
+                left[t] = str(why).partition("\n")[0]
 
 
 def _is_doubtful(t: Tensor) -> bool:

@@ -15,23 +15,22 @@ from math import gcd, prod
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.index.allocation import strides
-from idgraph.index.bank_conflicts import WARP
 from idgraph.ir import SCANS, IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
+from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_registry import apply
-from idgraph.schedule.config import VECTOR_BYTES
 from idgraph.schedule.inlining import inline_far
 from idgraph.schedule.transform_replay import like_consumer
 
 Axes = Mapping[IterDomain, IterDomain]
-BANK_BYTES = 128  # all 32 banks of shared memory once
-# Bytes of a tile's row and column: on an H200 256 moved at 0.96 of a copy's speed, 128 at 0.92, 64 at 0.78.
-SIDE_BYTES = ((256, 256), (256, 128), (128, 128))
+# Rows and columns of a tile, in times that all banks are filled: on an H200 256 bytes moved at 0.96 of a copy's speed,
+# 128 at 0.92, 64 at 0.78.
+SIDES = ((2, 2), (2, 1), (1, 1))
 WASTE = 1.1  # threads of tiles that lie across the end of an axis, beside those with work
 STEPS = 4  # vectors that one thread moves at most, so that several loads are on their way
 LANES = 32  # elements that one thread moves at most: more take long to compile
 THREADS = 512
-TILE_BYTES = 32 * 1024  # of all tiles of a block: several blocks have to find room
+BLOCKS = 4  # at least, that have to find room for all their tiles in a multiprocessor
 LEAST = 8  # elements along each of the two axes for which a tile is worth its barrier
 
 
@@ -193,7 +192,7 @@ def _runs_along(p: Tensor, axes: Axes) -> IterDomain | None:
 
 
 def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequence[Tiled]) -> TransposePlan | None:
-    """Chunks as wide as 16 bytes and both axes allow, rows of 128 bytes (or one chunk for each thread of a warp)."""
+    """Chunks as wide as an access and both axes allow, rows that fill all banks (or a chunk for a thread of a warp)."""
     axes = tuple(sorted(base, key=lambda d: d.is_broadcast))
     groups = _groups(t, base, found[0])
     columns = next(n for n, g in enumerate(groups) if found[0].fast in g)
@@ -202,17 +201,18 @@ def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequen
     if columns == rows or min(lengths) < LEAST:
         return None
     size = max(item_size(x.dtype) for x in (t, *(y.tensor for y in found)))
-    width = gcd(VECTOR_BYTES // size, *lengths)
+    gpu = current_device()
+    width = gcd(gpu.lanes(size), *lengths)
     chunk = width * size
-    most = TILE_BYTES // (size * len(found))
-    sides = [(width * min(WARP, w // chunk), width * min(WARP, h // chunk)) for w, h in SIDE_BYTES]
+    most = floor_power_of_two(gpu.shared // BLOCKS) // (size * len(found))
+    sides = [tuple(width * min(gpu.warp, n * gpu.bank_row // chunk) for n in both) for both in SIDES]
     sides = [(w, h) for w, h in sides if w * h <= most]
     if not sides:
         return None
     waste = {(w, h): prod(-(-n // k) * k / n for n, k in zip(lengths, (w, h), strict=True)) for w, h in sides}
     wide, tall = next((x for x in sides if waste[x] <= WASTE), min(sides, key=lambda x: waste[x]))
-    threads = max(WARP, min(THREADS, wide * tall // (width * min(STEPS, LANES // width))))
-    beside = min(tall // width, WARP, BANK_BYTES // chunk)
+    threads = max(gpu.warp, min(THREADS, wide * tall // (width * min(STEPS, LANES // width))))
+    beside = min(tall // width, gpu.warp, gpu.bank_row // chunk)
     return TransposePlan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside)
 
 
@@ -306,7 +306,7 @@ def _load_tile(copy: Tensor, plan: TransposePlan) -> None:
     copy.swizzle("xor", 1, 3)
     _, many, one, *columns = copy.loop
     # Rows shorter than 128 bytes fill the banks together: those of one column's threads lie next to each other.
-    short = plan.wide * item_size(copy.dtype) < BANK_BYTES
+    short = plan.wide * item_size(copy.dtype) < current_device().bank_row
     copy.set_allocation([blocks, *((one, many) if short else (many, one)), *columns])
     copy.set_loop([blocks, row, chunk, inside, *rest])
     _on_threads(copy, plan)

@@ -26,10 +26,9 @@ from idgraph.arith import (
 )
 from idgraph.display import Printed, Sheet
 from idgraph.errors import user_line
-from idgraph.ir.axis_read import SCANS, SCATTERS
 from idgraph.ir.fusion import Fusion, TensorExpr
 from idgraph.ir.mesh import Mesh, MeshError, Placement, Reduction
-from idgraph.ir.op_table import OPERATIONS
+from idgraph.ir.op_table import OPERATIONS, SCANS, SCATTERS
 from idgraph.shard.moves import Collective, ForeignRead, Move, classify, reduced_bytes, traffic
 from idgraph.shard.ownership import Ownership
 from idgraph.shard.reads import OperandRead, OperationReads

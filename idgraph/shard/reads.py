@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, as_expr, not_, prove, simplify, symbol
 from idgraph.graphs.coordinate_solver import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
-from idgraph.ir.axis_read import SCANS
+from idgraph.ir.op_table import SCANS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from idgraph.arith import TRUE, Expr, IndexSet, Proof, as_expr, prove, prove_equal, symbol
 from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS
-from idgraph.ir.axis_read import SCANS
 from idgraph.ir.mesh import MeshError
+from idgraph.ir.op_table import SCANS
 from idgraph.shard.locality import LocalityDecision
 from idgraph.shard.ownership import Ownership
 from idgraph.shard.reads import OperandRead, OperationReads

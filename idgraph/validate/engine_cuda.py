@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from idgraph.ir.device import current_device
 from idgraph.runtime.cuda.compiler import inlined, ptx_of
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.validate.check_source import grid_source, point_source
@@ -22,7 +23,6 @@ from idgraph.validate.kernel_check_source import OUT
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Tables
 
-REGISTERS, MOST_REGISTERS = 1 << 16, 255  # of a block; of a thread
 _PIECE: Final = 1 << 28  # points of one launch, so that progress shows
 
 
@@ -94,7 +94,9 @@ def _check(source: str) -> Any:
 def _compiled_check(source: str, threads: int) -> Any:
     """Compiled for blocks of as many threads: each gets the registers that there are for it, eight at a time."""
     cuda = need_device()
-    registers = {} if simulated() else {"max_registers": min(MOST_REGISTERS, REGISTERS // max(1, threads) // 8 * 8)}
+    gpu = current_device()
+    most = min(gpu.thread_registers, gpu.registers // max(1, threads) // 8 * 8)
+    registers = {} if simulated() else {"max_registers": most}
     return cuda.jit(_check(source), **registers)
 
 

@@ -97,12 +97,16 @@ def terminal(title: str, total: int) -> Generator[Advance]:
 
 
 @contextmanager
-def busy(title: str) -> Generator[None]:
-    """A moving sign on stderr for work of unknown length; nothing where stderr is not a terminal."""
+def busy(title: str) -> Generator[Callable[[str], None]]:
+    """A moving sign on stderr for work of unknown length; nothing where stderr is not a terminal.
+
+    What it gives takes the name of the step that begins.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
 
-    with Console(stderr=True).status(title):
-        yield
+    with Console(stderr=True).status(escape(title)) as status:
+        yield lambda step: status.update(escape(f"{title}: {step}"))

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.ir.target import GPU
+from idgraph.ir.device import current_device
 from idgraph.kernel.ir import Barrier, BlockReduce, Buffer, Loop, SingleThread, Stmt, walk
 from idgraph.validate.kernel_check_source import LOOPS, OUT, POINT, KernelCheckSource, loop_chains, source_name
 
@@ -202,4 +202,4 @@ def fits_device(source: DeviceSource) -> bool:
     """True where a block of the kernel fits a device, and tables have elements, not too many to write views out."""
     whole = all(a.size > 0 and (a.flags.c_contiguous or a.nbytes <= VIEW_BYTES) for a in source.arrays.values())
     slots = sum(a.nbytes for n, a in source.arrays.items() if n.startswith("slot_"))
-    return whole and slots <= SLOT_BYTES and prod(source.block) <= GPU.max_threads
+    return whole and slots <= SLOT_BYTES and prod(source.block) <= current_device().block_threads

@@ -20,7 +20,7 @@ from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import DType, Fusion
 from idgraph.runtime import Program, Target, emit
 from idgraph.runtime.array_backends import NumPy
-from idgraph.runtime.binding import BoundArray, given_array
+from idgraph.runtime.binding import BoundArray, OutputMemory, given_array
 from idgraph.runtime.cpu.launch import CpuMachine
 from idgraph.runtime.shape_specialized import ShapeSpecialization
 from idgraph.validate.input_values import random_inputs
@@ -39,7 +39,7 @@ def run_guarded(
     guard = _Guard()
     frozen = ShapeSpecialization(program, guard, CpuMachine(), _input_values(program, inputs), symbols, False)
     with np.errstate(all="ignore"):
-        results = frozen(program.ordered(inputs), poison=True)
+        results = frozen(program.ordered(inputs), memory=OutputMemory(poison=True))
     out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
     titles = {b.name: b.title for b in program.plan.buffers}
     made = [b for b in program.plan.buffers if b.place in ("output", "global")]

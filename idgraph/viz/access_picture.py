@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.index import AccessPicture, ElementAccess
-from idgraph.index.bank_conflicts import BANKS, WARP, WORD
 from idgraph.ir import item_size
 from idgraph.viz.picture import DIM, INK, LINE, PLAIN, RED, SANS, cells, clip, document, label, px, wrapped, xml_lines
 
 LEFT, GUTTER, CELL, MARGIN = 86.0, 34.0, 34.0, 22.0
 WIDTH = 32 * CELL
+COLOURS = 32
 HIGH = 22.0
 VALUES, ROWS, COLUMNS = 16, 32, 32  # rows of values, of memory and of the tile, and columns of the tile, at most
 EMPTY, EDGE = PLAIN[0], "#c9d0db"
@@ -27,7 +27,7 @@ def lane_colour(lane: int) -> str:
     >>> lane_colour(0) != lane_colour(16), lane_colour(0) == lane_colour(32)
     (True, True)
     """
-    red, green, blue = colorsys.hls_to_rgb((0.58 + 0.85 * (lane % WARP) / WARP) % 1, 0.82, 0.62)
+    red, green, blue = colorsys.hls_to_rgb((0.58 + 0.85 * (lane % COLOURS) / COLOURS) % 1, 0.82, 0.62)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
@@ -135,9 +135,10 @@ def _threads(sheet: _Sheet, p: AccessPicture) -> None:
     held = f"; values V0, V1, ... run over {', '.join(p.values)}" if p.values else ""
     sheet.head(f"What each {'thread' if p.threaded else 'step'} touches: addresses in elements{plus}{held}")
     if p.threaded:
+        warp = p.device.warp
         for w in range(p.shown):
-            mine = {(t.thread % WARP, t.value): t for t in drawn if t.thread // WARP == w}
-            _grid(sheet, p, mine, base, f"warp {w}", [f"T{w * WARP + n}" for n in range(WARP)])
+            mine = {(t.thread % warp, t.value): t for t in drawn if t.thread // warp == w}
+            _grid(sheet, p, mine, base, f"warp {w}", [f"T{w * warp + n}" for n in range(warp)])
     else:
         mine = {(t.value % 32, t.value // 32): t for t in drawn}
         _grid(sheet, p, mine, base, "step", [str(n) for n in range(min(32, len(drawn)))], step=32)
@@ -246,17 +247,19 @@ def _memory(sheet: _Sheet, p: AccessPicture, what: str) -> None:
     """Bytes of the buffer in rows; a frame around each sector (or bank) that is asked for."""
     banked = p.access.buffer.place == "shared" and p.threaded
     size = item_size(p.access.tensor.dtype)
-    row_bytes = BANKS * WORD if banked else max(32 * size, p.unit)
+    row_bytes = p.device.bank_row if banked else max(32 * size, p.unit)
     at: dict[int, list[ElementAccess]] = {}
     for t in p.drawn():
         if t.happens:
             at.setdefault(t.address, []).append(t)
-    unit = "banks of 4 bytes" if banked else f"{'sectors' if p.threaded else 'cache lines'} of {p.unit} bytes"
+    moved = f"{'sectors' if p.threaded else 'cache lines'} of {p.unit} bytes"
+    unit = f"banks of {p.device.bank_bytes} bytes" if banked else moved
     about = f", {what}" if what else ""
     sheet.head(f"Memory ({p.access.buffer.place}, {p.access.tensor.dtype}), {row_bytes} bytes a row, in {unit}{about}")
     if banked:
-        hot = {t.address * size // WORD % BANKS for ts in at.values() for t in ts if (t.thread, t.value) in p.hot}
-        _banks(sheet, hot)
+        word, banks = p.device.bank_bytes, p.device.banks
+        hot = {t.address * size // word % banks for ts in at.values() for t in ts if (t.thread, t.value) in p.hot}
+        _banks(sheet, hot, banks)
     rows = sorted({address * size // row_bytes for address in at})
     above = rows[0] - 1 if rows else 0
     valued = len({t.value for t in p.drawn()}) > 1
@@ -271,11 +274,11 @@ def _memory(sheet: _Sheet, p: AccessPicture, what: str) -> None:
         sheet.fold(f"{len(rows) - ROWS} more rows are touched")
 
 
-def _banks(sheet: _Sheet, hot: Iterable[int]) -> None:
+def _banks(sheet: _Sheet, hot: Iterable[int], count: int) -> None:
     marked = set(hot)
     sheet.left("bank", sheet.y - 2)
-    for b in range(BANKS):
-        x = MARGIN + LEFT + (b + 0.5) * CELL
+    for b in range(count):
+        x = MARGIN + LEFT + (b + 0.5) * WIDTH / count
         fill, weight = (RED, "bold") if b in marked else (DIM, "normal")
         sheet.parts.append(label(str(b), x, sheet.y + 12, size=9, fill=fill, weight=weight, anchor="middle"))
     sheet.y += 17
@@ -323,10 +326,10 @@ def _frames(sheet: _Sheet, p: AccessPicture, row: int, row_bytes: int, touched: 
 def _legend(sheet: _Sheet, p: AccessPicture) -> None:
     sheet.y += 14
     x, y = MARGIN, sheet.y
-    for n in range(WARP):
+    for n in range(COLOURS):
         sheet.parts.append(f'<rect x="{px(x + n * 4)}" y="{px(y)}" width="4" height="12" fill="{lane_colour(n)}"/>')
-    x += WARP * 4 + 7
-    entries = [("lane 0 to 31 of a warp" if p.threaded else "steps, 32 colours", "")]
+    x += COLOURS * 4 + 7
+    entries = [(f"lane 0 to {p.device.warp - 1} of a warp" if p.threaded else "steps, 32 colours", "")]
     if any(not t.happens for t in p.drawn()):
         entries.append(("masked by the predicate", "masked"))
     if p.access.buffer.place == "shared" and p.threaded:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from idgraph.errors import ScheduleError
-from idgraph.graphs import Group, IndexGraph, key_of, key_text, own_domains
+from idgraph.graphs import ExprGroup, Group, IndexGraph, key_of, key_text, own_domains
 from idgraph.graphs.index_graph import Key
 from idgraph.index import IdModel
 from idgraph.ir import DomainExpr, TensorExpr
@@ -48,14 +48,20 @@ def index_picture(
     title: str = "",
     collapse: bool = False,
     only: Collection[TensorExpr] | None = None,
+    model: IdModel | None = None,
 ) -> Picture:
-    """An index graph; ``collapse`` draws one box for each operation, ``only`` leaves the other operations out."""
+    """An index graph; ``collapse`` draws one box for each operation, ``only`` leaves the other operations out.
+
+    ``model`` is the one whose graph it is, to ask for coordinates; without it one is made.
+    """
     shown = title or f"Index graph of {graph.fusion.name}"
     groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
     marks = marks_of(highlight, groups_of, graph.cycles())
-    model = None if collapse else _same_model(graph)
+    if model is None and not collapse:
+        model = _same_model(graph)
     if model is not None:
         graph = model.index
+        groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
     drawn = [e for e in graph.fusion.exprs if only is None or e in only]
     parts = {e: _groups_of_operation(graph, e) for e in drawn}
     spanning = _spanning(parts)
@@ -73,7 +79,9 @@ def index_picture(
         lines = [Line(clip(head, LIMIT), "head")] + ([Line(clip(code, LIMIT), "dim")] if code else [])
         clusters.append(Cluster(cluster, tuple(lines), f"{e!r}\n{where(e)}"))
         nodes += [_group_node(p, cluster, spanning, marks) for p in parts[e].values()]
-        _draw_domain_exprs(graph, e, parts[e], cluster, marks, nodes, edges)
+        nodes_of_steps, edges_of_steps = _domain_exprs(graph, e, parts[e], groups_of, marks)
+        nodes += nodes_of_steps
+        edges += edges_of_steps
     edges += _links(graph, parts, spanning)
     caption = (
         "A frame for each operation, a box for each coordinate in it, written in the operation's loop variables; under "
@@ -161,17 +169,16 @@ def _key(part: _GroupUses) -> str:
     return f"group {axis.label} in {part.expr.output.name}" + (f", operand {operand[0]}" if operand else "")
 
 
-def _draw_domain_exprs(
+def _domain_exprs(
     graph: IndexGraph,
     e: TensorExpr,
     mine: dict[int, _GroupUses],
-    cluster: str,
+    groups_of: Mapping[DomainExpr, ExprGroup[Key]],
     marks: Marks,
-    nodes: list[PictureNode],
-    edges: list[PictureEdge],
-) -> None:
+) -> tuple[list[PictureNode], list[PictureEdge]]:
     """Axis expressions of one operation between boxes that are drawn, equal ones once."""
-    groups_of = {x: g for g in graph.expr_groups for x in g.exprs}
+    nodes: list[PictureNode] = []
+    edges: list[PictureEdge] = []
     equal: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[DomainExpr]] = {}
     for x, ins, outs, _ in graph.local[e]:
         a, b = (tuple(dict.fromkeys(graph.graph.lookup(k).number for k in keys)) for keys in (ins, outs))
@@ -179,9 +186,10 @@ def _draw_domain_exprs(
             equal.setdefault((groups_of[x].number, a, b), []).append(x)
     for p, ((number, a, b), exprs) in enumerate(equal.items()):
         key = f"step {p} in {e.output.name}"
-        nodes.append(step_node(exprs, key, any(x in marks.exprs for x in exprs), cluster))
+        nodes.append(step_node(exprs, key, any(x in marks.exprs for x in exprs), f"operation {e.output.name}"))
         edges += [PictureEdge(_key(mine[n]), key, marked=(n, number) in marks.steps) for n in a]
         edges += [PictureEdge(key, _key(mine[n]), marked=(number, n) in marks.made) for n in b]
+    return nodes, edges
 
 
 def _links(

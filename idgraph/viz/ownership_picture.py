@@ -49,14 +49,14 @@ def ownership_svg(owner: Ownership) -> str:
             text = clip(",".join(map(str, home.ranks)), 5)
             parts.append(label(text, x + CELL_WIDTH / 2, y + 17, size=11, fill=INK, anchor="middle"))
     bottom = top + max(1, len(rows)) * CELL_HEIGHT + 18
-    left_out = len(rows) * columns < _count(owner)
+    left_out = len(rows) * columns < _cell_count(owner)
     note = "the number in a cell is the rank that holds the element" + ("; the rest is not drawn" if left_out else "")
     parts.append(label(note, MARGIN, bottom, size=11, fill=DIM, family=SANS))
     width = max(MARGIN * 2 + LEFT + columns * CELL_WIDTH, MARGIN * 2 + 8.5 * max(len(title), 62))
     return document(title, str(owner), (width, bottom + MARGIN), parts)
 
 
-def _count(owner: Ownership) -> float:
+def _cell_count(owner: Ownership) -> float:
     """Elements in all; no end where an extent is a symbol."""
     count = 1.0
     for n in owner.shape:

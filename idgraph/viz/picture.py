@@ -7,6 +7,7 @@ The parts that every SVG of this package is made of: numbers, text, the document
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ WHITE = "#ffffff"
 RED = "#d1242f"
 PALE_RED = "#fdeaea"
 PLAIN = ("#f6f7f9", "#98a1ae")
+_FORBIDDEN = re.compile("[^\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML, or not shown
 
 # Fill and border of groups; neighbours in the list differ in lightness too, for those who see few colours.
 PALETTE = (
@@ -177,12 +179,7 @@ def clean(text: str) -> str:
     >>> clean("a\\x00b\\tc")
     'a�b c'
     """
-    return "".join(c if _allowed(c) else " " if c in "\t\n\r" else "�" for c in text)
-
-
-def _allowed(c: str) -> bool:
-    n = ord(c)
-    return 0x20 <= n <= 0x7E or 0xA0 <= n <= 0xD7FF or 0xE000 <= n <= 0xFFFD or 0x10000 <= n <= 0x10FFFF
+    return _FORBIDDEN.sub(lambda c: " " if c[0] in "\t\n\r" else "\ufffd", text)
 
 
 def xml(text: str) -> str:

@@ -322,10 +322,8 @@ def _operations(s: SegmentFacts) -> str:
             for x in e.loops
         )
         tag = '<span class="tag">inlined</span>' if e.inlined_at else ""
-        worst = min(
-            (a.vector_bytes for a in e.accesses if a.pattern not in ("one element", "same element")), default=16
-        )
-        lanes = "" if worst >= 16 else '<span class="tag amber">not fully vectorised</span>'
+        moved = [a for a in e.accesses if a.pattern not in ("one element", "same element")]
+        lanes = "" if all(a.limit == "widest" for a in moved) else '<span class="tag amber">not fully vectorised</span>'
         data = '<span class="tag red">data-dependent</span>' if any(a.loads for a in e.accesses) else ""
         head = (
             f'<b class="m">{xml(e.name)}</b><span class="m">{xml(e.op)}</span>'

@@ -31,7 +31,7 @@ from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib.vector_ops import plain_pairs
 from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime import Program
-from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
+from idgraph.runtime.binding import OutputMemory, bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.runtime.cuda.launch import launch_shape
 
 WARP = 32
@@ -331,7 +331,7 @@ def interpret(
     memory: dict[str, Memory] = {}
     for b in program.plan.buffers:
         if b.place in ("output", "global"):
-            data = global_buffer(program, b, env, True)
+            data = global_buffer(program, b, env, OutputMemory(poison=True))
             memory[b.name] = Memory(machine, b.name, data, np.zeros(data.size, np.bool_), {})
     for t in fusion.inputs:
         if t.name in homes:

@@ -374,3 +374,16 @@ def test_loops_of_a_joined_scan_are_those_it_had() -> None:
         for s in walk(kernel.body):
             if isinstance(s, Loop) and s.parallel == "threadIdx.x":
                 assert int(s.extent) == int(kernel.launch["threadIdx.x"][0])
+
+
+SCANNED = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+
+
+@pytest.mark.parametrize("columns", [70, 600])
+@pytest.mark.parametrize(("one", "other"), [(a, b) for n, a in enumerate(SCANNED) for b in SCANNED[n + 1 :]])
+def test_two_scans_of_one_row_are_one_kernel(one: str, other: str, columns: int) -> None:
+    f = ig.Fusion("scans")
+    x = f.input("x", (3, columns))
+    f.output(getattr(ig, one)(x, 1), ig.neg(getattr(ig, other)(x * 2.0, 1)))
+    assert not wrong(f)
+    assert len(ig.emit(f, "cuda").kernels) == 1

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import idgraph as ig
@@ -26,8 +27,10 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.launch_grid import SharedLayout, shared_layout
-from idgraph.runtime import compile_ptx, emit
+from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.driver import DeviceKernel
+from idgraph.validate import random_inputs
+from tests.emit.cuda_interpreter import Fault, interpret
 from tests.emit.shared_cases import SHARED, on, tile
 from tests.emit.thread_oracle import faults, kernel_faults
 
@@ -156,7 +159,6 @@ def rows(memory: str, way: str = "threadIdx.x", at: int = 1, n: int = 8) -> ig.F
         (rows("global", "blockIdx.x"), ("a would race", "other blocks", "blockIdx.x", "new launch")),
         (rows("local"), ("a would race", "other threads", 'a.set_memory("shared")')),
         (rows("auto"), ("a would race", "other threads", 'a.set_memory("shared")')),
-        (rows("shared", at=0), ("shared memory", "another kernel", "inline a")),
         (rows("local", at=0), ("local memory", "another kernel", "inline a")),
         (rows("shared", "", n=58113), ("a needs 58113 elements of shared memory", "232448 bytes", "smaller tiles")),
     ],
@@ -171,6 +173,25 @@ def test_refused_with_both_accesses(f: ig.Fusion, words: tuple[str, ...]) -> Non
         assert "exp(" in text
         assert "flip(" in text
         assert "test_shared_memory.py" in text
+
+
+def test_two_nests_of_one_block_share_an_array() -> None:
+    """Threads of one block, without a common loop: the second nest reads what the first wrote, behind a barrier."""
+    f = rows("shared", at=0)
+    program, inputs = emit(f, "cuda"), random_inputs(f, 0)
+    assert len(program.kernels) == 1 and "syncthreads" in program.source
+    for seed in range(3):
+        np.testing.assert_allclose(interpret(program, inputs, seed)["b"], np.exp(inputs["x"])[:, ::-1], rtol=1e-6)
+    race = [x for x in range(9) if fails(program, inputs, x)]
+    assert race, "without its barrier some order of the threads reads what nobody has written"
+
+
+def fails(program: Program, inputs: dict[str, Any], seed: int) -> bool:
+    try:
+        interpret(program, inputs, seed, lambda source: source.replace("cuda.syncthreads()", "pass"))
+    except Fault:
+        return True
+    return False
 
 
 def test_arrays_that_fit_alone_but_not_together() -> None:

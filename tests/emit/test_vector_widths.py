@@ -73,3 +73,47 @@ def test_verify_says_what_emit_would() -> None:
             ig.emit(g, target=target)  # type: ignore[arg-type] - a name of the table
         assert str(caught.value) == str(error)
     assert "refused for python, numpy, cpu, cuda" in str(refused)
+
+
+@pytest.mark.parametrize(("columns", "lanes", "got"), [(50, 16, 2), (64, 16, 8), (64, 8, 8), (51, 4, 1), (52, 4, 4)])
+def test_a_strict_width_is_given_or_refused(columns: int, lanes: int, got: int) -> None:
+    f = ig.Fusion("f")
+    y = f.output(ig.mul(f.input("x", shape=(6, columns), dtype="float16"), 2.0, name="y"))
+    y.split(1, lanes).parallelize(0, "blockIdx.x").vectorize(2, strict=True)
+    again = ig.parse(str(f))
+    for g in (f, again):
+        if got == min(lanes, 8):
+            assert {w.got for k in ig.emit(g, "cuda").kernels for w in k.widths} == {got}
+            continue
+        with pytest.raises(ig.EmitError, match=f"y: i2 over .: asked {lanes}, got {got}"):
+            ig.emit(g, target="cuda")
+        assert "cuda" in g.verify().refusals and "cpu" not in g.verify().refusals
+    f["y"].vectorize(2)
+    ig.emit(f, target="cuda")
+
+
+def test_a_strict_loop_is_that_of_what_is_inlined_there_too() -> None:
+    for strict in (False, True):
+        f = ig.Fusion("f")
+        a = ig.exp(ig.transpose(f.input("x", shape=(64, 6)), 0, 1), name="a")
+        y = f.output(ig.mul(a, 2.0, name="y"))
+        y.split(1, 4).vectorize(2, strict=strict)
+        ig.schedule.like(f, y)
+        ig.schedule.inline_most(f)
+        if not strict:
+            ig.emit(f, target="cuda")
+            continue
+        with pytest.raises(ig.EmitError, match="over x: asked 4, got 1") as caught:
+            ig.emit(f, target="cuda")
+        assert "y asks for its vector width strictly" in str(caught.value)
+        assert "test_vector_widths.py" in str(caught.value)
+
+
+def test_strict_is_of_vector_loops() -> None:
+    f = rows("float32", 64, 4)
+    with pytest.raises(ig.ScheduleError, match="strict is of vector widths"):
+        f["y"].parallelize(1, "unroll", strict=True)
+    f["y"].split(0, 2)  # the vector loop is another axis now
+    f["y"].parallelize(3, "serial").reorder({1: 3}).vectorize(3, strict=True)
+    with pytest.raises(ig.EmitError, match="asked 2, got 1"):
+        ig.emit(f, target="cuda")

@@ -22,7 +22,7 @@ from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime import Program
-from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
+from idgraph.runtime.binding import OutputMemory, bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.runtime.cuda.launch import launch_shape
 from idgraph.runtime.cuda.namespace import dynamic_types, simulated_element, simulated_value
 
@@ -166,7 +166,7 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
     flat = {homes[t.name]: flat_input(t, given[t.name], env) for t in fusion.inputs if t.name in homes}
     for b in program.plan.buffers:
         if b.place in ("output", "global"):
-            flat[b.name] = global_buffer(program, b, env, True)
+            flat[b.name] = global_buffer(program, b, env, OutputMemory(poison=True))
     for kernel in program.plan.kernels:
         arguments = [*(flat[b.name] for b in kernel.buffers), *scalars_of(kernel, env)]
         run = block_runner(program, kernel, arguments, env, order)

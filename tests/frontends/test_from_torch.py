@@ -518,7 +518,7 @@ def test_torch_is_left_as_it_was() -> None:
     assert (ops.Callable, utils._materialize_cpp_cia_ops) == before
 
     def fails() -> None:
-        with core._aliases_kept(torch):
+        with core._cached_type_aliases(torch):
             assert ops.Callable[[int], str] is ops.Callable[[int], str]
             assert isinstance(len, ops.Callable) and not isinstance(3, ops.Callable)
             raise KeyError

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 import idgraph
+from idgraph.ir.device import devices
 from idgraph.ir.target import GPU, TARGETS, Target, TargetName
 from idgraph.passes.pipeline import PASSES, TABLE
 
@@ -22,17 +23,17 @@ def test_every_target_has_a_record() -> None:
 
 @pytest.mark.parametrize("t", TARGETS.values(), ids=list(TARGETS))
 def test_a_record_is_whole(t: Target) -> None:
-    assert t.threads == bool(t.limits) == (t.max_threads > 1) == (t.shared_bytes > 0)
+    assert t.threads == bool(t.limits) == (t.warp > 1) == (t.vector_bytes > 0)
     assert not (t.threads and (t.cores or t.grids))
-    assert t.max_threads % t.warp == 0
-    assert t.static_shared <= t.shared_bytes
     assert t.shuffles <= t.threads
     assert [p.name for p in TABLE[t.name]] == list(t.passes)
 
 
 def test_the_sizes_are_those_of_the_programming_guide() -> None:
-    assert (GPU.warp, GPU.vector_bytes, GPU.max_threads) == (32, 16, 1024)
-    assert (GPU.static_shared, GPU.shared_bytes) == (49152, 232448)
+    assert (GPU.warp, GPU.vector_bytes) == (32, 16)
+    for d in (devices["H200"], devices["H100"], devices["A100"]):
+        assert (d.warp, d.vector_bytes, d.block_threads, d.static_shared) == (32, 16, 1024, 49152)
+        assert d.shared == {(9, 0): 232448, (8, 0): 166912}[d.cc]
     assert GPU.limits["blockIdx.x"] == 2147483647 and GPU.limits["threadIdx.z"] == 64
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, note, settings
 
 import idgraph as ig
 from idgraph.ir import Fusion
+from idgraph.ir.op_table import GATHERS
 from idgraph.rewrite.gather_strategy import Force
-from idgraph.rewrite.rematerialize import GATHERS
 from idgraph.testing import fusions
 from idgraph.validate import check_addresses, random_inputs
 from idgraph.validate.oracle import evaluate

@@ -1,6 +1,6 @@
 """Random fusions whose kernels share launches, on a GPU: every value as the definition says, beside the numpy target.
 
-300 in one run: ``python -m pytest -n 0 tests/property/test_joined_on_device.py``; ``--hypothesis-profile nightly`` runs
+300 in one run: ``python -m pytest tests/property/test_joined_on_device.py``; ``--hypothesis-profile nightly`` runs
 20 000.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
@@ -24,6 +24,7 @@ from tests.property.budget import NIGHTLY
 
 PROFILE: int = settings().max_examples  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 COUNT = NIGHTLY if PROFILE > 1000 else 150
+PARTS = 10
 pytestmark = pytest.mark.gpu
 
 
@@ -43,19 +44,26 @@ def right(f: ig.Fusion, seed: int) -> None:
                 assert found.mismatch is None, f"{target}: {found.mismatch}"
 
 
-@settings(
-    max_examples=COUNT, deadline=None, derandomize=True, phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
-@given(joined_launches(max_steps=25, max_columns=700), st.integers(0, 1 << 16))
-def test_joined_launches_on_the_device(f: ig.Fusion, seed: int) -> None:
-    right(f, seed)
+def run_part(fusions: st.SearchStrategy[ig.Fusion], part: int) -> None:
+    """A `PARTS`-th of the fusions, so that the cores of the machine compile them at once."""
+
+    @seed(part)
+    @settings(
+        max_examples=COUNT // PARTS, deadline=None, phases=[Phase.generate], database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.nested_given],
+    )  # fmt: skip
+    @given(fusions, st.integers(0, 1 << 16))
+    def run(f: ig.Fusion, number: int) -> None:
+        right(f, number)
+
+    run()
 
 
-@settings(
-    max_examples=COUNT, deadline=None, derandomize=True, phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
-@given(joined_launches(max_steps=8, max_columns=3000, dtypes=("float32", "float16", "bfloat16")), st.integers(0, 9))
-def test_wide_rows_on_the_device(f: ig.Fusion, seed: int) -> None:
-    right(f, seed)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_joined_launches_on_the_device(part: int) -> None:
+    run_part(joined_launches(max_steps=25, max_columns=700), part)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_wide_rows_on_the_device(part: int) -> None:
+    run_part(joined_launches(max_steps=8, max_columns=3000, dtypes=("float32", "float16", "bfloat16")), part)

@@ -149,7 +149,9 @@ def test_the_command_line_writes_the_tables(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["report", str(file), "--csv", str(tmp_path / "t")])
     assert done.exit_code == 0, done.output
     assert [r["model"] for r in rows_of(tmp_path / "t", "models")] == ["turned"]
-    done = CliRunner().invoke(cli, ["sweep", str(tmp_path), "--output", str(tmp_path / "o"), "--csv", str(tmp_path / "t")])
+    done = CliRunner().invoke(
+        cli, ["sweep", str(tmp_path), "--output", str(tmp_path / "o"), "--csv", str(tmp_path / "t")]
+    )
     assert done.exit_code == 0, done.output
     assert {r["model"] for r in rows_of(tmp_path / "t", "models")} == {"turned", "turned.txt"}
 

@@ -529,7 +529,7 @@ def test_a_launch_of_other_sizes_borrows_its_room() -> None:
         for made, values in ((call, first), (again, others), (small, None)):
             given: list[Any] = values or [np.ones(7, np.float32), np.ones(7, np.float32)]
             assert made is not None
-            found = made(given, None, False, None, True)
+            found = made(given, None, None, None, True)
             launched, _, words = driver.launches[-1]
             fresh, _ = frozen(f, given, other := Driver(), True), program
             fresh[0](given, [found[0]])

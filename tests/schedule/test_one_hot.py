@@ -172,5 +172,5 @@ def test_the_example_of_the_issue_tells_its_savings() -> None:
     f.output(ig.scatter(ig.full((32768, 50257), 0.0, dtype="bfloat16"), 1, i, -1.0) * g)
     (plan,) = ig.schedule.scatter_plan(f)
     assert plan.saved is not None
-    assert str(plan.saved) == "3.29 GB not stored, 6.59 GB not moved (4.4 ms at 1.5 TB/s)"
+    assert str(plan.saved) == "3.29 GB not stored, 6.59 GB not moved (1.5 ms at 4.26 TB/s)"
     assert "proved" in plan.proof[0] and plan.saved.milliseconds(4.8e12) < 1.4

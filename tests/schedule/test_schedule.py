@@ -319,7 +319,7 @@ def test_like_leaves_out_a_swizzle_that_a_broadcast_cannot_take(kind: str, shape
     u = f.output(ig.add(t, f.input("y", (4, 8)), name="u")).swizzle(kind, 0, 1)
     ig.schedule.like(f, u)
     ig.schedule.inline_most(f)
-    assert (t.inline_position == 2) == bool(t.domain.loop_exprs)
+    assert t.inline_position == 2 or not t.domain.loop_exprs
     assert ig.validate(f, target="python").ok
 
 

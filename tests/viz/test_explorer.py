@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.errors import SourceLine
 from idgraph.viz.captions import axes_text
-from idgraph.viz.explorer.data import folds_of
+from idgraph.viz.explorer.data import _sources, folds_of  # pyright: ignore[reportPrivateUsage]
 from tests.viz.test_page import EVIL, browser, missing
 
 __all__ = ["browser"]
@@ -326,6 +328,93 @@ def test_an_address_leads_to_what_was_chosen(opened: Any) -> None:
     b.get("about:blank")
     b.get(start + "#op=nothing&view=none&tab=%3Cimg%3E")
     assert "kernels" in text_of(b, ".ig-pane") and not b.find_elements("css selector", ".ig-box.ig-on")
+
+
+@pytest.mark.slow
+def test_the_map_shows_the_part_in_view_and_leads_there(opened: Any) -> None:
+    b = opened(layers(12))
+    b.find_element("xpath", "//button[text()='unfold all']").click()
+    boxes = len(b.execute_script(STATE))
+    assert len(b.find_elements("css selector", ".ig-map [data-map]")) == boxes
+    far = "return document.querySelector('.ig-map .ig-seen').getAttribute('y')"
+    before = float(b.execute_script(far))
+    b.execute_script(
+        "const m = document.querySelector('.ig-map'), r = m.getBoundingClientRect(); m.setPointerCapture = () => {};"
+        "m.dispatchEvent(new PointerEvent('pointerdown', {clientX: r.x + r.width / 2, clientY: r.bottom - 4}))"
+    )
+    assert float(b.execute_script(far)) > before + 100
+    b.find_element("xpath", "//button[text()='fit']").click()
+    assert not b.find_element("css selector", ".ig-map").is_displayed()  # all of it is in view
+
+
+@pytest.mark.slow
+def test_code_is_coloured_and_source_has_its_context(opened: Any) -> None:
+    b = opened(rope())
+    b.find_element("css selector", "[data-tab=kernel]").click()
+    kinds = {k: [e.text for e in b.find_elements("css selector", f".ig-code .ig-{k}")] for k in ("keyword", "comment")}
+    assert "def" in kinds["keyword"] and any(c.startswith("# ") for c in kinds["comment"])
+    shown = [e.get_attribute("textContent") for e in b.find_elements("css selector", ".ig-code div")]
+    kernel = ig.viz.explore(rope()).data["kernels"][0]["text"]
+    assert shown == [x or " " for x in kernel]  # colours change no character
+    click(b, "t6")
+    b.find_element("css selector", "[data-tab=source]").click()
+    assert 'f = ig.Fusion("rope")' in text_of(b, ".ig-pane")  # not an operation: a line around one
+    (on,) = [e.text for e in b.find_elements("css selector", ".ig-code .ig-on")]
+    assert "turned = ig.cat(" in on
+
+
+@pytest.mark.slow
+def test_a_step_of_the_schedule_moves_the_graph(opened: Any) -> None:
+    b = opened(rope())
+    loops = """return [...document.querySelectorAll(".ig-box text")].map(t => t.textContent)
+        .filter(t => t.startsWith("loops"))"""
+    last = b.execute_script(loops)
+    b.find_element("css selector", "[data-tab=schedule]").click()
+    assert b.execute_script(loops) == last
+
+    def to(step: int) -> None:
+        b.execute_script(
+            "const s = document.querySelector('input[type=range]'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('input'))",
+            step,
+        )
+
+    to(0)
+    assert not any("blockIdx" in x for x in b.execute_script(loops))
+    to(1)
+    first = ig.viz.explore(rope()).data["steps"][0]
+    assert "loops " + first["after"] in b.execute_script(loops)
+    assert b.find_element("css selector", ".ig-box.ig-on").get_attribute("data-id") == first["tensor"]
+    to(len(ig.viz.explore(rope()).data["steps"]) - 1)
+    assert b.find_elements("css selector", ".ig-edge.ig-shared")  # inlined tensors share loops with their readers
+    b.find_element("css selector", "[data-tab=operation]").click()
+    b.find_element("css selector", ".ig-canvas svg").click()
+    assert b.execute_script(loops) == last
+
+
+def test_only_the_program_s_own_lines_are_read(tmp_path: Path) -> None:
+    """A fusion's text names a file and a line: nothing of a file that is no program, or has another line there."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("above\ny = x * 2.0\nbelow\n", encoding="utf-8")
+    f = ig.Fusion("half")
+    f.output(f.input("x", (8,)) * 2.0)
+    (line,) = ig.viz.explore(f).data["lines"]
+    for name, code in ((str(secret), "y = x * 2.0"), (line["file"], "something else"), (line["file"], "")):
+        at = SourceLine(name, 2 if name == str(secret) else line["line"], code)
+        assert [s["text"] for s in _sources([at])] == [[code]]
+
+
+@pytest.mark.slow
+def test_a_layer_of_150_operations_opens_in_five_seconds(opened: Any) -> None:
+    f = layers(14)
+    assert len(f.exprs) >= 150
+    began = time.process_time()
+    e = ig.viz.explore(f, auto=True)
+    made = time.process_time() - began
+    assert [o["name"] for o in e.data["ops"] if not o["kernel"]] == []
+    b = opened(f)
+    seen = b.execute_script("const t = performance.timing; return (t.loadEventEnd - t.navigationStart) / 1000")
+    assert made + seen < 15  # three times what it takes: others may use this machine
 
 
 def test_a_widget_has_the_same_data() -> None:

@@ -234,7 +234,7 @@ def operands_of(s: Compute, index: IndexText) -> str:
     return ", ".join(inner_text(o, "float32", index) for o in s.operands)
 
 
-WARP = GPU.warp
+WARP = GPU.warp  # of the language: a device of other warps gets no kernels
 
 
 def by_shuffles(count: int, block: int) -> bool:

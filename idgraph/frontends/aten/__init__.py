@@ -16,6 +16,7 @@ from idgraph.frontends.aten import (
 )
 from idgraph.frontends.aten.opaque import EFFECTS
 from idgraph.frontends.importer import HANDLERS, OPAQUE
+from idgraph.ir.op_table import OPERATIONS
 
 __all__ = [
     "EFFECTS",
@@ -32,3 +33,5 @@ __all__ = [
     "views",
     "windows",
 ]  # the modules register handlers
+
+pointwise.handle_rows(OPERATIONS.values())

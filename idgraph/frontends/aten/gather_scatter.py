@@ -93,6 +93,25 @@ def index_put(c: Call) -> Tensor:
     return _put(x, dims, found, values, accumulate)
 
 
+@handles("aten.index_add.default", "aten.index_copy.default")
+def index_add(c: Call) -> Tensor:
+    """x with slices of source added to, or put in the place of, those at an index, which counts from 0."""
+    self, dim, index_, source = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index"), c.tensor(3, "source")
+    x, row = _of_one_axis(self), _of_one_axis(_index_of(index_))
+    at = dim % x.ndim if -x.ndim <= dim < x.ndim else x.ndim
+    if at == x.ndim or row.ndim > 1 or source.dtype != x.dtype:
+        raise c.error(f"dim {dim} of {self.ndim} axes, an index of {row.ndim}, {source.dtype} to {x.dtype}")
+    adds = c.node.target == "aten.index_add.default"
+    shape = [row.shape[0] if p == at else n for p, n in enumerate(x.shape)]
+    values = source if source.ndim == x.ndim else movement.reshape(source, shape)
+    if not all(map(same_size, values.shape, shape)):
+        raise c.error(f"source has the shape {values.shape}, not {tuple(shape)}")
+    alpha = c.element(x.dtype, 4, "alpha", 1) if adds else 1
+    values = values if alpha == 1 else ops.mul(values, alpha)
+    made = indexed.put_at(x, (at,), (row,), values, accumulate=adds)
+    return made if self.ndim else movement.squeeze(made, 0)
+
+
 def _only_mask(c: Call) -> tuple[int, Tensor] | None:
     """The mask of ``x[:, mask] = v``, one boolean index, and its first axis."""
     given = [(p, t) for p, t in enumerate(c.items(1, "indices")) if t is not None]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.frontends.importer import HANDLERS, Call, Unmapped, handles
 from idgraph.frontends.torch_arrays import numpy_dtype
 from idgraph.ir import DType, Scalar, Tensor, is_float
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.op_table import OPERATIONS
+from idgraph.ir.op_table import Operation
 
 Operand = Tensor | Scalar | Expr
 
@@ -75,7 +75,7 @@ def by_scale(f: Callable[[Operand, Operand], Tensor], first: Operand, second: Op
     """``f(first, second)`` of products and quotients in the common type, rounded once.
 
     Beside two-byte floats torch takes a second operand that is a number or a tensor without axes as a float32, so that
-    a scale of 65536 is no infinity.
+    a scale of 65536 stays finite.
     """
     to = common_dtype([first, second], floats)
     a = _converted(first, to)
@@ -93,17 +93,31 @@ def _unary(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
 
 def _binary(f: Callable[[Operand, Operand], Tensor], floats: bool) -> Callable[[Call], Tensor]:
     def handler(c: Call) -> Tensor:
-        return f(*aligned(c.operand(0, "self"), c.operand(1, "other"), floats=floats))
+        a, b = (
+            _division_operands(c) if f in (ops.remainder, ops.fmod) else (c.operand(0, "self"), c.operand(1, "other"))
+        )
+        return f(*aligned(a, b, floats=floats))
 
     return handler
 
 
-for _row in OPERATIONS.values():
-    for _overload in _row.aten:
-        _built = getattr(ops, _row.name)
-        handles(f"aten.{_row.name}.{_overload}")(
-            _unary(_built) if _row.operands == 1 else _binary(_built, floats=_row.result == "float")
-        )
+def _division_operands(c: Call) -> tuple[Operand, Operand]:
+    """Dividend and divisor; an integer divided by the number zero is torch's to refuse."""
+    a, b = c.operand(0, "self"), c.operand(1, "other")
+    if not isinstance(b, (Tensor, Expr)) and b == 0 and not is_float(promoted([a, b])):
+        raise Unmapped("it divides integers by zero")
+    return a, b
+
+
+def handle_rows(rows: Iterable[Operation]) -> None:
+    """Map the ATen operations of these rows of the table of operations, where no handler of its own does."""
+    for row in rows:
+        built = getattr(ops, row.name, None)
+        if built is None or row.operands > 2:
+            continue
+        handler = _unary(built) if row.operands == 1 else _binary(built, floats=row.result == "float")
+        for overload in row.aten:
+            HANDLERS.setdefault(f"aten.{row.name}.{overload}", handler)
 
 
 def _scale_by_alpha(c: Call, value: Operand) -> Operand:
@@ -162,8 +176,8 @@ def mul(c: Call) -> Tensor:
 @handles("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div(c: Call) -> Tensor:
     """self / other, rounded down or toward zero where asked."""
-    a, b = c.operand(0, "self"), c.operand(1, "other")
     mode = c.get(-1, "rounding_mode", None)
+    a, b = (c.operand(0, "self"), c.operand(1, "other")) if mode is None else _division_operands(c)
     if mode == "floor":
         return by_scale(ops.floor_divide, a, b)
     if mode == "trunc":
@@ -195,7 +209,7 @@ def _toward_zero(a: Operand, b: Operand) -> Tensor:
 @handles("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(c: Call) -> Tensor:
     """self / other, rounded down."""
-    return by_scale(ops.floor_divide, c.operand(0, "self"), c.operand(1, "other"))
+    return by_scale(ops.floor_divide, *_division_operands(c))
 
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")

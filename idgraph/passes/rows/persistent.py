@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify, symbol
 from idgraph.errors import EmitError
+from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.ir.schedule_log import KernelHints
-from idgraph.ir.target import GPU
 from idgraph.kernel.def_use import all_reads, all_sets, definitions, index_exprs, reads
 from idgraph.kernel.ir import (
     Accumulate,
@@ -42,7 +42,7 @@ from idgraph.passes.rows.reduction_fusion import Part, fuse_reduction_loops
 from idgraph.passes.rows.reduction_loop import COLUMN, Plain, ReductionLoop
 from idgraph.passes.rows.summation import cheaper, hoisted, is_short
 from idgraph.passes.rows.vector_chunks import columnwise, straight
-from idgraph.schedule.reduction_persistence import CONDITIONS, DIGITS, HELD, NO_VALUE, ONE_PASS, OTHERS, REGISTERS
+from idgraph.schedule.reduction_persistence import CONDITIONS, DIGITS, HELD, NO_VALUE, ONE_PASS, most_values
 
 KEPT = "kept"
 Place = tuple[int, int]  # (number of the part, number of the statement in it)
@@ -250,11 +250,11 @@ def persistent_in_registers(
 
 def _is_room(held: int, threads: int) -> bool:
     """True where a block has registers for so many values of each thread, and what else a thread needs."""
-    return held <= HELD and threads * (held + OTHERS) <= REGISTERS
+    return held <= most_values(threads)
 
 
 def _too_much(columns: int, held: int, lead: ReductionLoop) -> str:
-    most = min(HELD, REGISTERS // lead.threads - OTHERS)
+    most = most_values(lead.threads)
     return f"each of the {lead.threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
 
 
@@ -266,7 +266,7 @@ def _persistence_refusal(sweeps: Sequence[ReductionLoop]) -> str:
 def _with_threads(columns: int, width: int, arrays: int) -> str | None:
     """The least number of threads that can hold the row between them; None where no block can."""
     threads = 1
-    while threads <= GPU.max_threads:
+    while threads <= current_device().block_threads:
         if _is_room(-(-columns // (threads * width)) * width * arrays, threads):
             return f"KernelConfig(threads={threads}) or persistent(False), which reads the row again"
         threads *= 2

@@ -24,13 +24,13 @@ from idgraph.passes.rows.vector_chunks import emit_vector_chunks, stores
 from idgraph.passes.rows.welford import settled_moments
 from idgraph.schedule.reduction_persistence import (
     BLOCK,
-    CACHED,
     CHEAP,
     DIGITS,
     IN_FLIGHT,
     UNROLLED,
     UNROLLED_STORES,
     UNTOLD,
+    cached_row_bytes,
 )
 
 
@@ -215,7 +215,7 @@ def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _RowConfig) -> l
             found = cache_row_values(parts, row.read_only, loads=False, at=sweep.column, size=sweep.extent)
             parts, arrays = found.parts, found.buffers
             size = simplify(sweep.extent * sum(item_size(b.dtype) for b in arrays))
-            why = f"held in arrays: {size} bytes a row, {CACHED} at most" if arrays else CHEAP
+            why = f"held in arrays: {size} bytes a row, {cached_row_bytes()} at most" if arrays else CHEAP
         row.told.append(f"{_passes_text(parts)}; {why}, by {_by(choices.persistent)}")
     made: list[Stmt] = [Alloc(b) for b in arrays]
     elements = decided.items_per_thread or BLOCK

@@ -18,7 +18,6 @@ import numpy as np
 
 OPS = ("sum", "prod", "amax", "amin", "logsum", "near_logsum")
 KINDS: Mapping[str, Any] = {"f32": np.float32, "f64": np.float64, "int": np.int64}
-WARP = 32
 # Globals that `exchanges` gives each copy of the functions below.
 cuda: Any = None
 combine: Any = None

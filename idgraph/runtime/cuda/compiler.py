@@ -13,6 +13,7 @@ import numpy.typing as npt
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType
+from idgraph.ir.device import current_device
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.launch_grid import most_threads
 from idgraph.runtime.compile_workers import POOL
@@ -22,8 +23,6 @@ from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.runtime.executable import Executable, cache_of, kernel_key
 from idgraph.runtime.interrupts import run_uninterruptible, signal_safe
 from idgraph.runtime.source_function import function_of
-
-FREE_THREADS = 256  # of a block: as many have registers enough, however many each takes (65 536 and 255)
 
 
 def kernel_functions(program: Executable, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
@@ -105,7 +104,8 @@ def bounded(ptx: str, kernel: Kernel) -> str:
     {ret;}
     """
     threads = most_threads(kernel.launch)
-    if threads <= FREE_THREADS:
+    gpu = current_device()
+    if threads <= gpu.registers // (gpu.thread_registers + 1):  # enough, however many each takes
         return ptx
     head, body = ptx[: (at := ptx.index("{", ptx.index(".entry")))].rstrip(), ptx[at:]
     return f"{head}\n.maxntid {threads}, 1, 1\n{body}"

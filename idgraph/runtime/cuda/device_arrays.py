@@ -122,10 +122,10 @@ class DeviceArrays:
         made = kind.laid_out(t, kind.declared(t.name, tensor), env, size)
         return made.view(torch.int16) if t.dtype == "bfloat16" else made
 
-    def fill(self, flat: Any, dtype: DType) -> None:
+    def fill(self, flat: Any, dtype: DType, value: float | None = None) -> None:
         size = prod(flat.shape)
         host = np.empty(size, storage_dtype(dtype))
-        NUMPY.fill(host, dtype)
+        NUMPY.fill(host, dtype, value)
         with on(device_of(flat.__cuda_array_interface__)):
             self.view(flat, (size,), (1,), dtype).copy_to_device(host)
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from idgraph.arith import Expr, as_expr, maximum
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
+from idgraph.ir.device import current_device
 from idgraph.ir.target import GPU
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.launch_grid import X, beyond_x, grid_exprs, grid_of, most_blocks
@@ -45,8 +46,9 @@ def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, 
         if size > most:
             raise EmitError(f"{size} is more than the {most} that {dim} can count", hint=_launch_hint(dim, most))
     threads = tuple([sizes.get(f"threadIdx.{d}", 1) for d in "xyz"])
-    if math.prod(threads) > GPU.max_threads:
-        raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {GPU.max_threads}")
+    most = current_device().block_threads
+    if math.prod(threads) > most:
+        raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {most}")
     blocks = grid_of(sizes.get(X, 1)) if wide else tuple([sizes.get(f"blockIdx.{d}", 1) for d in "xyz"])
     return blocks, threads
 
@@ -198,7 +200,7 @@ class _CudaLaunch:
                 within.append(size <= most_blocks())
             else:
                 within.append(size <= GPU.limits[dim])
-        within.append(shape[3] * shape[4] * shape[5] <= GPU.max_threads)
+        within.append(shape[3] * shape[4] * shape[5] <= current_device().block_threads)
         words: list[Expr | int] = []
         for number, item in self._buffers:
             words += array_words(0, elements[number], item)

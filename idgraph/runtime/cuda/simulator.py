@@ -14,12 +14,14 @@ from idgraph.errors import IndexingError
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.launch_grid import shared_layout
 from idgraph.runtime.binding import (
+    OutputMemory,
     bind,
     fault_size,
     flat_input,
     given_array,
+    given_output,
     global_buffer,
-    output_array,
+    passed_input,
     raise_fault,
     scalars_of,
 )
@@ -62,7 +64,7 @@ class Simulated:
         inputs: Mapping[str, Any],
         symbols: Mapping[str, int] | None = None,
         checked: bool = True,
-        poison: bool = False,
+        memory: OutputMemory | None = None,
     ) -> None:
         cuda, fusion = need_device(), program.fusion
         self.program = program
@@ -78,7 +80,7 @@ class Simulated:
                 self._flat[self._homes[t.name]] = cuda.to_device(made.view(Guarded))
         for b in program.plan.buffers:
             if b.place in ("output", "global"):
-                host = global_buffer(program, b, self.env, poison)
+                host = global_buffer(program, b, self.env, memory)
                 self._flat[b.name] = cuda.to_device(host.view(Guarded))
         program.check_sizes(self.env)
         functions: dict[str, Any] = dict(program.functions(checked))
@@ -115,12 +117,12 @@ class Simulated:
             if found[0]:
                 raise_fault(kernel, found, self.env)
 
-    def results(self) -> dict[str, Any]:
+    def results(self, raw: bool = False) -> dict[str, Any]:
         """Outputs by name, NumPy arrays."""
         return {
-            t.name: output_array(t, copy_to_host(self._flat[self._homes[t.name]]), self.env)
+            t.name: given_output(t, copy_to_host(self._flat[self._homes[t.name]]), self.env, raw)
             if t.definition is not None
-            else np.array(self._given[t.name].data)
+            else passed_input(t, self._given[t.name], self.env, raw)
             for t in self.program.fusion.outputs
         }
 

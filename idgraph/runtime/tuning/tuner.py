@@ -19,6 +19,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import EmitError, IdGraphError, arguments, visible
 from idgraph.ir import SCATTERS, Fusion, check_fusion
 from idgraph.ir.clone import clone_fusion
+from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS
 from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
@@ -42,18 +43,30 @@ from idgraph.schedule.auto import auto
 from idgraph.schedule.config import RULE, KernelConfig
 
 Move = Mapping[str, Any]
-_THREADS: Final = (None, 32, 64, 128, 256, 512, 1024)
-_BLOCKS: Final[tuple[Move, ...]] = tuple({"block": n} for n in (64, 128, 256, 512, 1024))
 
-# Rows on a GPU: kept in registers or not, warp or block, two passes; then loads in flight, rows of a block.
-_ROWS_GPU: Final[tuple[tuple[Move, ...], ...]] = (
-    (
-        *({"persistent": k, "threads": n} for k in (True, False) for n in _THREADS),
-        {"persistent": False, "online": False},
-    ),
-    tuple({"items_per_thread": n} for n in (8, 16, 32, 64)),
-    tuple({"rows": n} for n in (1, 2, 4, 8)),
-)
+
+def _threads() -> list[int]:
+    """Threads of a block of the device in force: a warp, twice as many, ... and all."""
+    gpu = current_device()
+    return [n for k in range(gpu.block_threads.bit_length()) if (n := gpu.warp << k) <= gpu.block_threads]
+
+
+def _blocks() -> tuple[Move, ...]:
+    return tuple({"block": n} for n in _threads()[1:])
+
+
+def _rows_gpu() -> tuple[tuple[Move, ...], ...]:
+    """Rows on a GPU: kept in registers or not, warp or block, two passes; then loads in flight, rows of a block."""
+    return (
+        (
+            *({"persistent": k, "threads": n} for k in (True, False) for n in (None, *_threads())),
+            {"persistent": False, "online": False},
+        ),
+        tuple({"items_per_thread": n} for n in (8, 16, 32, 64)),
+        tuple({"rows": n} for n in (1, 2, 4, 8)),
+    )
+
+
 _ROWS_CPU: Final[tuple[tuple[Move, ...], ...]] = (
     ({"persistent": True}, {"persistent": False}),
     tuple({"items_per_thread": n} for n in (32, 64, 256)),
@@ -77,9 +90,9 @@ def stages(fusion: Fusion, target: Literal["cpu", "cuda"]) -> Sequence[Sequence[
     kinds = {e.op in SCATTERS or not e.is_reduction for e in fusion.exprs}
     made: list[Sequence[Move]] = []
     if rows:
-        made += _ROWS_GPU if target == "cuda" else _ROWS_CPU
+        made += _rows_gpu() if target == "cuda" else _ROWS_CPU
     if not rows and True in kinds:
-        made += [_BLOCKS, _VECTORS, _PARTS] if target == "cuda" else [_BLOCKS]
+        made += [_blocks(), _VECTORS, _PARTS] if target == "cuda" else [_blocks()]
     if target == "cpu":
         made.append(_ONE_CORE)
     return made

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkab
 
 from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments
+from idgraph.index import IdModel
 from idgraph.ir import Fusion, copy_fusion
 from idgraph.ir.target import TargetName as Target
 from idgraph.loading import LOADING
-from idgraph.reports import report
-from idgraph.runtime import emit
+from idgraph.reports.collect import Emission, segment_facts
+from idgraph.runtime.program import emit
 from idgraph.schedule import auto as schedule_automatically
+from idgraph.validate.fault import busy
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.picture import xml
 
 if TYPE_CHECKING:
+    from idgraph.kernel.ir import KernelModule
     from idgraph.runtime import Program
 
 __all__ = ["Explorer", "explore"]
@@ -47,9 +50,11 @@ class Explorer:
         code = f"{script()}{START}"
         return (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-            f'<meta name="viewport" content="width=device-width, initial-scale=1">{policy(code)}'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta name="color-scheme" content="light dark">{policy(code)}'
             f"<title>{xml(self.data['name'])}</title>"
-            f"<style>{style()} body {{ margin:8px }} .ig-explorer {{ height:calc(100vh - 18px) }}</style></head><body>"
+            f"<style>{style()} body {{ margin:8px; background:Canvas }} .ig-explorer {{ height:calc(100dvh - 18px) }}"
+            "</style></head><body>"
             f"{place_of(self.data, 'e', links=True)}<script>{code}</script></body></html>\n"
         )
 
@@ -123,12 +128,22 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
     if auto:
         fusion = copy_fusion(fusion)
         schedule_automatically(fusion)
-    program: Program | None = None
-    try:
-        program = emit(fusion, target)
-    except IdGraphError:
-        program = None
-    return Explorer(explorer_data(fusion, report(fusion, suggestions=0, target=target).segments[0], program))
+    with busy(f"explorer of {fusion.name}") as now:
+        model = IdModel(fusion)
+        program: Program | None = None
+        passes: list[tuple[str, KernelModule]] = []
+        now("index maps")
+        model.verify()
+        try:
+            now("kernels")
+            program = emit(fusion, target, model=model, passes=passes)
+        except IdGraphError:
+            program = None
+        now("accesses")
+        how = Emission(target, program=program, boundaries=False)
+        facts = segment_facts(fusion, model, suggestions=0, how=how)
+        now("pictures")
+        return Explorer(explorer_data(fusion, facts, program, model, passes if program is not None else ()))
 
 
 def _fusion_of(given: HasFusion) -> Fusion:

@@ -8,18 +8,19 @@ Nests of a fusion, and runs of nests that repeat, as a tree: the explorer draws 
 from __future__ import annotations
 
 import json
+import linecache
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from idgraph.errors import IdGraphError, SourceLine
+from idgraph.errors import IdGraphError, SourceLine, display_file, visible
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
 from idgraph.ir.parser import replay_step
 from idgraph.ir.printer import value_text
-from idgraph.kernel.ir import Kernel, Load, Local, Operand, Store, VectorLoad, VectorStore, walk
+from idgraph.kernel.ir import Kernel, KernelModule, Load, Local, Operand, Store, VectorLoad, VectorStore, walk
 from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.reports.to_text import bytes_text
 from idgraph.runtime import Program
@@ -30,6 +31,7 @@ from idgraph.viz.index_graph_picture import index_picture
 from idgraph.viz.picture import PLAIN, Line, Picture, PictureNode, clean, clip
 
 LONGEST = 64  # nests of one period
+AROUND = 3  # lines of the program above and below one that makes an operation
 FEWEST = 6  # operations of a repetition: fewer are easier to read as they are
 
 
@@ -137,8 +139,16 @@ _OPERATION = re.compile(r"""\s*(?:#|//) ("(?:[^"\\]|\\.)*") (?:=|starts as) """)
 MOST_MARKED = 300  # operations of a fusion whose index graph is searched for cycles
 
 
-def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None = None) -> Data:
+def explorer_data(
+    fusion: Fusion,
+    facts: SegmentFacts,
+    program: Program | None = None,
+    model: IdModel | None = None,
+    passes: Iterable[tuple[str, KernelModule]] | None = None,
+) -> Data:
     """All that the explorer shows of one fusion; ``facts`` are its segment in a report, ``program`` its kernels.
+
+    ``model`` are its graphs and index maps and ``passes`` what `idgraph.runtime.program.stages` gives, if known.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -151,7 +161,10 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     """
     lines = sorted({e.line for e in facts.operations if e.line is not None}, key=lambda x: (x.file, x.line))
     at = {line: n for n, line in enumerate(lines)}
+    model = IdModel(fusion) if model is None else model
     kernels = [] if program is None else _kernels(program)
+    if passes is None:
+        passes = [] if program is None else stages(fusion, program.target, model=model)
     served: dict[str, list[list[int]]] = {}
     for k, kernel in enumerate(kernels):
         for n, names in enumerate(kernel["ops"]):
@@ -161,19 +174,50 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     return {
         "name": clean(fusion.name),
         "summary": _summary(fusion, facts, program),
-        "inputs": [_input(t) for t in fusion.inputs],
-        "views": _views(fusion),
+        "inputs": [_input_data(t) for t in fusion.inputs],
+        "views": _views(fusion, model),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
         "lines": [_line_data(x) for x in lines],
+        "sources": _sources(lines),
         "kernels": kernels,
         "loops": base,
         "steps": steps,
-        "passes": [] if program is None else _passes(program),
+        "passes": _passes(passes),
     }
 
 
 def _line_data(x: SourceLine) -> Data:
     return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
+
+
+def _sources(lines: Sequence[SourceLine]) -> list[Data]:
+    """The lines with those around them, where their file can be read; ``own`` is a line's place in ``lines``."""
+    parts: list[Data] = []
+    for n, x in enumerate(lines):
+        text = _program_of(x)
+        first = max(1, x.line - AROUND) if text else x.line
+        last = min(len(text), x.line + AROUND) if text else x.line
+        if not parts or parts[-1]["file"] != clean(x.file) or parts[-1]["first"] + len(parts[-1]["text"]) < first:
+            parts.append({"file": clean(x.file), "first": first, "text": [], "own": []})
+        shown, own = parts[-1]["text"], parts[-1]["own"]
+        for number in range(parts[-1]["first"] + len(shown), last + 1):
+            shown.append(clean(visible(text[number - 1].rstrip().expandtabs(4)) if text else x.code))
+            own.append(None)
+        own[x.line - parts[-1]["first"]] = n
+    return parts
+
+
+def _program_of(x: SourceLine) -> list[str]:
+    """The lines of the program that ``x`` is one of; none where it is not there, or has changed since.
+
+    A fusion's text names files too, and may be anybody's: only what Python itself ran and `user_line` looked at is
+    read, and only where it has this line.
+    """
+    for name in [n for n in linecache.cache if display_file(n) == x.file and x.code]:
+        text = linecache.getlines(name)
+        if 0 < x.line <= len(text) and text[x.line - 1].strip() == x.code:
+            return text
+    return []
 
 
 def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> list[list[str]]:
@@ -211,7 +255,7 @@ def _shape_text(t: Tensor) -> str:
     return f"{t.name}: {t.dtype}({', '.join(map(str, t.shape))})"
 
 
-def _input(t: Tensor) -> Data:
+def _input_data(t: Tensor) -> Data:
     readers = list(dict.fromkeys(u.output.name for u in t.uses))
     return {"name": t.name, "text": clean(_shape_text(t)), "readers": readers}
 
@@ -219,9 +263,8 @@ def _input(t: Tensor) -> Data:
 # views ---------------------------------------------------------------------------------------------------------------
 
 
-def _views(fusion: Fusion) -> list[Data]:
+def _views(fusion: Fusion, model: IdModel) -> list[Data]:
     branches = folds_of(fusion)
-    model = IdModel(fusion)
     made = [_view("operations", picture(fusion, collapse=False), branches)]
     try:
         graph = model.index
@@ -230,7 +273,7 @@ def _views(fusion: Fusion) -> list[Data]:
         return made
     kept, left_out = _once(branches)
     marked = next((c for c in graph.cycles() if c.changes_index), None) if len(fusion.exprs) <= MOST_MARKED else None
-    view = _view("index graph", index_picture(graph, marked, only=kept), branches)
+    view = _view("index graph", index_picture(graph, marked, only=kept, model=model), branches)
     if left_out:
         view["caption"].append(
             f"{left_out} operations of rounds that repeat are left out: each is like the first round."
@@ -416,11 +459,15 @@ def _locals_of(s: Load | VectorLoad | Store | VectorStore) -> set[str]:
     return {x.name for x in moved if isinstance(x, Local)}
 
 
-def _passes(program: Program) -> list[Data]:
+def _passes(made_by: Iterable[tuple[str, KernelModule]]) -> list[Data]:
     """The kernels' text as lowered, and after each pass that changed one."""
     made: list[Data] = []
-    for name, plan in stages(program.fusion, program.target):
-        text = [clean(x) for k in plan.kernels for x in str(k).splitlines()]
+    printed: dict[str, tuple[Kernel, list[str]]] = {}  # most passes change one kernel of many
+    for name, plan in made_by:
+        for k in plan.kernels:
+            if k.name not in printed or printed[k.name][0] is not k:
+                printed[k.name] = (k, [clean(x) for x in str(k).splitlines()])
+        text = [x for k in plan.kernels for x in printed[k.name][1]]
         if not made or made[-1]["text"] != text:
             made.append({"name": name, "text": text})
     return made

@@ -59,14 +59,31 @@ function idgraphExplorer(root, data) {
   function reveal(view, id) { for (let p = view.parents.get(id); p; p = view.parents.get(p)) setOpen(view, p, true); }
   const opBox = (view, name) => view.boxes.find((b) => b.op === name && b.main) || view.boxes.find((b) => b.op === name);
 
+  // the schedule up to a step: loops of each tensor, as the slider has it -------------------------------------------
+  const stepped = () => (state.tab === "schedule" ? state.step : data.steps.length);
+  function loopsAt(step) {
+    const now = new Map(data.loops);
+    for (const x of data.steps.slice(0, step)) now.set(x.tensor, x.after);
+    return now;
+  }
+  function atStep(box, now) { // a box of the operations with the loops that it has at this step
+    if (!now || !now.has(box.id)) return box.lines;
+    const axes = now.get(box.id), text = axes.length > 44 ? axes.slice(0, 43) + "\u2026" : axes;
+    const inlined = (axes.match(/, inlined at \d+$/) || [""])[0];
+    const plain = box.lines.filter((l) => !l[0].startsWith("loops ")).map((l) => [l[0].replace(/, inlined at \d+$/, "") + (l === box.lines[box.lines.length - 1] ? inlined : ""), ...l.slice(1)]);
+    return [...plain.slice(0, -1), ["loops " + text, "faint"], plain[plain.length - 1]];
+  }
+
   function visible(view) {
+    const now = state.view === 0 && stepped() < data.steps.length ? loopsAt(stepped()) : null;
+    const inlined = now ? new Set([...now].filter(([, axes]) => / inlined at \d+$/.test(axes)).map(([t]) => t)) : null;
     const boxes = new Map(), frames = new Map();
     const within = (id) => { const p = view.parents.get(id); return p && isOpen(view, p) ? p : null; };
     for (const b of view.boxes) {
       const id = shownAs(view, b.id);
       if (boxes.has(id)) continue;
       const x = view.byId.get(id);
-      const lines = id === b.id ? x.lines : [...x.lines, ["+ " + view.size.get(id) + " boxes", "faint"]];
+      const lines = id === b.id ? atStep(x, now) : [...x.lines, ["+ " + view.size.get(id) + " boxes", "faint"]];
       boxes.set(id, { ...x, lines, folded: id !== b.id });
       for (let p = within(id); p; p = view.parents.get(p)) frames.set(p, view.byId.get(p));
     }
@@ -74,8 +91,8 @@ function idgraphExplorer(root, data) {
     for (const e of view.edges) {
       const a = shownAs(view, e.a), b = shownAs(view, e.b);
       if (a === b || !boxes.has(a) || !boxes.has(b)) continue;
-      const key = a + "\u0000" + b, old = edges.get(key);
-      if (old) { old.marked = old.marked || e.marked; old.count += 1; } else edges.set(key, { ...e, a, b, count: 1 });
+      const key = a + "\u0000" + b, old = edges.get(key), shared = inlined !== null && inlined.has(e.a);
+      if (old) { old.marked = old.marked || e.marked; old.shared = old.shared || shared; } else edges.set(key, { ...e, a, b, shared });
     }
     return { boxes, frames, edges: [...edges.values()] };
   }
@@ -106,10 +123,36 @@ function idgraphExplorer(root, data) {
   const defs = svg("defs");
   defs.append(marker);
   picture.append(defs, world);
-  canvas.append(picture, caption);
-  const pan = zoom().scaleExtent([0.005, 3]).on("zoom", (event) => world.setAttribute("transform", event.transform.toString()));
+  const map = svg("svg", { class: "ig-map", "aria-hidden": "true" }), seen = svg("rect", { class: "ig-seen" });
+  canvas.append(picture, caption, map);
+  const pan = zoom().scaleExtent([0.005, 3]).on("zoom", (event) => { world.setAttribute("transform", event.transform.toString()); mapSeen(event.transform); });
   select(picture).call(pan).on("dblclick.zoom", null);
-  let graph = null, shown = null;
+  let graph = null, shown = null, drawn = null;
+
+  // the minimap: all boxes without their text, and the part that is in view -----------------------------------------
+  function drawMap() {
+    const g = graph.graph();
+    map.setAttribute("viewBox", "0 0 " + g.width + " " + g.height);
+    map.replaceChildren(...[...shown.boxes].map(([id, b]) => {
+      const n = graph.node(id), r = svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2, width: n.width, height: n.height, "data-map": id });
+      r.style.setProperty("fill", b.stroke);
+      return r;
+    }), seen);
+  }
+  function mapSeen(t) {
+    const w = canvas.clientWidth, h = canvas.clientHeight;
+    if (!graph || !w) return;
+    const g = graph.graph(), x = -t.x / t.k, y = -t.y / t.k;
+    for (const [k, v] of Object.entries({ x, y, width: w / t.k, height: h / t.k })) seen.setAttribute(k, v);
+    const all = x <= 0 && y <= 0 && x + w / t.k >= g.width && y + h / t.k >= g.height; // then the map says nothing
+    map.classList.toggle("ig-idle", all);
+  }
+  function mapTo(event) { // the point under the pointer to the middle of the canvas
+    const p = new DOMPoint(event.clientX, event.clientY).matrixTransform(map.getScreenCTM().inverse());
+    select(picture).call(pan.translateTo, p.x, p.y);
+  }
+  map.addEventListener("pointerdown", (event) => { event.stopPropagation(); map.setPointerCapture(event.pointerId); mapTo(event); });
+  map.addEventListener("pointermove", (event) => { if (event.buttons) mapTo(event); });
 
   function smooth(points) {
     if (points.length < 3) return "M" + points.map((p) => p.x + "," + p.y).join("L");
@@ -132,6 +175,7 @@ function idgraphExplorer(root, data) {
     const view = indexed(data.views[state.view]);
     shown = visible(view);
     graph = place(view, shown);
+    drawn = stepped();
     world.replaceChildren();
     const depth = (id) => { let n = 0; for (let p = view.parents.get(id); p; p = view.parents.get(p)) n++; return n; };
     const head = new Map(); // room for the titles of a frame and of those inside it
@@ -150,7 +194,7 @@ function idgraphExplorer(root, data) {
     }
     for (const e of shown.edges) {
       const points = graph.edge(e.a, e.b).points;
-      const path = svg("path", { d: smooth(points), class: "ig-edge" + (e.marked ? " ig-hot" : "") + (e.dashed ? " ig-dashed" : ""), "data-a": e.a, "data-b": e.b,
+      const path = svg("path", { d: smooth(points), class: "ig-edge" + (e.marked ? " ig-hot" : "") + (e.shared ? " ig-shared" : "") + (e.dashed ? " ig-dashed" : ""), "data-a": e.a, "data-b": e.b,
         stroke: e.marked ? "var(--x-hot)" : e.colour || "var(--x-edge)", "marker-end": e.link ? null : "url(#ig-arrow)" });
       path.append(svg("title", {}, e.title || ""));
       world.append(path);
@@ -158,7 +202,9 @@ function idgraphExplorer(root, data) {
     for (const [id, b] of shown.boxes) {
       const n = graph.node(id);
       const g = svg("g", { class: "ig-box" + (b.thick ? " ig-thick" : "") + (b.dashed ? " ig-dashed" : "") + (b.marked ? " ig-marked" : ""), "data-id": id, "data-op": b.op || null, tabindex: 0 });
-      g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2, width: n.width, height: n.height, rx: b.shape === "pill" ? n.height / 2 : 5, fill: b.fill, stroke: b.stroke }));
+      const outline = svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2, width: n.width, height: n.height, rx: b.shape === "pill" ? n.height / 2 : 5, stroke: b.stroke });
+      outline.style.setProperty("--x-fill", b.fill); // the style sheet darkens it at night
+      g.append(outline);
       write(g, b.lines, n.x - n.width / 2 + PAD, n.y - n.height / 2 + ROW - 1, false);
       g.append(svg("title", {}, b.title || ""));
       const act = () => { if (b.folded) { setOpen(view, id, true); draw(); centre(id); mark(); } else choose(b.op, id); };
@@ -166,12 +212,13 @@ function idgraphExplorer(root, data) {
       g.addEventListener("keydown", (event) => { if (event.key === "Enter") act(); });
       world.append(g);
     }
+    drawMap();
     caption.replaceChildren(...view.alarm.map((t) => html("div", { class: "ig-alarm" }, t)), ...view.caption.map((t) => html("div", {}, t)));
   }
   function fit(least) { // all in view; `least`: the scale that opening a view does not go below
     const w = canvas.clientWidth || 900, h = (canvas.clientHeight || 600) - caption.offsetHeight;
     const b = canvas.clientWidth ? world.getBBox() : { x: 0, y: 0, ...graph.graph() }; // frames and titles too
-    const whole = Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), k = Math.max(whole, least || 0);
+    const whole = Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), k = Math.max(whole, w < 600 ? 0 : least || 0); // a phone has no room for a legible part
     const from = (room, start, length) => (length * k > room ? 8 : (room - length * k) / 2) - start * k;
     select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width), from(h, b.y, b.height)).scale(k));
   }
@@ -257,28 +304,43 @@ function idgraphExplorer(root, data) {
     for (const a of o.accesses) out.push(html("h4", {}, a.title), rowsOf(a.rows));
     return out;
   }
-  function code(lines, on, pick, added) {
-    return html("div", { class: "ig-code" }, ...lines.map((t, i) => html("div", { class: (on(i) ? "ig-on" : "") + (added && added(i) ? " ig-added" : "") || null, onclick: () => pick(i) }, t || " ")));
+  const TOKEN = /(^\s*\/\/.*$|#.*$)|("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\b(def|for|in|if|else|elif|while|return|range|and|or|not|with|import|from|as|True|False|None|lambda|class|parallel|unroll|block|thread)\b|\b(\d[\w.]*)|\b([A-Za-z_]\w*)(?=\()/g;
+  const KINDS = ["comment", "string", "keyword", "number", "call"];
+  function coloured(text) { // pieces of one line of Python or of a kernel's text; a numbered line of source is not a number
+    const out = [];
+    let end = 0;
+    for (const m of text.matchAll(TOKEN)) {
+      const kind = m.slice(1).findIndex((x) => x !== undefined);
+      out.push(text.slice(end, m.index), html("span", { class: "ig-" + KINDS[kind] }, m[0]));
+      end = m.index + m[0].length;
+    }
+    return [...out, text.slice(end)];
+  }
+  function code(lines, on, pick, added, numbers) {
+    return html("div", { class: "ig-code" }, ...lines.map((t, i) => html("div", { class: (on(i) ? "ig-on" : "") + (added && added(i) ? " ig-added" : "") || null, onclick: () => pick(i) },
+      numbers ? html("span", { class: "ig-number-of" }, String(numbers[i]).padStart(4) + "  ") : null, ...(t ? coloured(t) : [" "]))));
   }
   function kernel() {
     return data.kernels.flatMap((k, n) => [html("h4", {}, k.name), code(k.text, (i) => k.ops[i].includes(state.op), (i) => { if (k.ops[i].length) { state.tab = "kernel"; go(k.ops[i][0]); state.tab = "kernel"; panel(); } })]);
   }
   function source() {
-    const o = ops.get(state.op), out = [];
-    let file = null;
-    data.lines.forEach((l, i) => {
-      if (l.file !== file) { file = l.file; out.push(html("h4", {}, file)); }
-      const first = data.ops.find((x) => x.line === i);
-      out.push(code([String(l.line).padStart(4) + "  " + l.code], () => Boolean(o) && o.line === i, () => { if (first) { go(first.name); state.tab = "source"; panel(); } }));
-    });
-    return out;
+    const o = ops.get(state.op);
+    return data.sources.flatMap((part) => [html("h4", {}, part.file),
+      code(part.text, (i) => Boolean(o) && part.own[i] !== null && o.line === part.own[i], (i) => { const first = data.ops.find((x) => part.own[i] !== null && x.line === part.own[i]); if (first) { go(first.name); state.tab = "source"; panel(); } }, null, part.text.map((_, i) => part.first + i))]);
   }
   function schedule() {
-    const slide = html("input", { type: "range", min: 0, max: data.steps.length, value: state.step, "aria-label": "schedule step", oninput: (e) => { state.step = Number(e.target.value); show(); } });
+    const slide = html("input", { type: "range", min: 0, max: data.steps.length, value: state.step, "aria-label": "schedule step", oninput: (e) => { state.step = Number(e.target.value); show(); follow(); } });
     const below = html("div", {});
+    function follow() { // the graph goes along: loops in its boxes, shared ones in blue, the tensor of this step in the middle
+      const s = state.step ? data.steps[state.step - 1] : null, view = indexed(data.views[state.view]), b = s && opBox(view, s.tensor);
+      state.op = b ? s.tensor : null;
+      state.box = null;
+      draw();
+      if (b) centre(shownAs(view, b.id));
+      mark();
+    }
     function show() {
-      const now = new Map(data.loops), s = state.step ? data.steps[state.step - 1] : null;
-      for (const x of data.steps.slice(0, state.step)) now.set(x.tensor, x.after);
+      const now = loopsAt(state.step), s = state.step ? data.steps[state.step - 1] : null;
       const wanted = [...now].filter(([t]) => data.ops.length <= 60 || t === state.op || (s && t === s.tensor));
       below.replaceChildren(html("p", {}, state.step + " of " + data.steps.length + (s ? ": " : ", unscheduled"), s ? html("span", { class: "ig-mono" }, s.tensor + "." + s.text) : null),
         s ? rowsOf([["before", s.before], ["after", s.after]]) : html("span", {}), html("h4", {}, "loops after this step"),
@@ -301,6 +363,7 @@ function idgraphExplorer(root, data) {
     const pane = html("div", { class: "ig-pane" });
     pane.append(...{ operation, kernel, source, schedule, passes }[state.tab]());
     side.replaceChildren(tabs(), hits, pane);
+    if (drawn !== stepped()) { draw(); mark(); } // to or from an earlier step of the schedule
     writeLink();
     const on = pane.querySelector(".ig-on");
     if (on && on.scrollIntoView && pane.scrollHeight > pane.clientHeight) pane.scrollTop = Math.max(0, on.offsetTop - pane.offsetTop - 80);
@@ -339,7 +402,7 @@ function idgraphExplorer(root, data) {
   root.replaceChildren(bar, canvas, side);
   if (linked) { readLink(); window.addEventListener("hashchange", readLink); } else { draw(); fit(LEGIBLE); panel(); }
   if (!canvas.clientWidth && typeof ResizeObserver !== "undefined") {
-    const seen = new ResizeObserver(() => { if (canvas.clientWidth) { seen.disconnect(); fit(LEGIBLE); } });
-    seen.observe(canvas);
+    const sized = new ResizeObserver(() => { if (canvas.clientWidth) { sized.disconnect(); fit(LEGIBLE); } });
+    sized.observe(canvas);
   }
 }
