@@ -20,8 +20,8 @@ from idgraph.frontends.graph import short
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.session import CompileOptions, Session
 from idgraph.frontends.torch_arrays import is_torch
-from idgraph.runtime.compile_kernels import share_compiling, start_compiling
 from idgraph.runtime.dispatch import ROUTES
+from idgraph.runtime.early_compilation import share_compiling, start_compiling
 from idgraph.runtime.program import Program
 from idgraph.runtime.shape_guards import KEPT, ResizedCall, ShapeFamily
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,9 +17,7 @@ from idgraph.runtime.binding import out_of_range
 from idgraph.runtime.cpu import compiler as cpu_entry
 from idgraph.runtime.cpu import namespace as cpu
 from idgraph.runtime.cuda.compiler import compiled as cuda_compiled
-from idgraph.runtime.cuda.compiler import submit as cuda_submit
 from idgraph.runtime.executable import Executable
-from idgraph.runtime.loaded_program import LoadedKernels
 from idgraph.runtime.source_function import function_of
 
 Array = npt.NDArray[Any]
@@ -56,26 +54,6 @@ def compile_functions(program: Executable, checked: bool) -> Functions:
             cpu_entry.LazyKernel(program, kernel, function, checked) if program.target == "cpu" else function
         )
     return made
-
-
-def start_compiling(program: LoadedKernels, checked: bool) -> None:
-    """Have other processes compile the kernels, for the device there is, while this one emits others."""
-    match program.target:
-        case "cpu":
-            cpu_entry.submit(program, _lazy(program, checked), checked)
-        case "cuda":
-            cuda_submit(program, checked)
-        case _:
-            pass
-
-
-def share_compiling(programs: Sequence[LoadedKernels], checked: bool) -> None:
-    """Compile kernels here, beside the other processes, until all have been begun with."""
-    cpu_entry.share_waiting([k for p in programs if p.target == "cpu" for k in _lazy(p, checked)])
-
-
-def _lazy(program: LoadedKernels, checked: bool) -> list[cpu_entry.LazyKernel]:
-    return [k for k in program.functions(checked).values() if isinstance(k, cpu_entry.LazyKernel)]
 
 
 def _python_pairs() -> dict[str, Any]:

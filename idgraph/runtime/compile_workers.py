@@ -70,7 +70,7 @@ class WorkerPool:
             self._changed.notify()
 
     def take(self, key: Hashable) -> str | None:
-        """What a process has made of the kernel, or makes now; None where it is to be compiled here."""
+        """The text that a process has made of the kernel, or makes now; None where it is to be compiled here."""
         with self._changed:
             job = self._jobs.pop(key, None)
         if job is None or not job.started:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import Program, compile_kernels, compile_ptx
+from idgraph.runtime import Program, compile_ptx, early_compilation
 from idgraph.runtime.compile_workers import POOL, limit_workers
 from idgraph.runtime.cpu import compiler as cpu
 from idgraph.runtime.cuda import compiler as cuda
@@ -54,7 +54,7 @@ def check_values(made: list[Program], scale: float) -> None:
 def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     made, before = programs(0.125), POOL.compiled
     for p in made:
-        compile_kernels.start_compiling(p, True)
+        early_compilation.start_compiling(p, True)
     here: list[object] = []
     inner = cpu.compile_library
 
@@ -72,7 +72,7 @@ def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     made = programs(0.375)
     monkeypatch.setattr(POOL, "_serve", lambda: None)  # no process begins with anything
     for p in made:
-        compile_kernels.start_compiling(p, True)
+        early_compilation.start_compiling(p, True)
     here: list[object] = []
     inner = cpu.compile_library
 
@@ -81,7 +81,7 @@ def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         return inner(*given)
 
     monkeypatch.setattr(cpu, "compile_library", counted)
-    compile_kernels.share_compiling(made, True)
+    early_compilation.share_compiling(made, True)
     assert here
     check_values(made, 0.375)
 
@@ -91,14 +91,14 @@ def test_a_process_that_ends_or_never_starts_costs_nothing(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "executable", program)
     made = programs(0.625 + len(program))
     for p in made:
-        compile_kernels.start_compiling(p, True)
+        early_compilation.start_compiling(p, True)
     check_values(made, 0.625 + len(program))
 
 
 def test_a_copy_of_the_process_waits_for_nothing() -> None:
     made = programs(0.875)
     for p in made:
-        compile_kernels.start_compiling(p, True)
+        early_compilation.start_compiling(p, True)
     child = os.fork()
     if not child:
         os._exit(int(POOL.take(next(cpu_bodies(made))) is not None))

@@ -24,10 +24,10 @@ def test_the_table_has_a_row_a_part_and_tells_what_failed() -> None:
 def test_each_model_names_what_it_is_made_of() -> None:
     found = families()
     assert set(TIMED) <= set(found)
-    assert sum(f.library == "transformers" for f in found.values()) >= 40
-    assert sum(f.library != "transformers" for f in found.values()) >= 20
+    assert sum(f.package == "transformers" for f in found.values()) >= 40
+    assert sum(f.package != "transformers" for f in found.values()) >= 20
     for name, f in found.items():
-        assert f.model and (f.library != "transformers" or f.config.endswith("Config")), name
+        assert f.model and (f.package != "transformers" or f.config.endswith("Config")), name
         assert f.kind in ("text", "pictures", "pairs", "sound"), name
 
 

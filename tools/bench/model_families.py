@@ -18,12 +18,12 @@ TIMED = ("llama", "phi3", "gpt2", "qwen2", "qwen3", "gemma2", "olmo2", "gpt_neox
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A model: its library, its class there (a registered name of timm's or torchvision's), the class of its
+    """A model: its package, its class there (a registered name of timm's or torchvision's), the class of its
     configuration, and arguments of that, by device. ``kind``: what it reads; ``size``: of pictures on the CPU."""
 
     name: str
     model: str
-    library: str = "transformers"
+    package: str = "transformers"
     config: str = ""
     cpu: dict[str, Any] = field(default_factory=dict[str, Any])
     cuda: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -79,20 +79,20 @@ def model_of(name: str, device: str) -> tuple[Any, Arguments]:
     family = families()[name]
     more = cast("dict[str, Any]", getattr(family, device))
     config: Any = None
-    module = library({"torchvision": "torchvision.models"}.get(family.library, family.library))
-    if family.library == "transformers":
+    module = library({"torchvision": "torchvision.models"}.get(family.package, family.package))
+    if family.package == "transformers":
         config = getattr(module, family.config)(**more)
         model = getattr(module, family.model)(config)
-    elif family.library == "timm":
+    elif family.package == "timm":
         model = module.create_model(family.model, num_classes=10, **more)
     else:
         model = module.get_model(family.model, weights=None, num_classes=10, **more)
     model = model.to(device) if device == "cpu" else model.to(device).to(torch.bfloat16)
     for part in model.modules():
-        if type(part).__name__.startswith(("Dropout", "StochasticDepth", "DropPath")):
-            for rate in ("p", "drop_prob"):
-                if hasattr(part, rate):
-                    setattr(part, rate, 0.0)
+        chance = type(part).__name__.startswith(("Dropout", "StochasticDepth", "DropPath"))
+        for name_of, value in list(vars(part).items()):  # rates that functions are called with, too
+            if isinstance(value, float) and ("drop" in name_of or (chance and name_of == "p")):
+                setattr(part, name_of, 0.0)
     return model, _arguments(family, config, next(model.parameters()).dtype, device)
 
 

@@ -190,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.list:
         for name in names:
             family = families()[name]
-            print(f"{name:22} {family.library:13} {family.model}")
+            print(f"{name:22} {family.package:13} {family.model}")
         return 0
     rows: dict[tuple[str, str], Found] = {}
     if args.json is not None and args.json.exists():
@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.short:
         for family in families().values():
             family.cpu.update({k: 1 for k in LAYERS if k in family.cpu})
-    for needed in sorted({families()[n].library for n in names}):
+    for needed in sorted({families()[n].package for n in names}):
         library(needed)
     import_module("idgraph.frontends.torch_compile")
     import_module("idgraph.runtime.kernel_cache").keep_in(args.kernels)
