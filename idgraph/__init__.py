@@ -20,7 +20,7 @@ from idgraph.errors import (
     OperationError,
     ParseError,
     ScheduleError,
-    nearest,
+    no_attribute,
     shortened,
 )  # fmt: skip
 from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr  # fmt: skip
@@ -165,7 +165,7 @@ simplify, prove, prove_equal = shortened(simplify), shortened(prove), shortened(
 set = copy  # nvFuser's word for a copy
 
 
-# Rooms behind the fusion are loaded when first asked for: a compiler that only builds fusions does not wait for them.
+# Packages behind the fusion are loaded when first asked for: who only builds fusions does not wait for them.
 _LATER: Final = {
     "graphs": ("AlignEdge", "AlignedGraph", "Cycle", "DomainGraph", "Explanation", "ExtentsGraph", "IndexGraph"),
     "index": ("Access", "AccessTable", "BankConflicts", "Contiguity", "IdModel", "Loop", "LoopVariable",
@@ -213,13 +213,8 @@ def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
-        # Python suggests the nearest name where it knows who was asked.
-        near = nearest(name, dir(sys.modules[__name__]))
-        hint = f"; did you mean {near!r}?" if near else "; ig.from_torch imports what torch has and this module has not"
-        hint = "" if name.startswith("_") else hint
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
-        )
+        otherwise = "" if name.startswith("_") else "; ig.from_torch imports what torch has and this module has not"
+        raise no_attribute(sys.modules[__name__], name, otherwise)
     found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
     return found

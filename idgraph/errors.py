@@ -17,7 +17,7 @@ from functools import cache, lru_cache, update_wrapper
 from operator import index
 from pathlib import Path
 from threading import local
-from types import FunctionType, NoneType, SimpleNamespace, UnionType
+from types import FunctionType, ModuleType, NoneType, SimpleNamespace, UnionType
 from typing import (
     Any,
     ForwardRef,
@@ -535,6 +535,18 @@ def _distance(a: str, b: str) -> int:
                 cost = min(cost, last[m - 1] + 1)
             row.append(cost)
     return row[-1]
+
+
+def no_attribute(module: ModuleType, name: str, otherwise: str = "") -> AttributeError:
+    """The error of a module that lacks ``name``: with the nearest of its names, else with ``otherwise``.
+
+    >>> import idgraph.cost
+    >>> print(no_attribute(idgraph.cost, "Kost"))
+    module 'idgraph.cost' has no attribute 'Kost'; did you mean 'Cost'?
+    """
+    near = "" if name.startswith("_") else nearest(name, {*dir(module), *getattr(module, "__all__", ())})
+    hint = f"; did you mean {near!r}?" if near else otherwise
+    return AttributeError(f"module {module.__name__!r} has no attribute {name!r}{hint}", name=name, obj=module)
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -156,7 +156,7 @@ operations = [s1, s2, c3, a4]
 #
 # `union` says that two keys are the same. *Congruence* draws the conclusion: two axis expressions of one form on
 # equal inputs have equal outputs (forward); on equal outputs, equal inputs (backward; of a merge only if one input
-# agrees, which this lesson leaves out). One worklist until nothing changes.
+# agrees, which this tutorial leaves out). One worklist until nothing changes.
 
 
 # %%

@@ -3,7 +3,7 @@
 #
 # A tensor in a compiler is not its data but its *axes*: what they count, how they came from other axes, in which
 # order they lie in memory and in which order a kernel walks them. An axis here is an `IterDomain` (nvFuser's word).
-# This lesson makes some, transforms them with Split, Merge, Resize and Swizzle, and reads the index maps that come
+# This tutorial makes some, transforms them with Split, Merge, Resize and Swizzle, and reads the index maps that come
 # out.
 
 # %%

@@ -2,7 +2,7 @@
 # # Rotation and its cycle
 #
 # Swap the two halves of a vector and add the vector itself: the heart of rotary position embedding, four lines of
-# code. This lesson shows why a compiler that looks for *the* index of an axis goes wrong on it, what the mistake looks
+# code. It shows why a compiler that looks for *the* index of an axis goes wrong on it, what the mistake looks
 # like as a picture, and how idgraph finds the right index, emits a kernel and checks it.
 #
 # One idea a step: the fusion, the cycle, what a search would answer, the index graph, the index maps, the kernel, the

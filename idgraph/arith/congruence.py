@@ -31,7 +31,7 @@ class Residue(NamedTuple):
 def residues_of(cond: Expr) -> list[Residue]:
     """The congruences that a (normal) condition states."""
     out: list[Residue] = []
-    for c in cond.args if cond.op == "and" else (cond,):
+    for c in cond.conjuncts:
         if c.op in ("eq", "ne"):
             found = _residue(c)
             if found is not None:

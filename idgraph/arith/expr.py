@@ -229,6 +229,16 @@ class Expr(Printed):
         return self.cond
 
     @property
+    def conjuncts(self) -> tuple[Expr, ...]:
+        """The conditions that all hold where this one does: those of a conjunction, or itself.
+
+        >>> i = symbol("i", 0, 9)
+        >>> [str(c) for c in and_(i > 2, i < 7).conjuncts], (i > 2).conjuncts == (i > 2,)
+        (['i < 7', 'i > 2'], True)
+        """
+        return self.args if self.op == "and" else (self,)
+
+    @property
     def symbols(self) -> frozenset[Expr]:
         """The symbol nodes that occur in the expression (bounds of symbols not included)."""
         found = self.cached_symbols

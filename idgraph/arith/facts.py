@@ -38,7 +38,7 @@ def facts_of(cond: Expr) -> list[Fact]:
     """The sums that a (normal) condition says are >= 0."""
     out: list[Fact] = []
     apart: list[Fact] = []
-    for c in cond.args if cond.op == "and" else (cond,):
+    for c in cond.conjuncts:
         match c.op:
             case "lt" | "le":
                 t, k = minus(c.args[1], c.args[0])
@@ -143,7 +143,7 @@ def _decided(e: Expr, cond: Expr, known: list[Fact]) -> dict[Expr, Expr]:
             truth = decide(node, known)
             if truth is not None:
                 out[node] = TRUE if truth else FALSE
-    given = cond.args if cond.op == "and" else (cond,)
+    given = cond.conjuncts
     for c in given:
         out[c] = TRUE
     return out

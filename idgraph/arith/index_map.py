@@ -385,14 +385,10 @@ def _sure(c: Expr, fact: Expr = TRUE) -> bool:
     return isinstance(prove(c, facts=() if fact is TRUE else (fact,)), Proof)
 
 
-def _and_operands(c: Expr) -> tuple[Expr, ...]:
-    return c.args if c.op == "and" else (c,)
-
-
 def _is_box(condition: Expr, images: Sequence[Expr]) -> bool:
     """Whether a condition bounds each coordinate on its own, from below or above."""
     own = frozenset(images)
-    for c in _and_operands(condition):
+    for c in condition.conjuncts:
         if c is TRUE:
             continue
         sides = [a for a in c.args if a in own] if c.op in ("lt", "le", "eq") else []

@@ -258,7 +258,7 @@ def _in_box(s: Expr, x: Expr) -> list[Expr]:
 
 
 def _constraint_terms(c: Expr) -> tuple[Expr, ...]:
-    return () if c is TRUE else c.args if c.op == "and" else (c,)
+    return () if c is TRUE else c.conjuncts
 
 
 # pieces together ------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def order_wrap(node: Expr) -> Expr | None:
     return out if cost(out) < cost(node) else None
 
 
-@rule("lt le", "order-turn", "(x + c) % d < 1", "x % d == -c % d", "one remainder is told from all others")
+@rule("lt le", "order-turn", "(x + c) % d < 1", "x % d == -c % d", "one remainder is distinguished from all others")
 def order_turn(node: Expr) -> Expr | None:
     t, k = minus(node.args[1], node.args[0])
     k -= node.op == "lt"

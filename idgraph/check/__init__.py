@@ -40,7 +40,7 @@ def inductor(
 ) -> CheckReport:
     """Prove or refute the index math of what TorchInductor would generate for ``fn(*args)``, backward too.
 
-    Inductor runs up to its scheduler and stops before code. Rows are told before its loops are merged, reordered and
+    Inductor runs up to its scheduler and stops before code. There are rows before its loops are merged, reordered and
     fused, and after; with ``source`` also of the Triton text that Inductor writes then, read and never executed (no
     GPU and no Triton is needed). ``dynamic`` is torch.compile's; ``options`` are Inductor's config; ``budget``: loop
     points times reads that an enumeration may look at, for each buffer of a nest. Raises `CheckError` where torch is

@@ -347,7 +347,7 @@ class _Writing:
     def _unconfirmed(
         self, space: Space, name: str, a: Sequence[ElementRead], b: Sequence[ElementRead], gap: Gap
     ) -> str:
-        """A difference is told when plain Python sees it at its point too, and the oracle does not contradict it."""
+        """A difference is reported when plain Python sees it at its point too, and the oracle agrees or is silent."""
         if not confirmable(space, a, b):
             return f"NumPy finds a difference at {gap.point}, of too many terms to count them again"
         if not confirm_difference(space, a, b, self.table, gap.point):

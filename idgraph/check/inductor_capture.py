@@ -307,7 +307,16 @@ class _GraphImporter:
                     nests.append(self._nest(s, body, kernels[s.get_name()] if stage == "after" else ""))
             made.append(self._program(buffers, nests, order))
         dtypes = self._dtypes(nodes)
-        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, (*self._outside(), *self._result_types()))
+        return Lowered(
+            self.name,
+            self.imported,
+            made[0],
+            made[1],
+            calls,
+            self.source,
+            dtypes,
+            (*self._outside(), *self._result_types()),
+        )
 
     def _outside(self) -> tuple[CheckRow, ...]:
         """A row for each result that is a view beyond the end of its buffer, whose elements were never computed."""
@@ -631,7 +640,9 @@ class Notes:
         c = _condition(mask)
         parts = [c] if c is None or c.op != "and" else c.args
         counts = bool(_reads(inner))  # a condition on where it reads (a pad, gathered) limits it as it stands
-        held = and_(*(p if p is not None and not p.names & self.loads.keys() else self._may(p, True, counts) for p in parts))
+        held = and_(
+            *(p if p is not None and not p.names & self.loads.keys() else self._may(p, True, counts) for p in parts)
+        )
         reads = {Read(r.buffer, r.index, and_(r.when, held)) for r in _reads(inner)}
         what = combine("where", [_what(mask), _what(inner), _literal(other)], self._table)
         return LoopBodyValue(what, frozenset(reads) | _reads(mask))

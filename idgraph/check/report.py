@@ -48,7 +48,7 @@ class CheckRow:
     ``node``: the nest's name; ``stage``: "before" or "after" the compiler's own merging, reordering and fusion of
     loops, "source" for generated text, "graph" for what happened before there were loops ("tested" there: values are
     the same at random inputs); ``role``: "read" or "write"; ``because``: how it was decided, or why it was not;
-    ``points``: loop points looked at; ``seconds``: processor time of the whole nest, told in its first row.
+    ``points``: loop points looked at; ``seconds``: processor time of the whole nest, reported in its first row.
     """
 
     node: str

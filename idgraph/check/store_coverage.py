@@ -174,7 +174,7 @@ def are_disjoint(a: Sequence[Expr], b: Sequence[Expr], axes: Sequence[Axis]) -> 
 
 
 ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
-CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is told
+CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is reported
 Told = tuple[Verdict, str, Difference | None]
 
 

@@ -238,7 +238,11 @@ def write_pictures(fusion: Fusion, model: IdModel, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     # The index graph with a box for each operation: with one for each coordinate it is as large as a wall.
-    for name, what, collapse in (("fusion", fusion, False), ("exact", model.exact, False), ("index", model.index, True)):
+    for name, what, collapse in (
+        ("fusion", fusion, False),
+        ("exact", model.exact, False),
+        ("index", model.index, True),
+    ):
         for form in ("svg", "dot"):
             path = folder / f"{name}.{form}"
             write_atomically(path, draw(what, form, collapse=collapse))

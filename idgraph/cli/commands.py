@@ -42,6 +42,7 @@ from idgraph.runtime.program import stages
 from idgraph.schedule import auto
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
+from idgraph.validate.fault import busy
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
 
@@ -307,7 +308,8 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
     if automatic:
         auto(fusion)
     model = IdModel(fusion)
-    model.verify()
+    with busy(f"index maps of {fusion.name}"):
+        model.verify()
     chosen = [e for e in fusion.exprs if tensor is None or e.output.name == tensor]
     if not chosen:
         raise IndexingError(
@@ -335,7 +337,9 @@ def cycles(file: str, graph: str, as_json: bool) -> None:
 
     Each with its kind (identity, shift, reorder), its shift, the operations on it and the user's lines.
     """
-    found = getattr(IdModel(load(file)), graph).cycles()
+    fusion = load(file)
+    with busy(f"cycles of {fusion.name}"):
+        found = getattr(IdModel(fusion), graph).cycles()
     if not as_json:
         print_cycles(console(), found)
         return
@@ -400,7 +404,8 @@ def emit(file: str, target: Target, automatic: bool, as_json: bool, passes: bool
     if passes:
         _print_passes(file, fusion, target, as_json)
         return
-    program = emit_program(fusion, target=target)
+    with busy(f"kernels of {fusion.name} for {target}"):
+        program = emit_program(fusion, target=target)
     if as_json:
         kernels = [k.name for k in program.plan.kernels]
         say(json.dumps({"file": file, "target": target, "kernels": kernels, "source": program.source}))

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
-from idgraph.errors import IdGraphError, arguments, short_repr, user_line
+from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr, user_line
 from idgraph.ir.device import Device, current_device, device_of, devices, use_device
 from idgraph.loading import LOADING, load
 
@@ -125,7 +125,7 @@ def _mapping(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 

@@ -219,17 +219,13 @@ def count_points(
     around: Sequence[EnclosingLoop], conditions: Sequence[Expr], data: Mapping[str, Data], arrays: Arrays
 ) -> Count:
     """The number of points at which all conditions hold."""
-    parts = _group_by_loops([p for c in conditions for p in _conjuncts(simplify(c))], around, data)
+    parts = _group_by_loops([p for c in conditions for p in simplify(c).conjuncts], around, data)
     total, exact, free = 1, True, list(around)
     for loops, together in parts:
         found = _count_points(loops, together, data, arrays)
         total, exact = total * found.points, exact and found.exact
         free = [x for x in free if x not in loops]
     return Count(total * prod(x.extent for x in free), exact)
-
-
-def _conjuncts(c: Expr) -> list[Expr]:
-    return [p for a in c.args for p in _conjuncts(a)] if c.op == "and" else [c]
 
 
 def _group_by_loops(

@@ -134,6 +134,10 @@ class KernelCost:
     device: Device = field(repr=False)
     assembly: Assembly = field(repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        moved = f"{self.bytes_moved:,} bytes moved"
+        return f"KernelCost({self.name!r}, {moved}, {self.time_us:.4g} us, bound by {self.bound})"
+
     @property
     def registers(self) -> int | None:
         """Registers of a thread, from the assembler (asked at the first use); None where there is none."""

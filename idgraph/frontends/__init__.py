@@ -7,10 +7,11 @@ Importing this module is light: NumPy and torch are loaded when a program is rea
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from idgraph.errors import shortened
+from idgraph.errors import no_attribute, shortened
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -58,4 +59,4 @@ def from_torch(
 def __getattr__(name: str) -> object:
     if name == "fx":
         return load("idgraph.frontends.import_")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise no_attribute(sys.modules[__name__], name)

@@ -15,6 +15,7 @@ from idgraph.errors import FrontendError
 
 Size = int | Expr  # an extent, a stride or an offset: an expression where it is known only at run time
 _LARGE = 2**62
+_PERIODS = 4096  # of an equation's periodic part that is looked at point by point
 
 
 @dataclass(slots=True)
@@ -187,6 +188,8 @@ class Reader:
                     self._multiple(left.args[0], left.args[1])
                 elif not getattr(left, "is_Symbol", False):
                     self._known[left] = int(right)
+            for name, step in _exact_quotients(left, right) or _residues(left, right):
+                self._steps[name] = math.lcm(step, self._steps.get(name, 1))
         for fact in facts:
             try:
                 raw = from_sympy(fact)
@@ -206,6 +209,59 @@ class Reader:
         if getattr(rest, "is_Integer", False):
             step = int(bottom) // math.gcd(int(bottom), int(rest))
             self._steps[free[0].name] = math.lcm(step, self._steps.get(free[0].name, 1))
+
+
+def _exact_quotients(left: Any, right: Any) -> list[tuple[str, int]]:
+    """(symbol, divisor) of each ``s // d`` of a product that equals one with ``s`` in place of ``d * (s // d)``.
+
+    Sizes are positive and no ``d * (s // d)`` is above ``s``, so that the products are equal where all of these are.
+    """
+    both = [x for side in (left, right) for x in side.atoms() if getattr(x, "is_Symbol", False)]
+    if not all(x.is_positive for x in both):
+        return []
+    for small, large in ((left, right), (right, left)):
+        factors: tuple[Any, ...] = small.args if type(small).__name__ == "Mul" else (small,)
+        quotients = [x for x in factors if type(x).__name__ == "FloorDiv" and x.args[0].is_Symbol]
+        whole = [x for x in factors if x not in quotients]
+        plain = all(x.is_Symbol or (x.is_Integer and x > 0) for x in whole)
+        if quotients and plain and all(x.args[1].is_Integer and x.args[1] > 0 for x in quotients):
+            exact = math.prod((x.args[0] / x.args[1] for x in quotients), start=math.prod(whole))
+            if exact == large:
+                return [(x.args[0].name, int(x.args[1])) for x in quotients]
+    return []
+
+
+def _residues(left: Any, right: Any) -> list[tuple[str, int]]:
+    """(symbol, k) where an equation of one symbol, of sums of quotients and remainders, holds for multiples of k alone.
+
+    Such sums are linear but for a periodic part: a difference that one period does not change is that part.
+    """
+    names = {x.name for side in (left, right) for x in side.free_symbols}
+    period = _nonlinear_period(left) * _nonlinear_period(right)
+    if len(names) != 1 or not 1 < period <= _PERIODS:
+        return []
+    (name,) = names
+    try:
+        a, b = from_sympy(left), from_sympy(right)
+    except ArithError:
+        return []
+    gaps = [int(a.evaluate({name: v})) - int(b.evaluate({name: v})) for v in range(2 * period)]
+    zeros = [v for v in range(period) if not gaps[v]]
+    if gaps[:period] != gaps[period:] or not zeros:
+        return []
+    step = math.gcd(period, *zeros)
+    return [(name, step)] if step > 1 else []
+
+
+def _nonlinear_period(x: Any) -> int:
+    """The period of the part of ``x`` that is not linear, or a multiple; 0 where ``x`` is no such sum."""
+    kind = type(x).__name__
+    if getattr(x, "is_Symbol", False) or getattr(x, "is_Integer", False):
+        return 1
+    if kind in ("FloorDiv", "Mod", "PythonMod") and getattr(x.args[1], "is_Integer", False) and int(x.args[1]) > 0:
+        return int(x.args[1]) * _nonlinear_period(x.args[0])
+    linear = kind == "Mul" and sum(not getattr(a, "is_Integer", False) for a in x.args) == 1
+    return math.prod(map(_period, x.args)) if kind == "Add" or linear else 0
 
 
 def _int_bound(value: Any) -> int | None:

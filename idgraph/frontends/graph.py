@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from idgraph.arith import Expr, is_true, maximum, simplify
+from idgraph.arith import Expr, is_true, maximum, simplify, symbol
 from idgraph.errors import FrontendError, SourceLine
 from idgraph.frontends.dynamic_shapes import DynamicSizes, Size, values_of
 
@@ -100,7 +100,17 @@ def same_size(a: Size, b: Size) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     found = simplify(a - b)
+    if not found.is_const and any(s.symbol_bounds[2] > 1 for s in found.symbols):
+        found = simplify(found.substitute({s: _multiple_of_step(s) for s in found.symbols}))
     return found.is_const and int(found) == 0
+
+
+def _multiple_of_step(s: Expr) -> Expr:
+    """A symbol as its step times an unknown, so that quotients of the step become that unknown."""
+    low, high, step, rest = s.symbol_bounds
+    if step == 1 or rest or not isinstance(low, int):
+        return s
+    return symbol(s.name, -(-low // step), high // step if isinstance(high, int) else None) * step
 
 
 def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:

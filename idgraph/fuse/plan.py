@@ -211,8 +211,8 @@ class FusionPlan(Printed):
 def plan(fusion: Fusion) -> FusionPlan:
     """Which operations of ``fusion`` share a kernel where `auto` schedules it; the fusion stays as it is.
 
-    Launches that wait for each other one by one are told from the loop nests; others are lowered, to see which of them
-    share a launch. Raises what scheduling and, for those, emitting raise.
+    Launches that wait for each other one by one are counted from the loop nests; others are lowered, to see which
+    of them share a launch. Raises what scheduling and, for those, emitting raise.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -35,6 +35,7 @@ from idgraph.graphs.cycle_enumeration import VisitedStates, follow
 from idgraph.graphs.exact import DomainGraph, ExactBuilder
 from idgraph.graphs.flow_graph import GroupDigraph, ValGraphDigraph
 from idgraph.graphs.proof import Explanation
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, TensorExpr
 
@@ -122,7 +123,7 @@ class UnalignedProofForest:
 
 
 _PLACES = 2_000  # places of the search
-_PARTS = 8  # parts told
+_PARTS = 8  # parts reported
 
 
 def difference(net: GroupDigraph, a: int, b: int) -> str:
@@ -236,20 +237,13 @@ class AlignedGraph(DomainGraph):
         parts: dict[int, list[Group[IterDomain]]] = {}
         for g in self.groups if self.left_out else ():
             parts.setdefault(self._exact.number(g.first), []).append(g)
-        joined: dict[Group[IterDomain], Group[IterDomain]] = {}
-
-        def root(g: Group[IterDomain]) -> Group[IterDomain]:
-            while (above := joined.get(g, g)) is not g:
-                joined[g] = above = joined.get(above, above)
-                g = above
-            return g
-
+        joined = EquivalenceClasses[Group[IterDomain]]()
         for edge in found:
-            joined[root(edge.left)] = root(edge.right)
+            joined.union(edge.left, into=edge.right)
         for first, *rest in parts.values():
             for g in rest:
-                if root(g) is not root(first):
-                    joined[root(g)] = root(first)
+                if joined.find(g) is not joined.find(first):
+                    joined.union(g, into=first)
                     found[AlignEdge(first, g, self._owner(first.first, g.first))] = None
         return tuple(found)
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from idgraph.arith import ArithError, Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs.coordinate_rules import resized_axes
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.ir import (
     DomainExpr,
     Fixed,
@@ -407,19 +408,14 @@ class LoopClasses:
 
     def __init__(self, tensors: Sequence[Tensor], shared: Callable[[Tensor], int]) -> None:
         self._tensors = tensors
-        parent: dict[IterDomain, IterDomain] = {}
-
-        def find(d: IterDomain) -> IterDomain:
-            while (above := parent.get(d, d)) is not d:
-                parent[d] = d = parent.get(above, above)
-            return d
-
+        classes = EquivalenceClasses[IterDomain]()
         for t in tensors:
             count = shared(t)
             for e in t.uses if count else ():
                 for mine, theirs in zip(t.loop[:count], e.output.loop, strict=False):
-                    parent[find(mine)] = find(theirs)
-        self._leader = {d: find(d) for d in {*parent, *parent.values()}}
+                    classes.union(mine, into=theirs)
+        parent = classes.parent
+        self._leader = {d: classes.find(d) for d in {*parent, *parent.values()}}
 
     @property
     def joined(self) -> Set[IterDomain]:

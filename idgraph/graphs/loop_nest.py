@@ -23,6 +23,7 @@ from idgraph.graphs.broadcast_forwarding import (
     lacking_axes,
     replay_extents,
 )
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.graphs.wide_loops import OneAxis, lacks, may_skip, scanned
 from idgraph.ir import (
     SCANS,
@@ -147,7 +148,7 @@ class LoopNests:
         self.tensors = fusion.tensors if exprs is None else tuple([t for e in exprs for t in e.outputs])
         self.beside = False  # whether an axis was resolved by what is read elsewhere
         check_positions(fusion)
-        self._parent: dict[IterDomain, IterDomain] = {}
+        self._resolved = EquivalenceClasses[IterDomain]()
         self._fresh = 0
         self._forwards: BroadcastForwarding | None = None
         self._conflicts: dict[IterDomain, IterDomain] = {}
@@ -187,21 +188,16 @@ class LoopNests:
 
     # resolution ---------------------------------------------------------------------------------------------------
 
-    def _find(self, d: IterDomain) -> IterDomain:
-        parent = self._parent
-        while (above := parent.get(d, d)) is not d:
-            parent[d] = d = parent.get(above, above)
-        return d
-
     def _targets(self, open_: Iterable[Tensor]) -> dict[IterDomain, IterDomain]:
         """Concrete axes that broadcast axes of ``open_`` are resolved to, and those that are one with them: what each
         is called."""
         met = {to for t in open_ for d in t.logical if (to := self.resolved(d)) is not None}
-        found = {d: to for d in [*self._parent] if not d.is_broadcast and (to := self._find(d)) in met}
+        find = self._resolved.find
+        found = {d: to for d in [*self._resolved.parent] if not d.is_broadcast and (to := find(d)) in met}
         return {**found, **{to: to for to in met}}
 
     def _union(self, a: IterDomain, b: IterDomain) -> None:
-        ra, rb = self._find(a), self._find(b)
+        ra, rb = self._resolved.find(a), self._resolved.find(b)
         if ra is rb:
             return
         # A concrete axis represents its set, so that a broadcast finds what it resolves to.
@@ -209,7 +205,7 @@ class LoopNests:
             ra, rb = rb, ra
         if not ra.is_broadcast and not rb.is_broadcast and not same_extent(ra.extent, rb.extent):
             self._conflicts[rb] = ra
-        self._parent[rb] = ra
+        self._resolved.union(rb, into=ra)
 
     def _resolve(self) -> None:
         for e in self.exprs:
@@ -277,14 +273,14 @@ class LoopNests:
 
     def resolved(self, d: IterDomain) -> IterDomain | None:
         """The concrete axis a broadcast axis is resolved to inside its nest; None where it stays a broadcast."""
-        if not d.is_broadcast or d not in self._parent:
+        if not d.is_broadcast or d not in self._resolved.parent:
             return None
-        found = self._find(d)
+        found = self._resolved.find(d)
         return None if found.is_broadcast else found
 
     def _check_conflict(self, t: Tensor, d: IterDomain) -> None:
         for lost, kept in self._conflicts.items():
-            if self._find(lost) is self._find(d):
+            if self._resolved.find(lost) is self._resolved.find(d):
                 raise ScheduleError(
                     f"the broadcast axis {d.label} is inlined into two extents: {kept.extent} of {kept.label} and "
                     f"{lost.extent} of {lost.label}",
@@ -417,7 +413,7 @@ class LoopNests:
         for d in t.logical:
             if not d.is_broadcast or self.resolved(d) is None:
                 continue
-            reach, concrete = descendants(d, t.domain.loop_exprs), self._find(d)
+            reach, concrete = descendants(d, t.domain.loop_exprs), self._resolved.find(d)
             if any(x in reach and concrete in self._fed.get(self._classes.find(x), ()) for x in t.loop):
                 yield d, any(d in e.inputs for e in t.domain.loop_exprs)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.loop_promotion import Promotion
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.ir import AxisRead, DomainExpr, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 
 
@@ -63,21 +64,12 @@ def _shared(t: Tensor) -> int:
 
 def _group_by_nest(exprs: Sequence[TensorExpr], shared: Callable[[Tensor], int]) -> list[list[TensorExpr]]:
     """Operations by nest: those that share a loop with any other stand together, in order."""
-    parent = {e: e for e in exprs}
-
-    def find(e: TensorExpr) -> TensorExpr:
-        while (above := parent[e]) is not e:
-            parent[e] = e = parent[above]
-        return e
-
+    inside, nests = set(exprs), EquivalenceClasses[TensorExpr]()
     for e in exprs:
         for t in e.inputs:
-            if t.definition in parent and shared(t):
-                parent[find(t.definition)] = find(e)
-    found: dict[TensorExpr, list[TensorExpr]] = {}
-    for e in exprs:
-        found.setdefault(find(e), []).append(e)
-    return list(found.values())
+            if t.definition in inside and shared(t):
+                nests.union(t.definition, into=e)
+    return nests.groups(exprs)
 
 
 def structural_key(

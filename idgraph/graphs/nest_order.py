@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from idgraph.errors import ScheduleError
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
 
@@ -134,18 +135,12 @@ def _unite(
 
 def _order_level(fusion: Fusion, level: int) -> None:
     """Contract tensors sharing the first ``level + 1`` loops; the rest must be acyclic between the groups."""
-    parent = {e: e for e in fusion.exprs}
-
-    def find(e: TensorExpr) -> TensorExpr:
-        while parent[e] is not e:
-            parent[e] = parent[parent[e]]
-            e = parent[e]
-        return e
-
+    nests = EquivalenceClasses[TensorExpr]()
     for t in fusion.tensors:
         if t.inline_position > level and t.definition is not None:
             for use in t.uses:
-                parent[find(use)] = find(t.definition)
+                nests.union(use, into=t.definition)
+    find = nests.find
     after: dict[TensorExpr, set[TensorExpr]] = {}
     for e in fusion.exprs:
         for t in e.inputs:

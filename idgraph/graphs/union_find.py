@@ -3,9 +3,45 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Hashable, Iterable
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 _NONE = -1
+T = TypeVar("T", bound=Hashable)
+
+
+class EquivalenceClasses(Generic[T]):
+    """Disjoint sets of anything that can be a key; what no union names is alone. Reasons are those of `UnionFind`.
+
+    >>> c = EquivalenceClasses[str]()
+    >>> c.union("a", into="b")
+    >>> c.find("a"), c.find("z"), c.groups("azb")
+    ('b', 'z', [['a', 'b'], ['z']])
+    """
+
+    __slots__ = ("parent",)
+
+    def __init__(self) -> None:
+        self.parent: dict[T, T] = {}
+
+    def find(self, x: T) -> T:
+        """The representative of the class."""
+        parent = self.parent
+        while (above := parent.get(x, x)) is not x:
+            parent[x] = x = parent.get(above, above)
+        return x
+
+    def union(self, x: T, into: T) -> None:
+        """One class of two; the representative of ``into`` stays."""
+        self.parent[self.find(x)] = self.find(into)
+
+    def groups(self, items: Iterable[T]) -> list[list[T]]:
+        """``items`` by class, in their order."""
+        found: dict[T, list[T]] = {}
+        for x in items:
+            found.setdefault(self.find(x), []).append(x)
+        return list(found.values())
 
 
 class UnionFind:

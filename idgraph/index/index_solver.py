@@ -21,7 +21,7 @@ from idgraph.graphs.coordinate_rules import backward, forward
 from idgraph.graphs.coordinate_solver import CoordinateSolver
 from idgraph.graphs.index_graph import Key
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, TensorExpr
-from idgraph.ir.dtypes import Scalar, is_integer
+from idgraph.ir.dtypes import DType, Scalar, int_limits, is_integer
 from idgraph.ir.op_table import VIEWS
 
 
@@ -100,7 +100,6 @@ class IndexSolver:
 
 _DEPTH = 64
 _MOST = 512  # operations of an expression that is still written out
-_BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8}
 _MOVED = VIEWS | {"cast"}
 _COMPUTED: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
     "add": lambda a, b: a + b,
@@ -141,13 +140,11 @@ def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (),
     return made if made.cost <= _MOST and (made.is_condition or _value_fits_dtype(made, t.dtype, facts)) else None
 
 
-def _value_fits_dtype(value: Expr, dtype: str, facts: Sequence[Expr]) -> bool:
+def _value_fits_dtype(value: Expr, dtype: DType, facts: Sequence[Expr]) -> bool:
     """Whether a value within its range, or where the facts hold, is a number of the type."""
-    if dtype not in _BITS:
+    if not is_integer(dtype):
         return False
-    signed = dtype != "uint8"
-    top = (1 << (_BITS[dtype] - signed)) - 1
-    least = -top - 1 if signed else 0
+    least, top = int_limits(dtype)
     lo, hi = interval(value)
     inside = lo is not None and hi is not None and lo >= least and hi <= top
     return inside or is_true(and_(value >= least, value <= top), facts)

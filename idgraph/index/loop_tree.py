@@ -17,6 +17,7 @@ from math import prod
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.index.access_relation import IndexMaps, LoopProtocol, scanned
 from idgraph.index.allocation import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr, adds, entry_axes
@@ -89,22 +90,12 @@ def _build_level(
 
 def _components(exprs: tuple[TensorExpr, ...], depth: int) -> list[tuple[TensorExpr, ...]]:
     """Expressions that share the loop at ``depth``: joined by tensors inlined right of it."""
-    leader: dict[TensorExpr, TensorExpr] = {e: e for e in exprs}
-
-    def find(e: TensorExpr) -> TensorExpr:
-        while leader[e] is not e:
-            leader[e] = leader[leader[e]]
-            e = leader[e]
-        return e
-
+    inside, parts = set(exprs), EquivalenceClasses[TensorExpr]()
     for e in exprs:
         for t in e.inputs:
-            if t.inline_position > depth and t.definition in leader:
-                leader[find(e)] = find(t.definition)
-    groups: dict[TensorExpr, list[TensorExpr]] = {}
-    for e in exprs:
-        groups.setdefault(find(e), []).append(e)
-    return [tuple(g) for g in groups.values()]
+            if t.inline_position > depth and t.definition in inside:
+                parts.union(e, into=t.definition)
+    return [tuple(g) for g in parts.groups(exprs)]
 
 
 def _ordered(parts: list[tuple[TensorExpr, ...]], depth: int) -> list[tuple[TensorExpr, ...]]:

@@ -33,7 +33,6 @@ class Option:
         return "impossible" if self.cost is None else f"{self.cost:,} {self.unit}"
 
 
-
 @dataclass(frozen=True, slots=True)
 class Saving:
     """Bytes that a way does not store, and does not move (stores and reads), against the way that stores everything.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from idgraph.errors import OperationError, did_you_mean, short_repr, user_line
@@ -13,13 +14,48 @@ DTypeLike: TypeAlias = object  # a name, or the type object of NumPy, ml_dtypes 
 
 DTYPES: tuple[DType, ...] = get_args(DType)
 
-_SIZES: dict[DType, int] = {
-    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_INTS = ("uint8", "int8", "int16", "int32", "int64")
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """What every part asks about a type: a new one is a row of `ELEMENT_TYPES`, and the words that its ``code`` names.
+
+    ``bytes`` of an element. ``code`` is the function of each target's library that brings a value to the type's grid or
+    range: "f16" beside "f16_load" and "f16_word", where elements in memory are ``words`` (integers of as many bytes)
+    that kernels decode. ``numpy`` is NumPy's type of elements in memory. Of floats: ``significand`` in bits, the first
+    one included; ``largest``: numbers beyond it are taken for infinite; ``tolerance``: the allowed difference of two
+    results, relative to them and the largest of them (2 to 80 units in the last place).
+    """
+
+    name: DType
+    kind: Literal["bool", "int", "float"]
+    bytes: int
+    code: str = ""
+    numpy: str = ""
+    words: bool = False
+    signed: bool = True
+    significand: int = 0
+    largest: float = 0.0
+    tolerance: float = 0.0
+
+
+ELEMENT_TYPES: Mapping[DType, ElementType] = {
+    t.name: t
+    for t in (
+        ElementType("bool", "bool", 1),
+        ElementType("uint8", "int", 1, "u8", signed=False),
+        ElementType("int8", "int", 1, "i8"),
+        ElementType("int16", "int", 2, "i16"),
+        ElementType("int32", "int", 4, "i32"),
+        ElementType("int64", "int", 8, "i64"),
+        ElementType("float16", "float", 2, "f16", words=True, significand=11, largest=65504.0, tolerance=2.0**-9),
+        ElementType("bfloat16", "float", 2, "bf16", "uint16", words=True, significand=8, largest=3.38e38,
+                    tolerance=2.0**-6),
+        ElementType("float32", "float", 4, "f32", significand=24, largest=3.4e38, tolerance=1e-5),
+        ElementType("float64", "float", 8, "f64", significand=53, largest=1.7e308, tolerance=1e-9),
+    )
+}  # fmt: skip
+"""The rows of each kind from the narrowest type to the widest."""
+_RANK = {name: k for k, name in enumerate(ELEMENT_TYPES)}
 
 
 def check_dtype(name: object) -> DType:
@@ -54,7 +90,7 @@ def item_size(dtype: DType) -> int:
     >>> item_size("bfloat16")
     2
     """
-    return _SIZES[dtype]
+    return ELEMENT_TYPES[dtype].bytes
 
 
 def int_limits(dtype: DType) -> tuple[int, int]:
@@ -66,17 +102,35 @@ def int_limits(dtype: DType) -> tuple[int, int]:
     if dtype == "bool":
         return 0, 1
     bits = 8 * item_size(dtype)
-    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return (0, 2**bits - 1) if not ELEMENT_TYPES[dtype].signed else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def is_float(dtype: DType) -> bool:
-    """True of the four floating point types."""
-    return dtype in _FLOATS
+    """True of the floating point types."""
+    return ELEMENT_TYPES[dtype].kind == "float"
+
+
+def is_short_float(dtype: DType) -> bool:
+    """True of floats of 16 bits and fewer: words in memory, values of float32 in kernels.
+
+    >>> is_short_float("bfloat16"), is_short_float("int16"), is_short_float("float32")
+    (True, False, False)
+    """
+    return ELEMENT_TYPES[dtype].words
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The type in which kernels hold values of ``dtype``.
+
+    >>> compute_dtype("float16"), compute_dtype("float64"), compute_dtype("int8")
+    ('float32', 'float64', 'int8')
+    """
+    return "float32" if is_short_float(dtype) else dtype
 
 
 def is_integer(dtype: DType) -> bool:
     """True of the integer types; bool is not one."""
-    return dtype in _INTS
+    return ELEMENT_TYPES[dtype].kind == "int"
 
 
 def _category(dtype: DType) -> int:
@@ -90,13 +144,18 @@ def _promote_pair(a: DType, b: DType) -> DType:
     if ca != cb:
         return a if ca > cb else b
     if ca == 2:
-        if {a, b} == {"float16", "bfloat16"}:
+        if item_size(a) == item_size(b):
             return "float32"
-        return a if _FLOATS.index(a) > _FLOATS.index(b) else b
-    if "uint8" in (a, b):  # torch: uint8 with int8 is int16, with wider ones the wider one
-        other = b if a == "uint8" else a
-        return "int16" if other == "int8" else other
-    return a if _INTS.index(a) > _INTS.index(b) else b
+        return a if _RANK[a] > _RANK[b] else b
+    rows = ELEMENT_TYPES[a], ELEMENT_TYPES[b]
+    if rows[0].signed != rows[1].signed:  # torch: the signed one, or the least that holds both
+        plain, signed = sorted(rows, key=lambda t: t.signed)
+        return next(
+            t.name
+            for t in ELEMENT_TYPES.values()
+            if is_integer(t.name) and t.signed and t.bytes > plain.bytes and t.bytes >= signed.bytes
+        )
+    return a if _RANK[a] > _RANK[b] else b
 
 
 def scalar_dtype(value: Scalar) -> DType:

@@ -12,7 +12,7 @@ from idgraph.arith import Expr, is_true
 from idgraph.errors import OperationError, arguments
 from idgraph.ir.argument_resolution import attr, listed
 from idgraph.ir.axis_read import Attr
-from idgraph.ir.dtypes import DType, Scalar, is_integer
+from idgraph.ir.dtypes import DType, Scalar, is_integer, is_short_float
 from idgraph.ir.fusion import Tensor, apply_op
 from idgraph.ir.ops_pointwise import add, cast, checked, lt, where
 from idgraph.ir.ops_view import at_user_line, pad, permute, resolve_dim
@@ -38,7 +38,7 @@ def _wide(dtype: DType) -> DType:
     """The type in which elements of ``dtype`` are added up: halves in float32, small integers in int32."""
     if dtype in ADDED:
         return dtype
-    return "float32" if dtype in ("float16", "bfloat16") else "int32"
+    return "float32" if is_short_float(dtype) else "int32"
 
 
 @arguments(OperationError, keep=transactional_build)

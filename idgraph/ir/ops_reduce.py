@@ -13,7 +13,7 @@ from idgraph.arith import as_expr
 from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.ir.argument_resolution import attr, is_int, product
 from idgraph.ir.axis_read import Attr
-from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float, is_integer
+from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float, is_integer, is_short_float
 from idgraph.ir.fusion import Tensor, apply_op
 from idgraph.ir.op_builders import same_extent
 from idgraph.ir.ops_pointwise import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
@@ -113,7 +113,7 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     if not is_float(checked(x, "mean").dtype):
         raise OperationError(f"mean: {x.name} is {x.dtype}", where=user_line(), hint="cast it to float32 first")
     count = as_expr(1)
-    is_half = x.dtype in ("float16", "bfloat16")
+    is_half = is_short_float(x.dtype)
     total = sum(x, dim, keepdim, dtype="float32") if is_half else sum(x, dim, keepdim)
     for d in resolve_dims(x, dim if dim != () and dim != [] else None, "mean"):
         count = count * x.axes[d].extent
@@ -311,7 +311,7 @@ class _Loss:
 
 
 def _to_float32(x: Tensor) -> Tensor:
-    return cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+    return cast(x, "float32") if is_short_float(x.dtype) else x
 
 
 def _check(op: str, x: Tensor, target: Tensor, reduction: str, smoothing: float) -> int:

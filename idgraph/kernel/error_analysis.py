@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from idgraph.ir.dtypes import DType
+from idgraph.ir.dtypes import DTYPES, ELEMENT_TYPES, DType, compute_dtype
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.def_use import defs, locals_read
 from idgraph.kernel.statements import Compute, Constant, Local, Operand, Select, Stmt, Store, VectorStore, walk
 
-TOLERANCES: Final[Mapping[DType, float]] = {"float16": 2.0**-17, "bfloat16": 2.0**-14}
-"""1/64 unit in the last place, of the smallest number of each power of two the 2**-11th and the 2**-8th part."""
-SINGLE: Final[frozenset[DType]] = frozenset({"float16", "bfloat16", "float32"})  # computed in float32
+TOLERANCES: Final[Mapping[DType, float]] = {
+    t.name: 2.0 ** (-6 - t.significand) for t in ELEMENT_TYPES.values() if t.words
+}
+"""1/64 unit in the last place, relative to the smallest number of each power of two."""
+SINGLE: Final = frozenset(d for d in DTYPES if compute_dtype(d) == "float32")
 ROUNDS: Final = 16  # an error that still grows after as many may grow without end
 
 Error = Callable[[Compute], float]

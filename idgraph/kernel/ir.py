@@ -182,7 +182,7 @@ class Kernel(Printed):
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class KernelModule(Printed):
     """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names.
 
@@ -195,6 +195,9 @@ class KernelModule(Printed):
     names: dict[str, str]
     titles: dict[str, str]
     needed: frozenset[tuple[str, int | None]] = field(default=frozenset(), compare=False)
+
+    def __repr__(self) -> str:
+        return f"KernelModule({', '.join(k.name for k in self.kernels)})"
 
     def __str__(self) -> str:
         head = [f"{b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in self.buffers]

@@ -169,7 +169,7 @@ class _Resolving:
             if isinstance(s, Select) and s.local.at is None:
                 choices[s.local.name] = s
             if isinstance(s, If):
-                s = replace(s, body=self.level(s.body, (*facts, *_conjuncts(s.condition)), choices))
+                s = replace(s, body=self.level(s.body, (*facts, *s.condition.conjuncts), choices))
             elif isinstance(s, Loop):
                 around = tuple(c for c in facts if s.var not in c.names)
                 known = {n: c for n, c in choices.items() if s.var not in reads(c)}
@@ -204,7 +204,7 @@ class _Resolving:
 
 def _is_implied(condition: Expr, facts: Facts) -> bool:
     """Whether the facts imply a condition."""
-    return all(c in facts or (bool(facts) and is_true(c, facts)) for c in _conjuncts(condition))
+    return all(c in facts or (bool(facts) and is_true(c, facts)) for c in condition.conjuncts)
 
 
 @dataclass(slots=True)
@@ -335,10 +335,10 @@ class _ValueNames:
                 if self.holds(opposite, facts):
                     return self.reached(other, facts)
                 if held.written is None:
-                    chosen = self.reached(then, (*held.facts, *_conjuncts(condition)))
+                    chosen = self.reached(then, (*held.facts, *condition.conjuncts))
                     last = (
                         Constant(other.value) if isinstance(other, _First) else
-                        self.reached(other, (*held.facts, *_conjuncts(opposite)))
+                        self.reached(other, (*held.facts, *opposite.conjuncts))
                     )  # fmt: skip
                     local = Local(self.fresh(held.name), held.dtype)
                     held.written = Select(local, ((condition, chosen),), last)
@@ -370,7 +370,7 @@ class _ValueNames:
             made = self.defining(self.reading(s, facts))
             if isinstance(made, If):
                 before, made_before = dict(self.held), [frozenset(x.made) for x in self.loops]
-                out.append(_Open(made, self.level(made.body, (*facts, *_conjuncts(made.condition)))))
+                out.append(_Open(made, self.level(made.body, (*facts, *made.condition.conjuncts))))
                 out += self.merges(made.condition, before, made_before, facts)
             elif isinstance(made, Loop):
                 out.append(_Open(made, self.steps(made, facts)))
@@ -434,8 +434,8 @@ class _ValueNames:
         s = map_statement(s, index=self.index)
         cases: list[tuple[Expr, Operand]] = []
         for condition, o in s.cases:
-            cases.append((condition, self.operand(o, (*facts, *_conjuncts(condition)))))
-            facts = (*facts, *_conjuncts(simplify(not_(condition))))
+            cases.append((condition, self.operand(o, (*facts, *condition.conjuncts))))
+            facts = (*facts, *simplify(not_(condition)).conjuncts)
         return replace(s, cases=tuple(cases), default=self.operand(s.default, facts))
 
     def defining(self, s: Stmt) -> Stmt:
@@ -449,8 +449,3 @@ class _ValueNames:
 
 def _carried(name: str, loop: str) -> AssertionError:
     return AssertionError(f"{name} goes from one step of loop {loop} to the next, and is not an accumulator")
-
-
-def _conjuncts(condition: Expr) -> Facts:
-    """The parts of a condition that all hold where it does."""
-    return condition.args if condition.op == "and" else (condition,)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import TRUE, Expr, is_true, not_, simplify
 from idgraph.ir import DType, is_float, item_size
+from idgraph.ir.dtypes import compute_dtype, is_short_float
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.ir.target import GPU
 from idgraph.kernel.def_use import defs, index_exprs, operands_of, updates
@@ -47,7 +48,6 @@ from idgraph.kernel.statements import (
 from idgraph.kernel.verifier_rules import check_arrays, check_threads, check_words, malformed_error
 from idgraph.loading import LOADING
 
-SHORT: tuple[DType, ...] = ("float16", "bfloat16")
 LEAST_BESIDE = 4  # elements of a realigned access
 
 
@@ -62,11 +62,6 @@ class Verified:
     enumerated: int
     undecided: tuple[str, ...]
     races: bool
-
-
-def conjuncts(condition: Expr) -> tuple[Expr, ...]:
-    """The parts of a condition that all hold where it does."""
-    return condition.args if condition.op == "and" else (condition,)
 
 
 @dataclass(slots=True)
@@ -141,9 +136,9 @@ class Structure:
                 elif not on_threads:
                     self.apart = apart or self.some(extent, f"loop {var} ends at {extent}")
             case If(condition) | BoundsCheck(condition):
-                self.facts = (*facts, *conjuncts(condition))
+                self.facts = (*facts, *condition.conjuncts)
                 if isinstance(s, If) or s.always:  # another check is not a test: its body always runs
-                    self.under = under | frozenset(conjuncts(condition))
+                    self.under = under | frozenset(condition.conjuncts)
                     self.apart = apart or self.some(condition, f"the condition {condition}")
             case StraightLineBlock():
                 pass
@@ -189,7 +184,7 @@ class Structure:
                 raise malformed_error(self.name, f"{x.name} is changed, and is not an accumulator", s)
         if isinstance(s, Compute):
             self.operation(s)
-        if isinstance(s, Half2Op) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
+        if isinstance(s, Half2Op) and not all(is_short_float(o.dtype) for o in s.operands) and s.op != "pack":
             raise malformed_error(self.name, "words hold 16-bit floats", s)
 
     def choice(self, s: Select) -> None:
@@ -198,9 +193,9 @@ class Structure:
         before: tuple[Expr, ...] = ()
         for condition, x in (*s.cases, (TRUE, s.default)):
             if isinstance(x, Local):
-                self.facts = (*facts, *before, *conjuncts(condition))
+                self.facts = (*facts, *before, *condition.conjuncts)
                 self.local(s, x)
-            before = (*before, *conjuncts(simplify(not_(condition))))
+            before = (*before, *simplify(not_(condition)).conjuncts)
         self.facts = facts
 
     def operation(self, s: Compute) -> None:
@@ -268,9 +263,17 @@ class Structure:
                 self.check_realigned(s, b, width)
         values = s.values if isinstance(s, VectorStore) else (s.value,) if isinstance(s, Store) else ()
         for v in values:
-            if isinstance(v, Local) and v.dtype != b.dtype and not {v.dtype, b.dtype} <= {"float32", *SHORT}:
+            if (
+                isinstance(v, Local)
+                and v.dtype != b.dtype
+                and not compute_dtype(v.dtype) == compute_dtype(b.dtype) == "float32"
+            ):
                 raise malformed_error(self.name, f"{b.name} holds {b.dtype}, {v.dtype} is stored", s)
-        if isinstance(s, Load) and s.local.dtype != b.dtype and not (b.dtype == "float32" and s.local.dtype in SHORT):
+        if (
+            isinstance(s, Load)
+            and s.local.dtype != b.dtype
+            and not (b.dtype == "float32" and is_short_float(s.local.dtype))
+        ):
             raise malformed_error(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)
 
     def check_realigned(self, s: Stmt, b: Buffer, width: int) -> None:
@@ -293,7 +296,7 @@ def inside(s: Access, facts: Sequence[Expr]) -> bool:
     b, address = s.buffer, s.address
     if b is None or address is None:
         return True
-    known = (*facts, *conjuncts(s.guard)) if isinstance(s, Load) else facts
+    known = (*facts, *s.guard.conjuncts) if isinstance(s, Load) else facts
     low, high = address >= 0, address + (elements_of(s) - 1) < b.size
     return is_true(low, known) and is_true(high, known)
 
@@ -351,6 +354,6 @@ def _prove(body: Sequence[Stmt], facts: tuple[Expr, ...], open_: list[Access]) -
             held = inside(s, facts)
             proved += held
             open_ += () if held else (s,)
-        more = conjuncts(s.condition) if isinstance(s, (If, BoundsCheck)) else ()
+        more = s.condition.conjuncts if isinstance(s, (If, BoundsCheck)) else ()
         proved += _prove(bodies(s), (*facts, *more), open_)
     return proved

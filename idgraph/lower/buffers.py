@@ -17,6 +17,7 @@ from idgraph.index.allocation import Allocator, is_block, is_thread, live_uses
 from idgraph.index.races import line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
 from idgraph.ir.device import current_device
+from idgraph.ir.dtypes import compute_dtype
 from idgraph.kernel.ir import Buffer, Local
 
 
@@ -55,7 +56,7 @@ class BufferBinding:
 
 def memory_dtype(dtype: DType) -> DType:
     """The type in which a private array keeps values: 16-bit floats stay in float32 until they reach memory."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return compute_dtype(dtype)
 
 
 @dataclass(frozen=True, slots=True)

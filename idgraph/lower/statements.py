@@ -12,6 +12,7 @@ from idgraph.errors import EmitError
 from idgraph.index.allocation import COUNTED
 from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import SCATTERS, DType, LoadedCoordinate, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.dtypes import int_limits
 from idgraph.ir.op_builders import REDUCTIONS, result_dtype
 from idgraph.ir.op_table import GATHERS, OPERATIONS, POINTWISE, SCANS_OF, VIEWS
 from idgraph.kernel.ir import (
@@ -65,10 +66,6 @@ def accumulator(e: TensorExpr) -> Accumulator:
 
 
 _ACCUMULATED: tuple[AccumulateOp, ...] = get_args(AccumulateOp)
-_LIMITS: Mapping[DType, tuple[int, int]] = {
-    "uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1),
-    "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1),
-}  # fmt: skip
 
 
 def identity(a: Accumulator) -> Scalar:
@@ -84,7 +81,7 @@ def identity(a: Accumulator) -> Scalar:
         return end == "high"
     if is_float(a.dtype):
         return -math.inf if end == "low" else math.inf
-    return _LIMITS[a.dtype][0 if end == "low" else 1]
+    return int_limits(a.dtype)[0 if end == "low" else 1]
 
 
 _ZERO = Constant(0)

@@ -175,7 +175,7 @@ def conditions_of(body: Sequence[Stmt]) -> tuple[Expr, ...]:
                 found += [c for c, _ in cases]
             case _:
                 pass
-    return tuple(dict.fromkeys(x for c in found for x in (c.args if c.op == "and" else (c,)) if not x.is_const))
+    return tuple(dict.fromkeys(x for c in found for x in c.conjuncts if not x.is_const))
 
 
 def is_lanes(s: Stmt) -> bool:

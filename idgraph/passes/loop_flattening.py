@@ -25,7 +25,7 @@ from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.cache_blocking import cache_block_transpose, is_transposed, run_of
 from idgraph.passes.cse_dce import without_dead, without_empty
 from idgraph.passes.lane_unrolling import Lane, LaneExpansion
-from idgraph.passes.loop_peeling import VectorTail, all_guarded, chunk_of, conjuncts, is_plain, without
+from idgraph.passes.loop_peeling import VectorTail, all_guarded, chunk_of, is_plain, without
 from idgraph.passes.provenance import quantify_provenance
 from idgraph.passes.rows.reduction_loop import drop_unit_loops
 
@@ -164,7 +164,7 @@ def _by_columns(chunk: VectorTail, chain: Sequence[Loop]) -> Loop | None:
 
     def moved(x: Stmt) -> Stmt:
         if isinstance(x, If):
-            return replace(x, condition=and_(*(at(c) for c in conjuncts(x.condition))))
+            return replace(x, condition=and_(*(at(c) for c in x.condition.conjuncts)))
         return map_statement(x, index=at)
 
     body = without(inner.body, chunk.cut)
@@ -375,7 +375,7 @@ def _numbered(order: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[dict[Expr,
     """The loop variables by the number of an element, how many there are, and the body without the conditions that
     say so. Loops one inside the other whose number a condition limits count up to that limit."""
     digits: list[tuple[list[Loop], int]] = [([v], int(v.extent)) for v in order]
-    for cut in dict.fromkeys(c for x in walk(body) if isinstance(x, If) for c in conjuncts(x.condition)):
+    for cut in dict.fromkeys(c for x in walk(body) if isinstance(x, If) for c in x.condition.conjuncts):
         run = _limited(cut, order) if all_guarded(body, cut) else None
         at = None if run is None else next((n for n, (d, _) in enumerate(digits) if d == run[:1]), None)
         if run is None or at is None or [v for d, _ in digits[at : at + len(run)] for v in d] != run:
@@ -438,7 +438,7 @@ def _ends_of(every: Iterable[Expr], number: Expr, total: int, k: int, pieces: in
 def _uneven(exprs: Iterable[Expr], column: Expr) -> Iterator[Expr]:
     """Divisions and conditions that differ between columns."""
     for e in exprs:
-        yield from (x for x in (*_divisions(e), *(conjuncts(e) if e.is_condition else ())) if column in x.symbols)
+        yield from (x for x in (*_divisions(e), *(e.conjuncts if e.is_condition else ())) if column in x.symbols)
 
 
 def remap_check_point(s: Stmt, place: Mapping[Expr, Expr]) -> Stmt:
@@ -455,7 +455,7 @@ def division_periods(e: Expr, number: Expr) -> set[int]:
     for x in _divisions(e):
         if number in x.symbols and x.args[1].is_const:
             found.add(_period_of(x.args[0]) * int(x.args[1]))
-    for c in conjuncts(e) if e.is_condition else ():
+    for c in e.conjuncts if e.is_condition else ():
         sides = [a for a in c.args if number in a.symbols]
         ends = [int(a) for a in c.args if a.is_const]
         found |= {_period_of(a) * (n + more) for a in sides for n in ends for more in (0, 1)}
@@ -482,7 +482,7 @@ def _limits(chunk: VectorTail) -> list[Expr]:
     """Conditions that end the chunks behind the last row."""
     found: dict[Expr, None] = {}
     for x in chunk.guards():
-        for c in conjuncts(x.condition):
+        for c in x.condition.conjuncts:
             if c.op == "lt" and c != chunk.cut and simplify(c.args[0] - chunk.rows.number) == 0:
                 found[c] = None
     return list(found)

@@ -40,7 +40,6 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import to_ssa
-from idgraph.passes.vectorize_memory import VECTOR_TYPES
 
 SHIFT, BASE = "peel_shift", "peel_base"
 Body = tuple[Stmt, ...]
@@ -118,7 +117,7 @@ def chunk_of(s: Loop, around: Sequence[Loop]) -> VectorTail | None:
     if not s.extent.is_const or int(s.extent) < 2 or not around or not is_plain(s.body):
         return None
     lane = symbol(s.var, 0, s.extent - 1)
-    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in conjuncts(x.condition) if s.var in c.names}
+    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in x.condition.conjuncts if s.var in c.names}
     if len(cuts) != 1 or not all_guarded(s.body, next(iter(cuts))):
         return None
     cut = next(iter(cuts))
@@ -262,7 +261,7 @@ class VectorTail:
         found: dict[Expr, int] = {}
         r, column = self.symbols()
         for s in walk(self.loop.body):
-            if not isinstance(s, (Load, Store)) or s.buffer.dtype not in VECTOR_TYPES:
+            if not isinstance(s, (Load, Store)):
                 continue
             start = simplify(self.by_column(s.address) - column)
             if column.names & start.names:
@@ -291,7 +290,7 @@ class VectorTail:
 
         def moved(s: Stmt) -> Stmt:
             if isinstance(s, If):  # the cut itself is replaced as a whole
-                kept = [c if c == self.cut else at(c) for c in conjuncts(s.condition)]
+                kept = [c if c == self.cut else at(c) for c in s.condition.conjuncts]
                 return replace(s, condition=and_(*kept))
             return map_statement(s, index=at)
 
@@ -305,7 +304,7 @@ def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
     """The one condition that cuts the steps of an unrolled loop off at its end."""
     if not s.extent.is_const or int(s.extent) < 2 or not is_plain(s.body):
         return None
-    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in conjuncts(x.condition) if s.var in c.names}
+    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in x.condition.conjuncts if s.var in c.names}
     if len(cuts) != 1 or not all_guarded(s.body, next(iter(cuts))):
         return None
     (cut,) = cuts
@@ -329,11 +328,6 @@ def _peel_last_iterations(s: Loop, cut: Expr) -> list[Stmt]:
 # bodies ---------------------------------------------------------------------------------------------------------------
 
 
-def conjuncts(c: Expr) -> tuple[Expr, ...]:
-    """The conditions that together are ``c``."""
-    return c.args if c.op == "and" else (c,)
-
-
 def is_plain(body: Body) -> bool:
     """Straight-line code on shared or global memory only: lanes might disagree on the elements of private arrays."""
     for s in walk(body):
@@ -352,7 +346,7 @@ def all_guarded(body: Body, cut: Expr) -> bool:
     """Whether all memory accesses stand where ``cut`` holds."""
     return all(
         isinstance(s, (Comment, Compute, Select, InitAccumulator))
-        or (isinstance(s, If) and (cut in conjuncts(s.condition) or all_guarded(s.body, cut)))
+        or (isinstance(s, If) and (cut in s.condition.conjuncts or all_guarded(s.body, cut)))
         for s in body
     )
 
@@ -367,7 +361,7 @@ def _uncut(body: Body, cut: Expr) -> Iterator[Stmt]:
         if not isinstance(s, If):
             yield s
             continue
-        kept = [c for c in conjuncts(s.condition) if c != cut]
+        kept = [c for c in s.condition.conjuncts if c != cut]
         inner = without(s.body, cut)
         if kept:
             yield replace(s, condition=and_(*kept), body=inner)
@@ -379,6 +373,6 @@ def _instead(body: Body, cut: Expr, by: Expr) -> Body:
     def changed(s: Stmt) -> Stmt:
         if not isinstance(s, If):
             return s
-        return replace(s, condition=and_(*(by if c == cut else c for c in conjuncts(s.condition))))
+        return replace(s, condition=and_(*(by if c == cut else c for c in s.condition.conjuncts)))
 
     return map_body(body, changed)

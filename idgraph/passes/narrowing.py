@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from idgraph.ir.dtypes import is_float, is_integer
+from idgraph.ir.dtypes import is_float, is_integer, is_short_float
 from idgraph.kernel.def_use import all_sets, defs, locals_read, map_body, map_statement, sets, updates
 from idgraph.kernel.ir import (
     BoundsCheck,
@@ -164,9 +164,6 @@ def _fits_int32(known: ValueInterval) -> bool:
     return known.lo >= -LIMIT and known.hi < LIMIT
 
 
-SHORT = ("bfloat16", "float16")
-
-
 def elide_double_rounding(kernel: Kernel) -> Kernel:
     """round_once: one rounding of each value that is only stored.
 
@@ -192,7 +189,12 @@ def elide_double_rounding(kernel: Kernel) -> Kernel:
     stored: set[str] = set()
     others: set[str] = set()
     for s in walk(kernel.body):
-        if isinstance(s, Store) and isinstance(s.value, Local) and s.value.dtype == s.buffer.dtype in SHORT:
+        if (
+            isinstance(s, Store)
+            and isinstance(s.value, Local)
+            and s.value.dtype == s.buffer.dtype
+            and is_short_float(s.value.dtype)
+        ):
             stored.add(s.value.name)
         else:
             others |= locals_read(s) | {x.name for x in updates(s)}
@@ -219,6 +221,6 @@ def _is_rounding(s: Stmt) -> bool:
     match s:
         case Compute(Local(dtype=dtype, at=None), op, operands, compute):
             floats = all(isinstance(o, Local) and is_float(o.dtype) and o.dtype != "float64" for o in operands)
-            return dtype in SHORT and op != "where" and is_float(compute) and (op != "cast" or floats)
+            return is_short_float(dtype) and op != "where" and is_float(compute) and (op != "cast" or floats)
         case _:
             return False

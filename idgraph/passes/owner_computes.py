@@ -50,7 +50,6 @@ from idgraph.kernel.ir import (
     bodies,
     walk,
 )
-from idgraph.kernel.verifier import conjuncts
 from idgraph.passes.load_hoisting import LoadedIndex, for_all, outside, under
 from idgraph.passes.provenance import guard_provenance
 
@@ -402,7 +401,7 @@ def _conditions(body: Sequence[Stmt], s: Stmt) -> list[Expr]:
         if x is s:
             return []
         if any(y is s for y in walk(bodies(x))):
-            own = list(conjuncts(x.condition)) if isinstance(x, If) else []
+            own = list(x.condition.conjuncts) if isinstance(x, If) else []
             return own + _conditions(bodies(x), s)
     return []
 

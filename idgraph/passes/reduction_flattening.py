@@ -35,7 +35,6 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import simplify_selects
 from idgraph.passes.loop_flattening import chain_of, division_periods, remap_check_point, row_of
-from idgraph.passes.loop_peeling import conjuncts
 from idgraph.passes.rows.reduction_loop import drop_unit_loops, match_reduction_loop
 
 Body = tuple[Stmt, ...]
@@ -214,7 +213,7 @@ def _limits(address: Expr | None, check: BoundsCheck) -> list[tuple[Expr, Expr]]
     """The index that ``check`` tests, where ``address`` has it, and the same within the extent of the check."""
     found: list[tuple[Expr, Expr]] = []
     for x in () if address is None else address.symbols:
-        if x.name == check.value and {x >= 0, simplify(x < check.site.extent)} <= set(conjuncts(check.condition)):
+        if x.name == check.value and {x >= 0, simplify(x < check.site.extent)} <= set(check.condition.conjuncts):
             found.append((x, symbol(x.name, 0, simplify(check.site.extent - 1))))
     return found
 

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith.interval import interval
-from idgraph.ir.dtypes import DType, int_limits, is_float, is_integer
+from idgraph.ir.dtypes import ELEMENT_TYPES, DType, int_limits, is_float, is_integer, is_short_float
 from idgraph.kernel.ir import Compute, Constant, Index, Load, Local, Operand, Select, Stmt
 
-_MOST = {"float64": 1.7e308, "float32": 3.4e38, "bfloat16": 3.38e38, "float16": 65504}
-"""Numbers beyond it are taken for infinite."""
-_ROOM = {"float64": 2.0**-49, "float32": 2.0**-20, "float16": 2.0**-8, "bfloat16": 2.0**-5}
-"""Of the largest number of an operation: eight units in the last place, more than roundings and contractions make."""
 _LEAST_NORMAL = 2.0**-14  # of float16; what is smaller may become zero in any type
-_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}  # of a significand
 _ROUNDING = frozenset({"add", "sub", "mul", "div"})
+
+
+def _rounding_room(dtype: DType) -> float:
+    """Of the largest number of an operation: eight units in the last place, more than roundings and contractions make;
+    four of short floats, which are computed in a wider type and rounded once."""
+    return 2.0 ** ((3 if is_short_float(dtype) else 4) - ELEMENT_TYPES[dtype].significand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Ranges:
         if found is None:
             return None
         largest = max(abs(end) for r in (*given, found) for end in (r.lo, r.hi))
-        if s.op in _ROUNDING and largest > _MOST[s.compute]:
+        if s.op in _ROUNDING and largest > ELEMENT_TYPES[s.compute].largest:
             return None
         for dtype in dict.fromkeys((s.compute, s.local.dtype)):
             found = _rounded(found, largest, dtype) if s.op in _ROUNDING else _converted(found, dtype)
@@ -168,7 +169,7 @@ def _fitting(found: ValueInterval | None, dtype: DType) -> ValueInterval | None:
 
 def _rounded(found: ValueInterval, largest: int | float, dtype: DType) -> ValueInterval:
     """The range with room for the roundings of an operation among whose numbers ``largest`` is the largest."""
-    room = _ROOM[dtype] * (largest + _LEAST_NORMAL)
+    room = _rounding_room(dtype) * (largest + _LEAST_NORMAL)
     return _clamp_to_dtype(ValueInterval(found.lo - room, found.hi + room, found.nan), dtype)
 
 
@@ -184,7 +185,7 @@ def _converted(found: ValueInterval, dtype: DType) -> ValueInterval:
 
 def _clamp_to_dtype(found: ValueInterval, dtype: DType) -> ValueInterval:
     """Numbers that the type may not have are infinite."""
-    most = _MOST[dtype]
+    most = ELEMENT_TYPES[dtype].largest
     return ValueInterval(
         found.lo if found.lo >= -most else -math.inf, found.hi if found.hi <= most else math.inf, found.nan
     )
@@ -193,9 +194,9 @@ def _clamp_to_dtype(found: ValueInterval, dtype: DType) -> ValueInterval:
 def _is_number_of(value: int | float, dtype: DType) -> bool:
     if value == 0 or math.isinf(value):
         return True
-    if not _LEAST_NORMAL <= abs(value) <= _MOST[dtype]:
+    if not _LEAST_NORMAL <= abs(value) <= ELEMENT_TYPES[dtype].largest:
         return False
-    scaled = math.frexp(value)[0] * 2.0 ** _BITS[dtype]
+    scaled = math.frexp(value)[0] * 2.0 ** ELEMENT_TYPES[dtype].significand
     return scaled.is_integer() and int(math.ldexp(*math.frexp(value))) == int(value)
 
 

@@ -46,7 +46,6 @@ from idgraph.schedule.access_strides import LEAST_REALIGNED
 from idgraph.schedule.config import ADDED_TOGETHER
 
 # Types whose bits travel as integer words; truth values are bytes.
-VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
 
 def with_vector_loads(kernel: Kernel) -> Kernel:
@@ -142,8 +141,6 @@ class Places:
 def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, int]]:
     """(first, width): aligned runs among ``offsets``, each as wide as proved; single elements are left out."""
     found: list[tuple[int, int]] = []
-    if buffer.dtype not in VECTOR_TYPES:
-        return found
     left = set(offsets)
     width = access_bytes() // item_size(buffer.dtype)
     while width > 1:
@@ -388,7 +385,7 @@ def _may_join(s: Load) -> bool:
     b = s.buffer
     plain = s.guard == TRUE and s.local.dtype == b.dtype and b.place not in ("private", "shared")
     whole = b.alignment % access_bytes() == 0
-    return plain and whole and b.dtype in VECTOR_TYPES
+    return plain and whole
 
 
 def _neighbour_runs(loads: Mapping[int, Load]) -> list[tuple[int, int]]:

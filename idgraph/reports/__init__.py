@@ -1,4 +1,4 @@
-"""Reports: what a program does to indices, told in tables, JSON and one HTML page.
+"""Reports: what a program does to indices, as tables, JSON and one HTML page.
 
 facts (collect, emitted) -> model (IndexReport) -> tables, plain (JSON); the page is drawn by `idgraph.viz`.
 Importing this package is light; the rest is loaded with the first report.
@@ -6,10 +6,11 @@ Importing this package is light; the rest is loaded with the first report.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
-from idgraph.errors import IdGraphError, arguments, short_repr
+from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.ir.target import TargetName
@@ -67,7 +68,7 @@ def report(
 
     Its kernels are those that `ig.emit` makes for ``target``, with the cost of each on ``device`` (as `ig.cost` takes
     it), why it is not part of an earlier one, and its source. Sizes that are symbols need ``symbols`` for that;
-    ``measure`` runs the program here and tells the time of each kernel.
+    ``measure`` runs the program here and reports the time of each kernel.
 
     For an imported model there is ``imp.report()``. Raises `ScheduleError` for a schedule that is not legal.
 
@@ -100,5 +101,5 @@ def report(
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     return getattr(load(f"{__name__}.{_LATER.get(name, 'model')}"), name)

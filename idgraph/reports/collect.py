@@ -178,7 +178,7 @@ def segment_facts(
     suggestions: int | None = None,
     how: Emission | None = None,
 ) -> SegmentFacts:
-    """Everything told of one fusion as it is scheduled now; ``advance`` hears of every operation that is done.
+    """Everything reported of one fusion as it is scheduled now; ``advance`` hears of every operation that is done.
 
     ``how`` says for which target and device its kernels are made.
 

@@ -191,6 +191,9 @@ class OperationFacts:
     inlined_at: int
     accesses: tuple[AccessFacts, ...]
 
+    def __repr__(self) -> str:
+        return f"OperationFacts({self.text})"
+
 
 @dataclass(frozen=True, slots=True)
 class CycleFacts:
@@ -291,6 +294,9 @@ class SegmentFacts:
     kernels: tuple[KernelFacts, ...] = ()
     refused: str = ""
     fusion: Fusion | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"SegmentFacts({self.name!r}, {len(self.operations)} operations, {len(self.kernels)} kernels)"
 
     @property
     def accesses(self) -> tuple[AccessFacts, ...]:

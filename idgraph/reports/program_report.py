@@ -133,6 +133,10 @@ class IndexReport(ProgramFacts, Printed):
         write_atomically(file, text)
         return file
 
+    def __repr__(self) -> str:
+        count = sum(len(s.operations) for s in self.segments)
+        return f"IndexReport({self.name!r}, {count} operation{'s' * (count != 1)}, scheduled {self.schedule})"
+
     def __str__(self) -> str:
         return self.to_text()
 

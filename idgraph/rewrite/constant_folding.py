@@ -22,14 +22,11 @@ from idgraph.ir import DType, Fusion, Tensor, TensorExpr, check_fusion
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import rewriting
-from idgraph.ir.dtypes import Scalar, is_float
+from idgraph.ir.dtypes import ELEMENT_TYPES, Scalar, is_float, is_short_float, item_size
 from idgraph.ir.op_registry import apply
 from idgraph.ir.op_table import POINTWISE, VIEWS
 from idgraph.rewrite.canonicalize_views import replace_operation
 
-BITS: Mapping[DType, tuple[int, bool]] = {
-    "uint8": (8, False), "int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True),
-}  # fmt: skip
 EXACT = 1 << 24  # a float32 holds every integer up to this one
 
 
@@ -185,7 +182,7 @@ def _computed(op: str, numbers: list[Scalar], dtype: DType) -> Scalar | None:
         found: Any = table[op](*numbers)
     except (ArithmeticError, ValueError):
         return None
-    if floats and dtype in ("float16", "bfloat16"):
+    if floats and is_short_float(dtype):
         found = _rounded(float(found), "float32")
     return None if found is None else _representable(found, dtype)
 
@@ -204,7 +201,7 @@ def _representable(value: Scalar, dtype: DType) -> Scalar | None:
         if not isinstance(value, float) and abs(value) > EXACT:
             return None
         return _rounded(float(value), dtype)
-    bits, signed = BITS[dtype]
+    bits, signed = 8 * item_size(dtype), ELEMENT_TYPES[dtype].signed
     if isinstance(value, float):
         low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
         return int(value) if low <= int(value) < high else None

@@ -7,7 +7,7 @@ it: computed again, which is read through; a masked reduction; or still a gather
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,16 +18,13 @@ from idgraph.ir import Fusion, LoadedCoordinate, Mapped, Tensor, TensorExpr
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir.argument_resolution import attr
-from idgraph.ir.dtypes import is_float
+from idgraph.ir.dtypes import int_limits, is_float
 from idgraph.ir.op_registry import apply
 from idgraph.ir.op_table import GATHERS
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.rematerialize import Along, CannotRematerialize, Coordinate, Rematerializer
 
 Strategy = Literal["recompute", "predicate", "one-hot", "global"]
-_LOWEST: Mapping[str, int] = {
-    "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63),
-}  # fmt: skip
 
 
 def source_of(e: TensorExpr) -> Tensor:
@@ -152,7 +149,7 @@ def selected(e: TensorExpr, way: Strategy) -> Tensor:
     if way == "one-hot":
         zero = 0.0 if is_float(x.dtype) else 0
         return rows.sum(_as(ops.where(hit, value, zero), x), last, alone, dtype=x.dtype)
-    lowest = -math.inf if is_float(x.dtype) else _LOWEST[x.dtype]
+    lowest = -math.inf if is_float(x.dtype) else int_limits(x.dtype)[0]
     return rows.amax(_as(ops.where(hit, value, lowest), x), last, alone)
 
 

@@ -56,7 +56,7 @@ def ways_of(
 
     The gathers before it go their ``ways``. Of those after it, one from the same source goes the same way, since alone
     none may save the store; the rest recomputes where it can, or is a gather still, whichever takes less with the
-    first of the ways. "one-hot" does what "predicate" does and adds: it is told with the estimate of that.
+    first of the ways. "one-hot" does what "predicate" does and adds: it is reported with the estimate of that.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

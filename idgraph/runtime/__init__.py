@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from idgraph.errors import EmitError, arguments
+from idgraph.errors import EmitError, arguments, no_attribute
 from idgraph.ir import Fusion
 from idgraph.ir.target import TargetName as Target
 from idgraph.loading import LOADING, load
@@ -65,7 +65,7 @@ def emit(
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     module, attribute = _LATER[name]
     return getattr(load(f"idgraph.{module}"), attribute)
 

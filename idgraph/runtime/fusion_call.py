@@ -214,8 +214,8 @@ def scheduled(
 ) -> Program:  # fmt: skip
     """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
 
-    On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct. ``tell``
-    gets the stages, "schedule" and "emit", with their seconds.
+    On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct, and
+    is said in a warning. ``tell`` gets the stages, "schedule" and "emit", with their seconds.
     """
     began = perf_counter()
     copy = fusion
@@ -225,9 +225,10 @@ def scheduled(
             auto(copy, device="cpu" if target == "cpu" else "H200")
         middle = perf_counter()
         made = emit(copy, target, cache=cache)
-    except ScheduleError:
+    except ScheduleError as failure:
         if target != "cpu" or copy is fusion:
             raise
+        warn_user(f"{fusion.name}: no schedule was found, each tensor has loops of its own: {failure.what}")
         middle = perf_counter()
         made = emit(fusion, target, cache=cache)
     if tell is not None:

@@ -31,7 +31,7 @@ from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_registry import apply
 from idgraph.ir.op_table import MOVES
 from idgraph.ir.schedule_primitives import choose
-from idgraph.layout.padding import PaddedStrides, lay_out, take_back
+from idgraph.layout.padding import lay_out, take_back
 from idgraph.rewrite import constant_folding as constants
 from idgraph.rewrite import one_hot_to_gather as one_hot
 from idgraph.rewrite.canonicalize_views import (
@@ -51,7 +51,7 @@ from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.reduction_domain import reduces
 from idgraph.schedule.reduction_groups import Scheduled, schedule_rows
-from idgraph.schedule.reduction_persistence import choose_persistence, pad, profitable_row_padding
+from idgraph.schedule.reduction_persistence import choose_persistence
 from idgraph.schedule.replay_cache import ReplayRecipe
 from idgraph.schedule.scatter_scheduling import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transform_replay import like_consumer
@@ -92,8 +92,8 @@ def auto(
     program say what was decided.
 
     Outputs, and tensors stored between kernels, get the memory format that `ig.layout.infer` decides, unless the user
-    laid them out, and rows padded to a boundary where that pays (`ig.layout.pad_strides`); ``fusion.formats`` tells
-    which and why. ``layout=False`` keeps their logical order. Loops follow the
+    laid them out; ``fusion.formats`` tells which and why (`ig.layout.pad_strides` advises on gaps between rows).
+    ``layout=False`` keeps their logical order. Loops follow the
     memory of what is read and written.
 
     Tensors that cannot be inlined into all their readers may get private copies (`recompute`), new tensors.
@@ -120,16 +120,11 @@ def schedule_loops(
     """The second half of `auto`: formats and loops for operations whose ways are taken. ``shared``: threads of a block
     have memory of their own, through which transposes go; the CPU's pass `tiles` has blocks of loops for them."""
     chosen = config.but(block=block) if block else config
-    rows = _schedule(fusion, config, chosen, layout, shared)
-    padded = profitable_row_padding(fusion) if layout else ()
-    return _schedule(fusion, config, chosen, layout, shared, padded) if padded else rows
+    return _schedule(fusion, config, chosen, layout, shared)
 
 
-def _schedule(
-    fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, shared: bool,
-    padded: tuple[PaddedStrides, ...] = (),
-) -> Scheduled:  # fmt: skip
-    """Loops for the whole fusion; rows of the ``padded`` tensors have gaps."""
+def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, shared: bool) -> Scheduled:
+    """Loops for the whole fusion."""
     for t in fusion.tensors:
         if t.definition is not None:
             t.memory = "auto"
@@ -150,7 +145,6 @@ def _schedule(
     if layout:
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
-    pad(fusion, padded)
     rows = schedule_rows(fusion, config)
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):

@@ -66,7 +66,7 @@ def _causing(fusion: Fusion, error: ScheduleError) -> Taken | None:
 
 
 _TRIAL_LIMIT = 2000  # operations of a fusion that is worth copying for a hint
-_OFFERED = 3  # ways out that are told
+_OFFERED = 3  # ways out that are reported
 
 Change = Callable[[Fusion], object]  # on a copy of the fusion
 

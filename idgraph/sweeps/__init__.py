@@ -6,11 +6,12 @@ rows (the file) < examine (one graph) < child, guard (its process) < clusters, r
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, no_attribute
 from idgraph.loading import LOADING, load
 from idgraph.runtime import Target
 
@@ -89,5 +90,5 @@ def sweep(
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from idgraph.errors import IdGraphError, arguments, did_you_mean
+from idgraph.errors import IdGraphError, arguments, did_you_mean, no_attribute
 from idgraph.ir import Fusion
 from idgraph.loading import LOADING, load
 from idgraph.runtime import Target
@@ -94,7 +94,7 @@ def validate(
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 

@@ -18,6 +18,7 @@ from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import IndexingError
 from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import DType, Fusion
+from idgraph.ir.dtypes import ELEMENT_TYPES
 from idgraph.runtime import Program, Target, emit
 from idgraph.runtime.array_backends import NumPy
 from idgraph.runtime.binding import BoundArray, OutputMemory, given_array
@@ -77,20 +78,14 @@ def _untouched(around: Array, mark: int) -> bool:
     return all(bool((zone.view(np.uint8) == mark).all()) for zone in (around[:GUARD], around[-GUARD:]))
 
 
-TOLERANCE: Final[Mapping[DType, float]] = {
-    "float64": 1e-9, "float32": 1e-5, "float16": 2.0**-9, "bfloat16": 2.0**-6,
-}  # fmt: skip
-"""Allowed difference by type, relative to |expected| plus the largest |expected| of the tensor (2 to 80 units in the
-last place: kernels may round a transcendental or a sum another way). Integers and bool must be equal."""
-
-
 def tolerance(dtype: DType) -> float:
-    """The relative tolerance of a type; 0 for integers and bool.
+    """The allowed difference of a type, relative to |expected| plus the largest |expected| of the tensor: kernels may
+    round a transcendental or a sum another way. 0 for integers and bool, which must be equal.
 
     >>> tolerance("bfloat16"), tolerance("int64")
     (0.015625, 0.0)
     """
-    return TOLERANCE.get(dtype, 0.0)
+    return ELEMENT_TYPES[dtype].tolerance
 
 
 def check_values(

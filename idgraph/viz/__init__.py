@@ -3,9 +3,11 @@
 Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs work, and notebooks show them.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from idgraph.display import register_display, register_renderer
+from idgraph.errors import no_attribute
 from idgraph.loading import load
 from idgraph.viz import notebook
 from idgraph.viz import notebook as sheets
@@ -33,5 +35,5 @@ register_display("html", sheets.table_of)
 
 def __getattr__(name: str) -> object:
     if name not in ("Explorer", "explore"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(sys.modules[__name__], name)
     return getattr(load(f"{__name__}.explorer"), name)  # loads the kernels

@@ -1,6 +1,6 @@
 """From a picture to places: sizes of boxes from their text, parts side by side, clusters laid out inside first.
 
-Tall pictures in columns: a deep graph is cut between layers, and what was cut is told by name, as in schematics.
+Tall pictures in columns: a deep graph is cut between layers, and what was cut is named, as in schematics.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def _around(rects: list[Rect], tail: int, head: int, bottom: int) -> list[Point]
 
 
 ROWS = 18  # layers of one column
-SPAN = 6  # an arrow over more layers is told by name too
+SPAN = 6  # an arrow over more layers is named too
 
 
 def folded(picture: Picture) -> Picture:

@@ -367,3 +367,15 @@ def test_emit_prints_the_kernels_after_each_pass(tmp_path: Path) -> None:
     assert any(h.startswith("# after rows: ") for h in heads)
     data = json.loads(run(*command, "--json", cwd=tmp_path).stdout)
     assert [f"# after {p['pass']}: {p['kernel']}, {p['statements']} statements" for p in data["passes"]] == heads
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_documented_completion_is_that_of_the_shell(shell: str, tmp_path: Path) -> None:
+    env = os.environ | {"_IDGRAPH_COMPLETE": f"{shell}_source"}
+    command = [sys.executable, "-c", "import sys; sys.argv[0] = 'idgraph'; from idgraph.cli import main; main()"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0 and "_idgraph_completion" in done.stdout
+    words = {"COMP_WORDS": "idgraph ex", "COMP_CWORD": "ex" if shell == "fish" else "1"}
+    env = os.environ | words | {"_IDGRAPH_COMPLETE": f"{shell}_complete"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "explain" in done.stdout and "explore" in done.stdout

@@ -281,3 +281,43 @@ def test_what_is_known_of_a_kind_changes_no_position(f: ig.Fusion) -> None:
         patch.setattr(inline._InlineLimits, "limit", own_limit)
         ig.schedule.auto(g)
     assert str(f) == str(g)
+
+
+def refused_alone(n: int) -> ig.Fusion:
+    """``n`` equal parts with halves whose readers' loops are split: not even alone may all be inlined there."""
+    f = ig.Fusion("parts")
+    for k in range(n):
+        x = ig.exp(f.input(f"x{k}", shape=(5,)))
+        halves: list[ig.Tensor] = []
+        for _ in range(2):
+            a, b = x[1:], x[:1]
+            b.split(0, 2)
+            f.output(ig.cat([a, b], dim=0))
+            halves.append(a)
+        f.output(ig.where(ig.gt(halves[0], 0), halves[0], 0.5)).split(0, 2)
+    return f
+
+
+def test_what_a_tensor_is_refused_alone_is_asked_once_for_all_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a model of many equal parts the first is looked at: more parts take the doubling of a search, no more."""
+    inline = importlib.import_module("idgraph.schedule.inlining")
+    tried: list[int] = []
+    whole = inline._try
+
+    def counted(*args: Any) -> bool:
+        tried.append(1)
+        return whole(*args)
+
+    monkeypatch.setattr(inline, "_try", counted)
+
+    def asked(n: int) -> tuple[int, str]:
+        f = refused_alone(n)
+        tried.clear()
+        ig.schedule.inline_most(f)
+        return len(tried), str(f)
+
+    few, many = asked(4), asked(16)
+    assert many[0] <= few[0] + 4
+    monkeypatch.setattr(inline._InlineLimits, "limit", own_limit)
+    one_by_one = asked(16)
+    assert one_by_one[1] == many[1] and one_by_one[0] > 4 * many[0]

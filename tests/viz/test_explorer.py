@@ -13,7 +13,7 @@ import pytest
 import idgraph as ig
 from idgraph.errors import SourceLine
 from idgraph.viz.captions import axes_text
-from idgraph.viz.explorer.data import _sources, folds_of  # pyright: ignore[reportPrivateUsage]
+from idgraph.viz.explorer.data import _source_parts, folds_of  # pyright: ignore[reportPrivateUsage]
 from tests.viz.test_page import EVIL, browser, missing
 
 __all__ = ["browser"]
@@ -401,7 +401,7 @@ def test_only_the_program_s_own_lines_are_read(tmp_path: Path) -> None:
     (line,) = ig.viz.explore(f).data["lines"]
     for name, code in ((str(secret), "y = x * 2.0"), (line["file"], "something else"), (line["file"], "")):
         at = SourceLine(name, 2 if name == str(secret) else line["line"], code)
-        assert [s["text"] for s in _sources([at])] == [[code]]
+        assert [s["text"] for s in _source_parts([at])] == [[code]]
 
 
 @pytest.mark.slow

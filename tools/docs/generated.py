@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import importlib
+import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -16,10 +22,13 @@ import click
 
 from idgraph.cli.commands import cli
 from tools.bench import series
+from tools.docs.pictures import CAPTIONS, PICTURES
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "_generated"
 NOTEBOOKS = HERE.parent.parent / "notebooks"
+EXAMPLES = HERE / "examples"
+SCHEMAS = HERE / "schemas"
 
 WORDS = (  # (module, name, where it is an argument or a field)
     ("idgraph.ir.dtypes", "DType", "the type of a tensor's elements: `f.input(dtype=...)`, `ig.cast`"),
@@ -52,12 +61,22 @@ WORDS = (  # (module, name, where it is an argument or a field)
     ("idgraph.arith.source", "Dialect", "`idgraph.arith.to_source`"),
 )
 
+COMPLETION = [  # of the shell: click's own
+    "## Completion of commands and options", "", "| shell | line in its start-up file |", "|---|---|",
+    *(f"| {shell} | `{line}` |" for shell, line in (
+        ("bash", 'eval "$(_IDGRAPH_COMPLETE=bash_source idgraph)"'),
+        ("zsh", 'eval "$(_IDGRAPH_COMPLETE=zsh_source idgraph)"'),
+        ("fish", "_IDGRAPH_COMPLETE=fish_source idgraph | source"),
+    )), "",
+]  # fmt: skip
+
 
 def command_line() -> str:
     """One section for each command of ``idgraph``, with its help and all of its options, read from click."""
     # With the settings, since click keeps the names of --help that a command was first asked with.
     context = click.Context(cli, info_name="idgraph", **cli.context_settings)
     parts = ["# The command line", "", *_paragraphs(cli), *_options(cli, context), ""]
+    parts += COMPLETION
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         if command is not None:
@@ -84,8 +103,12 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
 
 
 def words() -> str:
-    """Every closed set of words that an argument takes or a result holds."""
-    parts = ["# Words that arguments and results take", "", "Sizes are counted in elements where bytes are not said."]
+    """Every closed set of strings that an argument takes or a result has."""
+    parts = [
+        "# String options: what arguments and results take",
+        "",
+        "Sizes are counted in elements where bytes are not said.",
+    ]
     parts += ["", "| type | words | where |", "|---|---|---|"]
     for module, name, where in WORDS:
         held = getattr(importlib.import_module(module), name)
@@ -136,9 +159,70 @@ def _output(output: dict[str, Any]) -> list[str]:
     return ["````text", text.rstrip(), "````", ""] if text.strip() else []
 
 
+def gallery() -> str:
+    """Every picture, drawn now by the code."""
+    parts = [
+        "# Gallery",
+        "",
+        "Drawn by the library when these pages were built (`tools/docs/pictures.py` has the code).",
+    ]
+    for name, draw in PICTURES.items():
+        shown = base64.b64encode(draw().encode()).decode()
+        about = CAPTIONS[name]
+        parts += ["", f"## {about.partition(':')[0]}", "", "```{raw} html", '<figure class="drawn">']
+        parts += [f'<img alt="{html.escape(about)}" src="data:image/svg+xml;base64,{shown}">']
+        parts += [f"<figcaption>{html.escape(about)}.</figcaption></figure>", "```"]
+    return "\n".join([*parts, ""])
+
+
+def examples() -> str:
+    """The example scripts with what they print now."""
+    parts = ["# Examples", "", "Scripts of at most twenty lines, from `tools/docs/examples`, with what they print."]
+    for path in sorted(EXAMPLES.glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        about, _, code = source.removeprefix('"""').partition('"""\n')
+        parts += ["", f"## {path.stem.replace('_', ' ').capitalize()}", "", about, "", "```python", code.strip(), "```"]
+        if all(importlib.util.find_spec(name) for name in re.findall(r"^import (torch)$", code, re.MULTILINE)):
+            parts += ["", "````text", printed(path), "````"]
+    return "\n".join([*parts, ""])
+
+
+def printed(path: Path, most: int = 60) -> str:
+    """The first lines that a script prints, in a process of its own."""
+    done = subprocess.run([sys.executable, str(path)], cwd=HERE.parent.parent, env=os.environ | {"PYTHONPATH": "."},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    lines = done.stdout.rstrip().splitlines()
+    return "\n".join([*lines[:most], *([f"... {len(lines) - most} more lines"] if len(lines) > most else [])])
+
+
+def schemas() -> str:
+    """The JSON Schema of each kind of JSON that is read or written."""
+    parts = [
+        "# JSON Schemas",
+        "",
+        "What the library reads and writes as JSON (draft 2020-12); a test holds real files to them.",
+    ]
+    for path in sorted(SCHEMAS.glob("*.schema.json")):
+        about = json.loads(path.read_text(encoding="utf-8"))
+        parts += [
+            "",
+            f"## {about['title']}",
+            "",
+            about["description"],
+            "",
+            "```json",
+            path.read_text(encoding="utf-8").rstrip(),
+            "```",
+        ]
+    return "\n".join([*parts, ""])
+
+
 def pages() -> dict[str, str]:
     """All generated pages by file name."""
-    made = {"command_line.md": command_line(), "words.md": words(), "benchmarks.md": benchmarks()}
+    made = {
+        "command_line.md": command_line(), "words.md": words(), "benchmarks.md": benchmarks(), "gallery.md": gallery(),
+        "examples.md": examples(), "schemas.md": schemas(),
+    }  # fmt: skip
     return made | {f"{path.stem}.md": notebook(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
 
 

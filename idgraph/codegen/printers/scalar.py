@@ -41,6 +41,7 @@ from idgraph.codegen.runtime_lib.formulas import (
 from idgraph.errors import EmitError
 from idgraph.index.allocation import is_thread
 from idgraph.ir import DType, is_float, item_size
+from idgraph.ir.dtypes import ELEMENT_TYPES, is_short_float
 from idgraph.ir.target import Target
 from idgraph.kernel.def_use import names
 from idgraph.kernel.ir import (
@@ -87,7 +88,6 @@ BLOCKS = ("first_block", "last_block")  # the second is exclusive
 EXCHANGE = "exchange_"  # and the type: the shared array of a kernel's exchanges between columns
 _KINDS = {"f32": "float32", "f64": "float64", "int": "int64"}
 ANY_ORDER = {"amax": "largest", "amin": "least"}  # of floats for numba on a core, of two zeros either
-SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
 def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: bool) -> str:
@@ -194,16 +194,14 @@ class _Scalar:
         """The value of an element as the buffer holds it."""
         if not self.target.typed:
             return text
-        if b.dtype == "bfloat16":
-            return f"bf16_load({text})"
-        if b.dtype == "float16":
-            return f"f16_load({text})"
+        if is_short_float(b.dtype):
+            return f"{ELEMENT_TYPES[b.dtype].code}_load({text})"
         return f"i64({text})" if value_type(b.dtype) == "int" else text
 
     def encoded(self, b: Buffer, value: str) -> str:
         """A value as the buffer holds it."""
-        if self.target.typed and b.dtype in ("bfloat16", "float16"):
-            return f"{'bf16' if b.dtype == 'bfloat16' else 'f16'}_word({value})"
+        if self.target.typed and is_short_float(b.dtype):
+            return f"{ELEMENT_TYPES[b.dtype].code}_word({value})"
         return value
 
     def stored(self, b: Buffer, address: Expr, value: str) -> str:
@@ -402,7 +400,7 @@ class _Scalar:
             self.put(depth + 1, f"{array}[{at}] = {zero}")
 
     def pair(self, s: Half2Op | ExtractHalf) -> str:
-        kind, to = SHORT[s.local.dtype], self.local(s.local)
+        kind, to = ELEMENT_TYPES[s.local.dtype].code, self.local(s.local)
         if isinstance(s, ExtractHalf):
             return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
         call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
@@ -671,4 +669,4 @@ def _thread_number(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
 
 
 def _np(dtype: DType) -> str:
-    return {"bool": "bool_", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)
+    return "bool_" if dtype == "bool" else f"uint{8 * item_size(dtype)}" if is_short_float(dtype) else dtype

@@ -8,23 +8,18 @@ Python scalars, NumPy arrays and numba, so a formula is the same text everywhere
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Literal
 
 from idgraph.arith import Expr
 from idgraph.errors import EmitError
-from idgraph.ir import DType, Scalar, is_float, is_integer
+from idgraph.ir import DType, Scalar, is_integer
+from idgraph.ir.dtypes import ELEMENT_TYPES, int_limits, item_size
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.ir import Compute, Constant, Index, Local, Operand
 
 ValueType = Literal["bool", "int", "f32", "f64"]
 IndexText = Callable[[Expr], str]
-
-_BITS: Final[Mapping[DType, tuple[str, int, bool]]] = {
-    "uint8": ("u8", 8, False), "int8": ("i8", 8, True), "int16": ("i16", 16, True),
-    "int32": ("i32", 32, True), "int64": ("i64", 64, True),
-}  # fmt: skip
-_FLOATS: Final[Mapping[DType, str]] = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
 
 def value_type(dtype: DType) -> ValueType:
@@ -42,9 +37,7 @@ def value_type(dtype: DType) -> ValueType:
 
 def rounded(text: str, dtype: DType) -> str:
     """A number or int expression brought to the grid or range of ``dtype`` (which is not a bool)."""
-    if is_float(dtype):
-        return f"{_FLOATS[dtype]}({text})"
-    return f"{_BITS[dtype][0]}({text})"
+    return f"{ELEMENT_TYPES[dtype].code}({text})"
 
 
 def converted(text: str, source: DType, to: DType) -> str:
@@ -75,9 +68,8 @@ def _range_fits(source: DType, to: DType) -> bool:
         return True
     if not is_integer(source):
         return False
-    _, bits, signed = _BITS[source]
-    _, wide, with_sign = _BITS[to]
-    return (with_sign and bits < wide) or (signed == with_sign and bits <= wide)
+    (low, high), (least, most) = int_limits(source), int_limits(to)
+    return least <= low and high <= most
 
 
 def literal(value: Scalar, dtype: DType, exact: bool = False) -> str:
@@ -91,7 +83,7 @@ def literal(value: Scalar, dtype: DType, exact: bool = False) -> str:
     if is_integer(dtype):
         if isinstance(value, float) and not math.isfinite(value):
             raise EmitError(f"{value!r} is no {dtype}")
-        _, bits, signed = _BITS[dtype]
+        bits, signed = 8 * item_size(dtype), ELEMENT_TYPES[dtype].signed
         whole = int(value) % 2**bits
         whole -= 2**bits if signed and whole >= 2 ** (bits - 1) else 0
         # The most negative 64-bit integer has no literal: its magnitude does not fit.

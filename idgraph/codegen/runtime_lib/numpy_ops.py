@@ -17,6 +17,7 @@ import numpy.typing as npt
 from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.errors import IndexingError
 from idgraph.ir import DType
+from idgraph.ir.dtypes import ELEMENT_TYPES, is_integer, is_short_float
 
 Array = npt.NDArray[Any]
 inf, nan = math.inf, math.nan
@@ -279,7 +280,7 @@ def storage_dtype(dtype: DType) -> np.dtype[Any]:
     >>> storage_dtype("bfloat16"), storage_dtype("int8")
     (dtype('uint16'), dtype('int8'))
     """
-    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    return np.dtype(ELEMENT_TYPES[dtype].numpy or dtype)
 
 
 class Memory:
@@ -333,15 +334,11 @@ class Memory:
         return self._decoded(self.data[where])
 
     def _decoded(self, raw: Array) -> Array:
-        match self.dtype:
-            case "bfloat16":
-                return bf16_load(raw)
-            case "float16":
-                return raw.astype(np.float32)
-            case "uint8" | "int8" | "int16" | "int32":
-                return raw.astype(np.int64)
-            case "bool" | "int64" | "float32" | "float64":
-                return raw
+        if self.dtype == "bfloat16":
+            return bf16_load(raw)
+        if is_short_float(self.dtype):
+            return raw.astype(np.float32)
+        return raw.astype(np.int64) if is_integer(self.dtype) else raw
 
     def store(self, address: Any, value: Any, mask: Any, grid: tuple[int, ...]) -> None:
         """Write elements at the points of ``grid`` where ``mask`` holds."""

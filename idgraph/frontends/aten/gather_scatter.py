@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from idgraph.arith import Expr, is_true
+from idgraph.arith import Expr, as_expr, is_true, minimum, simplify
+from idgraph.frontends.dynamic_shapes import Size
 from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
 from idgraph.ir import Tensor, is_float, is_integer
@@ -13,6 +14,7 @@ from idgraph.ir import ops_index as indexed
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
+from idgraph.ir.argument_resolution import attr
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.ops_index import counted_from_front
 
@@ -193,28 +195,40 @@ def diagonal(c: Call) -> Tensor:
     if not (-x.ndim <= a < x.ndim and -x.ndim <= b < x.ndim) or a % x.ndim == b % x.ndim:
         raise c.error(f"dims {a} and {b} of a tensor with {x.ndim} axes")
     a, b = a % x.ndim, b % x.ndim
-    shape = fixed_shape(x)
-    steps = [math.prod(shape[p + 1 :]) for p in range(x.ndim)]
+    length = _diagonal_length(x.axes[a].extent, x.axes[b].extent, offset)
+    if length is None:
+        raise Unmapped(f"which of {x.axes[a].extent} rows and {x.axes[b].extent} columns is shorter is not known here")
+    shape = x.shape
+    steps = [attr(simplify(as_expr(math.prod(shape[p + 1 :])))) for p in range(x.ndim)]
     rest = [p for p in range(x.ndim) if p not in (a, b)]
-    length = max(min(shape[a], shape[b] - offset) if offset >= 0 else min(shape[a] + offset, shape[b]), 0)
     start = offset * steps[b] if offset >= 0 else -offset * steps[a]
     return _at_places(
         c, x, (*(shape[p] for p in rest), length), (*(steps[p] for p in rest), steps[a] + steps[b]), start
     )
 
 
-def _at_places(c: Call, x: Tensor, size: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
+def _diagonal_length(rows: Expr, columns: Expr, offset: int) -> Size | None:
+    """The number of elements of a diagonal; None where which side ends first depends on sizes."""
+    down, across = (rows, columns - offset) if offset >= 0 else (rows + offset, columns)
+    for n, m in ((down, across), (across, down)):
+        if is_true(n <= m):
+            return attr(simplify(n)) if is_true(n >= 0) else 0 if is_true(n <= 0) else None
+    return attr(simplify(minimum(down, across))) if is_true(down >= 0) and is_true(across >= 0) else None
+
+
+def _at_places(c: Call, x: Tensor, size: Sequence[Size], strides: Sequence[Size], offset: Size) -> Tensor:
     """Elements of x in row-major order, number offset + sum of i * stride of each."""
     if 0 in size:
         return c.fusion.full(size, False if x.dtype == "bool" else 0, x.dtype)
     place: Tensor | None = None
     for p, (n, step) in enumerate(zip(size, strides, strict=True)):
-        steps = movement.reshape(c.fusion.iota(n, 0, step, "int64"), [n if q == p else 1 for q in range(len(size))])
+        line = c.fusion.iota(n, 0, step) if isinstance(step, int) else ops.mul(c.fusion.iota(n), attr(step))
+        steps = movement.reshape(line, [n if q == p else 1 for q in range(len(size))])
         place = steps if place is None else ops.add(place, steps)
-    flat = movement.reshape(x, (math.prod(fixed_shape(x)),))
+    flat = movement.reshape(x, (attr(simplify(as_expr(math.prod(x.shape)))),))
     if place is None:
         return movement.select(flat, 0, offset)
-    return apply_op("index", flat, ops.add(place, offset), dims=(0,))
+    return apply_op("index", flat, ops.add(place, attr(offset)), dims=(0,))
 
 
 @handles("aten.gather.default")

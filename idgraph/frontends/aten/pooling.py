@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 
+from idgraph.arith import as_expr, is_true
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
-from idgraph.frontends.aten.windows import few, laid, per_axis, windows
+from idgraph.frontends.aten.windows import few, laid, per_axis, plain, windows
+from idgraph.frontends.dynamic_shapes import Size
+from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Parts, Unmapped, fixed, fixed_extent, handles
 from idgraph.ir import Fusion, Scalar, Tensor, is_float
 from idgraph.ir import ops_index as indexed
@@ -36,7 +39,7 @@ class Window:
     sides: tuple[int, ...]
     spread: tuple[int, ...]
     extra: tuple[int, ...]
-    count: tuple[int, ...]
+    count: tuple[Size, ...]
 
     @property
     def rank(self) -> int:
@@ -53,18 +56,19 @@ class Window:
     def parts(self, x: Tensor) -> list[Tensor]:
         """For each place in a window the elements of a padded tensor that all windows have there."""
         made, count = windows(x, self.kernel, self.step, self.spread)
-        if tuple(count) != self.count:
+        if not all(map(same_size, count, self.count)):
             raise Unmapped(f"windows {self.kernel}, {self.step} apart: {count} of them, not {self.count}")
         return made
 
-    def begin(self, fusion: Fusion, strides: Sequence[int]) -> Tensor:
+    def begin(self, fusion: Fusion, strides: Sequence[Size]) -> Tensor:
         """[window]: the sum over axes of the coordinate where it begins (below 0 in the padding), times the stride."""
         axes = [
-            fusion.iota(n, -p * s, k * s) for n, p, k, s in zip(self.count, self.sides, self.step, strides, strict=True)
+            fusion.iota(n, -p * s, k * s) if isinstance(s, int) else ops.mul(fusion.iota(n, -p, k), s)
+            for n, p, k, s in zip(self.count, self.sides, self.step, strides, strict=True)
         ]
         return reduce(ops.add, map(self._along, range(self.rank), axes))
 
-    def first(self, fusion: Fusion, strides: Sequence[int]) -> Tensor:
+    def first(self, fusion: Fusion, strides: Sequence[Size]) -> Tensor:
         """[window]: the sum over axes of its first place behind the padding in front, times the stride."""
         axes = [
             ops.mul(ops.floor_divide(ops.maximum(fusion.iota(n, p + d - 1, -k), 0), d), s)
@@ -75,12 +79,12 @@ class Window:
     def _along(self, axis: int, line: Tensor) -> Tensor:
         return movement.reshape(line, [n if p == axis else 1 for p, n in enumerate(self.count)])
 
-    def offsets(self, strides: Sequence[int]) -> list[int]:
+    def offsets(self, strides: Sequence[Size]) -> list[Size]:
         """Of each place in a window, how far it is from the first where a step along an axis is its stride."""
-        return [sum(map(operator.mul, place, strides)) for place in product(*map(range, self.kernel))]
+        return [plain(sum(map(operator.mul, place, strides))) for place in product(*map(range, self.kernel))]
 
 
-def _window(c: Call, plane: Sequence[int], at: Sequence[int], ceil: bool) -> Window:
+def _window(c: Call, plane: Sequence[Size], at: Sequence[int], ceil: bool) -> Window:
     """The windows of arguments kernel_size, stride, padding, dilation at positions ``at`` (-1: not an argument)."""
     rank = len(plane)
     kernel = per_axis(c.ints(at[0], "kernel_size"), rank, 1)
@@ -91,10 +95,16 @@ def _window(c: Call, plane: Sequence[int], at: Sequence[int], ceil: bool) -> Win
     few(kernel)
     if min(*kernel, *step, *spread) < 1 or min(sides) < 0:
         raise c.error(f"windows {kernel}, {step} apart, with padding {sides}")
-    count: list[int] = []
+    count: list[Size] = []
     extra: list[int] = []
     for n, k, s, p, d in zip(plane, kernel, step, sides, spread, strict=True):
         room = n + 2 * p - d * (k - 1) - 1
+        if not isinstance(n, int) or not isinstance(room, int):
+            if ceil or is_true(as_expr(room) < 0):
+                raise Unmapped(f"windows {tuple(kernel)}, the last one perhaps outside, in shape {tuple(plane)}")
+            count.append(plain(room // s + 1))
+            extra.append(0)
+            continue
         found = (-(-room // s) if ceil else room // s) + 1
         if ceil and (found - 1) * s >= n + p:  # no window begins in the padding behind
             found -= 1
@@ -105,14 +115,18 @@ def _window(c: Call, plane: Sequence[int], at: Sequence[int], ceil: bool) -> Win
     return Window(tuple(kernel), tuple(step), tuple(sides), tuple(spread), tuple(extra), tuple(count))
 
 
-def _plane(x: Tensor, rank: int) -> tuple[int, ...]:
-    return fixed(x.shape[x.ndim - rank :])
+def _plane(x: Tensor, rank: int) -> tuple[Size, ...]:
+    return x.shape[x.ndim - rank :]
+
+
+def _plane_size(plane: Sequence[Size]) -> Size:
+    return plain(math.prod(plane))
 
 
 # means ----------------------------------------------------------------------------------------------------------------
 
 
-def _window_divisor(c: Call, w: Window, plane: Sequence[int], dtype: str, at: int) -> Tensor | float:
+def _window_divisor(c: Call, w: Window, plane: Sequence[Size], dtype: str, at: int) -> Tensor | float:
     """The divisor of the sum of each window: one number, or a tensor with one for each window."""
     whole, divisor = c.flag(at, "count_include_pad", True), c.get(at + 1, "divisor_override", None)
     if isinstance(divisor, int):
@@ -143,7 +157,7 @@ def avg_pool_backward(c: Call) -> Tensor:
     w = _window(c, plane, (2, 3, 4, -1), c.flag(5, "ceil_mode"))
     wide = wide_of(grad)
     share = ops.div(wide, _window_divisor(c, w, plane, wide.dtype, 6))
-    full = [n + 2 * p + e for n, p, e in zip(plane, w.sides, w.extra, strict=True)]
+    full = [plain(n + 2 * p + e) for n, p, e in zip(plane, w.sides, w.extra, strict=True)]
     zero = c.fusion.full((*x.shape[: x.ndim - rank], *full), 0.0, wide.dtype)
     places = product(*(range(k) for k in w.kernel))
     total = reduce(ops.add, [laid(zero, share, place, w.step, w.count) for place in places])
@@ -165,14 +179,14 @@ def max_pool(c: Call) -> Parts:
     parts = w.parts(w.padded(x, _LOWEST))
 
     def numbers() -> Tensor:
-        strides = [math.prod(plane[p + 1 :]) for p in range(rank)]
-        far = [d * n for d, n in zip(w.spread, strides, strict=True)]
+        strides = [_plane_size(plane[p + 1 :]) for p in range(rank)]
+        far = [plain(d * n) for d, n in zip(w.spread, strides, strict=True)]
         return ops.add(w.begin(c.fusion, strides), _largest(parts, w, far, c.fusion))
 
     return reduce(ops.maximum, parts), numbers
 
 
-def _largest(parts: Sequence[Tensor], w: Window, far: Sequence[int], fusion: Fusion) -> Tensor:
+def _largest(parts: Sequence[Tensor], w: Window, far: Sequence[Size], fusion: Fusion) -> Tensor:
     """Of each window the place of the first largest of ``parts``, a step along an axis being as ``far``.
 
     The padding is never larger than an element, so that the search begins at the first place behind it.
@@ -197,8 +211,8 @@ def max_pool_backward(c: Call) -> Tensor:
     index = c.tensor(2 if adaptive else 7, "indices")
     shape = x.shape
     lead = shape[: x.ndim - rank]
-    flat = [movement.reshape(t, (*lead, math.prod(_plane(t, rank)))) for t in (index, grad)]
-    zero = c.fusion.full((*lead, math.prod(_plane(x, rank))), 0.0, x.dtype)
+    flat = [movement.reshape(t, (*lead, _plane_size(_plane(t, rank)))) for t in (index, grad)]
+    zero = c.fusion.full((*lead, _plane_size(_plane(x, rank))), 0.0, x.dtype)
     return movement.reshape(indexed.scatter_add(zero, len(lead), *flat), shape)
 
 
@@ -248,7 +262,7 @@ def offsets_to_indices(c: Call) -> Tensor:
 def adaptive_max_pool(c: Call) -> Parts:
     """(largest of each of output_size windows an axis, number of its element in the plane)."""
     x, size = c.tensor(0, "self"), c.ints(1, "output_size")
-    plane = _plane(x, len(size))
+    plane = fixed(_plane(x, len(size)))
     if not is_float(x.dtype) or min(*plane, *size) < 1:
         raise Unmapped(f"the largest of windows of {x.dtype} between {plane} and {size}")
     taken, inner = _fractions(x, size)
@@ -265,7 +279,7 @@ def adaptive_max_pool(c: Call) -> Parts:
 
 def _fractions(x: Tensor, size: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]:
     """x with each of the last axes as (window, place in it), and the axes of places; a place past the end repeats."""
-    first, plane = x.ndim - len(size), _plane(x, len(size))
+    first, plane = x.ndim - len(size), fixed(_plane(x, len(size)))
     for p in reversed(range(len(size))):
         if plane[p] % size[p]:
             row, _ = _adaptive_windows(x, plane[p], size[p])
@@ -292,7 +306,7 @@ def _adaptive_windows(x: Tensor, n: int, m: int) -> tuple[Tensor, Tensor]:
 def adaptive_avg_pool_backward(c: Call) -> Tensor:
     """The gradient of each window's mean, added to every element of the window."""
     grad, x = c.tensor(0, "grad_output"), c.tensor(1, "self")
-    lead, plane, size = x.shape[:-2], _plane(x, 2), _plane(grad, 2)
+    lead, plane, size = x.shape[:-2], fixed(_plane(x, 2)), fixed(_plane(grad, 2))
     if min(*plane, *size) < 1:
         raise Unmapped(f"means of windows between {plane} and {size}")
     share, k = wide_of(grad), len(lead)

@@ -10,6 +10,7 @@ from typing import cast
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.frontends.dynamic_shapes import Size
+from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_extent, handles
 from idgraph.ir import Scalar, Tensor, is_float
 from idgraph.ir import ops_pointwise as ops
@@ -214,12 +215,13 @@ def unfold(c: Call) -> Tensor:
     """
     x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
     dim = _normalize_dim(c, c.int(1, "dimension"), x.ndim)
-    extent = fixed_extent(x, dim) if x.ndim else 0
-    if not 1 <= size <= extent or step < 1:
+    extent = x.axes[dim].extent if x.ndim else as_expr(0)
+    if size < 1 or step < 1 or is_true(extent < size):
         raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
-    count = (extent - size) // step + 1
+    count = attr(simplify((extent - size) // step + 1))
     if size == step:
-        flat = movement.slice(x, dim, 0, count * size) if count * size < extent else x
+        whole = same_size(attr(simplify(as_expr(count) * size)), attr(extent))
+        flat = x if whole else movement.slice(x, dim, 0, count * size)
     else:
         place = x.fusion.iota(count * size, dtype="int64")
         start = ops.mul(ops.floor_divide(place, size), step)

@@ -11,11 +11,15 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from idgraph.arith import Expr, as_expr, is_true, simplify
+from idgraph.frontends.dynamic_shapes import Size
+from idgraph.frontends.graph import same_size
 from idgraph.frontends.importer import Call, Unmapped, fixed, fixed_extent, handles
 from idgraph.ir import Scalar, Tensor, is_float
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
+from idgraph.ir.argument_resolution import attr
 
 MAX_PLACES = 64
 
@@ -34,18 +38,23 @@ def padded(x: Tensor, sides: Sequence[int], value: Scalar) -> Tensor:
 
 def windows(
     x: Tensor, kernel: Sequence[int], step: Sequence[int], spread: Sequence[int]
-) -> tuple[list[Tensor], list[int]]:
+) -> tuple[list[Tensor], list[Size]]:
     """For each place in a window of the last axes the strided slice of all windows' elements there; windows an axis."""
     rank, first = len(kernel), x.ndim - len(kernel)
-    shape = fixed(x.shape[first:])
-    count = [(shape[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(rank)]
-    if min(*kernel, *step, *spread, *count) < 1:
+    shape = x.shape[first:]
+    count = [plain((shape[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1) for p in range(rank)]
+    if min(*kernel, *step, *spread) < 1 or any(is_true(as_expr(n) < 1) for n in count):
         raise Unmapped(f"windows {tuple(kernel)}, {tuple(step)} apart, of shape {shape}")
     made = [x]
     for p, n in enumerate(kernel):  # places that agree in the axes before share the slices of these
-        ends = [(at * spread[p], at * spread[p] + (count[p] - 1) * step[p] + 1) for at in range(n)]
+        ends = [(at * spread[p], plain(at * spread[p] + (count[p] - 1) * step[p] + 1)) for at in range(n)]
         made = [movement.slice(part, first + p, start, end, step[p]) for part in made for start, end in ends]
     return made, count
+
+
+def plain(size: Size) -> Size:
+    """A size in its simplest form, a number where it is one."""
+    return attr(simplify(as_expr(size)))
 
 
 def few(kernel: Sequence[int]) -> None:
@@ -103,10 +112,10 @@ def col2im(c: Call) -> Tensor:
     return cut if x.ndim == 3 else movement.squeeze(cut, 0)
 
 
-def laid(zero: Tensor, part: Tensor, start: Sequence[int], step: Sequence[int], count: Sequence[int]) -> Tensor:
+def laid(zero: Tensor, part: Tensor, start: Sequence[int], step: Sequence[int], count: Sequence[Size]) -> Tensor:
     """``part`` at every step-th place from ``start`` of the last axes of zeros."""
     first = zero.ndim - len(start)
-    ends = [a + (n - 1) * s + 1 for a, n, s in zip(start, count, step, strict=True)]
+    ends = [plain(a + (n - 1) * s + 1) for a, n, s in zip(start, count, step, strict=True)]
     inner = [zero]
     for p in range(len(start) - 1):
         inner.append(movement.slice(inner[-1], first + p, start[p], ends[p], step[p]))
@@ -134,36 +143,36 @@ def _each_axis(c: Call, pad: Callable[[Tensor, int, int, int], Tensor]) -> Tenso
     x, pads = c.tensor(0, "self"), c.ints(1, "padding")
     for k in range(len(pads) // 2):
         dim, left, right = x.ndim - 1 - k, pads[2 * k], pads[2 * k + 1]
-        cut = movement.slice(x, dim, max(-left, 0), fixed_extent(x, dim) - max(-right, 0))
+        cut = movement.slice(x, dim, max(-left, 0), attr(x.axes[dim].extent - max(-right, 0)))
         x = pad(cut if cut.shape != x.shape else x, dim, max(left, 0), max(right, 0))
     return ops.copy(x) if x is c.tensor(0, "self") else x
 
 
 def _reflected(x: Tensor, dim: int, left: int, right: int) -> Tensor:
-    n = fixed_extent(x, dim)
-    if max(left, right) >= n:
+    n = x.axes[dim].extent
+    if is_true(n <= max(left, right)):
         raise Unmapped(f"a mirror of {max(left, right)} elements beside {n}")
     if not left and not right:
         return x
-    place = ops.sub(x.fusion.iota(n + left + right, dtype="int64"), left)
-    near = ops.minimum(place, ops.sub(2 * n - 2, place)) if right else place
+    place = ops.sub(x.fusion.iota(attr(n + left + right), dtype="int64"), left)
+    near = ops.minimum(place, ops.sub(attr(2 * n - 2), place)) if right else place
     near = ops.maximum(near, ops.neg(place)) if left else near
     return composite.index_select(x, dim, _clamped(near, n))
 
 
 def _replicated(x: Tensor, dim: int, left: int, right: int) -> Tensor:
-    n = fixed_extent(x, dim)
-    if n < 1:
+    n = x.axes[dim].extent
+    if not is_true(n >= 1):
         raise Unmapped("no element to repeat")
     if not left and not right:
         return x
-    place = ops.sub(x.fusion.iota(n + left + right, dtype="int64"), left)
+    place = ops.sub(x.fusion.iota(attr(n + left + right), dtype="int64"), left)
     return composite.index_select(x, dim, _clamped(place, n))
 
 
-def _clamped(place: Tensor, n: int) -> Tensor:
+def _clamped(place: Tensor, n: Expr) -> Tensor:
     """Clamped to the axis, so that its bounds are proved: no index is loaded and checked."""
-    return ops.minimum(ops.maximum(place, 0), n - 1)
+    return ops.minimum(ops.maximum(place, 0), attr(n - 1))
 
 
 @handles(
@@ -240,10 +249,14 @@ def pixel_shuffle(c: Call) -> Tensor:
     """[..., C*r*r, H, W] -> [..., C, H*r, W*r], or back."""
     x, back = c.tensor(0, "self"), "un" in c.node.target
     r = c.int(1, "downscale_factor" if back else "upscale_factor")
-    lead, (channels, h, w) = x.shape[:-3], fixed(x.shape[-3:])
+    lead, (channels, h, w) = x.shape[:-3], x.shape[-3:]
     k = len(lead)
-    if r < 1 or (h % r or w % r if back else channels % (r * r)):
-        raise c.error(f"factor {r} of shape {tuple(x.shape)}")
+    parted = ((h, r), (w, r)) if back else ((channels, r * r),)
+    if r < 1 or not all(same_size(n % d, 0) for n, d in parted):
+        shape = f"factor {r} of shape {tuple(x.shape)}"
+        raise (
+            c.error(shape) if all(isinstance(n, int) for n, _ in parted) else Unmapped(f"{shape}: not proved to divide")
+        )
     if back:
         parts = movement.reshape(x, (*lead, channels, h // r, r, w // r, r))
         order = [*range(k), k, k + 2, k + 4, k + 1, k + 3]

@@ -155,7 +155,7 @@ def match_reduction_loop(s: Loop) -> ReductionLoop | None:
     body, conditions = chain[-1].body, list[Expr]()
     while sum(not isinstance(x, Comment) for x in body) == 1 and isinstance(body[-1], If):
         inner = body[-1]
-        conditions += map(at, inner.condition.args if inner.condition.op == "and" else (inner.condition,))
+        conditions += map(at, inner.condition.conjuncts)
         body = (*body[:-1], *inner.body)
     if any(column in c.symbols for c in conditions):
         return None

@@ -37,7 +37,6 @@ from idgraph.passes.rows.online_softmax import before, follow, near, target
 from idgraph.passes.rows.reduction_loop import COLUMN, Plain, ReductionLoop
 from idgraph.passes.rows.summation import cheaper, hoisted, is_coarse, is_short, widened
 from idgraph.passes.rows.welford import first_value
-from idgraph.passes.vectorize_memory import VECTOR_TYPES
 
 FEW = 8  # chunks of a thread that are one step, whatever their number
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
@@ -204,7 +203,7 @@ def columnwise(s: ReductionLoop) -> list[Expr]:
     plain = [*s.body, *s.later]
     for x in (*(x for x in plain if isinstance(x, Load)), *(x for x in plain if isinstance(x, Store))):
         first = _address_at_zero(x.address, s.column)
-        if first is not None and x.buffer.dtype in VECTOR_TYPES and x.buffer.place != "private":
+        if first is not None and x.buffer.place != "private":
             found.append(first)
     return found
 

@@ -21,6 +21,7 @@ from typing import Any
 from idgraph.codegen.printers.scalar import runs_parallel
 from idgraph.errors import EmitError
 from idgraph.ir import DType
+from idgraph.ir.dtypes import DTYPES, is_short_float, item_size
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.ir import Accumulate, Compute, Kernel, Loop, walk
 from idgraph.passes.rows.reduction_loop import COLUMN
@@ -199,11 +200,11 @@ def _arrays() -> dict[DType, Any]:
     """numba's types of flat arrays; it has no float16 on the CPU, whose kernels see 16-bit words."""
     load_numba()
     types: Any = import_module("numba.core.types")
-    names: dict[DType, str] = {"bool": "boolean", "float16": "uint16", "bfloat16": "uint16"}
-    dtypes: tuple[DType, ...] = (
-        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
-    )  # fmt: skip
-    return {d: types.Array(getattr(types, names.get(d, d)), 1, "C") for d in dtypes}
+
+    def name(d: DType) -> str:
+        return "boolean" if d == "bool" else f"uint{8 * item_size(d)}" if is_short_float(d) else d
+
+    return {d: types.Array(getattr(types, name(d)), 1, "C") for d in DTYPES}
 
 
 def compile_library(body: CompileKey, title: str) -> tuple[str, Any]:

@@ -269,7 +269,7 @@ class Tuner:
     def measure(
         self, plain: Fusion, rule: Program, inputs: Mapping[str, Any] | None, symbols: Mapping[str, int] | None
     ) -> Record:
-        """Try every configuration, stage by stage; the rule's own program has to work."""
+        """Try every configuration, stage by stage; the program of the rule has to work."""
         target: Where = "cuda" if rule.target == "cuda" else "cpu"
         given = inputs if inputs is not None else made_up(plain, symbols)
         search = _TuningSearch(given, symbols, self.timer, target)

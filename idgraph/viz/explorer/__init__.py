@@ -39,7 +39,7 @@ class Explorer:
         self.data = data
 
     def to_html(self) -> str:
-        """A page of its own, with nothing loaded from elsewhere; the browser is told to run no other script.
+        """A page of its own, with nothing loaded from elsewhere; a policy lets the browser run no other script.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("half")

@@ -178,7 +178,7 @@ def explorer_data(
         "views": _views(fusion, model),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
         "lines": [_line_data(x) for x in lines],
-        "sources": _sources(lines),
+        "sources": _source_parts(lines),
         "kernels": kernels,
         "loops": base,
         "steps": steps,
@@ -190,7 +190,7 @@ def _line_data(x: SourceLine) -> Data:
     return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
 
 
-def _sources(lines: Sequence[SourceLine]) -> list[Data]:
+def _source_parts(lines: Sequence[SourceLine]) -> list[Data]:
     """The lines with those around them, where their file can be read; ``own`` is a line's place in ``lines``."""
     parts: list[Data] = []
     for n, x in enumerate(lines):

@@ -1,0 +1,88 @@
+"""The page on new operations and element types, done word by word on a copy of the package."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import idgraph
+
+PACKAGE = Path(idgraph.__file__).parent
+PAGE = PACKAGE.parent / "tools" / "docs" / "pages" / "howto_operation.md"
+EDIT = re.compile(r"In `(idgraph/[\w/]+\.py)`, (before|after|instead of) `([^`]+)`:\n\n```text\n(.*?\n)```", re.DOTALL)
+
+USE = """
+import numpy as np
+import idgraph as ig
+from idgraph.ir.ops_pointwise import cube
+
+assert ig.__file__.startswith({where!r}), ig.__file__
+for dtype in ("float32", "bfloat16", "int32"):
+    f = ig.Fusion("cubes")
+    f.output(cube(f.input("x", (6,), dtype)))
+    for target in ("python", "numpy", "cpu"):
+        assert ig.validate(f, target=target), (dtype, target)
+    assert "* t0" in ig.emit(f, "cuda").source
+x = np.arange(7, dtype=np.float32) - 3
+f = ig.Fusion("cubes")
+f.output(cube(f.input("x", (7,))))
+np.testing.assert_array_equal(ig.emit(f, "numpy").run({{"x": x}})["t1"], x**3)
+
+a = np.array([0, 1, 300, 65535], np.uint16)
+f = ig.Fusion("words")
+x = f.input("x", (4,), "uint16")
+f.output(x + x), f.output(ig.cast(x, "float32")), f.output(ig.cast(x * 2 - 1, "int32"))
+assert f.outputs[0].dtype == "uint16"
+for target in ("python", "numpy", "cpu"):
+    out = list(ig.emit(f, target).run({{"x": a}}).values())
+    np.testing.assert_array_equal(out[0], a + a)
+    np.testing.assert_array_equal(out[1], a.astype(np.float32))
+    np.testing.assert_array_equal(out[2], (a * np.uint16(2) - np.uint16(1)).astype(np.int32))
+assert "u16(" in ig.emit(f, "cuda").source
+assert ig.parse(str(f)).outputs[0].dtype == "uint16"
+"""
+
+
+def edits() -> list[tuple[str, str, str, str]]:
+    return EDIT.findall(PAGE.read_text(encoding="utf-8"))
+
+
+def test_the_page_has_its_steps() -> None:
+    """Three for an operation, six for a type: a step more is a place more that a maintainer has to know."""
+    files = [file for file, *_ in edits()]
+    assert len(files) == 9
+    assert files[:3] == [
+        "idgraph/ir/op_table.py", "idgraph/ir/ops_pointwise.py", "idgraph/validate/oracle/pointwise.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_the_page_says_is_enough(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "idgraph", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, where, anchor, text in edits():
+        path = tmp_path / file
+        source = path.read_text(encoding="utf-8")
+        assert source.count(anchor) == 1, (file, anchor)
+        if where == "instead of":
+            made = source.replace(anchor, text.rstrip("\n"))
+        elif where == "before":
+            made = source.replace(anchor, text + anchor)
+        else:
+            made = source.replace(anchor, f"{anchor}\n{text.rstrip()}")
+        path.write_text(made, encoding="utf-8")
+    command = [sys.executable, "-c", USE.format(where=str(tmp_path))]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
