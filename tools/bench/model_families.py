@@ -88,7 +88,7 @@ def model_of(name: str, device: str) -> tuple[Any, Arguments]:
     else:
         model = module.get_model(family.model, weights=None, num_classes=10, **more)
     model = model.to(device) if device == "cpu" else model.to(device).to(torch.bfloat16)
-    parts: list[Any] = list(cast("Any", model).modules())
+    parts: list[Any] = list(model.modules())
     for part in parts:
         chance = type(part).__name__.startswith(("Dropout", "StochasticDepth", "DropPath"))
         own: dict[str, Any] = {**vars(part)}
