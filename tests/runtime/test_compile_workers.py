@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -120,7 +121,13 @@ def test_ptx_of_another_process_is_the_same() -> None:
     found = [compile_ptx(p) for p in made]
     assert POOL.compiled > before
     limit_workers(0)
-    assert found == [compile_ptx(p) for p in programs(0.25, "cuda")]
+    here = [compile_ptx(p) for p in programs(0.25, "cuda")]
+    assert [plain(t) for p in found for t in p] == [plain(t) for p in here for t in p]
+
+
+def plain(text: str) -> list[str]:
+    """The instructions; a function's name has a number that counts what its process has compiled."""
+    return [re.sub(r"_Z\w+", "name", line) for line in text.splitlines()]
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, True, "two"])
