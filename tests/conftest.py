@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from idgraph.errors import EmitError, full_tracebacks
+from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import KernelCache, keep_in
 from tests.quick import Quick
 from tests.sample import CHOSEN, SHARE, left_out, seed_of
@@ -44,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels that a run has compiled are there in the next; random tests leave ever new ones, so all go at times."""
+    limit_workers(0)  # the suite has a worker for each core
     if config.getoption("--quick"):
         config.pluginmanager.register(Quick(config), "idgraph-quick")
     KERNELS.mkdir(parents=True, exist_ok=True, mode=0o700)

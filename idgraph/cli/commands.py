@@ -32,6 +32,7 @@ from idgraph.cli.actions import (
 from idgraph.display import write_atomically
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
+from idgraph.frontends.import_ import from_json
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.target import TARGETS
@@ -371,14 +372,23 @@ def _parse_axis(fusion: Fusion, text: str) -> IterDomain:
 
 @cli.command()
 @file_argument
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", required=False)
+@click.argument("second", required=False)
 @json_option
-def explain(file: str, first: str, second: str, as_json: bool) -> None:
-    """Say why two axes are the same, or where they part.
+def explain(file: str, first: str | None, second: str | None, as_json: bool) -> None:
+    """Say why two axes are the same, or where they part; or print what a call of a captured graph runs.
 
     FIRST and SECOND are axes, TENSOR:AXIS, like t1:0; the graph is the exact one. Exit status 1: they are not the same.
+    Without them FILE is a captured graph (JSON): allocations, launches and operations of torch's, as Python text.
     """
+    if first is None:
+        source = from_json(file).call_source()
+        say(json.dumps({"file": file, "source": source}) if as_json else source)
+        return
+    if second is None:
+        raise IndexingError(
+            f"{first} is one axis", hint="explain FILE FIRST SECOND, or explain FILE for a captured graph"
+        )
     fusion = load(file)
     found = IdModel(fusion).exact.explain(_parse_axis(fusion, first), _parse_axis(fusion, second))
     if as_json:

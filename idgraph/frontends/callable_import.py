@@ -8,6 +8,7 @@ Running an imported program: its segments through kernels, opaque operations by 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ from idgraph.frontends.imported import Imported
 from idgraph.frontends.session import CompileOptions, Session
 from idgraph.frontends.torch_arrays import is_torch
 from idgraph.runtime.dispatch import ROUTES
+from idgraph.runtime.early_compilation import share_compiling, start_compiling
 from idgraph.runtime.program import Program
 from idgraph.runtime.shape_guards import KEPT, ResizedCall, ShapeFamily
 
@@ -155,15 +157,23 @@ class Runner(Session):
         self.shorts[key] = short
 
     def prepare(self) -> None:
-        """Emit all kernels before the first call, so that their errors come now."""
+        """Emit all kernels before the first call, so that their errors come now; processes compile them meanwhile."""
+        found: list[Program] = []
         for number, segment in enumerate(self.imported.segments):
             if segment.scheduled is not None and segment.outputs:
-                self.kernels(number, segment.scheduled, segment, {}, {})
+                kernels = self.kernels(number, segment.scheduled, segment, {}, {})
+                if isinstance(kernels, Program) and kernels not in found:
+                    found.append(kernels)
+                    start_compiling(kernels, bool(self.how.checked))
+        began = perf_counter()
+        share_compiling(found, bool(self.how.checked))
+        self.imported.stages.add("compile", perf_counter() - began)
 
-    def check(self) -> None:
-        """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
+    def check(self, wait: bool = True) -> None:
+        """Wait for the work of devices, and raise the first `IndexingError` that calls have left. ``wait`` False: only
+        what stands there already."""
         for program in [k for k in self.imported.kernels.values() if isinstance(k, Program)]:
-            program.caller(bool(self.how.checked), self.how.device).check()
+            program.caller(bool(self.how.checked), self.how.device).check(wait)
 
 
 Kinds = tuple[type[Any], ...]

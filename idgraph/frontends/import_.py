@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from idgraph.display import Printed, Sheet
 from idgraph.errors import FrontendError, SourceLine, arguments
 from idgraph.frontends.callable_import import CompiledImport
-from idgraph.frontends.graph import CapturedProgram, Node, short
+from idgraph.frontends.graph import CapturedProgram, Node, TensorMeta, short, where_of
 from idgraph.frontends.graph_json import read_program
-from idgraph.frontends.imported import Imported
+from idgraph.frontends.imported import Imported, StageSeconds
 from idgraph.frontends.opaque_ops import Operation
-from idgraph.frontends.partition import is_projection, plan
+from idgraph.frontends.partition import PartitionPlan, is_projection, plan
 from idgraph.frontends.session import CompileOptions
+from idgraph.frontends.torch_arrays import is_torch, load_torch
 from idgraph.ir import Tensor
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.reports.collect import Emission
@@ -97,7 +98,11 @@ class Import(Imported, Printed):
                 f"{self.program.name} does not call {', '.join(map(short, missing))}",
                 hint=f"it calls {', '.join(called)}",
             )
-        return replace(self, plan=plan(self.program, found), kernels={}, ways={}, equal={}, renamed={}, wrapper="")
+        return self._with(plan(self.program, found))
+
+    def _with(self, other: PartitionPlan) -> Import:
+        """The same program by a plan, without the kernels that were made."""
+        return replace(self, plan=other, kernels={}, ways={}, equal={}, renamed={}, wrapper="", stages=StageSeconds())
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
         """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
@@ -203,11 +208,51 @@ class Import(Imported, Printed):
             )
         return found(*args, **kwargs)
 
+    @arguments(FrontendError, first=True)
+    def call_source(self, target: Target = "cpu") -> str:
+        """The function that calls of torch tensors run, as Python text: allocations, launches, operations of torch's.
+
+        It is written during a call: one of arguments as captured, with zeros for integers and numbers below one for
+        floats, on the host or the current CUDA device. Raises `FrontendError` for a program whose sizes are open, or
+        of which a step has no text; else what `run` raises.
+
+        >>> import torch
+        >>> from idgraph.frontends import from_torch
+        >>> imp = from_torch(lambda a, b: (a + 1) @ b, (torch.ones(2, 3), torch.ones(3, 4)))
+        >>> print("\\n".join(imp.calling("aten.mm.default").call_source().splitlines()[:2]))
+        def call(args, tell, wait):
+            a0, a1, = args
+        """
+        if not self.wrapper:
+            torch: Any = load_torch("whose tensors the call takes")
+            device = "cuda" if target == "cuda" else "cpu"
+            args = [example_argument(torch, n, device) for n in self.parameters]
+            fresh = self._with(self.plan)
+            fresh.unflatten = fresh.flatten = None
+            fresh.bound = {k: v.to(device) if is_torch(v) else v for k, v in self.bound.items()}
+            CompiledImport(fresh, CompileOptions(target))(*args)
+            self.wrapper = fresh.wrapper
+        if not self.wrapper:
+            raise FrontendError(f"{self.program.name}: a step of its call has no text", hint="run() makes the call")
+        return self.wrapper
+
     def compiled(self, target: Target, **options: Any) -> CompiledImport:
         """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
         kept = options.pop("cache", None)
-        mine = replace(self, kernels={}, ways={}, equal={}, renamed={}, wrapper="") if kept is not None else self
+        mine = self._with(self.plan) if kept is not None else self
         return CompiledImport(mine, CompileOptions(target, cache=kept, **options))
+
+
+def example_argument(torch: Any, node: Node, device: str) -> Any:
+    """An argument as captured: zeros for integers, numbers below one for floats."""
+    meta = node.meta
+    if isinstance(meta, TensorMeta) and not meta.is_dynamic:
+        dtype = getattr(torch, meta.dtype)
+        made = torch.empty_strided(meta.shape, meta.strides, dtype=dtype, device=device)
+        return made.uniform_() if dtype.is_floating_point or dtype.is_complex else made.zero_()
+    if meta is None or isinstance(meta, (bool, int, float)):
+        return meta
+    raise FrontendError(f"{where_of(node)}: its size is open", hint="a program that was captured with fixed sizes")
 
 
 @arguments(FrontendError, first=True)

@@ -24,6 +24,20 @@ class FusionRunner(Protocol):
 
 
 @dataclass(slots=True)
+class StageSeconds:
+    """Seconds of the stages of a compilation: schedule, emit, compile (what this process waited for it), first call."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    def add(self, stage: str, seconds: float) -> None:
+        """More of a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    def __str__(self) -> str:
+        return ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in self.seconds.items())
+
+
+@dataclass(slots=True)
 class Imported:
     """The parts of `idgraph.frontends.import_.Import`, which says what they are."""
 
@@ -41,6 +55,7 @@ class Imported:
         default_factory=dict[KernelKey, "tuple[FusionRunner, dict[str, str]]"], repr=False, compare=False
     )
     wrapper: str = field(default="", repr=False, compare=False)
+    stages: StageSeconds = field(default_factory=StageSeconds, repr=False, compare=False)
 
     @property
     def program(self) -> CapturedProgram:

@@ -122,13 +122,13 @@ class Session:
         """
         imported, names = self.imported, tuple(t.name for t in fusion.tensors)
         if is_scheduled(fusion) or self.how.layout is not None:
-            return scheduled(fusion, target, self.how.cache)
+            return scheduled(fusion, target, self.how.cache, imported.stages.add)
         text = numbered_text(fusion), key[2]
         found = imported.equal.get(text)
         if found is not None:
             imported.renamed[key] = found[0], dict(zip(found[1], names, strict=True))
             return found[0]
-        made = scheduled(fusion, target, self.how.cache)
+        made = scheduled(fusion, target, self.how.cache, imported.stages.add)
         if made.fusion is not fusion and not any(site_numbers(k) for k in made.kernels):  # one that nobody changes
             imported.equal[text] = made, names
         return made

@@ -12,10 +12,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal, cast
 
 from idgraph.errors import FrontendError, IdGraphError
 from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
@@ -25,6 +28,8 @@ from idgraph.frontends.torch_arrays import load_torch
 from idgraph.frontends.torch_export import capture
 from idgraph.frontends.torch_patches import patched
 from idgraph.loading import load
+from idgraph.runtime.compile_workers import limit_workers
+from idgraph.runtime.kernel_cache import fallback, user_folder
 from idgraph.runtime.program import Program
 
 LOG = logging.getLogger("idgraph.backend")
@@ -40,11 +45,14 @@ class BackendOptions:
     ``check``: "first" compares the addresses of each fusion with what its operations mean, and a first call, on copies
     of its arguments, with the function that torch captured, in eager mode: results (values, strides, dtype, whose
     memory), what it leaves in its arguments, and gradients for random gradients of the results. ``log``: True prints
-    what was mapped, the kernels, and what is left to torch and why, a function gets it as text (the logger
-    "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own
-    compiler make the operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries,
-    "idgraph" makes kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a
-    CPU.
+    what was mapped, the kernels, seconds by stage, and what is left to torch and why, a function gets it as text (the
+    logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own compiler make the
+    operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes
+    kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a CPU. ``cache``:
+    the folder of compiled kernels, which must be yours alone; True: ``idgraph`` in the user's folder of caches, where
+    that can be written; False: none. ``workers``: the most processes that compile kernels while others are emitted;
+    None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
+    ``mode="reduce-overhead"``.
     """
 
     check: Literal["first"] | None = None
@@ -52,6 +60,9 @@ class BackendOptions:
     opaque: Literal["eager", "inductor"] = "eager"
     products: Literal["eager", "idgraph"] = "eager"
     checked: bool = True
+    cache: str | bool = True
+    workers: int | None = None
+    cudagraphs: bool = False
 
     @staticmethod
     def read(given: Mapping[str, object] | None) -> BackendOptions:
@@ -59,7 +70,7 @@ class BackendOptions:
         found = dict(given or {})
         allowed: dict[str, tuple[object, ...]] = {
             "check": ("first", None), "opaque": ("eager", "inductor"), "products": ("eager", "idgraph"),
-            "checked": (True, False),
+            "checked": (True, False), "cudagraphs": (True, False),
         }  # fmt: skip
         known = [f.name for f in fields(BackendOptions)]
         for name, value in found.items():
@@ -67,30 +78,44 @@ class BackendOptions:
                 raise FrontendError(f"{short(name)} is not an option of the backend", hint=", ".join(known))
             if name in allowed and value not in allowed[name]:
                 raise FrontendError(f"option {name} is {short(value)}", hint=f"one of {allowed[name]}")
+        if not isinstance(found.get("cache", True), (bool, str)):
+            raise FrontendError(f"option cache is {short(found['cache'])}", hint="a folder's name, True or False")
+        workers = found.get("workers")
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+            raise FrontendError(f"option workers is {short(workers)}", hint="a number of processes, or None")
         return BackendOptions(**cast("dict[str, Any]", found))
 
 
-def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, **_: object) -> Any:
-    """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward."""
+def backend(
+    module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, mode: str | None = None,
+    **_: object,
+) -> Any:  # fmt: skip
+    """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward.
+    ``mode``: "default", or "reduce-overhead", which asks for CUDA graphs."""
     torch: Any = load_torch("whose compiler this is a backend of")
-    told = BackendOptions.read(options)
+    if mode not in (None, "default", "reduce-overhead"):
+        raise FrontendError(f"mode {short(mode)} is not known to the backend", hint='"default" or "reduce-overhead"')
+    told = BackendOptions.read({**({"cudagraphs": True} if mode == "reduce-overhead" else {}), **dict(options or {})})
+    graphs = CudaGraphs(len(examples)) if told.cudagraphs else None
+    if told.workers is not None:
+        limit_workers(told.workers)
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
-        fw_compiler=partial(_graph, told, "forward"), bw_compiler=partial(_graph, told, "backward"),
-        inference_compiler=partial(_graph, told, "inference"),
+        fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
+        inference_compiler=partial(_graph, told, graphs, "inference"),
     )  # fmt: skip
     compiled = way(patched(module), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
 
 
-def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[Any]) -> Any:
+def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
         home = _device(graph, examples)
         imported = _imported(options, graph, part)
-        runner = Runner(imported, CompileOptions("cpu" if home.type == "cpu" else "cuda", options.checked, home=home))
-        if not imported.program.sizes.symbols:
-            runner.prepare()
+        target = "cpu" if home.type == "cpu" else "cuda"
+        runner = Runner(imported, CompileOptions(target, options.checked, home=home, cache=_cache(options.cache)))
+        runner.prepare()
     except (IdGraphError, NotImplementedError) as error:
         first = str(error).partition("\n")[0]
         warnings.warn(f"idgraph: a {part} graph is left to eager mode: {first}", stacklevel=2)
@@ -99,7 +124,39 @@ def _graph(options: BackendOptions, part: str, graph: Any, examples: Sequence[An
     _say(options, f"{part}: {report(imported)}")
     if options.check == "first":
         _validate_addresses(imported)
-    return _boxed(lambda args: tuple(runner.boxed(args)))
+    work = _first_timed(options, part, imported, lambda args: tuple(runner.boxed(args)))
+    if graphs is not None:
+        wrapped = graphs.wrap(work, part, graph, examples, partial(runner.check, False))
+        if isinstance(wrapped, str):
+            _say(options, f"{part}: no CUDA graph: {wrapped}")
+        else:
+            work = wrapped
+    return _boxed(work)
+
+
+def _first_timed(
+    options: BackendOptions, part: str, imported: Import, work: Callable[[list[Any]], Any]
+) -> Callable[[list[Any]], Any]:
+    """``work``, whose first call is timed and told of."""
+    calls: list[Callable[[list[Any]], Any]] = []
+
+    def first(args: list[Any]) -> Any:
+        began = perf_counter()
+        found = work(args)
+        calls[:] = [work]
+        imported.stages.add("first call", perf_counter() - began)
+        _say(options, f"{part}: {imported.stages}")
+        return found
+
+    calls.append(first)
+    return lambda args: calls[0](args)
+
+
+def _cache(option: str | bool) -> Path | None:
+    """The folder of compiled kernels; None: the one of the process, if it has one, or none."""
+    if isinstance(option, str):
+        return Path(option)
+    return user_folder() if option and fallback() is None else None
 
 
 def _boxed(work: Callable[[list[Any]], Any]) -> Any:
@@ -163,8 +220,10 @@ def report(imported: Import) -> str:
             lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
             if len(made[0].kernels) > 1:
                 lines += [f"  {line}" for line in str(made[0].report).splitlines()]
-    if imported.renamed:
-        lines.append(f"{len(imported.renamed)} parts have the kernels of an equal one")
+    programs = {id(k): k for k in imported.kernels.values() if isinstance(k, Program)}
+    distinct = sum(len(p.kernels) for p in programs.values())
+    reused = sum(len(k.kernels) for k, _ in imported.renamed.values() if isinstance(k, Program))
+    lines.append(f"{distinct} distinct kernels, {reused} more are those of equal parts; {imported.stages}")
     return "\n".join(lines)
 
 

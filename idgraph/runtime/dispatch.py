@@ -157,11 +157,12 @@ class Dispatcher:
             return found.frozen
         raise EmitError(f"the {self.program.target} target has no frozen calls for these arrays")
 
-    def check(self) -> None:
-        """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
+    def check(self, wait: bool = True) -> None:
+        """Wait for the work of devices, and raise the first `IndexingError` that calls have left. ``wait`` False: only
+        what stands there already."""
         for route in list(self._routes.values()):
             if isinstance(route, (DirectCall, ResizedCall)):
-                route.launches.check(True)
+                route.launches.check(wait)
 
     def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
         """The inputs that a call copies before it reads them, and why."""

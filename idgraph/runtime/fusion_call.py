@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
@@ -207,23 +208,33 @@ def compile(
     return Compiled(program, checked, layout, where)
 
 
-def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -> Program:
+def scheduled(
+    fusion: Fusion, target: Target, cache: str | Path | None = None,
+    tell: Callable[[str, float], object] | None = None,
+) -> Program:  # fmt: skip
     """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
 
     On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct, and
-    is said in a warning.
+    is said in a warning. ``tell`` gets the stages, "schedule" and "emit", with their seconds.
     """
-    if target not in ("cpu", "cuda") or is_scheduled(fusion):
-        return emit(fusion, target, cache=cache)
-    copy = clone_fusion(fusion)
+    began = perf_counter()
+    copy = fusion
     try:
-        auto(copy, device="cpu" if target == "cpu" else "H200")
-        return emit(copy, target, cache=cache)
+        if target in ("cpu", "cuda") and not is_scheduled(fusion):
+            copy = clone_fusion(fusion)
+            auto(copy, device="cpu" if target == "cpu" else "H200")
+        middle = perf_counter()
+        made = emit(copy, target, cache=cache)
     except ScheduleError as failure:
-        if target == "cuda":
+        if target != "cpu" or copy is fusion:
             raise
         warn_user(f"{fusion.name}: no schedule was found, each tensor has loops of its own: {failure.what}")
-        return emit(fusion, target, cache=cache)
+        middle = perf_counter()
+        made = emit(fusion, target, cache=cache)
+    if tell is not None:
+        tell("schedule", middle - began)
+        tell("emit", perf_counter() - middle)
+    return made
 
 
 def is_scheduled(fusion: Fusion) -> bool:

@@ -116,6 +116,23 @@ class KernelCache:
                         left.unlink()
 
 
+def user_folder() -> Path | None:
+    """The user's own folder of kernels (``$XDG_CACHE_HOME/idgraph``, ``~/.cache/idgraph``); None where it cannot be
+    written, or others could write to it.
+
+    >>> folder = user_folder()
+    >>> folder is None or folder.name == "idgraph"
+    True
+    """
+    try:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        folder = (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "idgraph"
+        KernelCache(folder).check()
+    except (EmitError, RuntimeError):  # no home
+        return None
+    return folder
+
+
 _FALLBACK: list[KernelCache] = []
 
 

@@ -150,8 +150,9 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     proved, later = None, dict(rows.inlined)
+    known: set[frozenset[str]] = set()  # names of tensors that are in each other's way
     for n in range(ROUNDS + 1):
-        proved = _inline(fusion, [t for t in fusion.tensors if t not in nests.stored], later)
+        proved = _inline(fusion, [t for t in fusion.tensors if t not in nests.stored], later, known)
         if n == ROUNDS or not nests.part(fusion):
             break
     version = fusion.version
@@ -191,7 +192,9 @@ def _chosen(t: Tensor, name: str, value: bool | int) -> None:
         choose(t, name, value, by="config")
 
 
-def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> Legal | None:
+def _inline(
+    fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int], known: set[frozenset[str]]
+) -> Legal | None:
     """Inline ``tensors``; one that shares a block with its readers, but not its threads, is stored instead.
 
     Returns the loops, with those of ``later`` at their positions, where they are known to be legal then."""
@@ -200,7 +203,7 @@ def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, in
             if t.inline_position:
                 t.inline_position = 0
                 t.forget("inline")
-        proved = inline_far(fusion, tensors, later)
+        proved = inline_far(fusion, tensors, later, known)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
             return proved

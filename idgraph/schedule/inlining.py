@@ -139,13 +139,17 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     _record(chosen)
 
 
-def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None) -> Legal | None:
+def inline_far(
+    fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None,
+    known: set[frozenset[str]] | None = None,
+) -> Legal | None:  # fmt: skip
     """The same for a scheduler that sees to threads and the order of steps itself.
 
-    ``later`` are tensors that will be inlined at these positions. Returns the loops of the fusion then, where one graph
-    has proved them legal.
+    ``later`` are tensors that will be inlined at these positions; ``known`` are names of tensors that an earlier round
+    found in each other's way, and gets those of this one. Returns the loops of the fusion then, where one graph has
+    proved them legal.
     """
-    chosen, proved = _positioned(fusion, tensors, later or {})
+    chosen, proved = _positioned(fusion, tensors, later or {}, known)
     _record(chosen)
     return proved
 
@@ -157,7 +161,7 @@ def _record(tensors: Sequence[Tensor]) -> None:
 
 
 def _positioned(
-    fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]
+    fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int], known: set[frozenset[str]] | None = None
 ) -> tuple[Sequence[Tensor], Legal | None]:
     """Tensors with the position that the index graph allows them, not yet in their logs; and the loops of all of them
     and of those of ``later``, where the last graph looked at them together, which one graph does if all is legal."""
@@ -169,6 +173,7 @@ def _positioned(
     limits = {t: min(_limit(t), common[t]) for t in rest}
     alike = _InlineLimits(fusion, rest, limits)
     joined = NestMembers(fusion)
+    conflicts = _Conflicts({t.name for t in rest}, set[frozenset[str]]() if known is None else known)
     done, step, settled = 0, len(rest), 0
     named: list[int] = []  # places of tensors that the last refusal names, in order
     refused: int | None = None  # no inlining of all up to here is legal
@@ -176,7 +181,8 @@ def _positioned(
     while done < len(rest):
         # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then those before
         # each of the tensors that a refusal names, or half of them where that is refused too.
-        batch, after = rest[done : done + step], joined.copy()
+        batch = rest[done : done + step]
+        batch, after = batch[: conflicts.first(batch)], joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:
             positions[t] = after.limit(t, limits[t])
@@ -188,6 +194,10 @@ def _positioned(
         if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, told))):
             proved = loops
             joined, done, step = after, end, 2 * step
+            conflicts.inlined(batch)
+        elif len(batch) > 1 and conflicts.add(told) and conflicts.first(batch) < len(batch):
+            refused, named, step = end, [], len(batch)
+            continue
         elif len(batch) > 1:
             before, step = bool(named), len(batch) // 2
             named = [done + n for n, t in enumerate(batch) if t.name in told and (n <= step or not before)]
@@ -197,11 +207,49 @@ def _positioned(
             most = min(positions[t] - 1, alike.limit(t))
             next((p for p in range(most, 0, -1) if _try(fusion, batch, {t: p})), 0)
             joined.join(t, t.inline_position)
+            conflicts.inlined(batch)
             step, done, settled, refused, proved, named = 2 * (end - settled), end, end, None, None, []
         if refused is not None:
             near = next((n for n in named if n >= done), None)
             step = max(1, min(step, (refused - done) // 2) if near is None else near - done)
     return rest, None if later else proved
+
+
+@dataclass(slots=True)
+class _Conflicts:
+    """Tensors that refusals have named together, by which a batch is cut before one that would be refused again.
+
+    It says only what is tried next: each inlining is proved, and one that is legal after all is made. ``known`` is
+    there in a later round, whose copies have other names.
+    """
+
+    names: Collection[str]
+    known: set[frozenset[str]]
+    _inlined: set[str] = field(default_factory=set[str])
+
+    def add(self, told: Collection[str]) -> bool:
+        """A refusal has named these; False where it is about one alone."""
+        found = frozenset(told) & frozenset(self.names)
+        if len(found) > 1:
+            self.known.add(found)
+        return len(found) > 1
+
+    def inlined(self, batch: Sequence[Tensor]) -> None:
+        """These are settled; a conflict all of whose tensors are inlined was none."""
+        self._inlined.update(t.name for t in batch if t.inline_position)
+        for c in [c for c in self.known if c <= self._inlined]:
+            self.known.discard(c)
+
+    def first(self, batch: Sequence[Tensor]) -> int:
+        """The number of tensors of the batch before one that completes a conflict; one that does so comes alone."""
+        seen, of = set(self._inlined), {n: c for c in self.known for n in c}
+        if not of:
+            return len(batch)
+        for n, t in enumerate(batch):
+            if t.name in of and any(t.name in c and c - {t.name} <= seen for c in self.known):
+                return max(1, n)
+            seen.add(t.name)
+        return len(batch)
 
 
 @dataclass(slots=True)

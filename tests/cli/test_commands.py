@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,15 @@ def test_explain_says_yes_or_no(folder: Path) -> None:
     assert run("explain", "rotation.py", "t0:0", "t4:0", cwd=folder).returncode == 0
     apart = run("explain", "rotation.py", "t1:0", "t4:0", cwd=folder)
     assert apart.returncode == 1 and "are not the same" in apart.stdout
+
+
+def test_explain_prints_the_call_of_a_captured_graph(folder: Path) -> None:
+    graph = files("idgraph.cli") / "data" / "rope_half_residual.core.json"
+    shown = run("explain", str(graph), cwd=folder)
+    assert shown.returncode == 0 and shown.stdout.startswith("def call(args, tell, wait):")
+    assert shown.stdout.count("launch0(") == 1 and "empty_strided((2, 4, 16, 8)" in shown.stdout
+    one = run("explain", "rotation.py", "t0:0", cwd=folder)
+    assert one.returncode == 2 and "explain FILE FIRST SECOND" in one.stderr
 
 
 def test_a_failed_check_is_1(folder: Path) -> None:

@@ -17,14 +17,14 @@ def llvm_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list that gets the text of every kernel compiled from here on in the test."""
     seen: list[str] = []
     inner: Any = cpu_entry
-    compiled = inner._compile_library
+    compiled = inner.compile_library
 
     def kept(*given: Any) -> Any:
         made = compiled(*given)
         seen.append(made[1].get_llvm_str())
         return made
 
-    monkeypatch.setattr(cpu_entry, "_compile_library", kept)
+    monkeypatch.setattr(cpu_entry, "compile_library", kept)
     monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
     inner._entry.cache_clear()
     inner._machine_code.cache_clear()

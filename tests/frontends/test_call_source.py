@@ -248,3 +248,18 @@ def test_an_argument_is_freed_after_its_last_use_and_not_after_the_call() -> Non
         gone.append(weakref.ref(args[0]))
         assert runner.boxed(args)[0].tolist() == [3.0] * 4
     assert alive == [True, False, False]
+
+
+def test_the_call_prints_without_arguments() -> None:
+    imp = from_torch(Layer(), (torch.ones(2, 8),))
+    imp = imp.calling("aten.addmm.default") if "aten.addmm.default" in imp.coverage.mapped else imp
+    text = imp.call_source()
+    assert text.startswith("def call(args, tell, wait):") and "launch0(" in text and text == imp.wrapper
+    assert imp.call_source() == text
+
+
+def test_a_program_of_open_sizes_has_no_call_to_print() -> None:
+    sizes = ({0: torch.export.Dim("n", max=8)},)
+    imp = from_torch(Layer(), (torch.ones(2, 8),), dynamic_shapes=sizes)
+    with pytest.raises(FrontendError, match="its size is open"):
+        imp.call_source()

@@ -25,7 +25,7 @@ def counted(module, name, what):
         made.append(what)
         return inner(*given)
     setattr(module, name, count)
-counted(cpu_entry, "_compile_library", "cpu")
+counted(cpu_entry, "compile_library", "cpu")
 counted(cuda_ptx, "ptx_of", "ptx")
 
 def pointwise(rows, scale):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tools.bench.models import FAMILIES, MODES, Row, Table
+import json
+from pathlib import Path
+
+from tools.bench.model_families import TIMED, families
+from tools.bench.models import MODES, Row, Table
+
+RESULTS = Path(__file__).parents[2] / "tools/bench/results/model_values.json"
 
 
 def test_the_table_has_a_row_a_part_and_tells_what_failed() -> None:
@@ -15,5 +21,16 @@ def test_the_table_has_a_row_a_part_and_tells_what_failed() -> None:
     assert lines[3] == "forward: Inductor over idgraph, geometric mean 2.00, least 2.00"
 
 
-def test_each_model_has_a_size_for_both_devices() -> None:
-    assert len(FAMILIES) >= 18 and all(f.config.endswith("Config") and f.model for f in FAMILIES.values())
+def test_each_model_names_what_it_is_made_of() -> None:
+    found = families()
+    assert set(TIMED) <= set(found)
+    assert sum(f.package == "transformers" for f in found.values()) >= 40
+    assert sum(f.package != "transformers" for f in found.values()) >= 20
+    for name, f in found.items():
+        assert f.model and (f.package != "transformers" or f.config.endswith("Config")), name
+        assert f.kind in ("text", "pictures", "pairs", "sound"), name
+
+
+def test_the_stored_table_of_values_is_of_these_models() -> None:
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    assert {r["model"] for r in rows} <= set(families())

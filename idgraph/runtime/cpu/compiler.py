@@ -10,7 +10,7 @@ kept on disk where the program has a cache.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -25,6 +25,7 @@ from idgraph.ir.dtypes import DTYPES, is_short_float, item_size
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.ir import Accumulate, Compute, Kernel, Loop, walk
 from idgraph.passes.rows.reduction_loop import COLUMN
+from idgraph.runtime.compile_workers import POOL
 from idgraph.runtime.cpu.namespace import load_numba
 from idgraph.runtime.cpu.trampoline import Entry, make_trampoline
 from idgraph.runtime.cpu.vector_abi import IDLE, inline_vector_variants
@@ -62,10 +63,10 @@ class CacheSlot:
 class LazyKernel:
     """A kernel that is compiled when a call first wants it, and run on all cores, or on one where the work is small."""
 
-    __slots__ = ("_always", "_checked", "_entries", "_function", "_kernel", "_program", "_several")
+    __slots__ = ("_always", "_checked", "_entries", "_function", "_program", "_several", "kernel")
 
     def __init__(self, program: Executable, kernel: Kernel, function: Callable[..., Any], checked: bool) -> None:
-        self._program, self._kernel, self._function, self._checked = program, kernel, function, checked
+        self._program, self.kernel, self._function, self._checked = program, kernel, function, checked
         self._entries: dict[bool, Entry] = {}
         self._several, self._always = runs_parallel(kernel), kernel.choices.parallel is True
 
@@ -74,21 +75,19 @@ class LazyKernel:
         spread = self._several and (self._always or points > SMALL)
         found = self._entries.get(spread)
         if found is None:
-            body = body_of(self._function, self._kernel, self._checked)
-            kept = cache_of(self._program)
-            if kept is None:
-                found = entry(body, spread)
-            else:
-                parts = (
-                    kernel_key(self._program, self._kernel, self._checked, (0, 0)),
-                    body.rows,
-                    body.streams,
-                    body.short,
-                )
-                key = "\n".join([processor(), *map(str, parts)])
-                found = entry(body, spread, CacheSlot(replace(kept, suffix=".obj"), key))
-            self._entries[spread] = found
+            body, slot = self.body()
+            found = self._entries[spread] = entry(body, spread, slot)
         return found
+
+    def body(self) -> tuple[CompileKey, CacheSlot | None]:
+        """The function that is compiled, and where its machine code is kept."""
+        body = body_of(self._function, self.kernel, self._checked)
+        kept = cache_of(self._program)
+        if kept is None:
+            return body, None
+        source = kernel_key(self._program, self.kernel, self._checked, (0, 0))
+        key = "\n".join([processor(), source, *map(str, (body.rows, body.streams, body.short))])
+        return body, CacheSlot(replace(kept, suffix=".obj"), key)
 
 
 def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> CompileKey:
@@ -142,9 +141,13 @@ def _entry(body: CompileKey, spread: bool, kept: CacheSlot | None) -> Entry:
     return make_trampoline(library.get_pointer_to_function(name), _signature(body), library, last if spread else None)
 
 
+_COMPILED: set[CompileKey] = set()
+
+
 @lru_cache(maxsize=1024)
 def _machine_code(body: CompileKey, kept: CacheSlot | None) -> tuple[str, Any]:
     """The function's name and the library that holds it."""
+    _COMPILED.add(body)
     found = None if kept is None else kept.cache.find(kept.key)
     if found is not None:
         return _load_library(found)
@@ -152,10 +155,38 @@ def _machine_code(body: CompileKey, kept: CacheSlot | None) -> tuple[str, Any]:
         kept.cache.check()
     # One process may load machine code of several others: each function has a unique name, the digest of its key.
     title = "kernel" if kept is None else f"kernel_{sha256(kept.key.encode()).hexdigest()}"
-    name, library = _compile_library(body, _signature(body), title)
+    text = POOL.take(body)
+    name, library = compile_library(body, title) if text is None else _load_library(text)
     if kept is not None:
-        kept.cache.put(kept.key, f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}")
+        kept.cache.put(kept.key, object_text(name, library) if text is None else text)
     return name, library
+
+
+def object_text(name: str, library: Any) -> str:
+    """A function of a library as text: its name, then the object file."""
+    return f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}"
+
+
+def share_waiting(kernels: Sequence[LazyKernel]) -> None:
+    """Compile here what no process has begun with, from the last one backwards: processes begin at the front."""
+    for k in reversed(kernels):
+        body, slot = k.body()
+        if POOL.is_waiting(body):
+            entry(body, False, slot)
+
+
+def submit(program: Executable, kernels: Iterable[LazyKernel], checked: bool) -> None:
+    """Have other processes compile the kernels of a program that nobody has compiled yet."""
+    for k in kernels:
+        body, slot = k.body()
+        if body in _COMPILED or (slot is not None and slot.cache.find(slot.key) is not None):
+            continue
+        request = {
+            "target": "cpu", "machine": processor(), "name": k.kernel.name, "types": body.types,
+            "source": program.kernel_source(k.kernel, checked), "integers": body.integers, "rows": body.rows,
+            "streams": body.streams, "short": body.short, "checked": checked,
+        }  # fmt: skip
+        POOL.submit(body, request)
 
 
 def _signature(body: CompileKey) -> tuple[Any, ...]:
@@ -176,7 +207,9 @@ def _arrays() -> dict[DType, Any]:
     return {d: types.Array(getattr(types, name(d)), 1, "C") for d in DTYPES}
 
 
-def _compile_library(body: CompileKey, signature: tuple[Any, ...], title: str) -> tuple[str, Any]:
+def compile_library(body: CompileKey, title: str) -> tuple[str, Any]:
+    """The function's name and the library that holds it, compiled here; ``title`` is unique in the process."""
+    signature = _signature(body)
     function = FunctionType(body.function.__code__, body.function.__globals__, title)
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False

@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError
+from idgraph.ir import DType
 from idgraph.ir.device import current_device
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.launch_grid import most_threads
+from idgraph.runtime.compile_workers import POOL
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.namespace import namespace
 from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
@@ -47,11 +49,13 @@ def compile_ptx(program: Executable, *, checked: bool = False, cc: tuple[int, in
     functions: dict[str, Any] = {}
 
     def make(kernel: Kernel) -> str:
+        made = POOL.take(kernel_key(program, kernel, checked, cc))
+        if made is not None:
+            return bounded(made, kernel)
         if not functions:
             functions.update(kernel_functions(program, checked, cc))
-        flat = [np.empty(0, storage_dtype(b.dtype)) for b in kernel.buffers]
-        fault = [np.empty(0, np.int64)] if checked else []
-        return bounded(ptx_of(functions[kernel.name], [*flat, *(0 for _ in kernel.scalars), *fault], cc), kernel)
+        given = arguments_like([b.dtype for b in kernel.buffers], len(kernel.scalars), checked)
+        return bounded(ptx_of(functions[kernel.name], given, cc), kernel)
 
     kept = cache_of(program)
     if kept is None:
@@ -60,6 +64,31 @@ def compile_ptx(program: Executable, *, checked: bool = False, cc: tuple[int, in
         found = [kept.text(kernel_key(program, k, checked, cc), partial(make, k)) for k in program.plan.kernels]
     program.texts[checked, cc] = tuple(found)
     return found
+
+
+def submit(program: Executable, checked: bool, cc: tuple[int, int] | None = None) -> None:
+    """Have other processes compile the kernels that nobody has compiled yet; for the current device where ``cc`` names
+    none."""
+    if simulated():
+        return
+    if cc is None:
+        major, minor = (int(n) for n in need_device().get_current_device().compute_capability)
+        cc = major, minor
+    kept = cache_of(program)
+    for k in program.plan.kernels if (checked, cc) not in program.texts else ():
+        key = kernel_key(program, k, checked, cc)
+        if kept is None or kept.find(key) is None:
+            request = {
+                "target": "cuda", "name": k.name, "source": program.kernel_source(k, checked), "checked": checked,
+                "types": [b.dtype for b in k.buffers], "scalars": len(k.scalars), "cc": cc,
+            }  # fmt: skip
+            POOL.submit(key, request)
+
+
+def arguments_like(types: Sequence[DType], scalars: int, checked: bool) -> list[npt.NDArray[Any] | int]:
+    """Arguments of the types of a kernel's: its buffers, its integers, and the memory of failures."""
+    flat = [np.empty(0, storage_dtype(t)) for t in types]
+    return [*flat, *(0 for _ in range(scalars)), *([np.empty(0, np.int64)] if checked else [])]
 
 
 def bounded(ptx: str, kernel: Kernel) -> str:

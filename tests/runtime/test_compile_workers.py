@@ -1,0 +1,136 @@
+"""Other processes compile kernels; what they cannot compile is compiled here, and values are the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.runtime import Program, compile_ptx, early_compilation
+from idgraph.runtime.compile_workers import POOL, limit_workers
+from idgraph.runtime.cpu import compiler as cpu
+from idgraph.runtime.cuda import compiler as cuda
+
+KERNELS = 6
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that compiles, and no folder of kernels."""
+
+    def nowhere(program: object) -> None:
+        """Instead of a program's cache."""
+
+    monkeypatch.setattr(cpu, "cache_of", nowhere)
+    monkeypatch.setattr(cuda, "cache_of", nowhere)
+    limit_workers(1)
+    yield
+    limit_workers(0)
+
+
+def programs(scale: float, target: Any = "cpu") -> list[Program]:
+    """Distinct kernels: each has its own number."""
+    made: list[Program] = []
+    for n in range(KERNELS):
+        f = ig.Fusion("f")
+        f.output(ig.exp(f.input("x", shape=(8, 40)) * (scale + n)))
+        ig.schedule.auto(f, device="cpu" if target == "cpu" else "H200")
+        made.append(ig.emit(f, target))
+    return made
+
+
+def check_values(made: list[Program], scale: float) -> None:
+    x = np.linspace(-1, 1, 320, dtype=np.float32).reshape(8, 40)
+    for n, p in enumerate(made):
+        (found,) = p.run({"x": x}).values()
+        np.testing.assert_allclose(found, np.exp(x * np.float32(scale + n)), rtol=2e-6)
+
+
+def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, before = programs(0.125), POOL.compiled
+    for p in made:
+        early_compilation.start_compiling(p, True)
+    here: list[object] = []
+    inner = cpu.compile_library
+
+    def counted(*given: Any) -> Any:
+        here.append(given)
+        return inner(*given)
+
+    monkeypatch.setattr(cpu, "compile_library", counted)
+    check_values(made, 0.125)
+    there = POOL.compiled - before
+    assert there > 0 and there + len(here) == KERNELS
+
+
+def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = programs(0.375)
+    monkeypatch.setattr(POOL, "_serve", lambda: None)  # no process begins with anything
+    for p in made:
+        early_compilation.start_compiling(p, True)
+    here: list[object] = []
+    inner = cpu.compile_library
+
+    def counted(*given: Any) -> Any:
+        here.append(given)
+        return inner(*given)
+
+    monkeypatch.setattr(cpu, "compile_library", counted)
+    early_compilation.share_compiling(made, True)
+    assert here
+    check_values(made, 0.375)
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/no/such/program"])
+def test_a_process_that_ends_or_never_starts_costs_nothing(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    made = programs(0.625 + len(program))
+    for p in made:
+        early_compilation.start_compiling(p, True)
+    check_values(made, 0.625 + len(program))
+
+
+def test_a_copy_of_the_process_waits_for_nothing() -> None:
+    made = programs(0.875)
+    for p in made:
+        early_compilation.start_compiling(p, True)
+    child = os.fork()
+    if not child:
+        os._exit(int(POOL.take(next(cpu_bodies(made))) is not None))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def cpu_bodies(made: list[Program]) -> Iterator[cpu.CompileKey]:
+    for p in made:
+        for k in p.functions(True).values():
+            assert isinstance(k, cpu.LazyKernel)
+            yield k.body()[0]
+
+
+def test_ptx_of_another_process_is_the_same() -> None:
+    made = programs(0.25, "cuda")
+    for p in made:
+        cuda.submit(p, False, (9, 0))
+    before = POOL.compiled
+    found = [compile_ptx(p) for p in made]
+    assert POOL.compiled > before
+    limit_workers(0)
+    here = [compile_ptx(p) for p in programs(0.25, "cuda")]
+    assert [plain(t) for p in found for t in p] == [plain(t) for p in here for t in p]
+
+
+def plain(text: str) -> list[str]:
+    """The instructions; a function's name has a number that counts what its process has compiled."""
+    return [re.sub(r"_Z\w+", "name", line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, True, "two"])
+def test_a_number_of_processes_is_a_whole_number(count: Any) -> None:
+    with pytest.raises(ig.EmitError, match="processes that compile"):
+        limit_workers(count)
