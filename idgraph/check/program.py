@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from idgraph.arith import TRUE, Expr, as_expr, simplify, symbol
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.ir import Fusion
+
+if TYPE_CHECKING:
+    from idgraph.check.program_tree import TreeNode
 
 ZERO = as_expr(0)
 Mode = Literal["store", "add"]
@@ -141,7 +144,7 @@ class NeutralProgram:
 
     ``order`` are names of nests and of calls (library kernels, which have no formulas); ``sources`` what made each
     tensor: the operation and the user's line; ``memory`` the storage, and the place in it, of buffers that no tensor of
-    the program names.
+    the program names. ``body``: the order as a tree (`idgraph.check.program_tree`), where loops are shared.
     """
 
     name: str
@@ -156,3 +159,4 @@ class NeutralProgram:
     )
     opaque: frozenset[str] = frozenset()
     memory: Mapping[str, tuple[str, Expr]] = field(default_factory=dict[str, tuple[str, Expr]])
+    body: tuple[TreeNode, ...] = ()

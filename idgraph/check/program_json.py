@@ -12,6 +12,11 @@
                         "reads": [{"buffer": "x", "index": "i*8 + r", "when": "True"}]}]}],
  "order": ["k0"]}
 ```
+In place of `nests` and `order`, where nests share loops, a tree of nests (without `kernel`), loops and guards.
+```
+{"body": [{"loop": "i", "extent": 8, "order": "sequential" or "any", "private": ["tile"],
+           "body": [{"if": "i < 7", "body": [nest, ...]}, nest, ...]}]}
+```
 Inputs and outputs of the fusion that no buffer names lie as the fusion says, in a buffer of their own name.
 """
 
@@ -21,7 +26,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import cast
+from typing import assert_never, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
 from idgraph.check.program import (
@@ -35,6 +40,7 @@ from idgraph.check.program import (
     Read,
     Write,
 )
+from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, nests_of
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within
@@ -43,12 +49,15 @@ LARGEST = 32 << 20  # characters of JSON
 MOST = 100_000  # entries of one list
 LONGEST = 100_000  # characters of one formula
 NAME = 200
+DEPTH = 60  # loops and guards inside of each other
 VERSION = 1
 KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
-    "a program": ("version", "program", "name", "symbols", "facts", "buffers", "nests", "order"),
+    "a program": ("version", "program", "name", "symbols", "facts", "buffers", "nests", "order", "body"),
     "a symbol": ("min", "max", "multiple_of"),
     "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy"),
     "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes", "position"),
+    "a loop": ("loop", "extent", "order", "private", "body"),
+    "a guard": ("if", "body"),
     "a load": ("buffer", "index", "text"),
     "a place": ("value", "size"),
     "a write": ("buffer", "index", "when", "mode", "reads"),
@@ -103,17 +112,16 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
         for name, v in top.table("symbols").items()
     }
     facts = tuple(_parse_formula(x, f"facts[{k}]", scope, condition=True) for k, x in enumerate(top.rows("facts")))
-    nests = tuple(
-        _parse_nest(_ProgramParser(x, f"nests[{k}]", "a nest"), scope) for k, x in enumerate(top.rows("nests"))
-    )
-    names = [n.name for n in nests]
+    nests, body = _parse_nests(top, scope)
+    every = [*nests, *leaves(body)]
+    names = [n.name for n in every]
     if len(set(names)) != len(names):
         raise CheckError("nests: two nests have one name")
     given = {
         n: _buffer(_ProgramParser(v, f"buffers.{n}", "a buffer"), n, fusion, scope)
         for n, v in top.table("buffers").items()
     }
-    written = {w.buffer: n.name for n in nests for w in n.writes}
+    written = {w.buffer: n.name for n in every for w in n.writes}
     for t in fusion.tensors:
         stored = t.definition is None or t.name in written
         if stored and t.name not in given and not any(b.tensor == t.name for b in given.values()):
@@ -135,8 +143,60 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
     }
     return NeutralProgram(
         str(title)[:NAME] if title is not None else fusion.name, fusion, tuple(given.values()), nests, order,
-        scope, facts, sources,
+        scope, facts, sources, body=body,
     )  # fmt: skip
+
+
+def _parse_nests(top: _ProgramParser, symbols: Mapping[str, Expr]) -> tuple[tuple[Nest, ...], tuple[TreeNode, ...]]:
+    """The nests of a program, or its tree; a tree whose nests share no loop is the list of them."""
+    if "body" not in top.data:
+        rows = enumerate(top.rows("nests"))
+        return tuple(_parse_nest(_ProgramParser(x, f"nests[{k}]", "a nest"), symbols) for k, x in rows), ()
+    for key in ("nests", "order"):
+        if key in top.data:
+            raise CheckError(f"program.{key}: a program with a body has its nests there, in their order")
+    body = _parse_body(top, "", symbols, {}, 0)
+    flat = nests_of(body)
+    return (flat, ()) if flat is not None else ((), body)
+
+
+def _parse_body(
+    r: _ProgramParser, where: str, symbols: Mapping[str, Expr], outer: Mapping[str, Expr], depth: int
+) -> tuple[TreeNode, ...]:
+    if depth > DEPTH:
+        raise r.fail("body", f"more than {DEPTH} loops and guards are inside of each other")
+    return tuple(
+        _parse_node(x, f"{where}body[{k}]", symbols, outer, depth) for k, x in enumerate(r.rows("body"))
+    )  # fmt: skip
+
+
+def _keys(x: object) -> frozenset[str]:
+    return frozenset(cast("Mapping[str, object]", x)) if isinstance(x, Mapping) else frozenset()
+
+
+def _parse_node(x: object, where: str, symbols: Mapping[str, Expr], outer: Mapping[str, Expr], depth: int) -> TreeNode:
+    keys = _keys(x)
+    if "if" in keys:
+        r = _ProgramParser(x, where, "a guard")
+        when = r.formula("if", {**symbols, **outer}, condition=True)
+        return TreeGuard(when, _parse_body(r, f"{where}.", symbols, outer, depth + 1))
+    if "loop" not in keys and "body" in keys:
+        raise CheckError(f'{where}: a node with a body has a "loop" or an "if"')
+    if "loop" not in keys:
+        r = _ProgramParser(x, where, "a nest")
+        if r.text("kernel", default=""):
+            raise r.fail("kernel", 'nests in a body have none: the "order" of a loop around them says "any"')
+        return _parse_nest(r, symbols, outer)
+    r = _ProgramParser(x, where, "a loop")
+    (axis,) = _axes(r, "loop", {**symbols, **outer}, [[r.text("loop"), r.data.get("extent")]], symbols)
+    order = r.text("order", default="sequential")
+    if order not in ("sequential", "any"):
+        raise r.fail("order", 'it is neither "sequential" nor "any"')
+    private = r.rows("private")
+    if not all(isinstance(n, str) and 1 <= len(n) <= NAME and n.isprintable() for n in private):
+        raise r.fail("private", "it is not a list of names of buffers")
+    body = _parse_body(r, f"{where}.", symbols, {**outer, axis.name: axis.symbol}, depth + 1)
+    return TreeLoop(axis, body, order == "any", tuple(str(n) for n in private))
 
 
 class _ProgramParser:
@@ -220,15 +280,17 @@ def _symbol(r: _ProgramParser, name: str) -> Expr:
     return symbol(name, low, high, step)
 
 
-def _axes(r: _ProgramParser, key: str, scope: dict[str, Expr]) -> tuple[Axis, ...]:
+def _axes(
+    r: _ProgramParser, key: str, scope: Mapping[str, Expr], rows: Sequence[object], symbols: Mapping[str, Expr]
+) -> tuple[Axis, ...]:
     made: list[Axis] = []
-    for k, pair in enumerate(r.rows(key)):
+    for k, pair in enumerate(rows):
         if not isinstance(pair, (list, tuple)) or len(cast("list[object]", pair)) != 2:
             raise r.fail(f"{key}[{k}]", "it is not a pair of a name and an extent")
         name, extent = cast("Sequence[object]", pair)
         if not isinstance(name, str) or not name.isidentifier() or len(name) > NAME or name in scope:
             raise r.fail(f"{key}[{k}]", "the name is not an identifier, or is taken")
-        axis = Axis(name, _parse_formula(extent, f"{r.where}.{key}[{k}]", scope))
+        axis = Axis(name, _parse_formula(extent, f"{r.where}.{key}[{k}]", symbols))
         low = axis.extent.range.lo
         if axis.extent.is_const and (low is None or low < 0):
             raise r.fail(f"{key}[{k}]", "the extent is negative")
@@ -236,11 +298,11 @@ def _axes(r: _ProgramParser, key: str, scope: dict[str, Expr]) -> tuple[Axis, ..
     return tuple(made)
 
 
-def _parse_nest(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Nest:
-    scope = dict(symbols)
-    loops = _axes(r, "loops", scope)
+def _parse_nest(r: _ProgramParser, symbols: Mapping[str, Expr], outer: Mapping[str, Expr] | None = None) -> Nest:
+    scope = {**symbols, **(outer or {})}
+    loops = _axes(r, "loops", scope, r.rows("loops"), symbols)
     scope |= {a.name: a.symbol for a in loops}
-    reduce = _axes(r, "reduce", scope)
+    reduce = _axes(r, "reduce", scope, r.rows("reduce"), symbols)
     scope |= {a.name: a.symbol for a in reduce}
     loads, places = r.table("loads"), r.table("places")
     for name in (*loads, *places):
@@ -339,11 +401,26 @@ def to_json(p: NeutralProgram) -> str:
             ],
         }  # fmt: skip
 
+    def tree(x: TreeNode) -> object:
+        match x:
+            case Nest():
+                return nest(x)
+            case TreeGuard():
+                return {"if": str(x.when), "body": [tree(y) for y in x.body]}
+            case TreeLoop():
+                return {
+                    "loop": x.axis.name, "extent": shown(x.axis.extent), "private": list(x.private),
+                    "order": "any" if x.any_order else "sequential", "body": [tree(y) for y in x.body],
+                }  # fmt: skip
+            case _:
+                assert_never(x)
+
     def bounds(s: Expr) -> object:
         low, high, step, _ = s.symbol_bounds
         most = high if isinstance(high, int) else None
         return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
+    listed = {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
     return json.dumps({
         "version": VERSION, "name": p.name, "program": str(p.fusion),
         "symbols": {n: bounds(s) for n, s in p.symbols.items()},
@@ -354,5 +431,5 @@ def to_json(p: NeutralProgram) -> str:
                 "base": shown(b.base), "storage": b.home, "after": b.after, "over": b.over, "copy": b.copy,
             } for b in p.buffers
         },
-        "nests": [nest(n) for n in p.nests], "order": list(p.order),
+        **({"body": [tree(x) for x in p.body]} if p.body else listed),
     })  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -13,6 +14,7 @@ from idgraph.check.inductor_source import of_source
 from idgraph.check.program import CheckError, NeutralProgram
 from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow
+from idgraph.check.tree_verdict import follow_tree
 from idgraph.errors import IdGraphError
 
 SURE = ("proved", "enumerated")
@@ -59,6 +61,44 @@ def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[s
     """See `idgraph.check.program`."""
     _check_budget(budget)
     read = data if isinstance(data, NeutralProgram) else read_any(data)
+    if read.body:
+        return CheckReport(read.name, follow_tree(read).rows)
+    found = _by_nests(read, budget)
+    if found.rows and all(r.verdict in SURE for r in found.rows):
+        return found
+    return _as_it_runs(read, found)
+
+
+def _as_it_runs(p: NeutralProgram, found: CheckReport) -> CheckReport:
+    """Nests that are not all decided, or refuted one by one, decided by what the program stores when it runs."""
+    run = follow_tree(p)
+    if run.right:
+        rows = {(r.node, r.buffer): r for r in run.rows}
+        sure = tuple(r for r in found.rows if r.verdict in SURE)
+        decided = {(r.node, r.buffer) for r in sure if r.role == "write"}
+        return replace(found, rows=(*sure, *(r for key, r in rows.items() if key not in decided)))
+    if run.right is False:
+        shared = _several(p)  # what one of several writes stores is not what the element means
+        rows = [r for r in found.rows if r.verdict in SURE or (_both(r) and r.node not in shared)]
+        alone = any(r.verdict == "refuted" for r in rows)
+        return replace(found, rows=(*rows, *(() if alone else run.rows)))
+    return found
+
+
+def _both(r: CheckRow) -> bool:
+    """Whether a refuted row says what is touched and what should be."""
+    found = r.counterexample
+    return r.verdict == "refuted" and found is not None and bool(found.read or found.written) and bool(found.meant)
+
+
+def _several(p: NeutralProgram) -> frozenset[str]:
+    """Nests that write a buffer together with others, or add to it."""
+    count = Counter(w.buffer for n in p.nests for w in n.writes)
+    return frozenset(n.name for n in p.nests if any(count[w.buffer] > 1 or w.mode == "add" for w in n.writes))
+
+
+def _by_nests(read: NeutralProgram, budget: int) -> CheckReport:
+    """Nest by nest: formulas against the program's own index maps, memories followed where they are shared."""
     flow = follow(read)
     found = decide(read, budget=budget, stale=flow.stale)
     rows: list[CheckRow] = [*found.rows, *flow.rows]

@@ -5,8 +5,10 @@ Nodes are read by the names of their classes; only `exported` needs ``apache-tvm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
+from math import prod
 from typing import Any
 
 from idgraph.check.program import CheckError
@@ -15,6 +17,9 @@ _BINARY: Mapping[str, str] = {
     "Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
     "EQ": "==", "NE": "!=", "And": "&", "Or": "|",
 }  # fmt: skip
+_ANY_ORDER = frozenset({"1", "2", "4", "ForKind.PARALLEL", "ForKind.VECTORIZED", "ForKind.THREAD_BINDING"})
+LARGE = 1 << 18  # points of a sum that is not followed point by point
+_Node = dict[str, object]
 _PASSES = (
     "LowerInitBlock", "PlanAndUpdateBufferAllocationLocation", "ConvertBlocksToOpaque", "LowerOpaqueBlock",
 )  # fmt: skip
@@ -39,65 +44,69 @@ def exported(function: Any, program: str) -> dict[str, object]:
 
 def neutral(function: Any, program: str) -> dict[str, object]:
     """The same of a function that is loops, conditions and stores already."""
-    reader = _TirExporter()
-    reader.statement(function.body, (), ())
-    return {"program": program, "nests": reader.nests}
+    body, _ = _TirExporter().body(function.body, ())
+    return {"program": program, "body": [_large_sum(x) for x in body]}
 
 
 class _TirExporter:
-    """Statements in order; a nest for each store, its reduced loops those that its address does not use."""
+    """Statements as they stand: loops, guards, and a nest for each store."""
 
     def __init__(self) -> None:
-        self.nests: list[dict[str, object]] = []
+        self.count = 0
 
-    def statement(self, s: Any, loops: tuple[tuple[str, int], ...], when: tuple[str, ...]) -> None:
+    def body(self, s: Any, loops: tuple[str, ...]) -> tuple[list[_Node], list[str]]:
+        """(the nodes of a statement, buffers that it allocates)."""
         kind = type(s).__name__
         if kind == "SeqStmt":
-            before = len(self.nests)
-            for x in s.seq:
-                self.statement(x, loops, when)
-            if loops and len(self.nests) > before + 1:
-                raise CheckError(
-                    f"stores that share the loop {loops[-1][0]}",
-                    because=(
-                        "nests run one after the other here: a store would be judged as if all of the other had run",
-                    ),
-                    hint="export the function before compute_at; loops of several stores are not known here yet",
-                )
-        elif kind == "For":
-            if int(s.min) != 0:
-                raise CheckError(f"a loop that starts at {s.min}: loops start at 0")
-            self.statement(s.body, (*loops, (str(s.loop_var.name), int(s.extent))), when)
-        elif kind == "IfThenElse" and s.else_case is None:
-            self.statement(s.then_case, loops, (*when, _formula_text(s.condition)))
-        elif kind == "BufferStore":
-            self._store(s, loops, when)
-        elif kind in ("AttrStmt", "DeclBuffer", "AllocBuffer", "Allocate") and hasattr(s, "body"):
-            self.statement(s.body, loops, when)
-        elif kind not in ("DeclBuffer", "AllocBuffer"):
-            raise CheckError(f"a statement of TVM that is not known here: {kind}")
+            parts = [self.body(x, loops) for x in s.seq]
+            return [n for nodes, _ in parts for n in nodes], [x for _, own in parts for x in own]
+        if kind == "For":
+            return [self._loop(s, loops)], []
+        if kind == "IfThenElse":
+            c = _formula_text(s.condition)
+            branches = [(c, s.then_case)]
+            if s.else_case is not None:
+                branches.append((f"where({c}, 1, 0) == 0", s.else_case))
+            parts = [(when, *self.body(x, loops)) for when, x in branches]
+            return [{"if": when, "body": nodes} for when, nodes, _ in parts], [x for _, _, own in parts for x in own]
+        if kind == "BufferStore":
+            return [self._store(s)], []
+        if kind in ("AttrStmt", "DeclBuffer", "AllocBuffer", "Allocate"):
+            own = [str(s.buffer.name)] if kind == "AllocBuffer" else []
+            if getattr(s, "body", None) is None:
+                return [], own
+            nodes, more = self.body(s.body, loops)
+            return nodes, [*own, *more]
+        raise CheckError(f"a statement of TVM that is not known here: {kind}")
 
-    def _store(self, s: Any, loops: tuple[tuple[str, int], ...], when: tuple[str, ...]) -> None:
+    def _loop(self, s: Any, loops: tuple[str, ...]) -> _Node:
+        if int(s.min) != 0:
+            raise CheckError(f"a loop that starts at {s.min}: loops start at 0")
+        name = str(s.loop_var.name)
+        if name in loops:
+            raise CheckError(f"two loops inside of each other have the variable {name}")
+        nodes, own = self.body(s.body, (*loops, name))
+        order = "any" if str(getattr(s, "kind", 0)) in _ANY_ORDER else "sequential"
+        return {"loop": name, "extent": int(s.extent), "order": order, "private": own, "body": nodes}
+
+    def _store(self, s: Any) -> _Node:
         name, index = str(s.buffer.name), self._address(s.buffer, s.indices)
-        reads: list[dict[str, object]] = []
-        self._reads(s.value, (), reads)
         own: dict[str, object] = {"buffer": name, "index": index, "when": "True"}
-        summed = own in reads
-        if summed:  # what it adds to; the store that starts the sum is dropped
-            reads.remove(own)
-            if self.nests and self._starts(self.nests[-1], name):
-                self.nests.pop()
-        used = set(_index_names(s.indices))
-        inner = [pair for pair in loops if summed and pair[0] not in used]
-        write: dict[str, object] = {"buffer": name, "index": index, "when": _conjunction(when), "reads": reads}
-        self.nests.append({
-            "name": f"{name}.{len(self.nests)}", "loops": [list(p) for p in loops if p not in inner],
-            "reduce": [list(p) for p in inner], "writes": [write],
-        })  # fmt: skip
-
-    def _starts(self, nest: dict[str, object], name: str) -> bool:
-        writes: Any = nest["writes"]
-        return writes[0]["buffer"] == name and not writes[0]["reads"]
+        reads: list[dict[str, object]] = []
+        sides: list[dict[str, object]] = []
+        if type(s.value).__name__ in ("Add", "Max", "Min", "Mul"):
+            for part in (s.value.a, s.value.b):
+                found: list[dict[str, object]] = []
+                self._reads(part, (), found)
+                sides.append(own) if found == [own] else reads.extend(x for x in found if x not in reads)
+        else:
+            self._reads(s.value, (), reads)
+        added = sides == [own] and own not in reads  # it goes on with what is there
+        if sides and not added:
+            reads += [own]
+        self.count += 1
+        write: _Node = {"buffer": name, "index": index, "mode": "add" if added else "store", "reads": reads}
+        return {"name": f"{name}.{self.count - 1}", "writes": [write]}
 
     def _reads(self, e: Any, when: tuple[str, ...], into: list[dict[str, object]]) -> None:
         kind = type(e).__name__
@@ -132,6 +141,39 @@ class _TirExporter:
         return out
 
 
+def _large_sum(node: _Node) -> _Node:
+    """A sum that is started and added up in one nest of loops, as a nest that reduces where it has too many points to
+    be followed: its start must run at the first point of the loops that its address does not use, and only there.
+    """
+    chain: list[Any] = []
+    at: Any = node
+    while "body" in at and len(at["body"]) == 1:
+        chain.append(at)
+        (at,) = at["body"]
+    if "body" in at and "loop" in at:
+        chain.append(at)
+    loops = [(x["loop"], x["extent"]) for x in chain if "loop" in x]
+    last: Any = chain[-1]["body"] if chain else []
+    if prod(n for _, n in loops) < LARGE or len(last) != 2 or any(x.get("private") for x in chain):
+        return node
+    start, update = last
+    if "if" not in start or len(start["body"]) != 1 or "writes" not in start["body"][0] or "writes" not in update:
+        return node
+    (a,), (b,) = start["body"][0]["writes"], update["writes"]
+    free = [n for n, _ in loops if not re.search(rf"\b{re.escape(n)}\b", b["index"])]
+    guards = [x["if"] for x in chain if "if" in x]
+    first = sorted(re.sub(r"[()\s]", "", x) for x in start["if"].split("&"))
+    ordered = not any(x.get("order") == "any" and x["loop"] in free for x in chain)
+    late = any(re.search(rf"\b{re.escape(n)}\b", g) for n in free for g in guards)
+    same = a["buffer"] == b["buffer"] and a["index"] == b["index"] and not a["reads"] and b["mode"] == "add"
+    if not (same and ordered and not late and first == sorted(f"{n}==0" for n in free)):
+        return node
+    write = {**b, "mode": "store", "when": _conjunction(tuple(guards))}
+    inner = [list(p) for p in loops if p[0] in free]
+    own = [list(p) for p in loops if p[0] not in free]
+    return {"name": update["name"], "loops": own, "reduce": inner, "writes": [write]}
+
+
 def _conjunction(conditions: tuple[str, ...]) -> str:
     return " & ".join(f"({c})" for c in conditions) or "True"
 
@@ -150,14 +192,3 @@ def _formula_text(e: Any) -> str:
     if kind == "Cast":
         return _formula_text(e.value)
     raise CheckError(f"an index of TVM that is not known here: {kind}")
-
-
-def _index_names(indices: Any) -> list[str]:
-    out: list[str] = []
-    work = list(indices)
-    while work:
-        e = work.pop()
-        if type(e).__name__ == "Var":
-            out.append(str(e.name))
-        work += [x for part in ("a", "b", "value") if (x := getattr(e, part, None)) is not None and hasattr(x, "span")]
-    return out

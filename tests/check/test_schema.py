@@ -12,7 +12,10 @@ def test_the_schema_has_the_keys_that_are_read() -> None:
     s: Any = ig.check.schema()
     parts = {
         "a program": s,
-        **{f"a {n}": s["$defs"][n] for n in ("symbol", "buffer", "nest", "load", "place", "write", "read")},
+        **{
+            f"a {n}": s["$defs"][n]
+            for n in ("symbol", "buffer", "nest", "loop", "guard", "load", "place", "write", "read")
+        },
     }
     assert parts.keys() == KEYS.keys()
     for kind, part in parts.items():

@@ -60,15 +60,66 @@ def test_what_is_not_known_is_an_error() -> None:
         neutral(SimpleNamespace(body=node("While")), MOVED)
 
 
-def test_stores_that_share_a_loop_are_refused() -> None:
-    """As nests they would run one after the other: a tile without its halo would be called right."""
-    x, t, y = (SimpleNamespace(name=n, shape=[number(8)]) for n in ("x", "t", "y"))
-    at = node("Var", name="i")
-    first = node("BufferStore", buffer=t, indices=[at], value=node("BufferLoad", buffer=x, indices=[at]))
-    ahead = node("Add", a=at, b=number(1))
-    second = node("BufferStore", buffer=y, indices=[at], value=node("BufferLoad", buffer=t, indices=[ahead]))
-    with pytest.raises(ig.check.CheckError, match="share the loop i"):
-        neutral(SimpleNamespace(body=loop("i", 7, node("SeqStmt", seq=[first, second]))), MOVED)
+def load(buffer: Any, *at: Any) -> Any:
+    return node("BufferLoad", buffer=buffer, indices=list(at))
+
+
+def plus(a: Any, b: Any) -> Any:
+    return node("Add", a=a, b=b)
+
+
+def var(name: str) -> Any:
+    return node("Var", name=name)
+
+
+SHIFTED = """fusion "s" {
+  x = input(shape=(9,), dtype="float32")
+  b = exp(x)
+  l = slice(b, dims=(0,), starts=(0,), stops=(8,), steps=(1,))
+  r = slice(b, dims=(0,), starts=(1,), stops=(9,), steps=(1,))
+  y = add(l, r)
+  output y
+}"""
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_producer_computed_at_its_reader(kind: int) -> None:
+    """A tile of b for each tile of y: it needs one element more than the tile; each iteration has its own."""
+
+    def function(halo: int) -> Any:
+        x, b, y = (SimpleNamespace(name=n, shape=[number(k)]) for n, k in (("x", 9), ("b", 5), ("y", 8)))
+        t4 = node("Mul", a=var("t"), b=number(4))
+        make = node("BufferStore", buffer=b, indices=[var("p")], value=node("Cast", value=load(x, plus(t4, var("p")))))
+        pair = plus(load(b, var("i")), load(b, plus(var("i"), number(1))))
+        use = node("BufferStore", buffer=y, indices=[plus(t4, var("i"))], value=pair)
+        body = node("SeqStmt", seq=[node("AllocBuffer", buffer=b), loop("p", 4 + halo, make), loop("i", 4, use)])
+        outer = loop("t", 2, body)
+        outer.kind = kind
+        return SimpleNamespace(body=outer)
+
+    r = ig.check.program(neutral(function(1), SHIFTED))
+    assert r.ok and r.decided, str(r)
+    r = ig.check.program(neutral(function(0), SHIFTED))
+    assert r.refuted and "nothing has written before" in str(r)
+
+
+def summed(rows: int, columns: int, guard: str) -> Any:
+    x = SimpleNamespace(name="x", shape=[number(rows), number(columns)])
+    y = SimpleNamespace(name="y", shape=[number(rows)])
+    i, k = var("i"), var("k")
+    start = node("BufferStore", buffer=y, indices=[i], value=node("FloatImm", value=0.0))
+    first = node("IfThenElse", condition=node(guard, a=k, b=number(0)), then_case=start, else_case=None)
+    step = node("BufferStore", buffer=y, indices=[i], value=plus(load(y, i), load(x, i, k)))
+    return SimpleNamespace(body=loop("i", rows, loop("k", columns, node("SeqStmt", seq=[first, step]))))
+
+
+@pytest.mark.parametrize("size", [(6, 8), (3000, 4000)])
+def test_a_sum_with_its_start(size: tuple[int, int]) -> None:
+    program = TOTAL.replace("(6, 8)", str(size))
+    r = ig.check.program(neutral(summed(*size, "EQ"), program))
+    assert r.ok and r.decided, str(r)
+    wrong = ig.check.program(neutral(summed(*size, "GE"), program))  # it starts again at each step
+    assert wrong.refuted if size == (6, 8) else not wrong.decided
 
 
 def test_functions_of_tvm() -> None:
@@ -91,5 +142,30 @@ def test_functions_of_tvm() -> None:
     loops = s.get_loops(s.get_sblock("y"))
     s.split(loops[0], [None, 4])
     s.split(loops[1], [2, 4])
+    r = ig.check.program(exported(s.mod["main"], TOTAL))
+    assert r.ok and r.decided, str(r)
+
+
+def test_shared_loops_of_tvm() -> None:
+    """A producer computed at its reader, a sum in two stages, and lengths that a split does not divide."""
+    tvm: Any = pytest.importorskip("tvm", reason="apache-tvm is not installed (extra tvm)")
+    te: Any = pytest.importorskip("tvm.te")
+    tir: Any = pytest.importorskip("tvm.s_tir")
+    x = te.placeholder((9,), name="x")
+    b = te.compute((9,), lambda i: te.exp(x[i]), name="b")  # pyright: ignore[reportUnknownLambdaType]
+    y = te.compute((8,), lambda i: b[i] + b[i + 1], name="y")  # pyright: ignore[reportUnknownLambdaType]
+    s = tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
+    outer, _ = s.split(s.get_loops(s.get_sblock("y"))[0], [None, 3])
+    s.compute_at(s.get_sblock("b"), outer)
+    data: Any = exported(s.mod["main"], SHIFTED)
+    r = ig.check.program(data)
+    assert r.ok and r.decided, str(r)
+    data["body"][0]["body"][0]["extent"] = 3  # without its halo
+    assert ig.check.program(data).refuted
+    x, k = te.placeholder((6, 8), name="x"), te.reduce_axis((0, 8), name="k")
+    total = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="y")  # pyright: ignore[reportUnknownLambdaType]
+    s = tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, total])}))
+    _, inner = s.split(s.get_loops(s.get_sblock("y"))[1], [None, 3])
+    s.rfactor(inner, 0)
     r = ig.check.program(exported(s.mod["main"], TOTAL))
     assert r.ok and r.decided, str(r)

@@ -1,0 +1,312 @@
+"""The last write decides: a program's tree runs point by point on values (`idgraph.check.tree_values`).
+
+Every element of every result must hold the value that the program means when the tree has run. Iterations of a loop in
+any order run one after the other here; where one touches what another writes, and not all of them write the one value
+that is read, the order decides, which is a race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import assert_never
+
+import numpy as np
+
+from idgraph.arith import TRUE, Expr, and_
+from idgraph.check.enumeration import unraveled
+from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
+from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, tree_of
+from idgraph.check.semantics import NoIndexMeaning
+from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, placed
+
+MOST = 1 << 20  # accesses that are followed
+
+Place = tuple[str, int]  # storage, address
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A read as it happened: where, the value, the number of the write that it sees (-1: none), its formula."""
+
+    place: Place
+    buffer: str
+    value: int
+    writer: int
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEvent:
+    """A write as it happened: which write of which nest, at which point, what it read; ``value`` is there since."""
+
+    nest: Nest
+    write: Write
+    point: Mapping[str, int]
+    place: Place
+    seen: tuple[Seen, ...]
+    value: int
+    before: int  # the number of the write before it in its place, -1
+
+
+@dataclass(slots=True)
+class _Contact:
+    """What iterations of one loop in any order do with one address."""
+
+    before: int
+    stored: set[int] = field(default_factory=set[int])
+    adds: bool = False
+    wrote: dict[int, int] = field(default_factory=dict[int, int])  # iteration: number of its first write
+    early: dict[int, tuple[int, Seen]] = field(default_factory=dict[int, tuple[int, Seen]])  # reads before its own
+    late: dict[int, tuple[int, Seen]] = field(default_factory=dict[int, tuple[int, Seen]])
+
+    def race(self) -> tuple[int, tuple[int, Seen] | int] | None:
+        """(the number of a write, a read or another write that it meets in another iteration); None: no order shows."""
+        one_value = len(self.stored) == 1 and not self.adds
+        for reads, harmless in ((self.early, one_value and self.before in self.stored), (self.late, one_value)):
+            for k, read in reads.items():
+                other = next((e for j, e in self.wrote.items() if j != k), None)
+                if other is not None and not harmless:
+                    return other, read
+        if len(self.wrote) > 1 and not one_value and self.stored:
+            a, b = list(self.wrote.values())[:2]
+            return a, b
+        return None
+
+
+@dataclass(slots=True)
+class _Accesses:
+    """One write of a nest over all points of its loops, row-major, and of its reduced loops: lists over both."""
+
+    write: Write
+    home: str
+    own: str  # the tensor whose operation it computes, "" for none
+    each: int
+    live: list[bool]
+    at: list[int]
+    reads: list[tuple[str, str, str, list[int], list[bool]]]  # buffer, storage, formula, addresses, where
+
+
+@dataclass(slots=True)
+class TreeRun:
+    """A program after its run: ``events``, the last one of each place, the first race, the first touch outside."""
+
+    program: NeutralProgram
+    sizes: Mapping[str, int]
+    numbers: ValueNumbers = field(default_factory=ValueNumbers)
+    values: ElementValues = field(init=False)
+    events: list[TreeEvent] = field(default_factory=list[TreeEvent])
+    memory: dict[Place, tuple[str, int, int]] = field(default_factory=dict[Place, tuple[str, int, int]])
+    outside: tuple[Nest, Write, Mapping[str, int], str] | None = None
+    race: tuple[TreeEvent, TreeEvent, Seen | None, str] | None = None
+    points: int = 0
+    _buffers: dict[str, BufferLayout] = field(default_factory=dict[str, BufferLayout])
+    _ends: dict[str, int] = field(default_factory=dict[str, int])
+    _tables: dict[int, list[_Accesses]] = field(default_factory=dict[int, list[_Accesses]])
+    _loops: dict[int, tuple[Axis, ...]] = field(default_factory=dict[int, tuple[Axis, ...]])
+    _any: list[tuple[TreeLoop, int, int]] = field(default_factory=list[tuple[TreeLoop, int, int]])
+    _met: dict[tuple[int, int, Place], _Contact] = field(default_factory=dict[tuple[int, int, Place], _Contact])
+    _tree: tuple[TreeNode, ...] = ()
+    _copies: int = 0
+
+    def __post_init__(self) -> None:
+        p = self.program
+        tree = self._tree = tree_of(p)
+        self._supported(tree)
+        self.values = ElementValues(p, self.sizes, self.numbers)
+        self._buffers = {b.name: b for b in p.buffers}
+        self._start()
+        self._tabulate(tree, (), TRUE)
+        self._run(tree, 0, {})
+        for (loop, _, _), c in self._met.items():
+            found = c.race()
+            if found is not None:
+                self._raced(loop, *found)
+                break
+
+    def _supported(self, tree: Sequence[TreeNode]) -> None:
+        if self.program.opaque:
+            raise NoIndexMeaning("some of its operations have no meaning here")
+        every = list(leaves(tree))
+        if len({id(n) for n in every}) < len(every):
+            raise NoIndexMeaning("one nest stands in the tree twice")
+        for n in every:
+            if n.unread or n.loads or n.places or n.loose or n.position is not None:
+                raise NoIndexMeaning(n.unread or f"what {n.name} touches depends on loaded values")
+
+    def _start(self) -> None:
+        f = self.program.fusion
+        ends = {t.name for t in (*f.inputs, *f.outputs)}
+        sized = {b.home for b in self.program.buffers if b.tensor in ends}
+        for b in self.program.buffers:
+            if b.home not in sized:
+                continue
+            addresses = placed(b, self.values.shapes[b.tensor], self.sizes)
+            self._ends[b.home] = max([self._ends.get(b.home, 0), *(a + 1 for a in addresses)])
+            if any(t.name == b.tensor for t in f.inputs):
+                for a, v in zip(addresses, self.values.of[b.tensor], strict=True):
+                    self.memory[b.home, a] = "", v, -1
+
+    # addresses --------------------------------------------------------------------------------------------------------
+
+    def _tabulate(self, body: Sequence[TreeNode], loops: tuple[Axis, ...], when: Expr) -> None:
+        for node in body:
+            match node:
+                case TreeLoop():
+                    self._tabulate(node.body, (*loops, node.axis), when)
+                case TreeGuard():
+                    self._tabulate(node.body, loops, and_(when, node.when))
+                case Nest():
+                    self._loops[id(node)] = (*loops, *node.loops)
+                    self._tables[id(node)] = [self._accesses(node, w, (*loops, *node.loops), when) for w in node.writes]
+                case _:
+                    assert_never(node)
+
+    def _accesses(self, n: Nest, w: Write, loops: tuple[Axis, ...], when: Expr) -> _Accesses:
+        spans = [int(a.extent.evaluate(self.sizes)) for a in (*loops, *n.reduce)]
+        count = prod(spans)
+        self.points += count * (len(w.reads) + 1)
+        if self.points > MOST:
+            raise NoIndexMeaning(
+                f"{self.points} accesses and more are too many to follow each (the limit is {MOST}); {SMALLER}"
+            )
+        flat = np.arange(count, dtype=np.int64)
+        env = {**self.sizes, **dict(zip((a.name for a in (*loops, *n.reduce)), unraveled(flat, spans), strict=True))}
+
+        def table(x: Expr) -> list[int]:
+            return np.broadcast_to(x.evaluate_array(env), (count,)).tolist()
+
+        def holds(x: Expr) -> list[bool]:
+            return np.broadcast_to(x.evaluate_array(env), (count,)).astype(bool).tolist()
+
+        home, base = self._home(w.buffer)
+        reads = [
+            (r.buffer, self._home(r.buffer)[0], str(r.index), table(r.index + self._home(r.buffer)[1]), holds(r.when))
+            for r in w.reads
+        ]
+        own = self._buffers[w.buffer].tensor if w.buffer in self._buffers else ""
+        each = max(prod(spans[len(loops) :]), 1)
+        return _Accesses(
+            w,
+            home,
+            own if own in self.values.own else "",
+            each,
+            holds(and_(when, w.when)),
+            table(w.index + base),
+            reads,
+        )
+
+    def _home(self, name: str) -> tuple[str, Expr]:
+        b = self._buffers.get(name)
+        return (b.home, b.base) if b is not None else self.program.memory.get(name, (name, ZERO))
+
+    # the run ----------------------------------------------------------------------------------------------------------
+
+    def _run(self, body: Sequence[TreeNode], flat: int, homes: Mapping[str, str]) -> None:
+        for node in body:
+            match node:
+                case TreeLoop():
+                    n = int(node.axis.extent.evaluate(self.sizes))
+                    for k in range(n):
+                        own = dict(homes)
+                        for name in node.private:
+                            self._copies += 1
+                            own[name] = f"{name}#{self._copies}"
+                        if node.any_order:
+                            self._any.append((node, flat, k))
+                        self._run(node.body, flat * n + k, own)
+                        if node.any_order:
+                            self._any.pop()
+                case TreeGuard():
+                    self._run(node.body, flat, homes)
+                case Nest():
+                    count = prod(int(a.extent.evaluate(self.sizes)) for a in node.loops)
+                    for k in range(count):
+                        for x in self._tables[id(node)]:
+                            self._write(node, x, flat * count + k, homes)
+                case _:
+                    assert_never(node)
+
+    def _write(self, n: Nest, x: _Accesses, flat: int, homes: Mapping[str, str]) -> None:
+        first = flat * x.each
+        points = [k for k in range(first, first + x.each) if x.live[k]]
+        if not points:
+            return
+        total, seen = 0, list[Seen]()
+        for k in points:
+            found = [
+                self._read(n, x, flat, buffer, (homes.get(buffer, home), at[k]), formula)
+                for buffer, home, formula, at, when in x.reads
+                if when[k]
+            ]
+            seen += found
+            total += self.numbers.union(s.value for s in found)
+        places = {x.at[k] for k in points}
+        if len(places) > 1:
+            raise NoIndexMeaning(f"the element that {n.name} writes depends on its reduced loops")
+        place = homes.get(x.write.buffer, x.home), places.pop()
+        self._bounds(n, x.write, flat, x.write.buffer, place)
+        tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
+        if x.write.mode == "add":
+            total += value if tag == x.own else self.numbers.sealed(tag, value)
+        self.events.append(TreeEvent(n, x.write, self.point(n, flat), place, tuple(seen), total & MASK, last))
+        self._touched_by_write(place, self.numbers.sealed(tag, value), self.numbers.sealed(x.own, total & MASK), x)
+        self.memory[place] = x.own, total & MASK, len(self.events) - 1
+
+    def _read(self, n: Nest, x: _Accesses, flat: int, buffer: str, place: Place, formula: str) -> Seen:
+        self._bounds(n, x.write, flat, buffer, place)
+        tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
+        seen = Seen(place, buffer, self.numbers.sealed(tag, value), last, formula)
+        for loop, prefix, k in self._any:
+            if not loop.private or place[0].split("#")[0] not in loop.private:
+                c = self._contact(loop, prefix, place, seen.value)
+                (c.late if k in c.wrote else c.early).setdefault(k, (len(self.events), seen))
+        return seen
+
+    def _touched_by_write(self, place: Place, before: int, value: int, x: _Accesses) -> None:
+        for loop, prefix, k in self._any:
+            if loop.private and place[0].split("#")[0] in loop.private:
+                continue
+            c = self._contact(loop, prefix, place, before)
+            c.wrote.setdefault(k, len(self.events) - 1)
+            if x.write.mode == "add":
+                c.adds = True
+            else:
+                c.stored.add(value)
+
+    def _contact(self, loop: TreeLoop, prefix: int, place: Place, before: int) -> _Contact:
+        key = id(loop), prefix, place
+        found = self._met.get(key)
+        if found is None:
+            found = self._met[key] = _Contact(before)
+        return found
+
+    def _nothing(self, place: Place) -> int:
+        return self.numbers.of(("nothing", place))
+
+    def _bounds(self, n: Nest, w: Write, flat: int, buffer: str, place: Place) -> None:
+        if (place[1] < 0 or place[1] >= self._ends.get(place[0], place[1] + 1)) and self.outside is None:
+            self.outside = n, w, self.point(n, flat), f"{buffer}[{place[1]}]"
+
+    def _raced(self, loop: int, writer: int, other: tuple[int, Seen] | int) -> None:
+        at, read = (other, None) if isinstance(other, int) else other
+        self.race = self.events[writer], self.events[min(at, len(self.events) - 1)], read, self._named(loop)
+
+    def _named(self, key: int) -> str:
+        work = list(self._tree)
+        while work:
+            node = work.pop()
+            if isinstance(node, TreeLoop) and id(node) == key:
+                return node.axis.name
+            if not isinstance(node, Nest):
+                work += node.body
+        return ""
+
+    def point(self, n: Nest, flat: int) -> dict[str, int]:
+        """Loop variables of a row-major number of the nest's points."""
+        out: dict[str, int] = {}
+        for a in reversed(self._loops[id(n)]):
+            span = int(a.extent.evaluate(self.sizes))
+            flat, out[a.name] = divmod(flat, span)
+        return {**self.sizes, **dict(reversed(out.items()))}
