@@ -132,7 +132,7 @@ def _in_step(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
         yield
 
 
-def _mixed(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
+def _interleaved(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
     live = [run() for run in runs]
     while live:
         k = draw.randrange(len(live))
@@ -142,7 +142,7 @@ def _mixed(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
 
 
 _END = object()
-_ORDERS = (_one_by_one, _backwards, _in_step, _mixed, _shuffled)
+_ORDERS = (_one_by_one, _backwards, _in_step, _interleaved, _shuffled)
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ class TreeEvent:
 
 @dataclass(slots=True)
 class _Contact:
-    """What iterations of one loop in any order do with one address."""
+    """Reads and writes of one address by iterations of one loop in any order."""
 
     before: int
     stored: set[int] = field(default_factory=set[int])
