@@ -24,8 +24,19 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr
-from idgraph.check.program import ZERO, Axis, BufferLayout, CheckError, Nest, NeutralProgram, Write
-from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, tree_of
+from idgraph.check.program import (
+    ZERO,
+    Axis,
+    BufferLayout,
+    CheckError,
+    Nest,
+    NeutralProgram,
+    TreeGuard,
+    TreeLoop,
+    TreeNode,
+    Write,
+)
+from idgraph.check.program_tree import leaves, tree_of
 from idgraph.ir import SCATTERS, Fusion
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of

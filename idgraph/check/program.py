@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from idgraph.arith import TRUE, Expr, as_expr, simplify, symbol
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.ir import Fusion
-
-if TYPE_CHECKING:
-    from idgraph.check.program_tree import TreeNode
 
 ZERO = as_expr(0)
 Mode = Literal["store", "add"]
@@ -110,6 +107,30 @@ class Nest:
     def axes(self) -> tuple[Axis, ...]:
         """All loops, reduced ones last."""
         return (*self.loops, *self.reduce)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLoop:
+    """``body`` runs for each value of ``axis``: one after the other, or, ``any_order``, in any order and at once.
+
+    ``private`` are buffers of which each iteration has one of its own, with nothing in it.
+    """
+
+    axis: Axis
+    body: tuple[TreeNode, ...]
+    any_order: bool = False
+    private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGuard:
+    """``body`` runs where ``when`` holds."""
+
+    when: Expr
+    body: tuple[TreeNode, ...]
+
+
+TreeNode = TreeLoop | TreeGuard | Nest
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,12 @@ from idgraph.check.program import (
     Nest,
     NeutralProgram,
     Read,
+    TreeGuard,
+    TreeLoop,
+    TreeNode,
     Write,
 )
-from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, nests_of
+from idgraph.check.program_tree import leaves, nests_of
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within

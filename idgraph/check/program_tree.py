@@ -6,36 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
-from idgraph.check.program import Axis, CheckError, Nest, NeutralProgram, Write
-
-
-@dataclass(frozen=True, slots=True)
-class TreeLoop:
-    """``body`` runs for each value of ``axis``: one after the other, or, ``any_order``, in any order and at once.
-
-    ``private`` are buffers of which each iteration has one of its own, with nothing in it.
-    """
-
-    axis: Axis
-    body: tuple[TreeNode, ...]
-    any_order: bool = False
-    private: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TreeGuard:
-    """``body`` runs where ``when`` holds."""
-
-    when: Expr
-    body: tuple[TreeNode, ...]
-
-
-TreeNode = TreeLoop | TreeGuard | Nest
+from idgraph.check.program import Axis, CheckError, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
 
 
 def leaves(body: Sequence[TreeNode]) -> Iterator[Nest]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from idgraph.arith import TRUE, Expr, and_
 from idgraph.check.enumeration import unraveled
-from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
-from idgraph.check.program_tree import TreeGuard, TreeLoop, TreeNode, leaves, tree_of
+from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
+from idgraph.check.program_tree import leaves, tree_of
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, placed
 
