@@ -22,7 +22,7 @@ def shown() -> dict[str, Any]:
     return {
         "access": access, "model": model, "program": program, "cost": ig.cost(program), "report": report,
         "segment": report.segments[0], "operation": report.segments[0].operations[0], "plan": program.plan,
-        "kernel cost": ig.cost(program).kernels[0], "validation": ig.validate(f), "explorer": ig.viz.explore(f),
+        "kernel cost": ig.cost(program).kernels[0], "validation": ig.validate(f, "python", exhaustive=False), "explorer": ig.viz.explore(f),
         "map": ig.IndexMap((i,), ((i + 32) % 64,), (64,)),
     }  # fmt: skip
 
@@ -30,7 +30,7 @@ def shown() -> dict[str, Any]:
 def test_no_repr_is_a_dump() -> None:
     for name, x in shown().items():
         text = repr(x)
-        assert len(text) < 300 and "object at 0x" not in text, (name, text)
+        assert len(text) < 500 and "object at 0x" not in text, (name, text)
 
 
 def test_a_repr_says_what_the_text_says() -> None:

@@ -39,6 +39,8 @@ from idgraph.arith.index_map import (
 from idgraph.arith.integer_roots import Root, integer_root
 from idgraph.arith.interop import affine_map, affine_set, from_sympy, to_sympy, tvm_index_map
 from idgraph.arith.interval import congruence, interval, multiple_of
+from idgraph.arith.layout_algebra import AddressSwizzle
+from idgraph.arith.layout_algebra import AddressSwizzle as Swizzle
 from idgraph.arith.linear import divisible
 from idgraph.arith.mixed_radix import cost, divmods
 from idgraph.arith.prove import (
@@ -69,6 +71,7 @@ __all__ = [
     "C_PRELUDE",
     "FALSE",
     "TRUE",
+    "AddressSwizzle",
     "ArithError",
     "ArithTypeError",
     "ArithZeroDivisionError",
@@ -90,6 +93,7 @@ __all__ = [
     "Rule",
     "RuleApplication",
     "CompiledExprs",
+    "Swizzle",
     "Undecided",
     "Unknown",
     "Verdict",

@@ -16,14 +16,15 @@ from idgraph.check.dtensor_form import DTensorReport, DTensorRow
 from idgraph.check.program import CheckError
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.errors import arguments
+from idgraph.ir import Fusion
 
 if TYPE_CHECKING:
     from idgraph.check.interpreter import Execution
     from idgraph.check.program import NeutralProgram
 
 __all__ = [
-    "CheckError", "CheckReport", "CheckRow", "DTensorReport", "DTensorRow", "Difference", "dtensor", "inductor",
-    "interpret", "program", "schema",
+    "CheckError", "CheckReport", "CheckRow", "DTensorReport", "DTensorRow", "Difference", "dtensor", "halide",
+    "inductor", "interpret", "mlir", "program", "schema",
 ]  # fmt: skip
 
 
@@ -84,6 +85,67 @@ def program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], *
 
 
 @arguments(CheckError, first=True)
+def mlir(text: str, fusion: Fusion | str, *, budget: int = 1 << 23) -> CheckReport:
+    """Prove or refute a function of MLIR's text that should compute ``fusion`` (or its text), whose tensors have the
+    names of the function's arguments.
+
+    Loops of `affine` and `scf` over `memref`, index arithmetic of `affine` and `arith`; iterations of `parallel` run in
+    any order, memory allocated inside of a loop is each iteration's own. Nothing is evaluated. ``budget`` as in
+    `inductor`. Raises `CheckError` with line and column for a form that is not known here, and without ``lark``.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> y = ig.flip(f.input("x", shape=(4,)), (0,))
+    >>> y.name = "y"
+    >>> _ = f.output(y)
+    >>> text = '''func.func @f(%x: memref<4xf32>, %y: memref<4xf32>) {
+    ...   affine.parallel (%i) = (0) to (4) {
+    ...     %0 = affine.load %x[3 - %i] : memref<4xf32>
+    ...     affine.store %0, %y[%i] : memref<4xf32>
+    ...   }
+    ...   return
+    ... }'''
+    >>> ig.check.mlir(text, f).ok, ig.check.mlir(text.replace("3 - %i", "%i"), f).ok
+    (True, False)
+    """
+    from idgraph.check.mlir_text import exported  # noqa: PLC0415 - loads a parser
+    from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
+
+    return check_program(exported(text, str(fusion)), budget)
+
+
+@arguments(CheckError, first=True)
+def halide(
+    text: str, fusion: Fusion | str, *, sizes: Mapping[str, int] | None = None, budget: int = 1 << 23
+) -> CheckReport:
+    """Prove or refute Halide's lowered statement (``.stmt`` text) that should compute ``fusion`` (or its text), whose
+    tensors have the names of the functions and images.
+
+    ``sizes`` are numbers for names that the text takes from its arguments: ``{"x.stride.1": 64}``, in elements.
+    Iterations of ``parallel``, ``vectorized`` and the lanes of a ramp run in any order, an allocation inside of a loop
+    is each iteration's own. Nothing is evaluated. ``budget`` as in `inductor`. Raises `CheckError` with line and column
+    for a form that is not known here, and without ``lark``.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> y = ig.flip(f.input("x", shape=(4,)), (0,))
+    >>> y.name = "y"
+    >>> _ = f.output(y)
+    >>> text = '''produce y {
+    ...   parallel (y.s0.i, 0, 4) {
+    ...     y[y.s0.i] = x[x.stride.0*(3 - y.s0.i)]
+    ...   }
+    ... }'''
+    >>> ig.check.halide(text, f, sizes={"x.stride.0": 1}).ok, ig.check.halide(text, f, sizes={"x.stride.0": 2}).ok
+    (True, False)
+    """
+    from idgraph.check.halide_text import exported  # noqa: PLC0415 - loads a parser
+    from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
+
+    return check_program(exported(text, str(fusion), sizes), budget)
+
+
+@arguments(CheckError, first=True)
 def interpret(
     data: NeutralProgram | Mapping[str, object] | str | PathLike[str],
     inputs: Mapping[str, object] | None = None,
@@ -119,7 +181,7 @@ def schema() -> dict[str, object]:
 
     >>> import idgraph as ig
     >>> sorted(ig.check.schema()["properties"])
-    ['buffers', 'facts', 'name', 'nests', 'order', 'program', 'symbols', 'version']
+    ['body', 'buffers', 'facts', 'name', 'nests', 'order', 'program', 'symbols', 'version']
     """
     import json  # noqa: PLC0415 - a dict that few ask for
     from importlib.resources import files  # noqa: PLC0415

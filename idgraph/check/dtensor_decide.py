@@ -136,8 +136,7 @@ class Operand:
             raise CheckError(
                 f"a tensor of {int(np.prod(shape))} elements", hint=f"at most {MAX_ELEMENTS}: check smaller sizes"
             )
-        parts = [x.copy() for x in by_rank(value, trace.mesh.size)]
-        return Operand(shape, placed, parts, elements(shape, placed, trace.mesh))
+        return Operand(shape, placed, by_rank(value, trace.mesh.size), elements(shape, placed, trace.mesh))
 
     def assemble(self, mesh: Mesh) -> npt.NDArray[Any]:
         """All of it."""

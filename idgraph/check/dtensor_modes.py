@@ -23,7 +23,7 @@ from idgraph.check.dtensor_decide import (
     without_communication,
 )
 from idgraph.check.dtensor_form import DTensorReport, DTensorRow
-from idgraph.check.dtensor_simulation import devices, numpy_of, without_modes
+from idgraph.check.dtensor_simulation import devices, numpy_of, unknown_reduction, without_modes
 from idgraph.check.program import CheckError
 from idgraph.errors import IdGraphError, short_repr
 
@@ -213,6 +213,7 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     name = str(func.overloadpacket.__name__)
     line = here(str(Path(torch.__file__).parent))
     shown = tuple(_placement_text(flat[k].placements) for k in spread)
+    odd = next((p for x in operands if (p := unknown_reduction(x.placements))), None)
     wholes = [x.assemble(trace.mesh) for x in operands]
     trace.sent.clear()  # what laid the operands out to look at them
 
@@ -236,6 +237,10 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     if not results:
         return made
     head = replace(head, output=_placement_text(results[0].placements))
+    odd = odd or next((p for x in results if (p := unknown_reduction(x.placements))), None)
+    if odd is not None:
+        trace.rows.append(replace(head, verdict="unknown", because=f"what {odd} adds up is not known here"))
+        return made
     if torch.Tag.nondeterministic_seeded in func.tags:
         trace.rows.append(replace(head, verdict="unknown", because="its values are random"))
         return made
@@ -289,10 +294,13 @@ def _refused_row(
     """The row of an operation that DTensor refuses: whether it needs communication is decided on the elements."""
     head = DTensorRow(name, "unknown", inputs=shown, refused=refused, line=line)
     try:
-        shape = tuple(int(n) for n in alone(wholes).shape)
-        reads = movement(operands, lambda v: numpy_of(alone(v, False)), shape)
+        whole = alone(wholes)
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise CheckError(f"{name} fails without devices too: {str(error).splitlines()[0][:200]}") from None
+    try:
+        reads = movement(operands, lambda v: numpy_of(alone(v, False)), tuple(int(n) for n in whole.shape))
+    except (RuntimeError, TypeError, ValueError, AttributeError):
+        reads = None  # several results, or an operation that takes no numbers of elements
     if reads is None:
         return replace(head, because=f"DTensor refuses it ({refused}); it does more than move elements")
     placed, lacking = without_communication(operands[0], reads, trace.mesh)

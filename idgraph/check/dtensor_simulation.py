@@ -83,12 +83,35 @@ def numpy_of(tensor: Any) -> npt.NDArray[Any]:
 
 
 def by_rank(value: Any, ranks: int) -> list[npt.NDArray[Any]]:
-    """The parts of a DTensor, device by device, or a tensor that all have."""
-    local = getattr(value, "_local_tensor", value)
+    """The parts of a DTensor, device by device, or a tensor that all have. Rows that a sharded embedding looked up for
+    another device's indices are zeros: what that placement adds up."""
+    found = [x.copy() for x in _local_arrays(getattr(value, "_local_tensor", value), ranks)]
+    for p in getattr(value, "placements", ()):
+        mask = _mask_of(p)
+        if mask is not None:
+            for part, out in zip(found, _local_arrays(mask, ranks), strict=True):
+                part[out] = 0
+    return found
+
+
+def _local_arrays(local: Any, ranks: int) -> list[npt.NDArray[Any]]:
     parts = getattr(local, "_local_tensors", None)
-    if parts is None:
-        return [numpy_of(local)] * ranks
-    return [numpy_of(parts[r]) for r in range(ranks)]
+    return [numpy_of(local)] * ranks if parts is None else [numpy_of(parts[r]) for r in range(ranks)]
+
+
+def _mask_of(placement: Any) -> Any:
+    """The mask of torch's placement of sharded embeddings: which rows of each device count for nothing."""
+    return getattr(getattr(placement, "mask_buffer", None), "data", None)
+
+
+def unknown_reduction(placements: Sequence[Any]) -> str | None:
+    """A placement of partial results whose reduction nothing here knows, as torch prints it."""
+    for p in placements:
+        kind = type(p).__name__
+        known = kind in ("Partial", "_NormPartial") or (kind == "_MaskPartial" and _mask_of(p) is not None)
+        if p.is_partial() and not known:
+            return str(p)
+    return None
 
 
 def chunks(shape: Sequence[int], placements: Sequence[Any], mesh: Mesh) -> list[Table] | None:
@@ -145,13 +168,21 @@ def assembled(
 
 
 def partial_axes(placements: Sequence[Any], mesh: Mesh) -> dict[str, str]:
-    """The reduction along each mesh axis over which a tensor is partial."""
-    return {name: str(p.reduce_op) for p, (name, _) in zip(placements, mesh.axes, strict=True) if p.is_partial()}
+    """The reduction along each mesh axis over which a tensor is partial; "norm 2.0" where parts are 2-norms."""
+    return {name: _reduction(p) for p, (name, _) in zip(placements, mesh.axes, strict=True) if p.is_partial()}
+
+
+def _reduction(placement: Any) -> str:
+    power = getattr(placement, "norm_type", None)
+    return str(placement.reduce_op) if power is None else f"norm {float(power)}"
 
 
 def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh: Mesh) -> list[npt.NDArray[Any]]:
     """The parts that each device would have if partial results along these mesh axes were reduced."""
     found: list[npt.NDArray[Any]] = []
+    power = next((float(op.removeprefix("norm ")) for op in parts.values() if op.startswith("norm ")), None)
+    if power is not None:  # the p-norm of p-norms: the sum of their powers, and its root
+        locals_ = [np.abs(x) ** power for x in locals_]
     for rank in mesh.ranks:
         at = mesh.coordinates(rank)
         value = None
@@ -164,7 +195,7 @@ def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh:
         assert value is not None  # a device is in its own group
         if "avg" in parts.values():
             value = value / np.prod([mesh.sizes[m] for m, op in parts.items() if op == "avg"])
-        found.append(value)
+        found.append(value if power is None else value ** (1 / power))
     return found
 
 

@@ -42,18 +42,6 @@ from idgraph.frontends.torch_arrays import load_torch
 from idgraph.frontends.torch_export import Captured, read_graph
 
 VERSIONS = ((2, 11), (2, 14))  # releases of torch whose insides are known: from the first, below the second
-_MUTATE = (
-    "index_put",
-    "scatter",
-    "copy",
-    "_unsafe_index_put",
-    "_unsafe_masked_index_put",
-    "index_add",
-    "index_copy",
-    "fill",
-    "zero",
-    "select_",
-)
 _SCATTERS_OF_VIEWS = {
     f"aten.{view}": f"{view.split('.')[0]}_scatter"
     for view in ("slice.Tensor", "select.int", "diagonal.default", "as_strided.default")
@@ -100,6 +88,7 @@ class _Record:
 
     results: dict[str, Any] = field(default_factory=dict[str, Any])
     values: dict[str, Any] = field(default_factory=dict[str, Any])  # what each held then: an update replaces it
+    writers: dict[str, str] = field(default_factory=dict[str, str])  # buffer -> the node that was lowered then
     before: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -213,9 +202,11 @@ class Capture:
         watcher = self
 
         def noted_node(graph: Any, n: Any) -> Any:
+            before = len(graph.buffers)
             result = run_node(graph, n)
             record = watcher._records.setdefault(id(graph), _Record())
             record.results[n.name], record.values[n.name] = result, _value_in(result)
+            record.writers.update((b.get_name(), n.name) for b in graph.buffers[before:])
             return result
 
         def noted_codegen(graph: Any) -> Any:
@@ -432,32 +423,45 @@ class _GraphImporter:
                 continue
             if place is not None:
                 held.setdefault(place[0], []).append((n.name, place[1]))
+        place = {n.name: k for k, n in enumerate(graph.orig_gm.graph.nodes)}
         for name, entries in held.items():
-            changed = mutators.get(name, [])
-            # of more writes than updates the first ones were computed before there was a buffer
-            writes = [e for e in entries if self._writes(e[0])][-len(changed) :] if changed else []
-            start = entries.index(writes[0]) if writes else len(entries)
-            first = entries[:start]
-            for tensor, layout in entries[start:]:  # views of what was written since
-                if (tensor, layout) not in writes and changed:
-                    found.append(self._buffer(f"{name}#{tensor}", tensor, layout, name, changed[-1][1]))
-            for k, (tensor, layout) in enumerate(first):
-                found.append(self._buffer(name if k == 0 else f"{name}#{k}", tensor, layout, name, maker.get(name, "")))
-            source = ""
-            if not first and writes:
-                node = self.imported.program.table[writes[0][0]]
-                source = next(node.refs(), "")
-                found.append(replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True))
-            before = first[0][0] if first else source
-            for (buf, op), (tensor, layout) in zip(changed, writes, strict=False):
-                found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
-                whole = next((w for w, part in self.wholes.items() if part == tensor), None)
-                if whole is not None:
-                    before = whole
-                    found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
-                else:
-                    before = tensor
+            found += self._in_storage(name, entries, mutators.get(name, []), maker, place)
         return tuple(self._pieces(nodes, found))
+
+    def _in_storage(
+        self, name: str, entries: list[tuple[str, Any]], changed: Sequence[tuple[str, str]], maker: Mapping[str, str],
+        place: Mapping[str, int],
+    ) -> list[BufferLayout]:  # fmt: skip
+        """The buffers of one storage: first values, updates in their order, views of what was written since."""
+        found: list[BufferLayout] = []
+        writes = [self._update(buf, entries) for buf, _ in changed]
+        entries += [w for w in writes if w not in entries]
+        entries.sort(key=lambda e: place[e[0] if e[0] in place else e[0].rpartition("_")[0]])
+        start = entries.index(writes[0]) if writes else len(entries)
+        first = entries[:start]
+        op = ""
+        for tensor, layout in entries[start:]:  # views of what was written since
+            if (tensor, layout) in writes:
+                op = changed[writes.index((tensor, layout))][1]
+            elif changed:
+                found.append(self._buffer(f"{name}#{tensor}", tensor, layout, name, op))
+        for k, (tensor, layout) in enumerate(first):
+            found.append(self._buffer(name if k == 0 else f"{name}#{k}", tensor, layout, name, maker.get(name, "")))
+        source = ""
+        if not first and writes:
+            node = self.imported.program.table[writes[0][0]]
+            source = next(node.refs(), "")
+            found.append(replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True))
+        before = first[0][0] if first else source
+        for (buf, op), (tensor, layout) in zip(changed, writes, strict=True):
+            found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
+            whole = next((w for w, part in self.wholes.items() if part == tensor), None)
+            if whole is not None:
+                before = whole
+                found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
+            else:
+                before = tensor
+        return found
 
     def _stored(self, name: str) -> tuple[str, Any] | None:
         """Where a node's value lies; None where its box holds a later one: an update of what is in no memory yet."""
@@ -496,9 +500,28 @@ class _GraphImporter:
                 out.append(replace(cat, name=name, storage=home, base=self._size(layout.view.get_layout().offset)))
         return out
 
-    def _writes(self, name: str) -> bool:
-        target = self.imported.program.table[name].target.split(".")
-        return name in self.listed or (len(target) > 1 and any(target[1].startswith(m) for m in _MUTATE))
+    def _update(self, buffer: str, entries: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+        """The node whose lowering made an update in place, and how what it writes lies."""
+        name = self.record.writers.get(buffer, "")
+        known = next((e for e in entries if e[0] == name or self._part_of(e[0], name)), None)
+        if known is not None:
+            return known
+        node: Any = next((n for n in self.graph.orig_gm.graph.nodes if n.name == name), None)
+        view: Any = node.args[0] if node is not None and node.args else None
+        value: Any = getattr(view, "meta", {}).get("val")
+        if name not in self.imported.program.table or not hasattr(value, "stride"):
+            raise CheckError(f"which operation makes {buffer}, an update in place, is not known here")
+        base = next((x for n, x in entries if view.args and n == getattr(view.args[0], "name", "")), None)
+        if base is not None and all(str(x).isdecimal() for x in (*base.size, *base.stride, base.offset)):
+            memory = self.torch.empty_strided(
+                [int(n) for n in base.size], [int(n) for n in base.stride], device="meta"
+            )  # as Inductor lays it out, which may be another way than the graph's
+            value = view.target(memory, *view.args[1:], **view.kwargs)
+            return name, SimpleNamespace(stride=value.stride(), offset=value.storage_offset() + int(base.offset))
+        return name, SimpleNamespace(stride=value.stride(), offset=value.storage_offset())
+
+    def _part_of(self, part: str, name: str) -> bool:
+        return part in self.listed and part.rpartition("_")[0] == name
 
     def _buffer(self, name: str, tensor: str, layout: Any, storage: str, after: str) -> BufferLayout:
         strides = tuple(self._size(s) for s in layout.stride)
@@ -765,7 +788,7 @@ def _condition(x: Any) -> Expr | None:
 
 
 def _value_in(result: Any) -> Any:
-    """What the box of a lowered value holds; None for what is no box."""
+    """The content of the box of a lowered value; None where it is not a box."""
     data: Any = getattr(result, "data", None)
     return getattr(data, "data", None) if type(data).__name__ == "StorageBox" else None
 
@@ -820,25 +843,39 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
             target = n.args[0]
             if str(n.target).startswith("aten.copy_"):
                 changed.append(shim)
-            part, view, value = n.name, target, shim
-            while (scatter := _SCATTERS_OF_VIEWS.get(str(view.target))) is not None:  # what the view shows is new too
-                base, name = view.args[0], f"{part}_whole"
-                whole = Node(
-                    op="call_function", name=name, target=getattr(torch.ops.aten, scatter).default,
-                    meta=base.meta, users={}, args=(made[base], value, *view.args[1:]), kwargs=dict(view.kwargs),
-                )  # fmt: skip
-                for a in (made[base], value):
-                    a.users[whole] = None
-                out.append(whole)
-                made[view] = value
-                part, view, value = name, base, whole
-            if view is not target:
+            part, view, value, views = n.name, target, shim, list[Any]()
+            while (inverse := _written_back(torch, view, value, made)) is not None:  # what the view shows is new too
+                views.append(view)
+                part, view = f"{part}_whole", view.args[0]
+                value = Node(op="call_function", name=part, target=inverse[0], meta=view.meta, users={},
+                             args=inverse[1], kwargs=dict(views[-1].kwargs))  # fmt: skip
+                out.append(value)
+            if views:
                 wholes[part] = n.name
                 made[view] = value
+            for v in reversed(views[1:]):  # views between are of what is new
+                made[v] = Node(op="call_function", name=f"{part}_{v.name}", target=v.target, meta=v.meta, users={},
+                               args=(made[v.args[0]], *v.args[1:]), kwargs=dict(v.kwargs))  # fmt: skip
+                out.append(made[v])
+            for x in out[len(out) - len(views) - len(views[1:]) :]:
+                for arg in (y for y in x.args if isinstance(y, Node)):
+                    arg.users[x] = None
             made[target] = shim
         if n.op == "output":
             shim.args = ((*shim.args[0], *changed),)
     return out, wholes
+
+
+def _written_back(torch: Any, view: Any, value: Any, made: Mapping[Any, Any]) -> tuple[Any, tuple[Any, ...]] | None:
+    """The operation and arguments that give what a view shows, once the view holds ``value``; None for no view."""
+    name = str(view.target)
+    if name == "aten.permute.default":
+        dims = [d % len(view.args[1]) for d in view.args[1]]
+        return view.target, (value, [dims.index(k) for k in range(len(dims))])
+    scatter = _SCATTERS_OF_VIEWS.get(name)
+    if scatter is None:
+        return None
+    return getattr(torch.ops.aten, scatter).default, (made[view.args[0]], value, *view.args[1:])
 
 
 def _foreach_parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:

@@ -222,6 +222,9 @@ class _Machine:
         unread = next((n.name for n in leaves(tree) if n.unread or n.loose), None)
         if unread is not None:
             raise CheckError(f"{unread} is not run on numbers: its formulas could not be read")
+        placed = next((n.name for n in leaves(tree) if n.position is not None), None)
+        if placed is not None:
+            raise CheckError(f"{placed} gives a position, which is not run on numbers")
         for _ in self.nodes(tree, {}, {}):
             pass
 

@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from idgraph.check import CheckError, CheckReport, DTensorReport, dtensor, inductor, program
+from idgraph.check import CheckError, CheckReport, DTensorReport, dtensor, halide, inductor, mlir, program
 from idgraph.display import write_atomically
 from idgraph.errors import visible
 from idgraph.frontends.files import names_of, read_file
@@ -37,6 +37,7 @@ from idgraph.frontends.import_ import Import, from_json
 from idgraph.graphs import Cycle
 from idgraph.index import Access, IdModel
 from idgraph.ir import Fusion, IterDomain, TensorExpr
+from idgraph.ir.limits import read_within
 from idgraph.reports.metric_tables import metrics
 from idgraph.reports.program_report import IndexReport, Part, report_parts
 from idgraph.reports.to_text import tables
@@ -365,13 +366,28 @@ def run_sweep(
 
 
 CompilerKind = Literal["inductor", "dtensor", "program"]
+LARGEST_TEXT = 8 << 20  # bytes of another compiler's text
 
 
 def run_compiler(file: str, kind: CompilerKind, as_json: bool) -> bool:
     """Check what TorchInductor or DTensor makes of a Python file's ``fn(*args)``, or a program in the neutral form;
     print it."""
     path = Path(file)
-    report = _inductor(path) if kind == "inductor" else _dtensor(path) if kind == "dtensor" else program(path)
+    return _shown(
+        _inductor(path) if kind == "inductor" else _dtensor(path) if kind == "dtensor" else program(path), as_json
+    )
+
+
+def run_text(file: str, fusion: Fusion, as_json: bool) -> bool:
+    """Check MLIR's text or Halide's lowered statement against a fusion; print it."""
+    try:
+        text = read_within(file, LARGEST_TEXT).decode("utf-8")
+    except (OSError, ValueError):
+        raise CheckError(f"{file!r} cannot be read as text") from None
+    return _shown((mlir if file.endswith(".mlir") else halide)(text, fusion), as_json)
+
+
+def _shown(report: CheckReport | DTensorReport, as_json: bool) -> bool:
     if as_json:
         say(report.to_json())
     else:

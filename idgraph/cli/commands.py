@@ -25,6 +25,7 @@ from idgraph.cli.actions import (
     run_demo,
     run_report,
     run_sweep,
+    run_text,
     say,
     tensor_table,
 )
@@ -193,6 +194,7 @@ def demo(name: str, target: Target | None, output: Path, small: bool, verbose: b
 @click.option("--inductor", is_flag=True, help="Check what TorchInductor makes of fn(*args) of the .py file.")
 @click.option("--dtensor", is_flag=True, help="Check DTensor's operations of fn(*args) on simulated devices.")
 @click.option("--program", "neutral", is_flag=True, help="Check another compiler's loop nests, in the neutral form.")
+@click.option("--means", metavar="FILE", help="The fusion that a .mlir or .stmt file should compute.")
 @json_option
 def check(
     file: str,
@@ -204,6 +206,7 @@ def check(
     inductor: bool,
     dtensor: bool,
     neutral: bool,
+    means: str | None,
     as_json: bool,
 ) -> None:
     """Check every address and every value.
@@ -213,6 +216,7 @@ def check(
 
     --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
     that the program means? --dtensor: does each device have the elements that the placements of the file's mesh say?
+    A .mlir file (affine, scf, memref) or .stmt file (Halide's lowered statement) needs --means FILE, a fusion.
     """
     kinds: list[CompilerKind] = [
         *(["inductor"] if inductor else []), *(["dtensor"] if dtensor else []), *(["program"] if neutral else [])
@@ -221,6 +225,10 @@ def check(
         raise click.UsageError(f"--{kinds[0]} and --{kinds[1]} are two kinds of files: give one of them")
     if kinds:
         sys.exit(0 if run_compiler(file, kinds[0], as_json) else 1)
+    if file.endswith((".mlir", ".stmt")):
+        if means is None:
+            raise click.UsageError(f"{file}: give the fusion that it should compute with --means FILE")
+        sys.exit(0 if run_text(file, load(means), as_json) else 1)
     fusion = load(file)
     fusion.verify()
     if automatic:

@@ -261,7 +261,7 @@ def _nonlinear_period(x: Any) -> int:
     if kind in ("FloorDiv", "Mod", "PythonMod") and getattr(x.args[1], "is_Integer", False) and int(x.args[1]) > 0:
         return int(x.args[1]) * _nonlinear_period(x.args[0])
     linear = kind == "Mul" and sum(not getattr(a, "is_Integer", False) for a in x.args) == 1
-    return math.prod(map(_period, x.args)) if kind == "Add" or linear else 0
+    return math.prod(map(_nonlinear_period, x.args)) if kind == "Add" or linear else 0
 
 
 def _int_bound(value: Any) -> int | None:

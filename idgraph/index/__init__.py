@@ -5,6 +5,7 @@ from idgraph.index.access_relation import LoopVariable
 from idgraph.index.allocation import AllocatedBuffer, Storage, address_of, buffer_size, strides
 from idgraph.index.bank_conflict_advice import BankConflicts, BankSuggestion
 from idgraph.index.id_model import IdModel
+from idgraph.index.matrix_fragments import FragmentConflicts, ldmatrix, ldmatrix_conflicts, mma_operand
 from idgraph.index.predicate import Conjunct, Predicate
 from idgraph.index.thread_accesses import AccessPicture, ElementAccess, WarpCount
 from idgraph.index.vector_width import Contiguity
@@ -15,5 +16,6 @@ Loop = LoopVariable  # the public name; `idgraph.kernel.Loop` is a statement
 __all__ = [
     "Access", "AccessPicture", "BankConflicts", "BankSuggestion", "AllocatedBuffer", "Conjunct", "Contiguity",
     "IdModel", "AccessTable", "Loop", "LoopVariable", "Predicate", "Storage", "Suggestion", "ElementAccess",
-    "VectorWidth", "WarpCount", "address_of", "buffer_size", "strides",
+    "FragmentConflicts", "VectorWidth", "WarpCount", "address_of", "buffer_size", "ldmatrix",
+    "ldmatrix_conflicts", "mma_operand", "strides",
 ]  # fmt: skip

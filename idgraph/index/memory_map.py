@@ -41,7 +41,7 @@ def memory_map(t: Tensor) -> IndexMap:
     known: dict[IterDomain, Expr] = dict(zip(t.axes, symbols, strict=True))
     pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
     while pending:
-        rest = [x for x in pending if not _follow(x, known)]
+        rest = [x for x in pending if not _apply_expression(x, known)]
         if len(rest) == len(pending):
             break
         pending = rest
@@ -54,7 +54,7 @@ def memory_map(t: Tensor) -> IndexMap:
     return IndexMap(symbols, (address,), (buffer_size(t),))
 
 
-def _follow(x: DomainExpr, known: dict[IterDomain, Expr]) -> bool:
+def _apply_expression(x: DomainExpr, known: dict[IterDomain, Expr]) -> bool:
     """Apply one expression forward or backward, if one side is known."""
     if all(d in known for d in x.inputs):
         known.update(zip(x.outputs, forward(x, tuple(known[d] for d in x.inputs)), strict=True))

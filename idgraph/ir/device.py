@@ -293,7 +293,7 @@ def device_of(given: Device | str) -> Device:
     """The device, or the one of that name."""
     if isinstance(given, Device):
         return given
-    found = devices.get(given)
+    found = devices.get(given) if isinstance(given, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
     if found is None:
         raise IdGraphError(
             f"no device {short_repr(given)} is known",

@@ -17,7 +17,8 @@ DTYPES: tuple[DType, ...] = get_args(DType)
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """What every part asks about a type: a new one is a row of `ELEMENT_TYPES`, and the words that its ``code`` names.
+    """An element type as every part asks about it: a new one is a row of `ELEMENT_TYPES`, and the words that its
+    ``code`` names.
 
     ``bytes`` of an element. ``code`` is the function of each target's library that brings a value to the type's grid or
     range: "f16" beside "f16_load" and "f16_word", where elements in memory are ``words`` (integers of as many bytes)

@@ -26,7 +26,9 @@ from idgraph.rewrite.canonicalize_views import replace_operation
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch
 PARTS: Final = 8  # of one result for each processor, about; a second stage reads as many
 LEAST: Final = 256  # elements of a part
-BLOCKS: Final = 12  # times `_narrow()` results of all parts: blocks enough for an even share of each multiprocessor
+BLOCKS: Final = (
+    12  # times `_idle_results()` results of all parts: blocks enough for an even share of each multiprocessor
+)
 ALIGNED: Final = 16  # elements that parts are multiples of, so that each starts aligned
 
 
@@ -52,7 +54,7 @@ def _few() -> int:
     return max(1, floor_power_of_two(current_device().processors) // 4)
 
 
-def _narrow() -> int:
+def _idle_results() -> int:
     """Results of neighbouring threads, side by side in memory, that leave a device idle."""
     return max(1, current_device().resident_threads // 64)
 
@@ -85,7 +87,7 @@ def _way_across(
 ) -> Callable[[], Tensor] | None:
     """The longest run of neighbouring reduced axes in parts, where the rows that neighbouring threads take are too few
     for a device."""
-    if not 0 < kept < (narrow := _narrow()) or reduced < 2 * LEAST:
+    if not 0 < kept < (narrow := _idle_results()) or reduced < 2 * LEAST:
         return None
     run = max(_adjacent_axes(dims), key=lambda axes: prod(sizes[d] for d in axes))
     length = prod(sizes[d] for d in run)

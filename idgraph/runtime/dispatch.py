@@ -94,7 +94,7 @@ class Dispatcher:
             route = self._remember(key, self._lookup(keys, values, symbols))
             wait = True
         found = route(values, out, memory, tell, wait)
-        return found if strange is None else [_each(x, partial(kinds.given_back, like=strange)) for x in found]
+        return found if strange is None else [_map_memory(x, partial(kinds.given_back, like=strange)) for x in found]
 
     def _lookup(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
         """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
@@ -280,7 +280,7 @@ class DirectCall:
         return self.frozen(values, out, memory, tell, wait)
 
 
-def _each(result: Any, turned: Callable[[Any], Any]) -> Any:
+def _map_memory(result: Any, turned: Callable[[Any], Any]) -> Any:
     """A result, or the memory of one, turned into another kind of array."""
     return result.with_buffer(turned(result.buffer)) if isinstance(result, RawOutput) else turned(result)
 
@@ -303,7 +303,7 @@ class ConvertedCall:
     ) -> list[Any]:
         results = self.run(self.moved(values), memory, tell)
         found = [
-            _each(r, partial(self.back, dtype=t.dtype, values=values))
+            _map_memory(r, partial(self.back, dtype=t.dtype, values=values))
             for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)
         ]
         if out is None:

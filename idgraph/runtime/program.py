@@ -282,7 +282,14 @@ class Program(LoadedKernels):
 
     def output_memory(self, raw: bool, fill: float | None, poison: bool = False) -> OutputMemory | None:
         """How a call makes memory for outputs; raises `EmitError` for a ``fill`` that an output's type does not have,
-        and for ``raw`` views."""
+        and for ``raw`` views.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", (4,)) * 2.0)
+        >>> ig.emit(f, "numpy").output_memory(raw=True, fill=0)
+        OutputMemory(poison=False, fill=0, raw=True)
+        """
         if not (raw or poison or fill is not None):
             return None
         with LOADING:
@@ -300,7 +307,13 @@ class Program(LoadedKernels):
         return Memory(poison, fill, raw)
 
     def tell_copies(self, raw: bool = False) -> None:
-        """Warn once of outputs that are copied, as no strides say how they lie, unless they are asked for ``raw``."""
+        """Warn once of outputs that are copied, as no strides say how they lie, unless they are asked for ``raw``.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", (4,)) * 2.0)
+        >>> ig.emit(f, "numpy").tell_copies()
+        """
         if raw or self._told:
             return
         self._told = True

@@ -39,7 +39,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    axis, beside = scanned_axis(t, exprs), _scans_beside(t, exprs)
+    axis, beside = scanned_axis(t, exprs), _scans_of_such_rows(t, exprs)
     width = max(width, HEAVY if _is_heavy(beside) else LEAST)
     own = output_access(t)
     if axis is None or own is None or t.loop != t.logical:
@@ -78,7 +78,7 @@ def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:
     return any(e.op in SCANS and OPERATIONS[SCANS_OF[e.op]].cycles == "library" for e in exprs)
 
 
-def _scans_beside(t: Tensor, exprs: Sequence[TensorExpr]) -> list[TensorExpr]:
+def _scans_of_such_rows(t: Tensor, exprs: Sequence[TensorExpr]) -> list[TensorExpr]:
     """The scans of ``exprs``, if any, and those of the fusion along an axis of the same place in as many rows.
 
     They share a launch if they have blocks of one shape: threads that exchange running values cannot be renumbered.

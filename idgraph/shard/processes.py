@@ -23,9 +23,9 @@ _OPS: Mapping[Reduction, str] = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", 
 def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """Run this process' device of a program: what it holds of each output, from what it holds of each input, by name.
 
-    The rank is torch.distributed's, whose world is as large as the mesh. An all-reduce is one of the group along its
-    mesh axis, every other move one ``all_to_all_single`` with the sizes that each pair of devices exchanges. Raises
-    `MeshError` where there is no process group, or of another size.
+    The rank is torch.distributed's, whose world is as large as the mesh; with NCCL rank r sends from GPU r. An
+    all-reduce is one of the group along its mesh axis, every other move one ``all_to_all_single`` with the sizes that
+    each pair of devices exchanges. Raises `MeshError` where there is no process group, or of another size.
 
     >>> import idgraph as ig
     >>> f, mesh = ig.Fusion("f"), ig.Mesh(x=2)
@@ -83,7 +83,7 @@ def _exchange_operand(program: DeviceSteps, step: Exchange, mine: Array, rank: i
     for over, op in step.reduces.items():
         whole = _torch_array(mine)
         dist.all_reduce(whole, op=getattr(dist.ReduceOp, _OPS[op]), group=groups[over])
-        mine = whole.numpy()
+        mine = whole.cpu().numpy()
     owner = program.owners[step.tensor]
     found = start(step, owner, mine, rank)
     if not len(step.source):
@@ -95,7 +95,7 @@ def _exchange_operand(program: DeviceSteps, step: Exchange, mine: Array, rank: i
     sent = _torch_array(np.concatenate(parts) if parts else mine[:0])
     received = sent.new_empty(sum(len(g) for g in gets))
     dist.all_to_all_single(received, sent, [len(g) for g in gets], [len(s) for s in sends])
-    values, at = received.numpy(), 0
+    values, at = received.cpu().numpy(), 0
     for rows in gets:
         place(found, step.needs[rank], rows, values[at : at + len(rows)].astype(found.dtype, copy=False))
         at += len(rows)
@@ -109,6 +109,11 @@ def _distributed() -> Any:
 
 
 def _torch_array(values: Array) -> Any:
+    """A tensor where the process group's backend reads it: NCCL sends from GPUs, one a rank."""
     import torch
 
-    return cast("Any", torch).from_numpy(np.array(values, order="C"))
+    dist = _distributed()
+    tensor = cast("Any", torch).from_numpy(np.array(values, order="C"))
+    if "nccl" not in str(dist.get_backend()):
+        return tensor
+    return tensor.to(f"cuda:{dist.get_rank() % torch.cuda.device_count()}")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.arith import symbol
 from idgraph.errors import EmitError, IdGraphError, ScheduleError
 from idgraph.index.bank_conflicts import warp_bytes
 from idgraph.ir import item_size
@@ -28,7 +29,8 @@ T4 = replace(  # NVIDIA's data sheet of the T4 and the table of compute capabili
     cc=(7, 5), clock=1.59e9,
 )  # fmt: skip
 OTHER = replace(H200, name="other", warp=64, banks=64, vector_bytes=8)  # nobody makes it
-CARDS = [H200, devices["H100"], devices["A100"], T4, OTHER]
+WIDE = replace(H200, name="wide", warp=64)  # nor this one: a warp wants all banks twice
+CARDS = [H200, devices["H100"], devices["A100"], T4, OTHER, WIDE]
 card = pytest.mark.parametrize("d", CARDS, ids=[d.name for d in CARDS])
 
 
@@ -72,6 +74,7 @@ def test_accesses_are_as_wide_as_its_own(d: Device) -> None:
         x = f.input(dtype, shape=(4096,), dtype=dtype)
         t = f.output(x + x)
         with use_device(d):
+            assert t.definition is not None
             assert ig.IdModel(f).access(t.definition, x).vector_width("i0") == d.vector_bytes // item_size(x.dtype)
             assert loops(t) == [("4096", "serial")]
     ig.schedule.auto(f, device=d)
@@ -146,13 +149,13 @@ def test_a_block_has_its_threads_and_no_more() -> None:
 
 
 def test_kernels_have_its_widths() -> None:
-    """An emitted kernel has no access wider than the device's; values are those of any other."""
+    """An emitted kernel has no access wider than the device's, whichever device its loops were made for."""
     narrow = replace(H200, vector_bytes=8)
     f = ig.Fusion("f")
     f.output(f.input("x", shape=(4096,), dtype="bfloat16") * 2.0)
     found: dict[int, set[int]] = {}
+    ig.schedule.auto(f, device=H200)
     for d in (H200, narrow):
-        ig.schedule.auto(f, device=d)
         with use_device(d):
             (kernel,) = emit(f, "cuda").kernels
         found[d.vector_bytes] = {
@@ -181,7 +184,7 @@ PROBES: dict[str, Callable[[], object]] = {
     "warp": lambda: warp_bytes(((1 << 20, 1),), 4),
     "sector": lambda: warp_bytes(((1 << 20, 1000),), 4),
     "vector_bytes": lambda: current_device().lanes(2),
-    "block_threads": lambda: most_threads({"threadIdx.x": (ig.arith.symbol("n", 1, 4096),)}),
+    "block_threads": lambda: most_threads({"threadIdx.x": (symbol("n", 1, 4096),)}),
     "banks": lambda: current_device().bank_row,
     "bank_bytes": lambda: current_device().bank_row,
 }
@@ -200,7 +203,9 @@ def test_a_core_keeps_what_its_cache_holds() -> None:
     assert cached_row_bytes() == cpu.levels[-1][0] // cpu.processors // 2
     with use_device(replace(cpu, levels=((64 << 10, 2e11),))):
         assert cached_row_bytes() == 16 << 10
-        assert current_device() is H200  # devices of the other kind stay
+        assert current_device() is H200
+    with use_device(T4), use_device(cpu):
+        assert current_device() is T4  # devices of the other kind stay
 
 
 def test_the_device_before_is_in_force_again_after_an_error() -> None:
@@ -212,8 +217,12 @@ def test_the_device_before_is_in_force_again_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         broken()
     assert current_device() is H200
-    with pytest.raises(IdGraphError, match="no device 'T9'"), use_device("T9"):
-        pass
+    none_of_them: list[Any] = ["T9", None, [], 3, {"name": "T4"}]
+    for wrong in none_of_them:
+        with pytest.raises(IdGraphError, match="no device"), use_device(wrong):
+            pass
+        with pytest.raises(IdGraphError, match="device"):
+            ig.schedule.auto(ig.Fusion("f"), device=wrong if wrong is not None else "")
 
 
 @card

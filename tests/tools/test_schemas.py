@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 import idgraph as ig
-from tools.docs.json_schemas import FOLDER, KINDS, text
+from tools.docs.json_schemas import FOLDER, GRAPHS, KINDS, text
 
 
 def stored(name: str) -> Any:
@@ -39,6 +40,12 @@ def test_they_hold_for_documents_that_they_were_not_made_from() -> None:
     }  # fmt: skip
     for name, document in documents.items():
         jsonschema.validate(json.loads(document), stored(name), cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("path", sorted(GRAPHS.glob("*.json")), ids=lambda p: p.name)
+def test_every_captured_graph_is_one(path: Path) -> None:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(document, stored("captured-graph"), cls=jsonschema.Draft202012Validator)
 
 
 def test_a_report_without_a_key_is_refused() -> None:

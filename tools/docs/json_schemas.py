@@ -139,7 +139,7 @@ KINDS = {
     ),
     "captured-graph": Document(
         "Captured graph", "A PyTorch graph that `idgraph.frontends.fx.from_json` reads; it has no values of tensors.",
-        lambda: [json.loads(p.read_text(encoding="utf-8")) for p in sorted(GRAPHS.glob("*.json"))],
+        lambda: [json.loads(p.read_text(encoding="utf-8")) for p in sorted(GRAPHS.glob("rope_*.json"))],
     ),
     "obstacles": Document(
         "Obstacles", "`ig.fuse.obstacles(f).to_json()`: what keeps operations out of one kernel.",

@@ -45,21 +45,21 @@ from idgraph.schedule.config import RULE, KernelConfig
 Move = Mapping[str, Any]
 
 
-def _threads() -> list[int]:
+def _thread_counts() -> list[int]:
     """Threads of a block of the device in force: a warp, twice as many, ... and all."""
     gpu = current_device()
     return [n for k in range(gpu.block_threads.bit_length()) if (n := gpu.warp << k) <= gpu.block_threads]
 
 
-def _blocks() -> tuple[Move, ...]:
-    return tuple({"block": n} for n in _threads()[1:])
+def _block_sizes() -> tuple[Move, ...]:
+    return tuple({"block": n} for n in _thread_counts()[1:])
 
 
 def _rows_gpu() -> tuple[tuple[Move, ...], ...]:
     """Rows on a GPU: kept in registers or not, warp or block, two passes; then loads in flight, rows of a block."""
     return (
         (
-            *({"persistent": k, "threads": n} for k in (True, False) for n in (None, *_threads())),
+            *({"persistent": k, "threads": n} for k in (True, False) for n in (None, *_thread_counts())),
             {"persistent": False, "online": False},
         ),
         tuple({"items_per_thread": n} for n in (8, 16, 32, 64)),
@@ -92,7 +92,7 @@ def stages(fusion: Fusion, target: Literal["cpu", "cuda"]) -> Sequence[Sequence[
     if rows:
         made += _rows_gpu() if target == "cuda" else _ROWS_CPU
     if not rows and True in kinds:
-        made += [_blocks(), _VECTORS, _PARTS] if target == "cuda" else [_blocks()]
+        made += [_block_sizes(), _VECTORS, _PARTS] if target == "cuda" else [_block_sizes()]
     if target == "cpu":
         made.append(_ONE_CORE)
     return made

@@ -1,0 +1,280 @@
+"""Halide's lowered statements (``.stmt`` text) in the neutral form: loops, allocations, stores, conditions, vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify
+from idgraph.check.text_tree import (
+    COMPARISONS,
+    TextRead,
+    TextTree,
+    TextValue,
+    chosen,
+    combined,
+    integer,
+    parsed,
+    refused,
+)
+
+_WHAT = "Halide"
+_GRAMMAR = r"""
+start: ["module" NAMES "{"] stmt* ["}"]
+?stmt: produce | loop | allocate | free | let | if | store | assert
+produce: ("produce" | "consume") NAME block
+block: "{" stmt* "}"
+loop: LOOP [QUALIFIER] "(" NAME "," expr "," expr ")" [QUALIFIER] block
+allocate: "allocate" NAME "[" TYPE ("*" unary)* "]" ["in" NAME] ["if" expr]
+free: "free" NAME
+let: "let" NAME "=" expr
+assert: "assert" "(" expr ("," expr)* ")"
+if: "if" "(" expr ")" block ["else" (if | block)]
+store: ["predicate" "(" expr ")"] NAME "[" expr [ALIGNED] "]" "=" expr
+?expr: conjunction | expr "||" conjunction -> either
+?conjunction: comparison | conjunction "&&" comparison -> both
+?comparison: sum | sum COMPARE sum -> compare
+?sum: product | sum "+" product -> add | sum "-" product -> sub
+?product: unary | product "*" unary -> mul | product "/" unary -> div | product "%" unary -> mod
+?unary: atom | "-" unary -> neg | "!" unary -> negation | "(" TYPE ")" unary -> cast | POINTER unary -> pointer
+?atom: INT -> number | FLOAT -> float | BOOL -> boolean | STRING -> float | NAME -> name | "(" expr ")"
+     | NAME "[" expr [ALIGNED] "]" -> load | NAME "(" [expr ("," expr)*] ")" -> call
+     | TYPE "(" expr ")" -> cast | BROADCAST "(" expr ")" -> broadcast
+     | "(" "let" NAME "=" expr "in" expr ")" -> let_in
+LOOP.5: /(for|parallel|vectorized|unrolled)(?![\w.$])/
+QUALIFIER: /<[A-Za-z_]+>/
+ALIGNED: /aligned\(\s*\d+\s*,\s*-?\d+\s*\)/
+COMPARE: "==" | "!=" | "<=" | ">=" | "<" | ">"
+TYPE.4: /(u?int(8|16|32|64)|float(16|32|64)|bfloat16|bool|uint1)(x\d+)?(?![\w.$])/
+POINTER.4: /\((void|halide_buffer_t|struct [\w ]+|const [\w ]+|[\w ]+) ?\*\)/
+BROADCAST.4: /x\d+(?=\s*\()/
+BOOL.3: /(true|false)(?![\w.$])/
+STRING: /"[^"\n]*"/
+FLOAT.2: /\d+\.\d*([eE][+-]?\d+)?[fh]?|\d+[eE][+-]?\d+f?/
+INT: /\d+/
+NAMES: /name=[\w.$]+, target=[\w.,-]+/
+NAME: /[A-Za-z_][\w.$]*/
+%ignore /\s+|\/\/[^\n]*/
+"""
+_SAME = frozenset({"likely", "likely_if_innermost", "promise_clamped", "unsafe_promise_clamped", "strict_float"})
+_REFUSED = frozenset({"shuffle", "concat_vectors", "interleave_vectors", "slice_vectors", "vector_reduce_add",
+                      "extract_element", "atomic"})  # fmt: skip
+_SUMS = frozenset({"add", "mul", "min", "max"})
+
+
+def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
+    """A lowered statement as data for `idgraph.check.program`; ``program`` is the fusion's text that it should mean,
+    ``sizes`` are numbers for names that the text takes from its arguments (``x.stride.1``).
+
+    >>> data = exported('''produce y {
+    ...   parallel (y.s0.i, 0, 4) {
+    ...     y[y.s0.i] = x[3 - y.s0.i]
+    ...   }
+    ... }''', "")
+    >>> data["body"][0]["loop"], data["body"][0]["order"], data["body"][0]["body"][0]["writes"][0]["reads"]
+    ('y_s0_i', 'any', [{'buffer': 'x', 'index': '3 - y_s0_i', 'when': 'True'}])
+    """
+    tree = parsed(_GRAMMAR, text, _WHAT)
+    reader = HalideImporter({n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}, frozenset(sizes or {}))
+    for s in tree.children:
+        if hasattr(s, "data"):
+            reader.statement(s)
+    return reader.tree.neutral(program)
+
+
+@dataclass(slots=True)
+class HalideImporter:
+    """One statement: values by name."""
+
+    values: dict[str, TextValue]
+    given: frozenset[str]
+    tree: TextTree = field(default_factory=TextTree)
+    lane: Expr | None = None
+
+    def statement(self, s: Any) -> None:
+        getattr(self, f"on_{s.data}")(s)
+
+    def block(self, b: Any) -> None:
+        before = dict(self.values)
+        for s in b.children:
+            self.statement(s)
+        self.values = before
+
+    def on_produce(self, s: Any) -> None:
+        self.block(s.children[1])
+
+    def on_loop(self, s: Any) -> None:
+        kind, _, name, low, extent, _, block = s.children
+        start = integer(self.value(low), _WHAT, low)
+        trips = integer(self.value(extent), _WHAT, extent)
+
+        def inside(i: Expr) -> None:
+            before = self.values.get(str(name))
+            self.values[str(name)] = TextValue(simplify(start + i))
+            self.block(block)
+            del self.values[str(name)]
+            if before is not None:
+                self.values[str(name)] = before
+
+        unknown = refused(_WHAT, s, f"a loop whose length is not known: {name}")
+        self.tree.loop(str(name), trips, inside, unknown, any_order=str(kind) in ("parallel", "vectorized"))
+
+    def on_allocate(self, s: Any) -> None:
+        self.tree.allocated(str(s.children[0]))
+
+    def on_free(self, s: Any) -> None:
+        return None
+
+    on_assert = on_free
+
+    def on_let(self, s: Any) -> None:
+        name, e = s.children
+        if str(name) not in self.given:
+            self.values[str(name)] = self.value(e)
+
+    def on_if(self, s: Any) -> None:
+        c, yes, no = s.children
+        held = self.value(c).what
+        if held is None or not held.cond:
+            raise refused(_WHAT, s, "a condition that is not a formula of loops and numbers")
+        self.tree.guard(held, lambda: self.block(yes))
+        if no is not None:
+            self.tree.guard(not_(held), lambda: self.block(no) if no.data == "block" else self.statement(no))
+
+    def on_store(self, s: Any) -> None:
+        predicate, name, index, _, e = s.children
+        widths = {_width(x) for part in (predicate, index, e) for x in _vectors(part)}
+        if not widths:
+            self._stored(s, predicate, str(name), index, e)
+            return
+        if len(widths) > 1:
+            raise refused(_WHAT, s, f"vectors of {sorted(widths)} lanes in one statement")
+        whole = _vectors(index)
+        if not whole:
+            raise refused(_WHAT, s, "a vector stored to one element")
+
+        def lanes(lane: Expr) -> None:
+            self.lane = lane
+            self._stored(s, predicate, str(name), index, e)
+            self.lane = None
+
+        width = as_expr(widths.pop())
+        self.tree.loop(f"{name}.lane", width, lanes, refused(_WHAT, s, "a vector of no length"), any_order=True)
+
+    def _stored(self, s: Any, predicate: Any, name: str, index: Any, e: Any) -> None:
+        at, value = simplify(integer(self.value(index), _WHAT, index)), self.value(e)
+        if self.lane is not None and any(
+            r.buffer == name and simplify(r.index - at) != as_expr(0) for r in value.reads
+        ):
+            raise refused(_WHAT, s, f"a vector of {name} made of other elements of {name}")
+        held = TRUE if predicate is None else self.value(predicate).what
+        if held is None:
+            raise refused(_WHAT, s, "a predicate that is not a formula of loops and numbers")
+        if held is TRUE:
+            self.tree.store(name, at, value, s.meta.line)
+        else:
+            self.tree.guard(held, lambda: self.tree.store(name, at, value, s.meta.line))
+
+    # values -----------------------------------------------------------------------------------------------------------
+
+    def value(self, e: Any) -> TextValue:
+        kind, parts = e.data, e.children
+        special: Callable[[Any], TextValue] | None = getattr(self, f"of_{kind}", None)
+        if special is not None:
+            return special(e)
+        args = [self.value(x) for x in parts if hasattr(x, "data")]
+        if kind in ("pointer", "cast", "broadcast"):
+            return args[0] if kind != "pointer" else combined(args)
+        return self.operation(kind, args, str(parts[1]) if kind == "compare" else "")
+
+    def operation(self, kind: str, args: list[TextValue], compared: str = "") -> TextValue:
+        whole = [a.what for a in args if a.what is not None]
+        if len(whole) == len(args):
+            found = _integer_result(kind, whole, compared)
+            if found is not None:
+                return TextValue(simplify(found))
+        return combined(args, parts=kind in _SUMS)
+
+    def of_number(self, e: Any) -> TextValue:
+        return TextValue(as_expr(int(e.children[0])))
+
+    def of_float(self, e: Any) -> TextValue:
+        return TextValue()
+
+    def of_boolean(self, e: Any) -> TextValue:
+        return TextValue(TRUE if e.children[0] == "true" else not_(TRUE))
+
+    def of_name(self, e: Any) -> TextValue:
+        name = str(e.children[0])
+        found = self.values.get(name)
+        if found is None:
+            return TextValue()  # of an argument; refused where an index or a bound needs it
+        return found
+
+    def of_let_in(self, e: Any) -> TextValue:
+        name, value, body = e.children
+        before = dict(self.values)
+        self.values[str(name)] = self.value(value)
+        found = self.value(body)
+        self.values = before
+        return found
+
+    def of_load(self, e: Any) -> TextValue:
+        name, index, _ = e.children
+        return TextValue(None, (TextRead(str(name), integer(self.value(index), _WHAT, e)),))
+
+    def of_call(self, e: Any) -> TextValue:
+        name = str(e.children[0])
+        if name in _REFUSED:
+            raise refused(_WHAT, e, f"`{name}` is not known here")
+        args = [self.value(x) for x in e.children[1:] if x is not None]
+        if name in _SAME and args:
+            return args[0]
+        if name in ("select", "if_then_else") and len(args) == 3:
+            return chosen(*args)
+        if name == "ramp" and len(args) == 3:
+            base, step = (integer(a, _WHAT, e) for a in args[:2])
+            return TextValue(base + step * (self.lane if self.lane is not None else as_expr(0)))
+        return self.operation(name, args)
+
+
+def _vectors(e: Any) -> list[Any]:
+    """The ramps and broadcasts of an expression."""
+    if not hasattr(e, "data"):
+        return []
+    found = [x for part in e.children for x in _vectors(part)]
+    return [*found, e] if e.data == "broadcast" or (e.data == "call" and str(e.children[0]) == "ramp") else found
+
+
+def _width(e: Any) -> int:
+    last = e.children[0] if e.data == "broadcast" else e.children[-1].children[0]
+    digits = re.fullmatch(r"x?(\d{1,6})", str(last))
+    if digits is None:
+        raise refused(_WHAT, e, "a vector whose width is not a number")
+    return int(digits[1])
+
+
+def _integer_result(kind: str, args: list[Expr], compared: str) -> Expr | None:
+    """The value of an operation on integers and conditions; None where it is none."""
+    conditions = [a.cond for a in args]
+    if kind == "negation" and conditions == [True]:
+        return not_(args[0])
+    if kind in ("both", "either") and conditions == [True, True]:
+        return and_(*args) if kind == "both" else or_(*args)
+    if any(conditions):
+        return None
+    if kind == "neg" and len(args) == 1:
+        return -args[0]
+    if len(args) != 2:
+        return None
+    a, b = args
+    if kind == "compare":
+        return COMPARISONS[compared](a, b)
+    if kind in ("div", "mod"):
+        return None if not b.is_const or int(b) <= 0 else a // b if kind == "div" else a % b
+    known: dict[str, Callable[[Expr, Expr], Expr]] = {
+        "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "min": minimum, "max": maximum,
+    }  # fmt: skip
+    return known[kind](a, b) if kind in known else None

@@ -1,0 +1,396 @@
+"""MLIR's loops over memory in the neutral form: `affine`, `scf`, `memref` and `arith`, from their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, simplify
+from idgraph.check.program import CheckError
+from idgraph.check.text_tree import (
+    COMPARISONS,
+    TextRead,
+    TextTree,
+    TextValue,
+    chosen,
+    combined,
+    integer,
+    parsed,
+    refused,
+)
+
+_WHAT = "MLIR"
+_GRAMMAR = r"""
+start: _item*
+_item: "module" "{" _item* "}" | alias | func
+alias: ALIAS "=" (map | set)
+func: "func.func" ["private"] SYM "(" [param ("," param)*] ")" region
+param: VALUE ":" type
+region: "{" stmt* "}"
+?stmt: for | parallel | if | store | op | alloc | dealloc | subview | apply | constant | return | yield
+for: "affine.for" VALUE "=" bound "to" bound ["step" INT] region       -> affine_for
+   | "scf.for" VALUE "=" VALUE "to" VALUE "step" VALUE region          -> scf_for
+parallel: "affine.parallel" "(" values ")" "=" "(" exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region
+     -> affine_parallel
+   | "scf.parallel" "(" values ")" "=" "(" values ")" "to" "(" values ")" "step" "(" values ")" region
+     -> scf_parallel
+if: "affine.if" (ALIAS | set) "(" [values] ")" ["[" [values] "]"] region ["else" region]    -> affine_if
+  | "scf.if" VALUE region ["else" region]                                                   -> scf_if
+store: ("affine.store" | "memref.store") VALUE "," VALUE "[" [exprs] "]" ":" type
+op: VALUE "=" ("affine.load" | "memref.load") VALUE "[" [exprs] "]" ":" type              -> load
+  | VALUE "=" ARITH [WORD ","] values [FAST] ":" type ["to" type]                           -> arith
+alloc: VALUE "=" ("memref.alloc" | "memref.alloca") "(" ")" ":" type
+dealloc: "memref.dealloc" VALUE ":" type
+subview: VALUE "=" "memref.subview" VALUE "[" exprs "]" "[" ints "]" "[" ints "]" ":" type "to" type
+apply: VALUE "=" ("affine.apply" applied | AFFINE_MIN applied)
+constant: VALUE "=" "arith.constant" (INT | FLOAT | BOOL) [":" type]
+return: ("return" | "func.return")
+yield: "affine.yield" | "scf.yield" | "scf.reduce"
+bound: INT | VALUE | ["max" | "min"] applied
+applied: (ALIAS | map) "(" [values] ")" ["[" [values] "]"]
+map: "affine_map" "<" "(" [ids] ")" ["[" ids "]"] "->" "(" exprs ")" ">"
+set: "affine_set" "<" "(" [ids] ")" ["[" ids "]"] ":" "(" condition ("," condition)* ")" ">"
+condition: expr COMPARE expr
+values: VALUE ("," VALUE)*
+ids: ID ("," ID)*
+ints: INT ("," INT)*
+exprs: expr ("," expr)*
+?expr: term | expr "+" term -> add | expr "-" term -> sub
+?term: factor | term "*" factor -> mul | term "mod" factor -> mod | term "floordiv" factor -> floordiv
+     | term "ceildiv" factor -> ceildiv
+?factor: INT -> number | ID -> dimension | VALUE -> value | "symbol" "(" VALUE ")" -> value
+     | "(" expr ")" | "-" factor -> neg
+type: SCALAR | "memref" "<" SHAPE ["," layout] ">"
+layout: "strided" "<" "[" ints "]" ["," "offset" ":" INT] ">"
+COMPARE: ">=" | "<=" | "=="
+AFFINE_MIN: "affine.min" | "affine.max"
+ALIAS: /#[A-Za-z_][\w$.]*/
+SYM: /@[A-Za-z_][\w$.]*/
+VALUE: /%[A-Za-z_0-9$.-]+/
+ARITH.2: /(arith|math)\.(?!constant)[a-z_0-9]+/
+WORD: /[a-z]{2,3}(?=\s*,)/
+FAST: /fastmath<[a-z,]*>/
+SHAPE.3: /([0-9]+x)*(f16|bf16|f32|f64|i[0-9]+|index)(?=\s*[,>])/
+SCALAR: /(f16|bf16|f32|f64|i[0-9]+|index)\b/
+BOOL.3: /(true|false)(?![\w.$])/
+FLOAT.2: /-?[0-9]+\.[0-9]*([eE][+-]?[0-9]+)?|0x[0-9A-F]+/
+INT: /-?[0-9]+/
+ID: /[ds][0-9]+|[A-Za-z_]\w*/
+%ignore /\s+|\/\/[^\n]*/
+"""
+_COMPARE = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">=",
+            "ult": "<", "ule": "<=", "ugt": ">", "uge": ">="}  # fmt: skip
+_INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b,
+    "floordivsi": lambda a, b: a // b, "ceildivsi": lambda a, b: (a + b - 1) // b,
+    "minsi": minimum, "maxsi": maximum, "andi": and_,
+}  # fmt: skip
+_TRUNCATED = {"divsi": "//", "divui": "//", "remsi": "%", "remui": "%"}  # the same as floors for what is not negative
+_SUMS = frozenset({"addf", "addi", "mulf", "muli", "maximumf", "minimumf", "maxnumf", "minnumf", "maxsi", "minsi"})
+
+
+@dataclass(frozen=True, slots=True)
+class MemRef:
+    """A memref: the buffer, and where element (c0, c1, ...) lies in it."""
+
+    buffer: str
+    strides: tuple[int, ...]
+    offset: Expr
+
+
+def exported(text: str, program: str) -> dict[str, object]:
+    """A function of MLIR's text as data for `idgraph.check.program`; ``program`` is the fusion's text it should mean.
+
+    >>> data = exported('''func.func @f(%x: memref<4xf32>, %y: memref<4xf32>) {
+    ...   affine.for %i = 0 to 4 {
+    ...     %0 = affine.load %x[3 - %i] : memref<4xf32>
+    ...     affine.store %0, %y[%i] : memref<4xf32>
+    ...   }
+    ...   return
+    ... }''', "")
+    >>> data["body"][0]["loop"], data["body"][0]["body"][0]["writes"][0]["reads"]
+    ('i', [{'buffer': 'x', 'index': '3 - i', 'when': 'True'}])
+    """
+    tree = parsed(_GRAMMAR, text, _WHAT)
+    reader = MlirImporter()
+    functions = [x for x in tree.children if x.data == "func"]
+    for x in tree.children:
+        if x.data == "alias":
+            reader.aliases[str(x.children[0])] = x.children[1]
+    if len(functions) != 1:
+        raise CheckError(f"{_WHAT}: {len(functions)} functions with a body; one is read")
+    reader.function(functions[0])
+    return reader.tree.neutral(program)
+
+
+@dataclass(slots=True)
+class MlirImporter:
+    """One function: SSA values and memrefs by name."""
+
+    tree: TextTree = field(default_factory=TextTree)
+    values: dict[str, TextValue] = field(default_factory=dict[str, TextValue])
+    memory: dict[str, MemRef] = field(default_factory=dict[str, MemRef])
+    aliases: dict[str, Any] = field(default_factory=dict[str, Any])
+    buffers: set[str] = field(default_factory=set[str])
+
+    def function(self, f: Any) -> None:
+        for p in f.children[1:-1]:
+            if p is not None and p.data == "param":
+                self.declare(p.children[0], p.children[1])
+        self.region(f.children[-1])
+
+    def declare(self, name: Any, kind: Any) -> None:
+        """Memory of an argument or an allocation; a number of the caller's is refused where it is used."""
+        shape = kind.children[0]
+        if shape.type != "SHAPE":
+            return
+        plain = str(name)[1:]
+        buffer, k = plain, 1
+        while buffer in self.buffers:
+            buffer, k = f"{plain}_{k}", k + 1
+        self.buffers.add(buffer)
+        self.memory[str(name)] = MemRef(buffer, *_laid_out(kind))
+
+    def region(self, r: Any) -> None:
+        values, memory = dict(self.values), dict(self.memory)
+        for s in r.children:
+            getattr(self, f"on_{s.data}")(s)
+        self.values, self.memory = values, memory
+
+    # formulas ---------------------------------------------------------------------------------------------------------
+
+    def value(self, token: Any) -> TextValue:
+        found = self.values.get(str(token))
+        if found is None:
+            raise refused(_WHAT, token, f"`{token}` is not a value that is known here")
+        return found
+
+    def number(self, token: Any) -> Expr:
+        return integer(self.value(token), _WHAT, token)
+
+    def numbers(self, tokens: Any) -> list[Expr]:
+        return [] if tokens is None else [self.number(t) for t in tokens.children]
+
+    def formula(self, e: Any, scope: Mapping[str, Expr]) -> Expr:
+        kind, parts = e.data, e.children
+        if kind == "number":
+            return as_expr(int(parts[0]))
+        if kind == "value":
+            return self.number(parts[0])
+        if kind == "dimension":
+            if str(parts[0]) not in scope:
+                raise refused(_WHAT, parts[0], f"`{parts[0]}` is not a dimension of this map")
+            return scope[str(parts[0])]
+        a, *rest = [self.formula(x, scope) for x in parts]
+        if kind == "neg":
+            return -a
+        b = rest[0]
+        if kind in ("mod", "floordiv", "ceildiv") and not (b.is_const and int(b) > 0):
+            raise refused(_WHAT, e, f"{kind} by what is not a positive number")
+        return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "mod": lambda: a % b,
+                "floordiv": lambda: a // b, "ceildiv": lambda: (a + b - 1) // b}[kind]()  # fmt: skip
+
+    def scope(self, node: Any, m: Any, dims: Any, symbols: Any) -> dict[str, Expr]:
+        names = [str(t) for part in m.children[:2] if part is not None for t in part.children]
+        given = [*self.numbers(dims), *self.numbers(symbols)]
+        if len(names) != len(given):
+            raise refused(_WHAT, node, f"{len(given)} operands for {len(names)} dimensions and symbols")
+        return dict(zip(names, given, strict=True))
+
+    def named(self, x: Any, kind: str) -> Any:
+        found = self.aliases.get(str(x)) if not hasattr(x, "data") else x
+        if found is None or found.data != kind:
+            raise refused(_WHAT, x, f"`{x}` is not a {kind} that is known here")
+        return found
+
+    def applied(self, a: Any) -> list[Expr]:
+        m = self.named(a.children[0], "map")
+        scope = self.scope(a, m, a.children[1], a.children[2])
+        return [self.formula(e, scope) for e in m.children[2].children]
+
+    def bound(self, b: Any, *, low: bool) -> Expr:
+        (x,) = b.children
+        if not hasattr(x, "data"):
+            return as_expr(int(x)) if x.type == "INT" else self.number(x)
+        return _extreme(self.applied(x), largest=low)
+
+    # loops ------------------------------------------------------------------------------------------------------------
+
+    def nest(self, node: Any, names: Sequence[Any], bounds: Sequence[tuple[Expr, Expr, int]], region: Any,
+             *, any_order: bool) -> None:  # fmt: skip
+        """Loops, outermost first. Bounds of other loops: the longest it can be, and a guard."""
+        if not names:
+            self.region(region)
+            return
+        (low, high, step), name = bounds[0], names[0]
+        if step < 1:
+            raise refused(_WHAT, node, f"a step of {step}")
+
+        def inside(i: Expr) -> None:
+            before = self.values.get(str(name))
+            self.values[str(name)] = TextValue(simplify(low + i * step))
+            self.nest(node, names[1:], bounds[1:], region, any_order=any_order)
+            del self.values[str(name)]
+            if before is not None:
+                self.values[str(name)] = before
+
+        unknown = refused(_WHAT, node, "a loop whose length is not known")
+        self.tree.loop(str(name)[1:], (high - low + step - 1) // step, inside, unknown, any_order=any_order)
+
+    def on_affine_for(self, s: Any) -> None:
+        name, low, high, step, region = s.children
+        bounds = (self.bound(low, low=True), self.bound(high, low=False), int(step or 1))
+        self.nest(s, [name], [bounds], region, any_order=False)
+
+    def on_scf_for(self, s: Any) -> None:
+        name, low, high, step, region = s.children
+        bounds = (self.number(low), self.number(high), self.constant_of(step))
+        self.nest(s, [name], [bounds], region, any_order=False)
+
+    def constant_of(self, token: Any) -> int:
+        found = simplify(self.number(token))
+        if not found.is_const:
+            raise refused(_WHAT, token, "a step that is not a number")
+        return int(found)
+
+    def on_affine_parallel(self, s: Any) -> None:
+        names, low, high, step, region = s.children
+        lows, highs = ([self.formula(e, {}) for e in x.children] for x in (low, high))
+        self._parallel(s, names, lows, highs, [int(x) for x in step.children] if step else [1] * len(lows), region)
+
+    def on_scf_parallel(self, s: Any) -> None:
+        names, low, high, step, region = s.children
+        steps = [self.constant_of(t) for t in step.children]
+        self._parallel(s, names, self.numbers(low), self.numbers(high), steps, region)
+
+    def _parallel(self, s: Any, names: Any, lows: list[Expr], highs: list[Expr], steps: list[int], region: Any) -> None:
+        if not len(names.children) == len(lows) == len(highs) == len(steps):
+            raise refused(_WHAT, s, "as many bounds and steps as loops are needed")
+        self.nest(s, names.children, list(zip(lows, highs, steps, strict=True)), region, any_order=True)
+
+    def on_affine_if(self, s: Any) -> None:
+        which, dims, symbols, yes, no = s.children
+        found = self.named(which, "set")
+        scope = self.scope(s, found, dims, symbols)
+        held = TRUE
+        for c in found.children[2:]:
+            a, op, b = c.children
+            held = and_(held, COMPARISONS[str(op)](self.formula(a, scope), self.formula(b, scope)))
+        self._branches(held, yes, no)
+
+    def on_scf_if(self, s: Any) -> None:
+        c, yes, no = s.children
+        found = self.value(c).what
+        if found is None or not found.cond:
+            raise refused(_WHAT, c, "a condition that is not a formula of loops and numbers")
+        self._branches(found, yes, no)
+
+    def _branches(self, held: Expr, yes: Any, no: Any) -> None:
+        self.tree.guard(held, lambda: self.region(yes))
+        if no is not None:
+            self.tree.guard(not_(held), lambda: self.region(no))
+
+    # memory -----------------------------------------------------------------------------------------------------------
+
+    def address(self, token: Any, indices: Any) -> tuple[str, Expr]:
+        m = self.memory.get(str(token))
+        if m is None:
+            raise refused(_WHAT, token, f"`{token}` is not a memref of a fixed shape")
+        found = [] if indices is None else [self.formula(e, {}) for e in indices.children]
+        if len(found) != len(m.strides):
+            raise refused(_WHAT, token, f"{len(found)} indices for {len(m.strides)} axes")
+        return m.buffer, simplify(m.offset + sum((x * s for x, s in zip(found, m.strides, strict=True)), as_expr(0)))
+
+    def on_load(self, s: Any) -> None:
+        name, memory, indices, _ = s.children
+        self.values[str(name)] = TextValue(None, (TextRead(*self.address(memory, indices)),))
+
+    def on_store(self, s: Any) -> None:
+        value, memory, indices, _ = s.children
+        self.tree.store(*self.address(memory, indices), self.value(value), s.meta.line)
+
+    def on_alloc(self, s: Any) -> None:
+        name, kind = s.children
+        if kind.children[0].type != "SHAPE":
+            raise refused(_WHAT, s, "an allocation that is not a memref")
+        self.declare(name, kind)
+        self.tree.allocated(self.memory[str(name)].buffer)
+
+    def on_dealloc(self, s: Any) -> None:
+        return None
+
+    on_return = on_yield = on_dealloc
+
+    def on_subview(self, s: Any) -> None:
+        name, base, offsets, sizes, steps, *_ = s.children
+        buffer, start = self.address(base, offsets)
+        strides = self.memory[str(base)].strides
+        if not len(strides) == len(sizes.children) == len(steps.children):
+            raise refused(_WHAT, s, f"offsets, sizes and strides for {len(strides)} axes are needed")
+        found = tuple(a * int(b) for a, b in zip(strides, steps.children, strict=True))
+        self.memory[str(name)] = MemRef(buffer, found, start)
+
+    # values -----------------------------------------------------------------------------------------------------------
+
+    def on_apply(self, s: Any) -> None:
+        name, *rest = s.children
+        found = self.applied(rest[-1])
+        if len(rest) == 1 and len(found) != 1:
+            raise refused(_WHAT, s, f"a map of {len(found)} results")
+        self.values[str(name)] = TextValue(_extreme(found, largest=str(rest[0]) == "affine.max"))
+
+    def on_constant(self, s: Any) -> None:
+        name, x, _ = s.children
+        if x.type == "BOOL":
+            self.values[str(name)] = TextValue(TRUE if x == "true" else not_(TRUE))
+        else:
+            self.values[str(name)] = TextValue(as_expr(int(x)) if x.type == "INT" else None)
+
+    def on_arith(self, s: Any) -> None:
+        name, op, predicate, operands, *_ = s.children
+        args = [self.value(t) for t in operands.children]
+        self.values[str(name)] = self.arith(s, str(op).split(".")[1], predicate, args)
+
+    def arith(self, s: Any, op: str, predicate: Any, args: list[TextValue]) -> TextValue:
+        if op == "select" and len(args) == 3:
+            return chosen(*args)
+        whole = [a.what for a in args if a.what is not None]
+        if len(whole) == len(args) == 1 and op in ("index_cast", "index_castui", "extsi", "extui", "trunci"):
+            return args[0]
+        if len(whole) == len(args) == 2:
+            a, b = whole
+            if op == "cmpi" and str(predicate) in _COMPARE:
+                return TextValue(COMPARISONS[_COMPARE[str(predicate)]](a, b))
+            if op in _INTEGER and a.cond == b.cond == (op == "andi"):
+                return TextValue(simplify(_INTEGER[op](a, b)))
+            if op in _TRUNCATED and b.is_const and int(b) > 0:
+                low = simplify(a).range.lo
+                if low is not None and low >= 0:
+                    return TextValue(simplify(a // b if _TRUNCATED[op] == "//" else a % b))
+        return combined(args, parts=op in _SUMS and len(args) == 2)
+
+
+def _extreme(found: Sequence[Expr], *, largest: bool) -> Expr:
+    out = found[0]
+    for x in found[1:]:
+        out = maximum(out, x) if largest else minimum(out, x)
+    return out
+
+
+def _laid_out(kind: Any) -> tuple[tuple[int, ...], Expr]:
+    """Strides and offset of a memref's type."""
+    shape, layout = kind.children
+    sizes = [int(n) for n in str(shape).split("x")[:-1]]
+    if layout is None:
+        strides: list[int] = []
+        step = 1
+        for n in reversed(sizes):
+            strides.append(step)
+            step *= n
+        return tuple(reversed(strides)), as_expr(0)
+    steps, offset = layout.children
+    found = tuple(int(x) for x in steps.children)
+    if len(found) != len(sizes):
+        raise refused(_WHAT, kind, f"{len(found)} strides for {len(sizes)} axes")
+    return found, as_expr(int(offset or 0))

@@ -1,0 +1,85 @@
+"""Issues of PyTorch's tracker about DTensor, tried on the version at hand; the page on devices has the same table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import idgraph as ig
+
+Fn = Callable[[Any], Any]
+X4, X2, X6, XY = ig.Mesh(x=4), ig.Mesh(x=2), ig.Mesh(x=6), ig.Mesh(x=2, y=2)
+PAGE = Path(__file__).resolve().parents[2] / "tools" / "docs" / "pages" / "devices.md"
+
+
+def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(x, w)
+
+
+# issue, what it says, function, shapes, mesh, placements, verdicts today
+ISSUES: Sequence[tuple[str, Fn, Sequence[tuple[int, ...]], ig.Mesh, Mapping[str, Sequence[str]], Sequence[str]]] = [
+    ("179502", lambda x: x.view(-1, 6), [(12, 8)], X4, {"x": ["S(1)"]}, ["communication"]),
+    ("179509", lambda x: x.view(8, 8), [(4, 4, 4)], ig.Mesh(x=2, y=3), {"x": ["S(1)", "R"]}, ["communication"]),
+    ("179632", lambda x: x.view(16, 6), [(12, 8)], X6, {"x": ["S(1)"]}, ["communication"]),
+    ("143372", lambda x: x.view(-1), [(6, 256)], X4, {"x": ["S(0)"]}, ["communication"]),
+    ("161147", lambda x: x.reshape(2, 3, 5), [(6, 5)], X4, {"x": ["S(0)"]}, ["communication"]),
+    ("161578", lambda x: x.view(-1), [(8, 256)], XY, {"x": ["S(0)", "S(1)"]}, ["local"]),
+    ("162692", lambda x: x.mean(), [(3, 4)], X2, {"x": ["S(0)"]}, ["communication"]),
+    ("166483", lambda x: x.flatten(), [(2, 4)], X2, {"x": ["S(1)"]}, ["local"]),
+    ("view and back", lambda x: x.view(32).view(2, 4, 4), [(2, 4, 4)], XY, {"x": ["S(1)", "S(1)"]}, ["local", "wrong"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("issue", "fn", "shapes", "mesh", "placements", "verdicts"), ISSUES, ids=[i[0] for i in ISSUES]
+)
+def test_issue(
+    issue: str,
+    fn: Fn,
+    shapes: Sequence[tuple[int, ...]],
+    mesh: ig.Mesh,
+    placements: Mapping[str, Sequence[str]],
+    verdicts: Sequence[str],
+) -> None:
+    r = ig.check.dtensor(fn, tuple(torch.rand(*s) for s in shapes), mesh=mesh, placements=placements)
+    assert [row.verdict for row in r.rows] == list(verdicts)
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {issue} "))
+    assert row.rstrip(" |").split("|")[-1].strip() == ", ".join(verdicts)
+
+
+def test_a_sequence_sharded_linear() -> None:
+    r = ig.check.dtensor(linear, (torch.rand(2, 8, 4), torch.rand(4, 4)), mesh=X4, placements={"x": ["S(1)"]})
+    assert not r.wrong and r.rows
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0, float("inf")])
+def test_norms_of_parts_are_put_together_as_norms(power: float) -> None:
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        measure: Any = torch.linalg
+        return measure.vector_norm(x, power) * 2
+
+    r = ig.check.dtensor(norm, (torch.rand(5, 4),), mesh=XY, placements={"x": ["S(0)", "S(1)"]})
+    assert [row.verdict for row in r.rows] == ["local", "communication"]
+
+
+def test_rows_of_an_embedding_that_another_device_has_count_for_nothing() -> None:
+    def look_up(i: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.embedding(i, w) + 1
+
+    args = (torch.tensor([0, 3, 5, 7, 2]), torch.rand(8, 4))
+    r = ig.check.dtensor(look_up, args, mesh=X2, placements={"w": ["S(0)"]})
+    assert [(row.operation, row.verdict) for row in r.rows] == [("embedding", "local"), ("add", "communication")]
+
+
+def test_a_refused_operation_that_takes_no_numbers_of_elements_is_unknown() -> None:
+    def loss(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(x, i)
+
+    r = ig.check.dtensor(
+        loss, (torch.rand(5, 8), torch.tensor([0, 3, 5, 7, 2])), mesh=X2, placements={"x": ["S(0)"], "i": ["S(0)"]}
+    )
+    assert r.ok and {row.verdict for row in r.rows if row.refused} <= {"unknown"}
