@@ -35,9 +35,8 @@ from idgraph.check.program import (
     TreeLoop,
     TreeNode,
     Write,
-    leaves,
 )
-from idgraph.check.program_tree import tree_of
+from idgraph.check.program_tree import leaves, tree_of
 from idgraph.ir import SCATTERS, Fusion
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -144,7 +143,7 @@ def _in_step(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
         yield
 
 
-def _interleaved_runs(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
+def _interleaved(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
     live = [run() for run in runs]
     while live:
         k = draw.randrange(len(live))
@@ -154,7 +153,7 @@ def _interleaved_runs(runs: list[Callable[[], Steps]], draw: random.Random) -> S
 
 
 _END = object()
-_ORDERS = (_one_by_one, _backwards, _in_step, _interleaved_runs, _shuffled)
+_ORDERS = (_one_by_one, _backwards, _in_step, _interleaved, _shuffled)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ Python's integer syntax over the nest's own loop variables; nothing in it is eva
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -110,32 +110,6 @@ class Nest:
 
 
 @dataclass(frozen=True, slots=True)
-class BufferLayout:
-    """Where a tensor of the program lies: element (c0, c1, ...) of ``tensor`` is at ``offset`` + sum of c * stride,
-    counted from the start of its storage. Formulas that name this buffer count from ``base`` in it.
-
-    Buffers with one ``storage`` share their memory (slices of one array, an array updated in place). ``after`` names
-    the last nest or call that writes it: it is readable from there on; "" is an argument of the program. ``over``: the
-    tensor whose value is gone then. ``copy``: it holds a copy of ``tensor``, which may be stored elsewhere too.
-    """
-
-    name: str
-    tensor: str
-    strides: tuple[Expr, ...]
-    offset: Expr = ZERO
-    storage: str = ""
-    after: str = ""
-    over: str = ""
-    copy: bool = False
-    base: Expr = ZERO
-
-    @property
-    def home(self) -> str:
-        """The storage's name."""
-        return self.storage or self.name
-
-
-@dataclass(frozen=True, slots=True)
 class TreeLoop:
     """``body`` runs for each value of ``axis``: one after the other, or, ``any_order``, in any order and at once.
 
@@ -159,13 +133,30 @@ class TreeGuard:
 TreeNode = TreeLoop | TreeGuard | Nest
 
 
-def leaves(body: Sequence[TreeNode]) -> Iterator[Nest]:
-    """The nests of a tree, in the order in which they stand."""
-    for node in body:
-        if isinstance(node, Nest):
-            yield node
-        else:
-            yield from leaves(node.body)
+@dataclass(frozen=True, slots=True)
+class BufferLayout:
+    """Where a tensor of the program lies: element (c0, c1, ...) of ``tensor`` is at ``offset`` + sum of c * stride,
+    counted from the start of its storage. Formulas that name this buffer count from ``base`` in it.
+
+    Buffers with one ``storage`` share their memory (slices of one array, an array updated in place). ``after`` names
+    the last nest or call that writes it: it is readable from there on; "" is an argument of the program. ``over``: the
+    tensor whose value is gone then. ``copy``: it holds a copy of ``tensor``, which may be stored elsewhere too.
+    """
+
+    name: str
+    tensor: str
+    strides: tuple[Expr, ...]
+    offset: Expr = ZERO
+    storage: str = ""
+    after: str = ""
+    over: str = ""
+    copy: bool = False
+    base: Expr = ZERO
+
+    @property
+    def home(self) -> str:
+        """The storage's name."""
+        return self.storage or self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,8 @@ from idgraph.check.program import (
     TreeLoop,
     TreeNode,
     Write,
-    leaves,
 )
-from idgraph.check.program_tree import nests_of
+from idgraph.check.program_tree import leaves, nests_of
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within

@@ -5,13 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.program import Axis, CheckError, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
+
+
+def leaves(body: Sequence[TreeNode]) -> Iterator[Nest]:
+    """The nests of a tree, in the order in which they stand."""
+    for node in body:
+        if isinstance(node, Nest):
+            yield node
+        else:
+            yield from leaves(node.body)
 
 
 def tree_of(p: NeutralProgram) -> tuple[TreeNode, ...]:
@@ -51,14 +60,14 @@ def _fused(kernel: str, nests: Sequence[Nest]) -> TreeNode:
         for a in reversed(nests[0].loops):
             body = (TreeLoop(a, body, any_order=True),)
         return body[0] if len(body) == 1 else TreeGuard(TRUE, body)
-    counts = {simplify(_point_count(n.loops)) for n in nests}
+    counts = {simplify(_trip_count(n.loops)) for n in nests}
     if len(counts) > 1:
         raise CheckError(f"nests of the kernel {kernel!r} have not the same number of points")
     axis = Axis(f"point.{kernel}", counts.pop())
     return TreeLoop(axis, tuple(_unraveled(n, axis) for n in nests), any_order=True)
 
 
-def _point_count(axes: Sequence[Axis]) -> Expr:
+def _trip_count(axes: Sequence[Axis]) -> Expr:
     out = as_expr(1)
     for a in axes:
         out = out * a.extent
@@ -88,14 +97,14 @@ def nests_of(body: Sequence[TreeNode]) -> tuple[Nest, ...] | None:
     """The nests of a tree in which each leaf has loops of its own, all in order or all in any order; None else."""
     out: list[Nest] = []
     for node in body:
-        found = _as_nest(node)
+        found = _lone_nest(node)
         if found is None:
             return None
         out.append(found)
     return tuple(out)
 
 
-def _as_nest(node: TreeNode) -> Nest | None:
+def _lone_nest(node: TreeNode) -> Nest | None:
     loops: list[TreeLoop] = []
     when = TRUE
     while not isinstance(node, Nest):

@@ -79,13 +79,13 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport) -> CheckReport:
         return replace(found, rows=(*sure, *(r for key, r in rows.items() if key not in decided)))
     if run.right is False:
         shared = _several(p)  # what one of several writes stores is not what the element means
-        rows = [r for r in found.rows if r.verdict in SURE or (_is_checked_both_ways(r) and r.node not in shared)]
+        rows = [r for r in found.rows if r.verdict in SURE or (_two_sided(r) and r.node not in shared)]
         alone = any(r.verdict == "refuted" for r in rows)
         return replace(found, rows=(*rows, *(() if alone else run.rows)))
     return found
 
 
-def _is_checked_both_ways(r: CheckRow) -> bool:
+def _two_sided(r: CheckRow) -> bool:
     """Whether a refuted row says what is touched and what should be."""
     found = r.counterexample
     return r.verdict == "refuted" and found is not None and bool(found.read or found.written) and bool(found.meant)

@@ -16,19 +16,8 @@ import numpy as np
 
 from idgraph.arith import TRUE, Expr, and_
 from idgraph.check.enumeration import unraveled
-from idgraph.check.program import (
-    ZERO,
-    Axis,
-    BufferLayout,
-    Nest,
-    NeutralProgram,
-    TreeGuard,
-    TreeLoop,
-    TreeNode,
-    Write,
-    leaves,
-)
-from idgraph.check.program_tree import tree_of
+from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
+from idgraph.check.program_tree import leaves, tree_of
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, placed
 
@@ -63,7 +52,7 @@ class TreeEvent:
 
 @dataclass(slots=True)
 class _Contact:
-    """Accesses of one address by the iterations of a loop in any order."""
+    """Reads and writes of one address by iterations of one loop in any order."""
 
     before: int
     stored: set[int] = field(default_factory=set[int])

@@ -1,4 +1,4 @@
-"""One number for the value of each element of a program: equal numbers, equal values.
+"""Each element of a program as one number, of all that it is made of: equal numbers, equal values.
 
 A value of a pointwise operation is the set of the elements that it is made of; one of a reduction is the sum, modulo
 2^64, of the numbers of what it combines. A result that a buffer holds gets numbers of its own (its operation), an
@@ -96,7 +96,7 @@ class ElementValues:
                 self.made.setdefault(v, (t.name, k))
 
     def name(self, value: int) -> str:
-        """``y[0, 3]``; "" where no element has this value."""
+        """``y[0, 3]``; "" where it is not an element of the program."""
         found = self.made.get(value)
         return self.element(*found) if found is not None and value else ""
 

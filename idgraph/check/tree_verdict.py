@@ -80,12 +80,12 @@ def _point_text(point: Mapping[str, int]) -> str:
     return ", ".join(f"{k}={v}" for k, v in point.items()) or "its one point"
 
 
-def _element_name(place: tuple[str, int]) -> str:
+def _address_text(place: tuple[str, int]) -> str:
     return f"{place[0].split('#')[0]}[{place[1]}]"
 
 
 def _race_row(r: TreeRun, a: TreeEvent, b: TreeEvent, read: Seen | None, loop: str) -> CheckRow:
-    where = _element_name(a.place)
+    where = _address_text(a.place)
     if read is None:
         because = f"iterations of {loop}, which run in any order, write {where} with different values"
         found = Difference(
@@ -118,7 +118,7 @@ class _Fault:
 
     def element(self, k: int, place: tuple[str, int], last: int) -> CheckRow:
         name, graph = self.values.element(self.tensor, k), self.run.program.name
-        where = _element_name(place)
+        where = _address_text(place)
         if last < 0:
             found = Difference({}, "", f"{where}, which nothing has written at the end", f"{name}, a result", "")
             return CheckRow(
@@ -165,27 +165,27 @@ class _Fault:
         if e.write.mode == "add" and events[-1].write.mode == "add":
             because, read = (
                 "it adds to what nothing has written before",
-                f"{_element_name(e.place)}, which nothing has written before",
+                f"{_address_text(e.place)}, which nothing has written before",
             )
         elif missing:
             because, read = "an element is missing in what it stores", None
         else:
             because, read = "it does not store what the program means", "other values there"
-        found = Difference(e.point, f"{_element_name(e.place)} = {name}", read, should or name, str(e.write.index))
+        found = Difference(e.point, f"{_address_text(e.place)} = {name}", read, should or name, str(e.write.index))
         return CheckRow(e.nest.name, e.write.buffer, "refuted", "write", because, found, graph=self.run.program.name)
 
     def read(self, e: TreeEvent, s: Seen, name: str, should: str | None) -> CheckRow:
         what = self.values.name(s.value)
         if s.writer < 0:
             because = "it reads what nothing has written before" if not what else "it reads another element"
-            shown = f"{_element_name(s.place)}, {what or 'which nothing has written before'}"
+            shown = f"{_address_text(s.place)}, {what or 'which nothing has written before'}"
         else:
             w = self.run.events[s.writer]
             because = "it sees what was written last, which is another value"
             what = what or f"a value of {w.write.buffer}"
-            shown = f"{_element_name(s.place)}, {what}: {w.nest.name} wrote it at {_point_text(w.point)}"
+            shown = f"{_address_text(s.place)}, {what}: {w.nest.name} wrote it at {_point_text(w.point)}"
         meant = should or f"what {name} is made of"
-        found = Difference(e.point, f"{_element_name(e.place)} = {name}", shown, meant, s.formula)
+        found = Difference(e.point, f"{_address_text(e.place)} = {name}", shown, meant, s.formula)
         return CheckRow(e.nest.name, s.buffer, "refuted", "read", because, found, graph=self.run.program.name)
 
     def origin(self, value: int) -> str:
@@ -195,5 +195,5 @@ class _Fault:
             tag = self.run.program.buffers
             own = next((b.tensor for b in tag if b.name == e.write.buffer and b.tensor in self.values.own), "")
             if self.run.numbers.sealed(own, e.value) == value:
-                return f"{name}, which {e.nest.name} writes to {_element_name(e.place)} at {_point_text(e.point)}"
+                return f"{name}, which {e.nest.name} writes to {_address_text(e.place)} at {_point_text(e.point)}"
         return name
