@@ -108,6 +108,7 @@ def test_a_mode_that_is_not_known_is_refused() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The CUDA Graph is empty")  # torch's own
 def test_replays_give_eager_values() -> None:
     torch._dynamo.reset()
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).cuda()

@@ -24,6 +24,7 @@ from idgraph.index import Access
 from idgraph.ir import DType, TensorExpr
 from idgraph.runtime import Program
 from idgraph.runtime.array_backends import NumPy, Torch, numpy_type
+from idgraph.runtime.binding import OutputMemory
 from idgraph.runtime.cpu.launch import CpuMachine
 from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.shape_specialized import ShapeSpecialization
@@ -193,7 +194,7 @@ def found(torch: Any, p: Program, device: str = "cpu") -> str:
         before = [x.clone() for x in given]
         facts = {t.name: kind.declared(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
         machine = CpuMachine() if device == "cpu" else calls.machine_of(kind, device)
-        results = ShapeSpecialization(p, kind, machine, facts, None, True)(given, None, True)
+        results = ShapeSpecialization(p, kind, machine, facts, None, True)(given, None, OutputMemory(poison=True))
         if device != "cpu":
             torch.cuda.synchronize()
         if not kind.intact() or not all(torch.equal(a, b) for a, b in zip(given, before, strict=True)):
@@ -254,7 +255,7 @@ def paged(p: Program, at_end: bool) -> None:
         shaped = kind.view(made, a.shape, tuple(s // a.itemsize for s in a.strides), t.dtype)
         given.append(shaped)
     facts = {t.name: kind.declared(t.name, x) for t, x in zip(p.fusion.inputs, given, strict=True)}
-    ShapeSpecialization(p, kind, CpuMachine(), facts, None, True)(given, None, True)
+    ShapeSpecialization(p, kind, CpuMachine(), facts, None, True)(given, None, OutputMemory(poison=True))
 
 
 def simulated() -> None:
