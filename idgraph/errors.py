@@ -540,9 +540,9 @@ def _distance(a: str, b: str) -> int:
 def no_attribute(module: ModuleType, name: str, otherwise: str = "") -> AttributeError:
     """The error of a module that lacks ``name``: with the nearest of its names, else with ``otherwise``.
 
-    >>> import idgraph.cost
-    >>> print(no_attribute(idgraph.cost, "Kost"))
-    module 'idgraph.cost' has no attribute 'Kost'; did you mean 'Cost'?
+    >>> import idgraph.layout
+    >>> print(no_attribute(idgraph.layout, "infr"))
+    module 'idgraph.layout' has no attribute 'infr'; did you mean 'infer'?
     """
     near = "" if name.startswith("_") else nearest(name, {*dir(module), *getattr(module, "__all__", ())})
     hint = f"; did you mean {near!r}?" if near else otherwise
