@@ -11,6 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import full_tracebacks
+from idgraph.viz.explorer import HasFusion
 from tests.bad_input.walk import RIGHT, Case, callables, wrong_values
 from tests.golden.errors import frames_of_ours
 
@@ -29,6 +30,8 @@ WORDS: list[tuple[Any, Sequence[str]]] = [  # what a value is, and the words of 
 
 def allowed(value: object, annotation: str) -> bool:
     """Whether the annotation speaks of this kind of value at all."""
+    if "HasFusion" in annotation and isinstance(value, HasFusion):
+        return True
     kind = next((words for kind, words in WORDS if isinstance(value, kind)), ())
     return annotation == "object" or any(word in annotation for word in kind)
 
