@@ -101,12 +101,14 @@ class Device(Printed):
         return self.resident_threads * self.vector_bytes
 
     def lanes(self, item: int) -> int:
-        """Elements of ``item`` bytes in one widest access.
+        """Elements of ``item`` bytes in one widest access. Raises `IdGraphError` for no positive integer.
 
         >>> import idgraph as ig
         >>> ig.cost.devices["H200"].lanes(2)
         8
         """
+        if type(item) is not int or item < 1:
+            raise IdGraphError(f"lanes: item is {short_repr(item)}", hint="the bytes of one element, at least 1")
         return max(1, self.vector_bytes // item)
 
     @property

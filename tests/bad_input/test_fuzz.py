@@ -142,13 +142,13 @@ def test_an_exception_that_no_annotation_explains_goes_through() -> None:
 
 
 def test_a_fault_of_the_library_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    def passes(*_args: object) -> None:
+    def passes(*_args: object, **_options: object) -> None:
         return None
 
     f = ig.Fusion("f")
     f.output(ig.exp(f.input("x", shape=(8,))))
     before = str(f)
-    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "device_of", passes)
+    monkeypatch.setattr(import_module("idgraph.schedule.auto"), "schedule_loops", passes)
     with pytest.raises(AttributeError) as caught:
         ig.schedule.auto(f)
     assert [n for n in caught.value.__notes__ if "please report" in n] == caught.value.__notes__

@@ -45,7 +45,7 @@ def test_they_are_passes_of_numba_and_left_out(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", KERNELS)
 def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     inner: Any = cpu_entry
-    compiled, seen = inner._compile_library, list[bool]()
+    compiled, seen = inner.compile_library, list[bool]()
 
     def both(*given: Any) -> Any:
         with monkeypatch.context() as patch:
@@ -55,7 +55,7 @@ def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.Mo
         seen.append(_text(made) == every)
         return made
 
-    monkeypatch.setattr(cpu_entry, "_compile_library", both)
+    monkeypatch.setattr(cpu_entry, "compile_library", both)
     monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
     inner._entry.cache_clear()
     inner._machine_code.cache_clear()
@@ -66,14 +66,14 @@ def test_machine_code_is_the_same_without_them(name: str, monkeypatch: pytest.Mo
 def test_functions_of_kernels_are_the_same_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel's text has those of the functions that it calls."""
     inner: Any = cpu_entry
-    compiled, seen = inner._compile_library, list[str]()
+    compiled, seen = inner.compile_library, list[str]()
 
     def noted(*given: Any) -> Any:
         made = compiled(*given)
         seen.append(_text(made))
         return made
 
-    monkeypatch.setattr(cpu_entry, "_compile_library", noted)
+    monkeypatch.setattr(cpu_entry, "compile_library", noted)
     monkeypatch.setattr(cpu_entry, "cache_of", no_cache)
     caches: tuple[Any, ...] = (inner._entry, inner._machine_code, cpu.namespace, cpu_passes.short_pipeline)
     each = list[list[str]]()
