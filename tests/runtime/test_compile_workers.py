@@ -52,10 +52,8 @@ def check_values(made: list[Program], scale: float) -> None:
         np.testing.assert_allclose(found, np.exp(x * np.float32(scale + n)), rtol=2e-6)
 
 
-def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, before = programs(0.125), POOL.compiled
-    for p in made:
-        early_compilation.start_compiling(p, True)
+def compiled_here(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What this process compiles from now on."""
     here: list[object] = []
     inner = cpu.compile_library
 
@@ -64,6 +62,14 @@ def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch
         return inner(*given)
 
     monkeypatch.setattr(cpu, "compile_library", counted)
+    return here
+
+
+def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, before = programs(0.125), POOL.compiled
+    for p in made:
+        early_compilation.start_compiling(p, True)
+    here = compiled_here(monkeypatch)
     check_values(made, 0.125)
     there = POOL.compiled - before
     assert there > 0 and there + len(here) == KERNELS
@@ -74,14 +80,7 @@ def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(POOL, "_serve", lambda: None)  # no process begins with anything
     for p in made:
         early_compilation.start_compiling(p, True)
-    here: list[object] = []
-    inner = cpu.compile_library
-
-    def counted(*given: Any) -> Any:
-        here.append(given)
-        return inner(*given)
-
-    monkeypatch.setattr(cpu, "compile_library", counted)
+    here = compiled_here(monkeypatch)
     early_compilation.share_compiling(made, True)
     assert here
     check_values(made, 0.375)
