@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.check.program_json import read_any
+from idgraph.check.races import shared_loop
 
 torch: Any = pytest.importorskip("torch")
 F: Any = torch.nn.functional
@@ -173,3 +175,22 @@ def test_what_inductor_fuses_itself_is_right(name: str) -> None:
 def test_what_a_kernel_reduces_and_reads_is_proved_for_all_sizes() -> None:
     r = ig.check.inductor(lambda x: torch.softmax(x + 1, 1), (rand(6, 10),), dynamic=True)
     assert r.ok and r.decided, str(r)
+
+
+def test_a_result_is_there_after_its_loop() -> None:
+    """Columns that are reduced and columns that read the result are as many: two loops all the same."""
+    text = "\n".join((
+        'fusion "rows" {', '  x = input(shape=(4, 8), dtype="float32")', "  s = sum(x, dims=(1,), keepdim=true)",
+        "  y = mul(x, s)", "  output s", "  output y", "}",
+    ))  # fmt: skip
+    sums = {"buffer": "s", "index": "i", "reads": [{"buffer": "x", "index": "i*8 + k"}]}
+    products = {"buffer": "y", "index": "i*8 + j", "reads": [
+        {"buffer": "x", "index": "i*8 + j"}, {"buffer": "s", "index": "i"},
+    ]}  # fmt: skip
+    data = {"version": 1, "program": text, "nests": [
+        {"name": "s", "kernel": "k", "loops": [["i", 4]], "reduce": [["k", 8]], "writes": [sums]},
+        {"name": "y", "kernel": "k", "loops": [["i", 4], ["j", 8]], "writes": [products]},
+    ]}  # fmt: skip
+    loop = shared_loop(read_any(data).nests, {}, {})
+    assert loop is not None
+    assert loop.slot(1) > loop.slot(0, result=True) > loop.slot(0)
