@@ -54,6 +54,7 @@ from typing import Any
 import rich.progress
 
 import idgraph as ig
+from idgraph.runtime.interrupts import COMPILING
 
 torch: Any = import_module("torch")  # its types are not known to the checker
 
@@ -218,7 +219,7 @@ def tried(
     finally:
         limit(0)
         for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
+            if thread.name == COMPILING:  # others, of torch's pools for one, may never end
                 thread.join()  # a kernel that is still compiled is not the next sample's time
     return status, told
 
