@@ -435,10 +435,6 @@ CASES: tuple[ClassCase, ...] = (
     ),
 )  # fmt: skip
 
-torch: Any = import_module("torch")
-
-F: Any = torch.nn.functional
-
 
 def std_last_mean(x: Any) -> Any:
     s, m = torch.std_mean(wide(x), dim=-1)
@@ -795,10 +791,6 @@ OTHER: tuple[ClassCase, ...] = (
     ),
     ClassCase("qkv_split", "functions", ("8x1024x3072 bf16",), qkv_split),
 )  # fmt: skip
-
-torch: Any = import_module("torch")
-
-F: Any = torch.nn.functional
 
 
 def _resized(x: Any, size: tuple[int, int], mode: str, corners: bool | None = None) -> Any:
