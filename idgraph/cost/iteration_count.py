@@ -68,10 +68,10 @@ def relevant(
 ) -> tuple[EnclosingLoop, ...]:
     """The loops that the expressions depend on, loaded indices followed to where they are loaded."""
 
-    def beside(name: str) -> list[str]:
+    def names_of(name: str) -> list[str]:
         return [n for e in _index_exprs(data[name].value) for n in e.names] if name in data else []
 
-    seen = reach((n for e in exprs for n in e.names), beside)
+    seen = reach((n for e in exprs for n in e.names), names_of)
     return tuple(x for x in around if x.var in seen)
 
 

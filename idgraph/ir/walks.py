@@ -37,7 +37,7 @@ def upstream(tensors: Iterable[Tensor], through: Callable[[TensorExpr], bool] | 
     [['add', 'exp', 'neg'], ['add', 'neg']]
     """
 
-    def made(of: Iterable[Tensor]) -> list[TensorExpr]:
+    def definitions(of: Iterable[Tensor]) -> list[TensorExpr]:
         return [e for t in of if (e := t.definition) is not None and (through is None or through(e))]
 
-    return set(reach(made(tensors), lambda e: made(e.inputs)))
+    return set(reach(definitions(tensors), lambda e: definitions(e.inputs)))

@@ -88,10 +88,10 @@ def _is_few(t: Tensor) -> bool:
 def _operation_count(t: Tensor) -> int:
     """Plain operations on elements that compute ``t`` from what is read."""
 
-    def made(u: Tensor) -> TensorExpr | None:
+    def definition(u: Tensor) -> TensorExpr | None:
         return u.definition if u.definition is not None and _follows(u, u.definition) else None
 
-    found = map(made, reach([t], lambda u: () if (e := made(u)) is None else e.inputs))
+    found = map(definition, reach([t], lambda u: () if (e := definition(u)) is None else e.inputs))
     return sum(e is not None and e.op in POINTWISE for e in found)
 
 
