@@ -539,6 +539,20 @@ class Root:
     known: bool = True
 
 
+def affine_in(e: Expr, x: Expr) -> tuple[Expr, Expr] | None:
+    """(slope, rest) where ``e`` is provably ``slope * x + rest`` with no ``x`` in either; None where it is not.
+
+    >>> from idgraph.arith import symbol
+    >>> i, n = symbol("i", 0, 7), symbol("n", 1)
+    >>> [str(part) for part in affine_in(i * n * 2 + n + 3, i)], affine_in(i // 2, i)
+    (['n*2', 'n + 3'], None)
+    """
+    rest = simplify(e.substitute({x: as_expr(0)}))
+    slope = simplify(e.substitute({x: as_expr(1)}) - rest)
+    free = x not in rest.symbols and x not in slope.symbols
+    return (slope, rest) if free and simplify(e - slope * x - rest) == 0 else None
+
+
 def integer_root(e: Expr, s: Expr, wanted: int) -> Root:
     """Where ``e``, an expression in the symbol ``s`` alone, is ``wanted``; found by halving, where it provably never
     falls.
