@@ -32,6 +32,7 @@ from idgraph.arith.linear import Terms, combine, factors, terms
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.prove import is_true
 from idgraph.arith.simplify import simplify
+from idgraph.arith.source import is_power_of_two
 
 _MAX_BITS = 256
 Row = tuple[int, int]  # the bits of which a bit is the xor, and the constant that flips it
@@ -334,7 +335,7 @@ class _Solver:
             self.remainder(atom, m, value)
         elif atom.op == "floordiv":
             self.quotient(atom, m, value)
-        elif atom.op == "xor" and (m is None or _is_power_of_two(m)):
+        elif atom.op == "xor" and (m is None or is_power_of_two(m)):
             rest = [a for a in atom.args if self.is_open(a)]
             if len(rest) == 1:
                 turned = [self.substitute_known(a) for a in atom.args if a is not rest[0]]
@@ -457,10 +458,6 @@ class _Solver:
                 return None
             found = found + w * end
         return simplify(found)
-
-
-def _is_power_of_two(e: Expr) -> bool:
-    return e.op == "const" and e.value > 0 and e.value & (e.value - 1) == 0
 
 
 def _falls(t: Terms) -> bool:
