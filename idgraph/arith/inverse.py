@@ -213,7 +213,7 @@ def _proved(
             return None
         points = max(points, proof.points)
     for y, r in there.items():
-        for c in _in_box(y, r):
+        for c in range_conditions(y, r):
             if not isinstance(prove(c, facts=facts), Proof):
                 return None
     condition = _image(symbols, piece, images, back)
@@ -227,7 +227,7 @@ def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back:
     if piece.condition is TRUE and mine is not None and theirs is not None and simplify(mine - theirs) == 0:
         return TRUE  # one to one between boxes of as many points
     table = dict(zip(symbols, back, strict=True))
-    wanted = [c for s, g in table.items() for c in _in_box(s, g)]
+    wanted = [c for s, g in table.items() for c in range_conditions(s, g)]
     wanted += [c.substitute(table) for c in _constraint_terms(piece.condition)]
     there = [(r.substitute(table), y) for r, y in zip(piece.results, images, strict=True)]
     forms = QuotientForms()
@@ -250,7 +250,8 @@ def _points_of_box(box: Sequence[Expr]) -> Expr | None:
     return found
 
 
-def _in_box(s: Expr, x: Expr) -> list[Expr]:
+def range_conditions(s: Expr, x: Expr) -> list[Expr]:
+    """What holds of ``x`` where it is a value of the symbol ``s``."""
     lo, hi, step, first = s.symbol_bounds
     out: list[Expr] = [] if lo is None else [x >= lo]
     out += [] if hi is None else [x <= hi]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from idgraph.cost import Cost, Device
-from idgraph.cost.fusion_cost import as_emitted, estimate_of
+from idgraph.cost.model import as_emitted, estimate_of
 from idgraph.cost.report import KernelCost, occupancy
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments

@@ -9,6 +9,7 @@ from idgraph.errors import IdGraphError
 from idgraph.fuse.mismatch import Mismatch
 from idgraph.index.allocation import live_exprs
 from idgraph.ir import SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.walks import upstream
 from idgraph.kernel.def_use import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.passes.kernel_fusion import ARRAYS, LOOKED_AT
@@ -119,14 +120,8 @@ def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], .
     found: list[tuple[str, ...]] = []
     for k in kernels:
         stored = _stored_tensors(by_name, k)
-        inside: set[TensorExpr] = set()
-        work = [t.definition for t in stored]
         read = {b.title for b in k.buffers} - {t.name for t in stored}
-        while work:
-            e = work.pop()
-            if e is not None and e not in inside and e.output.name not in read:
-                inside.add(e)
-                work += [t.definition for t in e.inputs]
+        inside = upstream(stored, lambda e, read=read: e.output.name not in read)
         found.append(tuple(e.output.name for e in sorted(inside, key=order.__getitem__)))
     return tuple(found)
 

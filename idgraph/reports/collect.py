@@ -219,7 +219,7 @@ def with_suggestions(m: IdModel, operations: list[OperationFacts], limit: int) -
     Accesses that look alike (those of a model's layers) are asked about once.
     """
     found = [(e, k) for e, op in enumerate(operations) for k, a in enumerate(op.accesses) if a.narrow]
-    found.sort(key=lambda at: -_points(operations[at[0]].accesses[at[1]]))
+    found.sort(key=lambda at: -accessed_points(operations[at[0]].accesses[at[1]]))
     alike: dict[tuple[object, ...], None] = {}
     made = list(operations)
     for e, k in found:
@@ -238,7 +238,8 @@ def with_suggestions(m: IdModel, operations: list[OperationFacts], limit: int) -
     return made
 
 
-def _points(a: AccessFacts) -> int:
+def accessed_points(a: AccessFacts) -> int:
+    """The points of an access; 0 where they are not known."""
     return a.points if isinstance(a.points, int) else 0
 
 

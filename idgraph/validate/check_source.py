@@ -42,7 +42,8 @@ def _outside(names: Sequence[str], shape: Sequence[int]) -> str:
     return " or ".join(tests) or "False"
 
 
-def _row_major(names: Sequence[str], shape: Sequence[int]) -> str:
+def row_major_source(names: Sequence[str], shape: Sequence[int]) -> str:
+    """The number of an element in row-major order, as text."""
     out = ""
     for c, n in zip(names, shape, strict=True):
         out = f"({out}) * {n} + {c}" if out else c
@@ -126,12 +127,12 @@ def point_source(case: Case, tables: Tables) -> str:
 
 def _outer(case: Case) -> str:
     kept = [(name, n) for j, (name, n) in enumerate(case.loops) if j not in case.reduced]
-    return _row_major([name for name, _ in kept], [n for _, n in kept])
+    return row_major_source([name for name, _ in kept], [n for _, n in kept])
 
 
 def _term(case: Case, at: Sequence[str]) -> str:
     folded = [p for p in range(len(at)) if p not in case.write.kept]
-    return _row_major([at[p] for p in folded], [case.write.shape[p] for p in folded])
+    return row_major_source([at[p] for p in folded], [case.write.shape[p] for p in folded])
 
 
 def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
@@ -150,7 +151,7 @@ def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str]
     for r, x in zip(mine, site.coordinates, strict=True):
         b.add(f"{r} = {_text(x)}")
     b.fail(_outside(mine, site.shape), faults.OUTSIDE_READ, place)
-    b.add(f"element = {_row_major(mine, site.shape)}")
+    b.add(f"element = {row_major_source(mine, site.shape)}")
     free = tables.allowed[k]
     if free is not None:
         b.add("if want < 0:")

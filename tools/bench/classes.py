@@ -69,6 +69,12 @@ class ClassRow:
     note: str = ""
 
 
+def cases_of(options: argparse.Namespace) -> Sequence[Any]:
+    """The functions that ``--cases MODULE[:NAME]`` names."""
+    module, _, name = options.cases.partition(":")
+    return getattr(import_module(module), name or "CASES")
+
+
 def tensors_of(value: Any) -> tuple[Any, ...]:
     """Results as a tuple."""
     return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
@@ -189,7 +195,7 @@ def worker(
     device_copy: Any = import_module("tools.bench.gpu").device_copy
     alone(lock)
     take_options(options)
-    cases = {c.key: c for c in import_module(options.cases).CASES}
+    cases = {c.key: c for c in cases_of(options)}
     ready: dict[str, Ready] = {}
     for key in keys:
         ready[key] = prepare(torch, cases[key], options)
@@ -346,7 +352,7 @@ def plan_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:
     """The table, by the options of `tools.bench.gpu`."""
     out = Console(width=200)
-    cases = [c for c in import_module(options.cases).CASES if not wanted or c.key in wanted]
+    cases = [c for c in cases_of(options) if not wanted or c.key in wanted]
     if options.plan:
         take_options(options)
         plans = [planned(c, options) for c in cases]

@@ -345,7 +345,7 @@ def main() -> None:
     )
     parser.add_argument("--without", default="", help="passes left out, comma-separated")
     parser.add_argument("--whole-steps", action="store_true", help="of classes: a thread takes all channels")
-    parser.add_argument("--cases", default="tools.bench.class_cases", help="of classes: a module with other CASES")
+    parser.add_argument("--cases", default="tools.bench.class_cases", help="of classes: MODULE[:NAME]")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")
