@@ -238,7 +238,8 @@ class ScheduleError(IdGraphError):
         hint: str = "",
         subject: tuple[str, ...] = (),
     ) -> None:
-        self.subject, self.subjects = subject, (subject,)
+        self.subject = subject
+        self.subjects: tuple[tuple[str, ...], ...] = (subject,)
         super().__init__(what, where=where, because=because, hint=hint)
 
 

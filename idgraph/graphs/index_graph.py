@@ -179,8 +179,8 @@ class _IndexGraphBuilder:
             self.fusion, self.nests, self.promotion, tuple(self._proved), self.graph.build(), LocalExprs(self._keys)
         )
         if inlined:  # loops that are not shared can neither collide nor stand in a knot
-            _raise_first(_shifts(made, self.exprs))
-            _raise_first(_collapsed_loops(made, alone))
+            _raise_first(_shift_refusals(made, self.exprs))
+            _raise_first(_collapse_refusals(made, alone))
             order_nests(self.fusion)
         return made
 
@@ -332,7 +332,7 @@ class _IndexGraphBuilder:
 
 
 def _raise_first(errors: Iterable[ScheduleError]) -> None:
-    """Raise the first, which names what the others are about: who takes inlinings back need not meet one after another."""
+    """Raise the first, which names what the others are about: who takes inlinings back meets them all at once."""
     found = list(errors)
     if found:
         found[0].subjects = tuple(error.subject for error in found)
@@ -365,7 +365,7 @@ def _not_shared(
     )
 
 
-def _shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> Iterator[ScheduleError]:
+def _shift_refusals(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> Iterator[ScheduleError]:
     """A shift or reorder left in the index graph means one value is needed at two coordinates in one loop nest."""
     cycles = [c for c in graph.cycles() if c.changes_index]
     number = graph.graph.number
@@ -395,7 +395,7 @@ def _shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> Iterator[Schedule
         )
 
 
-def _collapsed_loops(
+def _collapse_refusals(
     graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]
 ) -> Iterator[ScheduleError]:
     """Two loops of one operation in one group: inlining would give them one loop variable."""

@@ -172,7 +172,7 @@ def _positioned(
     common = common_loops(fusion, rest)
     limits = {t: min(_limit(t), common[t]) for t in rest}
     alike = _InlineLimits(fusion, rest, limits)
-    joined = NestMembers(fusion)
+    joined: NestMembers = NestMembers(fusion)
     conflicts = _Conflicts({t.name for t in rest}, set[frozenset[str]]() if known is None else known)
     done, step, settled = 0, len(rest), 0
     named: list[int] = []  # places of tensors that the last refusal names, in order
@@ -182,7 +182,8 @@ def _positioned(
         # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then those before
         # each of the tensors that a refusal names, or half of them where that is refused too.
         batch = rest[done : done + step]
-        batch, after = batch[: conflicts.first(batch)], joined.copy()
+        batch = batch[: conflicts.first(batch)]
+        after: NestMembers = joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:
             positions[t] = after.limit(t, limits[t])

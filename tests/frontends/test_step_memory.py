@@ -11,7 +11,7 @@ import pytest
 from idgraph.frontends import from_torch, torch_compile
 
 torch = pytest.importorskip("torch")
-mode = pytest.importorskip("torch.utils._python_dispatch")
+Mode: Any = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 
 ROWS, WIDTH = 64, 96
 
@@ -24,11 +24,11 @@ def gated(x: Any, w: Any, times: int) -> Any:
     return y
 
 
-class Live(mode.TorchDispatchMode):
+class Live(Mode):
     """Counts the bytes of tensors that operations give, while they live; views are the memory that they lie in."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.now, self.most = 0, 0
         self._seen: set[int] = set()
 
@@ -62,7 +62,10 @@ def saved(call: Callable[..., Any], *args: Any) -> int:
         memory[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
         return t
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    def unpack(t: Any) -> Any:
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         found = call(*args)
         memory.pop(found.untyped_storage().data_ptr(), None)
     return sum(size for at, size in memory.items() if at not in own)
@@ -114,7 +117,8 @@ def test_memory_is_free_again_after_its_last_reader() -> None:
     expected = layers(x, *weights)
     imported = from_torch(layers, (x, *weights)).calling("aten.mm.default")
     torch.testing.assert_close(imported.run(x, *weights), expected)
-    with Live() as live:
+    live: Any = Live()
+    with live:
         found = imported.run(x, *weights)
     torch.testing.assert_close(found, expected)
     assert live.most == 2 * 4 * ROWS * WIDTH  # a product, and what is made of it
