@@ -18,7 +18,8 @@ from typing import Literal, assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify
 from idgraph.arith.prove import Proof
-from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
+from idgraph.errors import IndexingError
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Partition, Resize, Roll, Split, Stride, Swizzle, is_one
 from idgraph.ir.op_builders import same_extent
 
 _ZERO, _ONE = as_expr(0), as_expr(1)
@@ -47,6 +48,10 @@ def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         case Swizzle():
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (x + y) % e.y.extent)
+        case Partition():
+            if e.combines:
+                return (e.start + values[1],)
+            raise IndexingError(f"the row that an element of {e.flat.label} is in is known when offsets are searched")
         case _:
             assert_never(e)
 
@@ -71,12 +76,18 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         case Swizzle():
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
+        case Partition():
+            if not e.combines:
+                return (e.start + values[1],)
+            raise IndexingError(f"the row that an element of {e.flat.label} is in is known when offsets are searched")
         case _:
             assert_never(e)
 
 
 def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
     """True where, at the coordinates ``at``, each side of ``e`` provably follows from the other."""
+    if isinstance(e, Partition):
+        return False
     ins, outs = tuple(at[d] for d in e.inputs), tuple(at[d] for d in e.outputs)
     pairs = (*zip(forward(e, ins), outs, strict=True), *zip(backward(e, outs), ins, strict=True))
     return all(simplify(a - b) == _ZERO for a, b in pairs)

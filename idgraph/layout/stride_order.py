@@ -25,6 +25,7 @@ from idgraph.ir import (
     IterDomain,
     Mapped,
     Merge,
+    Partition,
     Resize,
     Roll,
     Split,
@@ -157,6 +158,8 @@ def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDoma
         case Swizzle(sx, sy, out_x, out_y):
             _replace_neighbours(axes, names, [sx], [out_x])
             _replace_neighbours(axes, names, [sy], [out_y])
+        case Partition():
+            _replace_neighbours(axes, names, x.inputs, x.outputs)
         case _:
             assert_never(x)
     return ""
