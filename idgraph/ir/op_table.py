@@ -308,4 +308,6 @@ SCATTERS: Final = moving("writes")
 """Operations whose loops run over index tensors and that write at the values of these."""
 ROWS: Final = moving("rows", "joins")
 """Operations that load where the rows of their operand 0 begin and end, from operands 1 and 2."""
+WRITES: Final = moving("writes", "joins")
+"""Operations whose loops run over their root axes: what they write where is loaded."""
 SCANS: Final = frozenset(SCANS_OF)
