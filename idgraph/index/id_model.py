@@ -57,10 +57,10 @@ from idgraph.ir.argument_resolution import is_int
 from idgraph.ir.hooks import advised
 from idgraph.ir.iter_domain import is_one
 from idgraph.ir.op_table import ROWS
-from idgraph.ir.ragged_axes import START, STOP, row_axes, row_bounds
+from idgraph.ir.ragged_axes import LENGTH, START, row_axes
 
 T = TypeVar("T")
-ROW_ENDS = frozenset({START.name, STOP.name})
+ROW_ENDS = frozenset({START.name, LENGTH.name})
 Conditions = tuple[tuple[Expr, ...], tuple[Bound, ...]]  # conjuncts that are needed, and all bounds behind them
 
 
@@ -539,7 +539,7 @@ class IdModel(Printed):
         known = frozenset(e.output.logical)
         found = list(solver.own.bounds_on_path((d for d in mapped if d not in known), known))
         if e.op == "pad_ragged" and (axes := row_axes(e)) is not None:
-            found.append(Bound(solver.coordinate((axes[1], e)) < STOP - START, axes[1], "stop", None))
+            found.append(Bound(solver.coordinate((axes[1], e)) < LENGTH, axes[1], "stop", None))
         conditions, bounds = undischarged_bounds(found, write[0])
         return conditions, (*write[1], *bounds)
 
@@ -564,16 +564,14 @@ class IdModel(Printed):
 
 
     def _row_loads(self, e: TensorExpr, solver: IndexSolver) -> tuple[Loads, tuple[Expr, ...]]:
-        """The ends of the row that an operation on rows is in, and what must hold of them."""
+        """Where the row begins that an operation on rows is in, its length, and what the test of the offsets says of them."""
         axes = row_axes(e)
         assert axes is not None
-        component, ragged = axes
         loads: Loads = {}
         for k in (1, 2):
             key = key_of(e, k)
             loads[f"ld{k}"] = (e.inputs[k], tuple(solver.coordinate(key(d)) for d in e.inputs[k].axes))
-        at = solver.coordinate((component, e))
-        return loads, row_bounds(at, component.extent, ragged.extent)
+        return loads, (START >= 0, LENGTH >= 0, START + LENGTH <= axes[1].extent)
 
 
 Loads = dict[str, tuple[Tensor, tuple[Expr, ...]]]

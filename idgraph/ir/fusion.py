@@ -481,7 +481,9 @@ class Tensor(Operators, ScheduleMixin, Placing, Member, Printed, UnsupportedArra
         (I9[3], I10[offsets], 'offsets[b + 1] - offsets[b]', True)
         """
         check_offsets(offsets)
-        made = apply(self.fusion, "partition", (self, *row_ends(offsets)), {"dim": axis})
+        if not is_int(axis) or not -self.ndim <= axis < self.ndim:
+            raise OperationError(f"partition: {self.name} has no axis {axis}", hint=f"its shape is {self.shape}")
+        made = apply(self.fusion, "partition", (self, *row_ends(offsets, self.axes[axis].extent)), {"dim": axis})
         at = made.definition.attrs["dim"] if made.definition is not None else 0
         assert isinstance(at, int)
         return made.logical[at], made.logical[at + 1]

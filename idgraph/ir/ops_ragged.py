@@ -48,7 +48,7 @@ def partition(x: Tensor, dim: int, offsets: Tensor, *, name: str | None = None) 
     at = resolve_dim(checked(x, "partition"), dim, "partition")
     with at_user_line("partition"):
         check_offsets(checked(offsets, "partition"))
-        return apply_op("partition", x, *row_ends(offsets), name=name, dim=at)
+        return apply_op("partition", x, *row_ends(offsets, x.axes[at].extent), name=name, dim=at)
 
 
 @arguments(OperationError, keep=transactional_build)
@@ -67,7 +67,7 @@ def combine(x: Tensor, *, name: str | None = None) -> Tensor:
     ((9,), 'combine')
     """
     u, at, rows = _ragged(x, "combine")
-    return apply_op("combine", u, rows.starts, rows.stops, name=name, dim=at - 1)
+    return apply_op("combine", u, rows.starts, rows.lengths, name=name, dim=at - 1)
 
 
 @arguments(OperationError, keep=transactional_build)
@@ -85,7 +85,7 @@ def pad_ragged(x: Tensor, value: Scalar = 0, *, name: str | None = None) -> Tens
     (3, 4)
     """
     u, at, rows = _ragged(x, "pad_ragged")
-    return apply_op("pad_ragged", u, rows.starts, rows.stops, name=name, dim=at - 1, value=value)
+    return apply_op("pad_ragged", u, rows.starts, rows.lengths, name=name, dim=at - 1, value=value)
 
 
 def row_lengths(x: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def row_lengths(x: Tensor) -> Tensor:
     'sub'
     """
     _, _, rows = _ragged(x, "row_lengths")
-    return apply_op("sub", rows.stops, rows.starts)
+    return x.fusion[rows.lengths.name]
 
 
 def padded_for(op: str, x: Tensor, dims: tuple[int, ...]) -> Tensor:

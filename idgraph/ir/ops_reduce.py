@@ -132,7 +132,8 @@ def _row_counts(x: Tensor, rows: int, dims: tuple[int, ...], keepdim: bool, othe
     assert of is not None
     kept = [d for p, d in enumerate(x.axes) if keepdim or p not in dims]
     behind = len(kept) - 1 - kept.index(of.component)
-    counts = mul(cast(row_lengths(x), "float64" if x.dtype == "float64" else "float32"), others)
+    counts = cast(row_lengths(x), "float64" if x.dtype == "float64" else "float32")
+    counts = counts if others == 1.0 else mul(counts, others)
     return unsqueeze(counts, list(range(1, 1 + behind))) if behind else counts
 
 

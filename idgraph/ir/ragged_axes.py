@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
-from idgraph.arith import Expr, is_true, simplify, symbol
+from idgraph.arith import Expr, and_, is_true, or_, simplify, symbol
 from idgraph.errors import OperationError
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import is_integer
@@ -18,8 +18,9 @@ _PASSED: Final = POINTWISE | moving("axes") | frozenset(names(kind="reduction"))
 _WAYS_OUT = "ig.combine({0}) puts the rows behind one another, ig.pad_ragged({0}, value) gives all rows one length"
 START: Final = symbol("ld1")
 """The loaded number at which a row begins, of the operations of `ROWS`: they load it from operand 1."""
-STOP: Final = symbol("ld2")
-"""The loaded number before which it ends: from operand 2."""
+LENGTH: Final = symbol("ld2")
+"""The loaded number of its elements: from operand 2."""
+COVERS: Final = "covers"  # attribute of the difference of offsets: the elements that rows cover, which a run checks
 
 
 def check_offsets(offsets: TensorLike) -> None:
@@ -35,24 +36,33 @@ def check_offsets(offsets: TensorLike) -> None:
         )
 
 
-def row_ends(offsets: L) -> tuple[L, L]:
-    """``offsets[:-1]`` and ``offsets[1:]``, the same two tensors for all who ask.
+def row_ends(offsets: L, extent: Expr) -> tuple[L, L]:
+    """Where each row begins and how many elements it has, of rows that cover ``extent`` elements; the same two tensors
+    for all who ask: ``offsets[:-1]`` and ``offsets[1:] - offsets[:-1]``, which tests the offsets when it runs.
 
     >>> import idgraph as ig
+    >>> from idgraph.arith import as_expr
     >>> offsets = ig.Fusion("f").input("offsets", shape=(4,), dtype="int64")
-    >>> row_ends(offsets) == row_ends(offsets), [t.shape for t in row_ends(offsets)]
+    >>> row_ends(offsets, as_expr(9)) == row_ends(offsets, as_expr(9)), [t.shape for t in row_ends(offsets, as_expr(9))]
     (True, [(3,), (3,)])
     """
     count = simplify(offsets.axes[0].extent - 1)
     made: list[L] = []
     for start in (0, 1):
-        stop = simplify(count + start)
-        attrs: dict[str, Attr] = {
-            "dims": (0,), "starts": (start,), "stops": (int(stop) if stop.is_const else stop,), "steps": (1,)
-        }  # fmt: skip
-        known = next((e for e in offsets.uses if e.op == "slice" and e.attrs == attrs), None)
-        made.append(apply(offsets.fusion, "slice", (offsets,), attrs) if known is None else cast("L", known.output))
-    return made[0], made[1]
+        made.append(_once(offsets, "slice", (offsets,), {"dims": (0,), "starts": (start,), "stops": (_plain(count + start),), "steps": (1,)}))  # fmt: skip
+    starts, stops = made
+    return starts, _once(starts, "sub", (stops, starts), {COVERS: _plain(extent)})
+
+
+def _plain(extent: Expr) -> int | Expr:
+    found = simplify(extent)
+    return int(found) if found.is_const else found
+
+
+def _once(t: L, op: str, args: tuple[L, ...], attrs: dict[str, Attr]) -> L:
+    """The output of this operation on ``t`` and others, that of before where there is one."""
+    known = next((e for e in t.uses if e.op == op and e.attrs == attrs and tuple(e.inputs) == args), None)
+    return apply(t.fusion, op, args, attrs) if known is None else cast("L", known.output)
 
 
 def row_axes(e: OperationLike) -> tuple[IterDomain, IterDomain] | None:
@@ -72,16 +82,16 @@ def row_axes(e: OperationLike) -> tuple[IterDomain, IterDomain] | None:
     return axes[dim], axes[dim + 1]
 
 
-def row_bounds(component: Expr, count: Expr, extent: Expr) -> tuple[Expr, ...]:
-    """The conditions on the loaded ends of row ``component`` of ``count`` rows that cover ``extent`` elements: offsets
-    begin at 0, never fall, and end at the extent. Two of the start, then two of the stop.
+def row_bounds(component: Expr, count: Expr, extent: Expr, start: Expr, stop: Expr) -> tuple[Expr, Expr]:
+    """What must hold of the loaded ends of row ``component`` of ``count`` rows that cover ``extent`` elements: offsets
+    begin at 0, never fall, and end at the extent. Of the start, then of the stop.
 
     >>> from idgraph.arith import as_expr
-    >>> [str(c) for c in row_bounds(symbol("i0", 0, 2), as_expr(3), as_expr(9))]
-    ['ld1 >= 0 & (i0 > 0 | ld1 == 0)', 'ld1 <= ld2', 'ld2 <= 9', 'i0 < 2 | ld2 == 9']
+    >>> [str(c) for c in row_bounds(symbol("i0", 0, 2), as_expr(3), as_expr(9), symbol("ld1"), symbol("ld0"))]
+    ['(ld1 >= 0) & ((i0 > 0) | (ld1 == 0))', '(ld0 >= ld1) & (ld0 <= 9) & ((i0 < 2) | (ld0 == 9))']
     """
     first, last = component > 0, component < count - 1
-    return ((START >= 0) & (first | START.eq(0)), START <= STOP, STOP <= extent, last | STOP.eq(extent))
+    return and_(start >= 0, or_(first, start.eq(0))), and_(stop >= start, stop <= extent, or_(last, stop.eq(extent)))
 
 
 def inherit_rows(
@@ -130,7 +140,7 @@ def _moved(op: str, t: TensorLike, rows: RaggedRows, image: dict[IterDomain, Ite
     component = image.get(rows.component)
     if component is None:
         raise OperationError(f"{op}: the component axis of {t.name} is gone", hint=_WAYS_OUT.format(t.name))
-    return RaggedRows(rows.offsets, rows.starts, rows.stops, component)
+    return RaggedRows(rows.offsets, rows.starts, rows.lengths, component)
 
 
 def _check_meeting(

@@ -1,6 +1,6 @@
 """Operations on rows of loaded length: a plain axis as rows, rows with what lies behind their ends, rows as one axis.
 
-All three read where rows begin and end, ``offsets[:-1]`` and ``offsets[1:]``, at the component axis. The ragged axis
+All three read where rows begin and how long they are (`row_ends`) at the component axis. The ragged axis
 has room for the longest row that there may be: all elements. What lies behind the end of a row is not read, is 0 in
 what `partition` makes, and is not written by `combine`.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from idgraph.arith import Expr, as_expr
+from idgraph.arith import Expr
 from idgraph.errors import OperationError
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import Scalar, is_float
@@ -17,46 +17,42 @@ from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.iter_domain import IterDomain, Partition, RaggedRows, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, one_tensor, read_of, same_extent
 from idgraph.ir.op_registry import primitive
-from idgraph.ir.ragged_axes import START, STOP, check_offsets
+from idgraph.ir.ragged_axes import LENGTH, START, check_offsets, row_ends
 from idgraph.ir.view_builders import define
 
 
-def _offsets_of(starts: Tensor, stops: Tensor) -> Tensor:
-    """The offsets that both are cut from; raises where they are not ``offsets[:-1]`` and ``offsets[1:]``."""
-    found: list[Tensor] = []
-    for t, start in ((starts, 0), (stops, 1)):
-        e = t.definition
-        if e is not None and e.op == "slice" and t.ndim == 1 and as_expr(e.attrs["starts"][0]) == start:  # type: ignore[index, arg-type]
-            found.append(e.inputs[0])
-    if len(found) != 2 or found[0] is not found[1] or not same_extent(
-        found[0].axes[0].extent, starts.axes[0].extent + 1
-    ):  # fmt: skip
+def _offsets_of(starts: Tensor, lengths: Tensor, extent: Expr) -> Tensor:
+    """The offsets that both are made of; raises where they are not what `row_ends` makes of them."""
+    e, made = starts.definition, lengths.definition
+    if e is None or e.op != "slice" or row_ends(e.inputs[0], extent) != (starts, lengths):
+        of = f"{starts.name}, {lengths.name}" + (f" = {made.op}" if made is not None else "")
         raise OperationError(
-            f"{starts.name} and {stops.name} are not where rows begin and end",
-            hint="offsets[:-1] and offsets[1:] of one tensor of offsets",
+            f"{of} are not where rows begin and how long they are", hint="ig.partition(x, dim, offsets) makes them"
         )
-    return found[0]
+    return e.inputs[0]
 
 
-def _rows(starts: Tensor, stops: Tensor, component: IterDomain) -> tuple[RaggedRows, list[list[AxisRead]]]:
-    check_offsets(offsets := _offsets_of(starts, stops))
-    reads: list[list[AxisRead]] = [[read_of(t.axes[0], component)] for t in (starts, stops)]
-    return RaggedRows(offsets, starts, stops, component), reads
+def _rows(
+    starts: Tensor, lengths: Tensor, component: IterDomain, extent: Expr
+) -> tuple[RaggedRows, list[list[AxisRead]]]:
+    check_offsets(offsets := _offsets_of(starts, lengths, extent))
+    reads: list[list[AxisRead]] = [[read_of(t.axes[0], component)] for t in (starts, lengths)]
+    return RaggedRows(offsets, starts, lengths, component), reads
 
 
 @primitive("partition")
 def build_partition(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
-    """``partition(x, offsets[:-1], offsets[1:]; dim)``: axis dim as rows: out[b, j] = x[offsets[b] + j]."""
-    x, starts, stops = one_tensor(args, 3)
+    """``partition(x, starts, lengths; dim)``: axis dim as rows: out[b, j] = x[offsets[b] + j]."""
+    x, starts, lengths = one_tensor(args, 3)
     dim = check_axis(x, attrs.get("dim"))
     component = fusion.new_domain(starts.axes[0].extent if starts.ndim else 1, "iteration")
     ragged = fusion.new_domain(x.axes[dim].extent, "iteration")
-    rows, ends = _rows(starts, stops, component)
+    rows, ends = _rows(starts, lengths, component, x.axes[dim].extent)
     root = [fusion.new_domain(d.extent) for d in x.axes]
     logical = [*root[:dim], component, ragged, *root[dim + 1 :]]
-    made = Partition(root[dim], component, ragged, START, STOP - START, rows.offsets, line=fusion.line)
+    made = Partition(root[dim], component, ragged, START, LENGTH, rows.offsets, line=fusion.line)
     define(made, component, ragged)
     ragged.rows = rows
     reads: list[list[AxisRead]] = [[Mapped(d) for d in root], *ends]
@@ -69,15 +65,15 @@ def build_partition(
 def build_pad_ragged(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
-    """``pad_ragged(x, offsets[:-1], offsets[1:]; dim, value)``: plain axes dim and dim + 1, value behind row ends."""
-    x, starts, stops = one_tensor(args, 3)
+    """``pad_ragged(x, starts, lengths; dim, value)``: plain axes dim and dim + 1, value behind row ends."""
+    x, starts, lengths = one_tensor(args, 3)
     dim = check_axis(x, attrs.get("dim"))
-    _check_rows(x, dim, starts, stops)
+    _check_rows(x, dim, starts, lengths)
     value = attrs.get("value")
     if not isinstance(value, (bool, int, float)) or (isinstance(value, float) and not is_float(x.dtype)):
         raise OperationError(f"value {value!r} is not a number of type {x.dtype}, as {x.name}")
     axes = [fusion.new_domain(d.extent, d.kind) for d in x.axes]
-    _, ends = _rows(starts, stops, axes[dim])
+    _, ends = _rows(starts, lengths, axes[dim], axes[dim + 1].extent)
     reads: list[list[AxisRead]] = [[Mapped(d) for d in axes], *ends]
     return fusion.emit("pad_ragged", args, {**attrs, "dim": dim}, reads, x.dtype, flat_domain(axes), name)
 
@@ -86,27 +82,27 @@ def build_pad_ragged(
 def build_combine(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
-    """``combine(x, offsets[:-1], offsets[1:]; dim)``: rows (axes dim, dim + 1) as one axis: out[offsets[b] + j] = x[b, j].
+    """``combine(x, starts, lengths; dim)``: rows (axes dim, dim + 1) as one axis: out[offsets[b] + j] = x[b, j].
 
     Its loops run over the rows: its root axes.
     """
-    x, starts, stops = one_tensor(args, 3)
+    x, starts, lengths = one_tensor(args, 3)
     dim = check_axis(x, attrs.get("dim"))
-    _check_rows(x, dim, starts, stops)
+    _check_rows(x, dim, starts, lengths)
     root = [fusion.new_domain(d.extent, d.kind) for d in x.axes]
-    rows, ends = _rows(starts, stops, root[dim])
+    rows, ends = _rows(starts, lengths, root[dim], root[dim + 1].extent)
     flat = fusion.new_domain(x.axes[dim + 1].extent)
     root[dim + 1].rows = rows
     logical = (*root[:dim], flat, *root[dim + 2 :])
     line = fusion.line
-    made = Partition(flat, root[dim], root[dim + 1], START, STOP - START, rows.offsets, combines=True, line=line)
+    made = Partition(flat, root[dim], root[dim + 1], START, LENGTH, rows.offsets, combines=True, line=line)
     define(made, flat)
     reads: list[list[AxisRead]] = [[Mapped(d) for d in root], *ends]
     domain = TensorDomain(tuple(root), logical, logical, tuple(root), (None,) * len(logical), (made,))
     return fusion.emit("combine", args, {**attrs, "dim": dim}, reads, x.dtype, domain, name)
 
 
-def _check_rows(x: Tensor, dim: int, starts: Tensor, stops: Tensor) -> None:
+def _check_rows(x: Tensor, dim: int, starts: Tensor, lengths: Tensor) -> None:
     """Raise unless axes dim and dim + 1 of x are the component and the ragged axis of these rows."""
     rows = x.axes[dim + 1].rows if dim + 1 < x.ndim else None
     if rows is None or rows.component is not x.axes[dim]:
@@ -114,5 +110,5 @@ def _check_rows(x: Tensor, dim: int, starts: Tensor, stops: Tensor) -> None:
             f"axes {dim} and {dim + 1} of {x.name} are not a component axis and its ragged axis",
             hint="ig.permute them side by side, or ig.partition a plain axis",
         )
-    if rows.starts is not starts or rows.stops is not stops:
+    if rows.starts is not starts or rows.lengths is not lengths:
         raise OperationError(f"the rows of {x.name} are those of {rows.offsets.name}, not of {starts.name}")

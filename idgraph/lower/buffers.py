@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from idgraph.arith import Expr
 from idgraph.errors import EmitError, IndexingError, ScheduleError
@@ -19,7 +18,7 @@ from idgraph.index.races import line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import compute_dtype
-from idgraph.kernel.ir import Buffer, CheckSite, Local
+from idgraph.kernel.ir import Buffer, Local
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +193,3 @@ def index_title(t: Tensor) -> str:
     moved = e is not None and e.op == "where" and e.args[-1] == -1  # see `idgraph.rewrite.rematerialize`
     return f"{t.name} (made of {', '.join(given)}{'; -1 where that is out of range' if moved else ''})"
 
-
-def row_site(e: TensorExpr, end: Literal["begins", "ends"], extent: Expr, loops: tuple[str, ...]) -> CheckSite:
-    """Where an operation on rows loads the place at which a row begins or ends."""
-    t, rows = e.inputs[0], e.inputs[1].definition
-    offsets = index_title(e.inputs[1] if rows is None else rows.inputs[0])
-    title = f"{offsets}, where a row {end} (offsets begin at 0, never fall, and end at {extent})"
-    dim = e.attrs["dim"]
-    made, line = f"{e.output.name} = {e.op}", str(e.source_line or "")
-    return CheckSite(t.name, dim if isinstance(dim, int) else 0, extent, title, made, line, loops)

@@ -26,6 +26,7 @@ from idgraph.index.races import Crossing, check_races
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_builders import finished_type
 from idgraph.ir.op_table import PIECES, ROWS
+from idgraph.ir.ragged_axes import COVERS
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.def_use import index_exprs
 from idgraph.kernel.ir import (
@@ -64,10 +65,9 @@ from idgraph.lower.buffers import (
     index_title,
     memory_dtype,
     private_buffer,
-    row_site,
 )
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
-from idgraph.lower.scan_scatter import compared, copied, scan_steps, update
+from idgraph.lower.scan_scatter import compared, copied, covered, scan_steps, update
 from idgraph.lower.statements import (
     PendingValue,
     accumulator,
@@ -75,9 +75,9 @@ from idgraph.lower.statements import (
     identity,
     known_indices,
     made_in_place,
+    none_where_wrong,
     statement_value,
 )
-from idgraph.ir.ragged_axes import row_axes
 from idgraph.lower.sync_insertion import barriers, check_barriers, merge_adjacent_ifs
 
 Body = tuple[Stmt, ...]
@@ -291,7 +291,7 @@ class _KernelBuilder:
             inside = (*value.body, step)
         else:
             rounded = () if value.result == home.value else (_emit_identity_reduction(e, value.result, home.value),)
-            inside = _guarded(within, (*value.body, *rounded, *self.store(e, home.value, ())))
+            inside = (*value.body, *_guarded(within, (*rounded, *self.store(e, home.value, ()))))
             if home.is_local and guard is not TRUE:
                 out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
         wrapped = value.wrap(inside)
@@ -404,6 +404,14 @@ class _KernelBuilder:
         if (bounded := compared(e, self.maps)) is not None:
             result.add(Let("ld0", operands[0], self.reads(e, 0)))
             result.check([bounded[0]], bounded[1])
+        if COVERS in e.attrs:
+            for k in (0, 1):
+                result.add(Let(f"ld{k}", operands[k], self.reads(e, k)))
+            sites, bounds = covered(e, self.maps)
+            result.check(sites, bounds)
+            statement_value(result, operands, self.maps)
+            none_where_wrong(result, and_(*bounds))
+            return result
         statement_value(result, operands, self.maps)
         return result
 
@@ -442,8 +450,8 @@ class _KernelBuilder:
         """A use site for each axis of operand ``k`` whose index is loaded."""
         t, loads, found = e.inputs[k], self.maps.read(e, k).loads, list[CheckSite]()
         loops = tuple(v.name for v in self.maps.loops(e))
-        if (axes := row_axes(e)) is not None:
-            return [row_site(e, end, axes[1].extent, loops) for end in ("begins", "ends")]
+        if e.op in ROWS:
+            return []  # the difference of the offsets is tested
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
             if isinstance(read, LoadedCoordinate) and f"ld{read.operand}" in loads:
                 index = index_title(e.inputs[read.operand])

@@ -131,8 +131,8 @@ class PendingValue:
     def wrap(self, inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``inside``, the statements that end in the store, within the checks."""
         for before, condition, site in reversed(self._outer):
-            loaded = max(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))})
-            writes = self.expr.op in SCATTERS or self.expr.op == "combine"
+            loaded = min(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))})
+            writes = self.expr.op in SCATTERS
             inside = (*before, BoundsCheck(condition, loaded, site, inside, always=writes))
         return inside
 
@@ -169,6 +169,16 @@ def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: Inde
     else:
         v.add(_pointwise(v, _all_operands(e, operands)))
         v.result = v.local
+
+
+def none_where_wrong(v: PendingValue, right: Expr) -> None:
+    """The value is 0 where ``right`` does not hold, which a run without checks does not refuse: rows of wrong offsets
+    are empty, so that nothing outside of memory is touched."""
+    made = v.expr.output.dtype
+    found = Local(f"{v.local.name}_found", made)
+    v.add(Compute(found, "cast", (v.result,), made))
+    v.result = Local(f"{v.local.name}_right", made)
+    v.add(Select(v.result, ((right, found),), Constant(0)))
 
 
 def _plain(a: Scalar | Expr) -> Operand:
