@@ -146,8 +146,7 @@ def covered(e: TensorExpr, maps: IndexMaps) -> tuple[list[CheckSite], list[Expr]
     loops = tuple(v.name for v in maps.loops(e))
     sites: list[CheckSite] = []
     for end in ("begins", "ends"):
-        title = f"{offsets}, where a row {end} (offsets begin at 0, never fall, and end at {extent})"
-        sites.append(CheckSite("the rows", 0, extent, title, f"{e.output.name} = {e.op}", str(e.source_line or ""), loops))
+        sites.append(CheckSite(end, -1, extent, offsets, f"{e.output.name} = {e.op}", str(e.source_line or ""), loops))
     return sites, [start, TRUE, stop, TRUE]
 
 
