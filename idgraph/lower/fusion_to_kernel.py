@@ -291,7 +291,9 @@ class _KernelBuilder:
             inside = (*value.body, step)
         else:
             rounded = () if value.result == home.value else (_emit_identity_reduction(e, value.result, home.value),)
-            inside = (*value.body, *_guarded(within, (*rounded, *self.store(e, home.value, ()))))
+            loaded = max((n for n, s in enumerate(value.body, 1) if isinstance(s, Let)), default=0)
+            made = (*value.body[loaded:], *rounded, *self.store(e, home.value, ()))
+            inside = (*value.body[:loaded], *_guarded(within, made))
             if home.is_local and guard is not TRUE:
                 out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
         wrapped = value.wrap(inside)
