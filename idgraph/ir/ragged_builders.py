@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from idgraph.arith import Expr
+from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import Scalar, is_float
@@ -17,19 +17,33 @@ from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.iter_domain import IterDomain, Partition, RaggedRows, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, one_tensor, read_of, same_extent
 from idgraph.ir.op_registry import primitive
-from idgraph.ir.ragged_axes import LENGTH, START, check_offsets, row_ends
+from idgraph.ir.ragged_axes import COVERS, LENGTH, START, check_offsets
 from idgraph.ir.view_builders import define
 
 
 def _offsets_of(starts: Tensor, lengths: Tensor, extent: Expr) -> Tensor:
-    """The offsets that both are made of; raises where they are not what `row_ends` makes of them."""
-    e, made = starts.definition, lengths.definition
-    if e is None or e.op != "slice" or row_ends(e.inputs[0], extent) != (starts, lengths):
-        of = f"{starts.name}, {lengths.name}" + (f" = {made.op}" if made is not None else "")
-        raise OperationError(
-            f"{of} are not where rows begin and how long they are", hint="ig.partition(x, dim, offsets) makes them"
-        )
-    return e.inputs[0]
+    """The offsets that both are made of; raises where they are not what `row_ends` makes of them, or copies of that."""
+    made = lengths.definition
+    first = _cut_of(starts, 0)
+    if first is not None and made is not None and made.op == "sub" and len(made.inputs) == 2:
+        covers, (stop, start) = made.attrs.get(COVERS), made.inputs
+        whole = isinstance(covers, (int, Expr)) and same_extent(as_expr(covers), extent)
+        if whole and _cut_of(stop, 1) is first and _cut_of(start, 0) is first:
+            return first
+    raise OperationError(
+        f"{starts.name} and {lengths.name} are not where rows of {extent} elements begin and how long they are",
+        hint="ig.partition(x, dim, offsets) makes them",
+    )
+
+
+def _cut_of(t: Tensor, start: int) -> Tensor | None:
+    """The tensor of which ``t`` is all but the last element (``start`` 0), or all but the first one (1)."""
+    e = t.definition
+    if e is None or e.op != "slice" or e.attrs["starts"] != (start,) or e.attrs["steps"] != (1,):
+        return None
+    whole = e.inputs[0]
+    fits = whole.ndim == 1 and same_extent(whole.axes[0].extent, t.axes[0].extent + 1)
+    return whole if fits else None
 
 
 def _rows(
@@ -110,5 +124,6 @@ def _check_rows(x: Tensor, dim: int, starts: Tensor, lengths: Tensor) -> None:
             f"axes {dim} and {dim + 1} of {x.name} are not a component axis and its ragged axis",
             hint="ig.permute them side by side, or ig.partition a plain axis",
         )
-    if rows.starts is not starts or rows.lengths is not lengths:
-        raise OperationError(f"the rows of {x.name} are those of {rows.offsets.name}, not of {starts.name}")
+    offsets = _offsets_of(starts, lengths, x.axes[dim + 1].extent)
+    if rows.offsets is not offsets:
+        raise OperationError(f"the rows of {x.name} are those of {rows.offsets.name}, not of {offsets.name}")

@@ -96,7 +96,9 @@ class _RowNests:
             self.root[t] = self.phase[t] = t
             return
         *others, last = groups.items()
+        order = {e: n for n, e in enumerate(t.fusion.exprs)} if others else {}
         for key, uses in others:
+            uses.sort(key=lambda use: -order[use])  # the copy stands in front of the first of them, which comes last
             made = private_copy(t, uses[0])
             for use in uses[1:]:
                 t.fusion.replace_operand(use, t, made)
