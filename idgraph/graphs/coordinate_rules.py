@@ -1,7 +1,8 @@
 """One rule table: the coordinates on one side of a domain expression from those on the other.
 
 Written once over any arithmetic with + - * // % and ^ (ints, index expressions). Splits, merges, rolls and swizzles are
-exact both ways; a resize is ``source + left``; a stride is ``source = start + step * out``.
+exact both ways; a resize is ``source + left``; a stride is ``source = start + step * out``; rows of loaded length are
+known by name.
 
 Conditions for axis expressions to have elements, and whether a condition can be met.
 
@@ -16,10 +17,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify, symbol
 from idgraph.arith.prove import Proof
-from idgraph.errors import IndexingError
-from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Partition, Resize, Roll, Split, Stride, Swizzle, is_one
+from idgraph.ir.iter_domain import (
+    DomainExpr,
+    IterDomain,
+    Merge,
+    Partition,
+    Resize,
+    Roll,
+    Split,
+    Stride,
+    Swizzle,
+    is_one,
+)
 from idgraph.ir.op_builders import same_extent
 
 _ZERO, _ONE = as_expr(0), as_expr(1)
@@ -49,9 +60,7 @@ def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (x + y) % e.y.extent)
         case Partition():
-            if e.combines:
-                return (e.start + values[1],)
-            raise IndexingError(f"the row that an element of {e.flat.label} is in is known when offsets are searched")
+            return _joined(e, *values) if e.combines else _rows(e, *values)
         case _:
             assert_never(e)
 
@@ -77,11 +86,24 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
         case Partition():
-            if not e.combines:
-                return (e.start + values[1],)
-            raise IndexingError(f"the row that an element of {e.flat.label} is in is known when offsets are searched")
+            return _rows(e, *values) if e.combines else _joined(e, *values)
         case _:
             assert_never(e)
+
+
+def _rows(e: Partition, flat: Expr) -> tuple[Expr, Expr]:
+    """The row of an element, and its place there: what is loaded is a symbol named by where it is loaded from, so that
+    equal loads are equal. Rows and back are the identity."""
+    row = symbol(f"row of {flat} in {e.offsets.name}", 0)
+    return row, flat - _start(e, row)
+
+
+def _joined(e: Partition, component: Expr, ragged: Expr) -> tuple[Expr]:
+    return (_start(e, component) + ragged,)
+
+
+def _start(e: Partition, component: Expr) -> Expr:
+    return symbol(f"{e.offsets.name}[{component}]", 0)
 
 
 def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:

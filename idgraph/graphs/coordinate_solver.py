@@ -64,8 +64,11 @@ class CoordinateSolver:
         known, wanted = (x.inputs, x.outputs) if is_forward else (x.outputs, x.inputs)
         if not all(d in self.value for d in known) or all(d in self.value for d in wanted):
             return
-        if isinstance(x, Partition) and x.flat in known:
-            return  # which row an element is in no expression says
+        if isinstance(x, Partition):
+            if x.flat not in known:  # which row an element is in no expression says
+                self.value[x.flat] = simplify(x.start + self.value[x.ragged])
+                self.step[x.flat] = CoordinateStep(x, is_forward)
+            return
         values = tuple(self.value[d] for d in known)
         for d, v in zip(wanted, forward(x, values) if is_forward else backward(x, values), strict=True):
             if d not in self.value:

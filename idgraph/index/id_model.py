@@ -562,7 +562,6 @@ class IdModel(Printed):
                 bounds += [value >= 0, value < axis.extent]
         return loads, tuple(bounds)
 
-
     def _row_loads(self, e: TensorExpr, solver: IndexSolver) -> tuple[Loads, tuple[Expr, ...]]:
         """Where the row begins that an operation on rows is in, its length, and what the test of the offsets says of them."""
         axes = row_axes(e)

@@ -13,7 +13,19 @@ from idgraph.ir.axis_read import AxisRead, Fixed, LoadedCoordinate, Mapped
 from idgraph.ir.clone import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, clone_fusion
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion, current_fusion, tensor_of
-from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Partition, RaggedRows, Resize, Roll, Split, Stride, Swizzle, TensorDomain
+from idgraph.ir.iter_domain import (
+    DomainExpr,
+    IterDomain,
+    Merge,
+    Partition,
+    RaggedRows,
+    Resize,
+    Roll,
+    Split,
+    Stride,
+    Swizzle,
+    TensorDomain,
+)
 from idgraph.ir.op_table import SCANS, SCATTERS
 from idgraph.ir.parser import copy_fusion, parse_fusion
 from idgraph.ir.printer import print_fusion

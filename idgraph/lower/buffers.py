@@ -192,4 +192,3 @@ def index_title(t: Tensor) -> str:
     e = t.definition
     moved = e is not None and e.op == "where" and e.args[-1] == -1  # see `idgraph.rewrite.rematerialize`
     return f"{t.name} (made of {', '.join(given)}{'; -1 where that is out of range' if moved else ''})"
-

@@ -7,12 +7,12 @@ So nothing of a row is stored, and the nest is one kernel for each result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from idgraph.graphs import build_exact
-from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
+from idgraph.ir import AxisRead, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir.op_builders import same_extent
 from idgraph.ir.op_table import ROWS
 from idgraph.ir.ragged_axes import row_axes
 from idgraph.schedule.config import KernelConfig
@@ -59,21 +59,40 @@ def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> s
 
 
 def _row_positions(fusion: Fusion) -> tuple[dict[Tensor, int], dict[Tensor, int]]:
-    """Where the component axis and the axis along the row stand among the loops of each computed tensor."""
-    exact = build_exact(fusion)
-    pairs = [axes for e in fusion.exprs if (axes := row_axes(e)) is not None]
-    component, ragged = ({exact.graph.number(pair[k]) for pair in pairs} for k in range(2))
-
-    def place(t: Tensor, among: Collection[int]) -> int | None:
-        return next((p for p, d in enumerate(t.loop) if exact.graph.number(d) in among), None)
-
+    """Where the component axis and the axis along the row stand among the loops of each computed tensor: those of the
+    operations on rows, and what is read, or reads, at the same coordinate."""
+    part: dict[IterDomain, int] = {}
+    for e in fusion.exprs:
+        for k, d in enumerate(row_axes(e) or ()):
+            part[d] = k
+    pairs = [
+        (axis, d) for e in fusion.exprs for t, row in zip(e.inputs, e.reads, strict=True)
+        for axis, read in zip(t.axes, row, strict=True) if (d := _met(axis, read)) is not None
+    ]  # fmt: skip
+    known = -1
+    while known != len(part):
+        known = len(part)
+        for pair in (*pairs, *reversed(pairs)):
+            for a, b in (pair, pair[::-1]):
+                if a in part:
+                    part.setdefault(b, part[a])
     found: tuple[dict[Tensor, int], dict[Tensor, int]] = {}, {}
     for e in fusion.exprs:
-        for known, among in zip(found, (component, ragged), strict=True):
-            at = place(e.output, among)
-            if at is not None:
-                known[e.output] = at
+        for p, d in enumerate(e.output.loop):
+            if d in part:
+                found[part[d]].setdefault(e.output, p)
     return found
+
+
+def _met(axis: IterDomain, read: AxisRead) -> IterDomain | None:
+    """The axis of the output at whose coordinate an operand's axis is read; one of one element, too."""
+    match read:
+        case Mapped(d):
+            return d
+        case Fixed(resolves=IterDomain() as d) if same_extent(axis.extent, d.extent):
+            return d
+        case _:
+            return None
 
 
 @dataclass(slots=True)
