@@ -205,6 +205,7 @@ class TransferFunctions:
         self._kind_of: dict[DomainExpr, int] = {}
         self._may_keep: dict[DomainExpr, bool] = {}
         self._reads_one: dict[DomainExpr, bool] = {}
+        self._starts: dict[Expr, Expr] = {}  # where rows begin, by name, with the number of the row
         self._made: dict[tuple[int, Coordinates], Coordinates] = {}
         self._inside: dict[tuple[int, Coordinates, Coordinates], Expr] = {}
         self._under: dict[tuple[Expr, Expr], Expr] = {}
@@ -240,8 +241,20 @@ class TransferFunctions:
         key = self.kind(e), ins
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = tuple(map(simplify, forward(e, ins)))
+            found = self._made[key] = tuple(map(simplify, self._forward(e, ins)))
         return found
+
+    def _forward(self, e: DomainExpr, ins: Coordinates) -> Coordinates:
+        """`forward`, where an element of a row, ``off[c] + r``, is known to be in that row: it is in no other."""
+        if not isinstance(e, Partition):
+            return forward(e, ins)
+        if e.combines:
+            self._starts[_start(e, ins[0])] = ins[0]
+            return forward(e, ins)
+        for start, row in self._starts.items():
+            if start in ins[0].symbols and start == _start(e, row):
+                return row, ins[0] - start
+        return forward(e, ins)
 
     def inside(self, e: DomainExpr, ins: Coordinates, conditions: Sequence[Expr]) -> Expr:
         """The condition that ``e`` has an element there and all ``conditions`` hold; FALSE where that is nowhere.

@@ -563,14 +563,14 @@ class IdModel(Printed):
         return loads, tuple(bounds)
 
     def _row_loads(self, e: TensorExpr, solver: IndexSolver) -> tuple[Loads, tuple[Expr, ...]]:
-        """Where the row begins that an operation on rows is in, its length, and what the test of the offsets says of them."""
+        """Where the row of an operation on rows begins, its length, and what the test of the offsets says of them."""
         axes = row_axes(e)
         assert axes is not None
         loads: Loads = {}
         for k in (1, 2):
             key = key_of(e, k)
             loads[f"ld{k}"] = (e.inputs[k], tuple(solver.coordinate(key(d)) for d in e.inputs[k].axes))
-        return loads, (START >= 0, LENGTH >= 0, START + LENGTH <= axes[1].extent)
+        return loads, (START >= 0, LENGTH >= 0, axes[1].extent >= START + LENGTH)
 
 
 Loads = dict[str, tuple[Tensor, tuple[Expr, ...]]]

@@ -36,7 +36,8 @@ PRIMITIVES = (create, gather, pointwise, ragged, reduce, reshape, scan, scatter,
 
 __all__ = [
     "DTYPES", "SCANS", "SCATTERS", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion",
-    "InputEdit", "IterDomain", "LoadedCoordinate", "Mapped", "Merge", "NewSteps", "Partition", "RaggedRows", "Resize", "Roll", "Scalar",
+    "InputEdit", "IterDomain", "LoadedCoordinate", "Mapped", "Merge", "NewSteps",
+    "Partition", "RaggedRows", "Resize", "Roll", "Scalar",
     "Split", "StepEdit", "Stride", "Swizzle", "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "adds",
     "check_fusion", "has_atomic_update", "copy_fusion", "current_fusion", "entry_axes", "is_float", "is_integer",
     "item_size", "parse_fusion", "print_fusion", "clone_fusion", "tensor_of", "scatter_axes",

@@ -343,8 +343,8 @@ class Swizzle:
 class Partition:
     """``flat`` as rows of loaded length: flat = start + ragged, where ``component`` is the number of the row.
 
-    ``start`` is the loaded number at which the row begins (``ld1``, from operand 1 of the operation), ``length`` (``ld2``)
-    how many elements it has. `idgraph.partition` makes component and ragged of flat; with ``combines`` it is the other
+    ``start`` is the loaded number at which the row begins (``ld1``, from operand 1 of the operation), ``length``
+    (``ld2``) how many elements it has. `idgraph.partition` makes component and ragged of flat; with ``combines`` it is the other
     way round. Rows lie one behind the other and have no gaps, so that each element is in one row. Two are equal where
     their ``offsets`` are one tensor. (nvFuser: Partition, Combine.)
 
@@ -391,10 +391,10 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaggedRows:
-    """What makes an axis ragged: in row ``b`` of its ``component`` axis it has ``offsets[b + 1] - offsets[b]`` elements.
+    """What makes an axis ragged: in row b of its ``component`` axis it has ``offsets[b + 1] - offsets[b]`` elements.
 
-    ``starts`` and ``lengths`` are the tensors ``offsets[:-1]`` and ``offsets[1:] - offsets[:-1]``. The extent of the axis
-    is a bound that every row keeps: the number of elements of all rows.
+    ``starts`` and ``lengths`` are the tensors ``offsets[:-1]`` and ``offsets[1:] - offsets[:-1]``. The extent of the
+    axis is a bound that every row keeps: the number of elements of all rows.
     """
 
     offsets: Owner

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from idgraph.errors import OperationError, arguments, user_line
-from idgraph.ir.argument_resolution import is_int
 from idgraph.ir.dtypes import Scalar, int_limits, is_float
 from idgraph.ir.fusion import Tensor, apply_op
 from idgraph.ir.iter_domain import RaggedRows
@@ -102,8 +101,8 @@ def row_lengths(x: Tensor) -> Tensor:
 
 
 def padded_for(op: str, x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """``x`` for the reduction ``op`` over ``dims``: a ragged axis among them is plain, with the value behind the ends of
-    rows that changes no result.
+    """``x`` for the reduction ``op`` over ``dims``: a ragged axis among them is plain, with the value behind the ends
+    of rows that changes no result.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -9,7 +9,7 @@ import builtins
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from idgraph.arith import as_expr
+from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.ir.argument_resolution import attr, is_int, product
 from idgraph.ir.axis_read import Attr

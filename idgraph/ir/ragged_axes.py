@@ -31,7 +31,7 @@ def check_offsets(offsets: TensorLike) -> None:
         raise OperationError(f"offsets {offsets.name} have {offsets.ndim} axes, not one")
     if not is_true(offsets.axes[0].extent >= 2):
         raise OperationError(
-            f"offsets {offsets.name} have {offsets.axes[0].extent} elements, which may be fewer than the two of one row",
+            f"offsets {offsets.name} have {offsets.axes[0].extent} elements, maybe fewer than the two of one row",
             hint="offsets have one element more than there are rows; declare their symbol with min=2",
         )
 
@@ -46,11 +46,13 @@ def row_ends(offsets: L, extent: Expr) -> tuple[L, L]:
     >>> row_ends(offsets, as_expr(9)) == row_ends(offsets, as_expr(9)), [t.shape for t in row_ends(offsets, as_expr(9))]
     (True, [(3,), (3,)])
     """
-    count = simplify(offsets.axes[0].extent - 1)
-    made: list[L] = []
-    for start in (0, 1):
-        made.append(_once(offsets, "slice", (offsets,), {"dims": (0,), "starts": (start,), "stops": (_plain(count + start),), "steps": (1,)}))  # fmt: skip
-    starts, stops = made
+    count = offsets.axes[0].extent - 1
+
+    def cut(start: int) -> L:
+        attrs: dict[str, Attr] = {"dims": (0,), "starts": (start,), "stops": (_plain(count + start),), "steps": (1,)}
+        return _once(offsets, "slice", (offsets,), attrs)
+
+    starts, stops = cut(0), cut(1)
     return starts, _once(starts, "sub", (stops, starts), {COVERS: _plain(extent)})
 
 
@@ -166,8 +168,8 @@ def _check_meeting(
     ragged, rows, plain, axis = (t, mine, other, e) if mine is not None else (other, theirs, t, d)
     assert rows is not None
     raise OperationError(
-        f"the ragged axis of {ragged.name}, with rows of {rows.offsets.name}, meets an axis of {plain.name} that is not "
-        f"ragged, of extent {axis.extent}",
+        f"the ragged axis of {ragged.name}, with rows of {rows.offsets.name}, meets an axis of {plain.name} that is "
+        f"not ragged, of extent {axis.extent}",
         hint=f"pad the rows to one length: ig.pad_ragged({ragged.name}, 0); or partition {plain.name} by "
         f"{rows.offsets.name} too",
     )

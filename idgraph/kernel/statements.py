@@ -79,7 +79,7 @@ Operand = Local | Constant | Index
 class CheckSite:
     """Where a loaded index is used: for the error that says it is out of range. ``loops`` are the loops around it.
 
-    With axis -1 what is loaded is where a row "begins" or "ends", which ``tensor`` says, of rows of ``extent`` elements.
+    With axis -1 what is loaded is where a row "begins" or "ends", as ``tensor`` says, of rows of ``extent`` elements.
     """
 
     tensor: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from idgraph.arith import FALSE, Expr, as_expr, ceildiv, not_, simplify, symbol
+from idgraph.arith import FALSE, Expr, as_expr, ceildiv, simplify, symbol
 from idgraph.kernel.def_use import Body, all_sets, index_exprs
 from idgraph.kernel.ir import (
     Accumulate,

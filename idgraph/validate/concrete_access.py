@@ -108,7 +108,8 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
 
 
 def _entries(m: IdModel, e: TensorExpr, write: Site, symbols: Mapping[str, int]) -> Site:
-    """The points of a scatter, or the elements of rows that are combined, as a tensor of their own, with one element each: the loops visit each once.
+    """The points of a scatter, or the elements of rows that are combined, as a tensor of their own, with one element
+    each: the loops visit each once.
 
     The place that each point writes is checked like a read, against the definition.
     """

@@ -11,7 +11,6 @@ from idgraph.validate.oracle.scatters import SCATTERED, index_operands
 from idgraph.validate.oracle.views import INDEXED, bind, shape_of
 
 __all__ = [
-    "INDEXED", "ROWED", "SCATTERED", "WRITTEN", "ancestors", "bind", "element_numbers", "evaluate", "index_operands", "kept_dtype",
-    "optional", "reads", "shape_of",
-    "stored", "writes",
+    "INDEXED", "ROWED", "SCATTERED", "WRITTEN", "ancestors", "bind", "element_numbers", "evaluate", "index_operands",
+    "kept_dtype", "optional", "reads", "shape_of", "stored", "writes",
 ]  # fmt: skip
