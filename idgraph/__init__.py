@@ -100,7 +100,7 @@ from idgraph.ir.ops_pointwise import (
 )  # fmt: skip
 from idgraph.ir.ops_pointwise import pow as pow
 from idgraph.ir.ops_pointwise import round as round
-from idgraph.ir.ops_ragged import combine, pad_ragged, partition
+from idgraph.ir.ops_ragged import combine, crop_ragged, pad_ragged, partition
 from idgraph.ir.ops_reduce import all as all
 from idgraph.ir.ops_reduce import (
     amax,
@@ -206,7 +206,7 @@ __all__ = [
     "Swizzle", "Tensor", "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check",
     "combine", "copy",
-    "cos", "cost", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div",
+    "cos", "cost", "crop_ragged", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div",
     "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide",
     "fmod", "from_sympy", "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put",
     "index_select", "iota", "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax",

@@ -538,7 +538,7 @@ class IdModel(Printed):
         mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
         known = frozenset(e.output.logical)
         found = list(solver.own.bounds_on_path((d for d in mapped if d not in known), known))
-        if e.op == "pad_ragged" and (axes := row_axes(e)) is not None:
+        if e.op in ("pad_ragged", "crop_ragged") and (axes := row_axes(e)) is not None:
             found.append(Bound(solver.coordinate((axes[1], e)) < LENGTH, axes[1], "stop", None))
         conditions, bounds = undischarged_bounds(found, write[0])
         return conditions, (*write[1], *bounds)

@@ -284,7 +284,7 @@ _MOVES: Final[Mapping[Move, tuple[str, ...]]] = {
     "part": ("slice_scatter",),
     "picks": ("gather", "take_along_dim", "index_select", "index", "embedding"),
     "writes": ("scatter", "scatter_add", "index_put"),
-    "rows": ("partition", "pad_ragged"),
+    "rows": ("partition", "pad_ragged", "crop_ragged"),
     "joins": ("combine",),
 }
 

@@ -87,6 +87,28 @@ def pad_ragged(x: Tensor, value: Scalar = 0, *, name: str | None = None) -> Tens
     return apply_op("pad_ragged", u, rows.starts, rows.lengths, name=name, dim=at - 1, value=value)
 
 
+@arguments(OperationError, keep=transactional_build)
+def crop_ragged(x: Tensor, dim: int, offsets: Tensor, *, name: str | None = None) -> Tensor:
+    """Axes ``dim`` and ``dim + 1`` of a padded tensor as rows that end at ``offsets``: the inverse of `pad_ragged`.
+
+    Axis ``dim + 1`` is as long as all rows together; what lies behind the end of a row is not read. Raises
+    `OperationError` where the axes are not as many rows, and for what cannot be offsets.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("cropped")
+    >>> x, offsets = f.input("x", (3, 9)), f.input("offsets", (4,), "int64")
+    >>> u = ig.crop_ragged(x, 0, offsets)
+    >>> u.logical, ig.combine(u).shape
+    ((I8[3], I9[offsets]), (9,))
+    """
+    at = resolve_dim(checked(x, "crop_ragged"), dim, "crop_ragged")
+    with at_user_line("crop_ragged"):
+        check_offsets(checked(offsets, "crop_ragged"))
+        if at + 1 >= x.ndim:
+            raise OperationError(f"{x.name} has no axis {at + 1} behind its rows")
+        return apply_op("crop_ragged", x, *row_ends(offsets, x.axes[at + 1].extent), name=name, dim=at)
+
+
 def row_lengths(x: Tensor) -> Tensor:
     """How many elements each row of a ragged tensor has: integers, along the component axis.
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError
+from idgraph.ir.argument_resolution import shape_text
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import Scalar, is_float
 from idgraph.ir.fusion import Fusion, Tensor
@@ -90,6 +91,25 @@ def build_pad_ragged(
     _, ends = _rows(starts, lengths, axes[dim], axes[dim + 1].extent)
     reads: list[list[AxisRead]] = [[Mapped(d) for d in axes], *ends]
     return fusion.emit("pad_ragged", args, {**attrs, "dim": dim}, reads, x.dtype, flat_domain(axes), name)
+
+
+@primitive("crop_ragged")
+def build_crop_ragged(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``crop_ragged(x, starts, lengths; dim)``: plain axes dim, dim + 1 as rows; nothing behind a row's end is read."""
+    x, starts, lengths = one_tensor(args, 3)
+    dim = check_axis(x, attrs.get("dim"))
+    if dim + 1 >= x.ndim or not same_extent(x.axes[dim].extent, starts.axes[0].extent):
+        raise OperationError(
+            f"axes {dim} and {dim + 1} of {x.name} are not {starts.axes[0].extent} padded rows",
+            hint=f"{x.name} has shape {shape_text(x)}",
+        )
+    axes = [fusion.new_domain(d.extent, "iteration" if p in (dim, dim + 1) else d.kind) for p, d in enumerate(x.axes)]
+    rows, ends = _rows(starts, lengths, axes[dim], axes[dim + 1].extent)
+    axes[dim + 1].rows = rows
+    reads: list[list[AxisRead]] = [[read_of(d, to) for d, to in zip(x.axes, axes, strict=True)], *ends]
+    return fusion.emit("crop_ragged", args, {**attrs, "dim": dim}, reads, x.dtype, flat_domain(axes), name)
 
 
 @primitive("combine")

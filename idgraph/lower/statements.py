@@ -217,8 +217,8 @@ def _pointwise(v: PendingValue, operands: tuple[Operand, ...]) -> Compute:
 
 def _choice(v: PendingValue, operands: Mapping[int, Operand]) -> Select:
     e = v.expr
-    if e.op in ("pad", "pad_ragged", "partition"):
-        value = 0 if e.op == "partition" else _scalar_attribute(e, "value")
+    if e.op in ("pad", "pad_ragged", "crop_ragged", "partition"):
+        value = _scalar_attribute(e, "value") if "value" in e.attrs else 0
         return _settled(v.local, [(v.exists[0], operands[0])], Constant(value))
     if e.op == "slice_scatter":
         return _settled(v.local, [(v.exists[1], operands[1])], operands[0])

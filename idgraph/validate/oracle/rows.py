@@ -12,7 +12,7 @@ import numpy as np
 from idgraph.errors import IndexingError
 from idgraph.validate.oracle.views import Array, Attrs, number
 
-ROWED = frozenset({"partition", "pad_ragged", "combine"})
+ROWED = frozenset({"partition", "pad_ragged", "crop_ragged", "combine"})
 
 
 def check_rows(starts: Array, stops: Array, extent: int) -> None:
