@@ -159,7 +159,9 @@ def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDoma
             _replace_neighbours(axes, names, [sx], [out_x])
             _replace_neighbours(axes, names, [sy], [out_y])
         case Partition():
-            _replace_neighbours(axes, names, x.inputs, x.outputs)
+            have = [d for d in x.inputs if d in axes]
+            together = len(have) == len(x.inputs) and axes[axes.index(have[0]) :][: len(have)] == have
+            _replace_neighbours(axes, names, have, x.outputs if together else [])  # where rows end has no such axis
         case _:
             assert_never(x)
     return ""
