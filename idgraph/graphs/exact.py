@@ -206,10 +206,11 @@ class ExactBuilder(CongruenceClosure[IterDomain]):
             for x in e.output.domain.exprs if e.op in ROWS else ():
                 if not isinstance(x, Partition):
                     continue
-                pair = (x.component, x.ragged)
+                pair, cut = (x.component, x.ragged), e.inputs[1].definition
+                offsets = cut.inputs[0] if cut is not None else e.inputs[1]
                 for a, b in zip(first.setdefault(x.offsets, pair), pair, strict=True):
                     if a is not b:
-                        self.map(a, b, ("rows", e, e.inputs[2], 0, (x,)))
+                        self.map(a, b, ("rows", e, offsets, 0, (x,)))
 
     def stated(self, operand: int) -> Iterator[tuple[int, int]]:
         """The pairs of elements that the reads of an operand unite; operands are counted through the fusion."""

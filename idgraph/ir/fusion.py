@@ -478,7 +478,7 @@ class Tensor(Operators, ScheduleMixin, Placing, Member, Printed, UnsupportedArra
         >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
         >>> c, r = x.partition(0, offsets)
         >>> c, r, r.rows.extent, c.tensor is r.tensor
-        (I9[3], I10[offsets], 'offsets[b + 1] - offsets[b]', True)
+        (I7[3], I8[offsets], 'offsets[b + 1] - offsets[b]', True)
         """
         check_offsets(offsets)
         if not is_int(axis) or not -self.ndim <= axis < self.ndim:

@@ -353,10 +353,10 @@ class Partition:
     >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
     >>> c, r = x.partition(0, offsets)
     >>> r.definition
-    Partition(I8[9] -> I9[3], I10[offsets]; offsets)
+    Partition(I9[9] -> I7[3], I8[offsets]; offsets)
     >>> e = r.definition
     >>> e.inputs, e.outputs, e.attributes[0], str(e.length)
-    ((I8[9],), (I9[3], I10[offsets]), 'partition', 'ld2 - ld1')
+    ((I9[9],), (I7[3], I8[offsets]), 'partition', 'ld2')
     """
 
     flat: IterDomain

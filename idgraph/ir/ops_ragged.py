@@ -42,7 +42,7 @@ def partition(x: Tensor, dim: int, offsets: Tensor, *, name: str | None = None) 
     >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
     >>> u = ig.partition(x, 0, offsets)
     >>> u.logical, ig.sum(u, 1).shape, ig.combine(u).shape
-    ((I9[3], I10[offsets]), (3,), (9,))
+    ((I7[3], I8[offsets]), (3,), (9,))
     """
     at = resolve_dim(checked(x, "partition"), dim, "partition")
     with at_user_line("partition"):

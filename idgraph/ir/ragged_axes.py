@@ -75,7 +75,7 @@ def row_axes(e: OperationLike) -> tuple[IterDomain, IterDomain] | None:
     >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
     >>> u = ig.partition(x, 0, offsets)
     >>> row_axes(u.definition), row_axes(offsets.uses[0])
-    ((I9[3], I10[offsets]), None)
+    ((I7[3], I8[offsets]), None)
     """
     dim = e.attrs.get("dim")
     if e.op not in ROWS or not isinstance(dim, int):
@@ -90,7 +90,7 @@ def row_bounds(component: Expr, count: Expr, extent: Expr, start: Expr, stop: Ex
 
     >>> from idgraph.arith import as_expr
     >>> [str(c) for c in row_bounds(symbol("i0", 0, 2), as_expr(3), as_expr(9), symbol("ld1"), symbol("ld0"))]
-    ['(ld1 >= 0) & ((i0 > 0) | (ld1 == 0))', '(ld0 >= ld1) & (ld0 <= 9) & ((i0 < 2) | (ld0 == 9))']
+    ['((i0 > 0) | (ld1 == 0)) & (ld1 >= 0)', '((i0 < 2) | (ld0 == 9)) & (ld0 <= 9) & (ld1 <= ld0)']
     """
     first, last = component > 0, component < count - 1
     return and_(start >= 0, or_(first, start.eq(0))), and_(stop >= start, stop <= extent, or_(last, stop.eq(extent)))

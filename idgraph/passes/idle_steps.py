@@ -54,8 +54,8 @@ def end_before_idle_steps(kernel: Kernel) -> Kernel:
     ... ''')
     >>> print(end_before_idle_steps(k))
     kernel k():
-      where ld1 in _, _
       where ld1_end in _, _
+      where ld1 in _, _
       buffer n: int64[4] input "n"
       buffer x: float32[36] input "x"
       buffer y: float32[36] output "y"
@@ -94,12 +94,12 @@ def _end_of(loop: Loop) -> tuple[Local, int] | None:
     """(value, step): no step ``i`` of the loop with ``i * step`` not below the value does anything; None: not known."""
     inside = all_sets(loop.body)
     lets = {s.name: s.value for s in walk(loop.body) if isinstance(s, Let)}
-    ends = {n: v for n, v in lets.items() if isinstance(v, Local) and v.name not in inside}
+    ends = {n: v for n, v in lets.items() if isinstance(v, Local) and v.at is None and v.name not in inside}
     for condition in (c for s in walk(loop.body) for c in (*index_exprs(s), *_cases(s)) if c.is_condition):
         for name in sorted(condition.names & ends.keys()):
             step = _step_of(condition, loop.var)
             end = ends[name]
-            if step is None or not isinstance(end, Local):
+            if step is None:
                 continue
             own = symbol(f"{end.name} end")
             same = {n: own for n, v in ends.items() if v == end}

@@ -42,7 +42,7 @@ def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> s
     >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
     >>> t = f.output(ig.sum(ig.partition(x, 0, offsets), 1))
     >>> [t.name for t in schedule_ragged(f, KernelConfig(), threads=False)], len(ig.emit(f, target="cpu").kernels)
-    (['t6'], 1)
+    (['t7'], 1)
     """
     nests = _RowNests(*_row_positions(fusion))
     for e in reversed(fusion.exprs):
