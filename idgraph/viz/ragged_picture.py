@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from idgraph.display import Shown
-from idgraph.errors import OperationError, arguments, user_line
+from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.ir import RaggedRows, Tensor
+from idgraph.ir.argument_resolution import is_int
 from idgraph.viz.access_picture import lane_colour
 from idgraph.viz.picture import DIM, INK, SANS, WHITE, clip, document, label, px, xml
 
@@ -62,7 +63,9 @@ def ragged(t: Tensor, offsets: Sequence[int]) -> RaggedPicture:
     rows = next((d.rows for d in t.axes if d.rows is not None), None)
     if rows is None:
         raise OperationError(f"ragged: {t.name} has no ragged axis", where=user_line(), hint="ig.partition makes one")
-    ends = tuple(int(n) for n in offsets)
+    if not isinstance(offsets, (list, tuple)) or not all(map(is_int, offsets)):
+        raise OperationError(f"ragged: offsets is {short_repr(offsets)}", where=user_line(), hint="a list of integers")
+    ends = tuple(offsets)
     if len(ends) < 2 or ends[0] != 0 or any(b < a for a, b in zip(ends, ends[1:], strict=False)):
         raise OperationError(
             f"ragged: {clip(str(list(ends)), 60)} are no offsets", where=user_line(),
