@@ -60,7 +60,7 @@ def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (x + y) % e.y.extent)
         case Partition():
-            return _joined(e, *values) if e.combines else _rows(e, *values)
+            return _joined(e, *values) if e.combines else _row_and_place(e, *values)
         case _:
             assert_never(e)
 
@@ -86,23 +86,23 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
         case Partition():
-            return _rows(e, *values) if e.combines else _joined(e, *values)
+            return _row_and_place(e, *values) if e.combines else _joined(e, *values)
         case _:
             assert_never(e)
 
 
-def _rows(e: Partition, flat: Expr) -> tuple[Expr, Expr]:
+def _row_and_place(e: Partition, flat: Expr) -> tuple[Expr, Expr]:
     """The row of an element, and its place there: what is loaded is a symbol named by where it is loaded from, so that
     equal loads are equal. Rows and back are the identity."""
     row = symbol(f"row of {flat} in {e.offsets.name}", 0)
-    return row, flat - _start(e, row)
+    return row, flat - _row_start(e, row)
 
 
 def _joined(e: Partition, component: Expr, ragged: Expr) -> tuple[Expr]:
-    return (_start(e, component) + ragged,)
+    return (_row_start(e, component) + ragged,)
 
 
-def _start(e: Partition, component: Expr) -> Expr:
+def _row_start(e: Partition, component: Expr) -> Expr:
     return symbol(f"{e.offsets.name}[{component}]", 0)
 
 
@@ -249,10 +249,10 @@ class TransferFunctions:
         if not isinstance(e, Partition):
             return forward(e, ins)
         if e.combines:
-            self._starts[_start(e, ins[0])] = ins[0]
+            self._starts[_row_start(e, ins[0])] = ins[0]
             return forward(e, ins)
         for start, row in self._starts.items():
-            if start in ins[0].symbols and start == _start(e, row):
+            if start in ins[0].symbols and start == _row_start(e, row):
                 return row, ins[0] - start
         return forward(e, ins)
 

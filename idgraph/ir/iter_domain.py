@@ -391,7 +391,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaggedRows:
-    """What makes an axis ragged: in row b of its ``component`` axis it has ``offsets[b + 1] - offsets[b]`` elements.
+    """The rows of a ragged axis: in row b of its ``component`` axis it has ``offsets[b + 1] - offsets[b]`` elements.
 
     ``starts`` and ``lengths`` are the tensors ``offsets[:-1]`` and ``offsets[1:] - offsets[:-1]``. The extent of the
     axis is a bound that every row keeps: the number of elements of all rows.

@@ -49,19 +49,24 @@ def row_ends(offsets: L, extent: Expr) -> tuple[L, L]:
     count = offsets.axes[0].extent - 1
 
     def cut(start: int) -> L:
-        attrs: dict[str, Attr] = {"dims": (0,), "starts": (start,), "stops": (_plain(count + start),), "steps": (1,)}
-        return _once(offsets, "slice", (offsets,), attrs)
+        attrs: dict[str, Attr] = {
+            "dims": (0,),
+            "starts": (start,),
+            "stops": (_int_or_expr(count + start),),
+            "steps": (1,),
+        }
+        return _built_once(offsets, "slice", (offsets,), attrs)
 
     starts, stops = cut(0), cut(1)
-    return starts, _once(starts, "sub", (stops, starts), {COVERS: _plain(extent)})
+    return starts, _built_once(starts, "sub", (stops, starts), {COVERS: _int_or_expr(extent)})
 
 
-def _plain(extent: Expr) -> int | Expr:
+def _int_or_expr(extent: Expr) -> int | Expr:
     found = simplify(extent)
     return int(found) if found.is_const else found
 
 
-def _once(t: L, op: str, args: tuple[L, ...], attrs: dict[str, Attr]) -> L:
+def _built_once(t: L, op: str, args: tuple[L, ...], attrs: dict[str, Attr]) -> L:
     """The output of this operation on ``t`` and others, that of before where there is one."""
     known = next((e for e in t.uses if e.op == op and e.attrs == attrs and tuple(e.inputs) == args), None)
     return apply(t.fusion, op, args, attrs) if known is None else cast("L", known.output)
@@ -85,7 +90,7 @@ def row_axes(e: OperationLike) -> tuple[IterDomain, IterDomain] | None:
 
 
 def row_bounds(component: Expr, count: Expr, extent: Expr, start: Expr, stop: Expr) -> tuple[Expr, Expr]:
-    """What must hold of the loaded ends of row ``component`` of ``count`` rows that cover ``extent`` elements: offsets
+    """Conditions on the loaded ends of row ``component`` of ``count`` rows that cover ``extent`` elements: offsets
     begin at 0, never fall, and end at the extent. Of the start, then of the stop.
 
     >>> from idgraph.arith import as_expr

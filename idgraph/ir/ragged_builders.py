@@ -47,7 +47,7 @@ def _cut_of(t: Tensor, start: int) -> Tensor | None:
     return whole if fits else None
 
 
-def _rows(
+def _ragged_rows(
     starts: Tensor, lengths: Tensor, component: IterDomain, extent: Expr
 ) -> tuple[RaggedRows, list[list[AxisRead]]]:
     check_offsets(offsets := _offsets_of(starts, lengths, extent))
@@ -64,7 +64,7 @@ def build_partition(
     dim = check_axis(x, attrs.get("dim"))
     component = fusion.new_domain(starts.axes[0].extent if starts.ndim else 1, "iteration")
     ragged = fusion.new_domain(x.axes[dim].extent, "iteration")
-    rows, ends = _rows(starts, lengths, component, x.axes[dim].extent)
+    rows, ends = _ragged_rows(starts, lengths, component, x.axes[dim].extent)
     root = [fusion.new_domain(d.extent) for d in x.axes]
     logical = [*root[:dim], component, ragged, *root[dim + 1 :]]
     made = Partition(root[dim], component, ragged, START, LENGTH, rows.offsets, line=fusion.line)
@@ -88,7 +88,7 @@ def build_pad_ragged(
     if not isinstance(value, (bool, int, float)) or (isinstance(value, float) and not is_float(x.dtype)):
         raise OperationError(f"value {value!r} is not a number of type {x.dtype}, as {x.name}")
     axes = [fusion.new_domain(d.extent, d.kind) for d in x.axes]
-    _, ends = _rows(starts, lengths, axes[dim], axes[dim + 1].extent)
+    _, ends = _ragged_rows(starts, lengths, axes[dim], axes[dim + 1].extent)
     reads: list[list[AxisRead]] = [[Mapped(d) for d in axes], *ends]
     return fusion.emit("pad_ragged", args, {**attrs, "dim": dim}, reads, x.dtype, flat_domain(axes), name)
 
@@ -106,7 +106,7 @@ def build_crop_ragged(
             hint=f"{x.name} has shape {shape_text(x)}",
         )
     axes = [fusion.new_domain(d.extent, "iteration" if p in (dim, dim + 1) else d.kind) for p, d in enumerate(x.axes)]
-    rows, ends = _rows(starts, lengths, axes[dim], axes[dim + 1].extent)
+    rows, ends = _ragged_rows(starts, lengths, axes[dim], axes[dim + 1].extent)
     axes[dim + 1].rows = rows
     reads: list[list[AxisRead]] = [[read_of(d, to) for d, to in zip(x.axes, axes, strict=True)], *ends]
     return fusion.emit("crop_ragged", args, {**attrs, "dim": dim}, reads, x.dtype, flat_domain(axes), name)
@@ -124,7 +124,7 @@ def build_combine(
     dim = check_axis(x, attrs.get("dim"))
     _check_rows(x, dim, starts, lengths)
     root = [fusion.new_domain(d.extent, d.kind) for d in x.axes]
-    rows, ends = _rows(starts, lengths, root[dim], root[dim + 1].extent)
+    rows, ends = _ragged_rows(starts, lengths, root[dim], root[dim + 1].extent)
     flat = fusion.new_domain(x.axes[dim + 1].extent)
     root[dim + 1].rows = rows
     logical = (*root[:dim], flat, *root[dim + 2 :])

@@ -69,15 +69,15 @@ def end_before_idle_steps(kernel: Kernel) -> Kernel:
             y[c + r*9] = u
     """
     taken = {*all_sets(kernel.body), *kernel.scalars}
-    return replace(kernel, body=_ended(kernel.body, taken))
+    return replace(kernel, body=_with_row_ends(kernel.body, taken))
 
 
-def _ended(body: Sequence[Stmt], taken: set[str]) -> Body:
+def _with_row_ends(body: Sequence[Stmt], taken: set[str]) -> Body:
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Loop):
             found = _end_of(s) if s.parallel in ("serial", "rolled") and s.stop is None else None
-            s = replace(s, body=_ended(s.body, taken))
+            s = replace(s, body=_with_row_ends(s.body, taken))
             if found is not None:
                 value, step = found
                 name = next(n for k in range(len(taken) + 1) if (n := f"ld1_end{k or ''}") not in taken)
@@ -85,7 +85,7 @@ def _ended(body: Sequence[Stmt], taken: set[str]) -> Body:
                 made.append(Let(name, value))
                 s = replace(s, stop=simplify(ceildiv(symbol(name), step)))
         elif bodies(s):
-            s = replace(s, body=_ended(s.body, taken))  # type: ignore[call-arg]
+            s = replace(s, body=_with_row_ends(s.body, taken))  # type: ignore[call-arg]
         made.append(s)
     return tuple(made)
 
@@ -158,7 +158,7 @@ class _Idle:
                 return True
             case Accumulate(acc, op, value, running=None):
                 added = self.value(value, known)
-                return added is not None and _equal(added, identity(Accumulator(op, acc.dtype)))
+                return added is not None and _is_neutral(added, identity(Accumulator(op, acc.dtype)))
             case If(condition, inside):
                 return self.never(condition) or self.body(inside, known)
             case SingleThread(body=inside):
@@ -172,6 +172,6 @@ class _Idle:
         return x if isinstance(x, Constant) else known.get(x.name) if isinstance(x, Local) else None
 
 
-def _equal(a: Constant, b: bool | float) -> bool:
+def _is_neutral(a: Constant, b: bool | float) -> bool:
     """Equal as numbers: 0 and 0.0, but no zero of another sign and no NaN."""
     return float(a.value) == float(b) and str(float(a.value)) == str(float(b))

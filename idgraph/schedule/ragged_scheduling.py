@@ -132,7 +132,7 @@ class _RowNests:
         self.phase[t] = t if reduces(t) else key
 
     def _key(self, t: Tensor, use: TensorExpr) -> Tensor:
-        """What readers have in common that can share one computation of ``t``."""
+        """The tensor that readers have in common which can share one computation of ``t``."""
         o = use.output
         if t not in self.ragged or reduces(t):
             return self.root[o]

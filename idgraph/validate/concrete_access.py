@@ -56,7 +56,7 @@ class Site:
 
     @property
     def unloaded(self) -> Expr:
-        """What the predicate says without loaded values."""
+        """The predicate without what loaded values decide."""
         names = {load.name for load in self.loads}
         parts = self.predicate.args if self.predicate.op == "and" else (self.predicate,)
         return and_(*(c for c in parts if not c.names & names))

@@ -36,7 +36,14 @@ class RaggedPicture(Shown):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The number of elements of each row."""
+        """The number of elements of each row.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x, offsets = f.input("x", (9,)), f.input("offsets", (3,), "int64")
+        >>> ig.viz.ragged(ig.partition(x, 0, offsets), [0, 4, 9]).lengths
+        (4, 5)
+        """
         return tuple(b - a for a, b in zip(self.offsets, self.offsets[1:], strict=False))
 
     def __str__(self) -> str:
@@ -51,7 +58,7 @@ class RaggedPicture(Shown):
 def ragged(t: Tensor, offsets: Sequence[int]) -> RaggedPicture:
     """How long each row of a ragged tensor is, for these numbers as its offsets; notebooks draw it.
 
-    Raises `OperationError` where the tensor has no ragged axis, and for numbers that are no offsets.
+    Raises `OperationError` where the tensor has no ragged axis, and for numbers that cannot be offsets.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -68,7 +75,7 @@ def ragged(t: Tensor, offsets: Sequence[int]) -> RaggedPicture:
     ends = tuple(offsets)
     if len(ends) < 2 or ends[0] != 0 or any(b < a for a, b in zip(ends, ends[1:], strict=False)):
         raise OperationError(
-            f"ragged: {clip(str(list(ends)), 60)} are no offsets", where=user_line(),
+            f"ragged: {clip(str(list(ends)), 60)} cannot be offsets", where=user_line(),
             hint="offsets begin at 0 and never fall; there is one more than rows",
         )  # fmt: skip
     return RaggedPicture(t, rows, ends)
@@ -95,14 +102,14 @@ def ragged_svg(picture: RaggedPicture) -> str:
         y = top + b * CELL_HEIGHT
         parts.append(label(f"row {b}: {count}", MARGIN + LEFT - 8, y + 17, size=11, fill=DIM, anchor="end"))
         for j in range(min(count, DRAWN_COLUMNS)):
-            parts += _cell(b, j, start + j, MARGIN + LEFT + j * CELL_WIDTH, y, lane_colour(b * step))
+            parts += _element_cell(b, j, start + j, MARGIN + LEFT + j * CELL_WIDTH, y, lane_colour(b * step))
         widest = max(widest, min(count, DRAWN_COLUMNS))
         left_out = left_out or count > DRAWN_COLUMNS
     y = top + len(shown) * CELL_HEIGHT + 12
     parts.append(label("memory", MARGIN + LEFT - 8, y + 17, size=11, fill=DIM, anchor="end"))
     places = [(b, j, start + j) for b, (start, count) in enumerate(shown) for j in range(count)]
     for n, (b, j, address) in enumerate(places[:DRAWN_COLUMNS]):
-        parts += _cell(b, j, address, MARGIN + LEFT + n * CELL_WIDTH, y, lane_colour(b * step))
+        parts += _element_cell(b, j, address, MARGIN + LEFT + n * CELL_WIDTH, y, lane_colour(b * step))
     left_out = left_out or len(places) > DRAWN_COLUMNS or len(picture.lengths) > len(shown)
     note = "the number in a cell is the address of the element" + ("; the rest is not drawn" if left_out else "")
     parts.append(label(note, MARGIN, y + CELL_HEIGHT + 18, size=11, fill=DIM, family=SANS))
@@ -111,7 +118,7 @@ def ragged_svg(picture: RaggedPicture) -> str:
     return document(title, str(picture), (width, y + CELL_HEIGHT + 18 + MARGIN), parts)
 
 
-def _cell(row: int, j: int, address: int, x: float, y: float, colour: str) -> list[str]:
+def _element_cell(row: int, j: int, address: int, x: float, y: float, colour: str) -> list[str]:
     told = xml(f"row {row}, element {j}: at address {address}")
     return [
         f'<rect x="{px(x)}" y="{px(y)}" width="{px(CELL_WIDTH)}" height="{px(CELL_HEIGHT)}" '

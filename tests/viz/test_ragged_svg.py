@@ -37,7 +37,7 @@ def test_refusals() -> None:
     x, o = f.input("x", (9,)), f.input("o", (4,), "int64")
     with pytest.raises(IdGraphError, match="x has no ragged axis"):
         ig.viz.ragged(x, [0, 9])
-    with pytest.raises(IdGraphError, match="are no offsets"):
+    with pytest.raises(IdGraphError, match="cannot be offsets"):
         ig.viz.ragged(ig.partition(x, 0, o), [0, 5, 3, 9])
     with pytest.raises(IdGraphError, match="SVG only"):
         ig.viz.to_dot(picture(0, 9))
