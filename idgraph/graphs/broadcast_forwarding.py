@@ -26,9 +26,9 @@ from idgraph.ir import (
     IterDomain,
     Mapped,
     Merge,
-    Partition,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -341,7 +341,7 @@ def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
             return [extents[0]]
         case Swizzle():
             return [extents[0], extents[1]]
-        case Partition():
+        case RowPartition():
             return [d.extent for d in e.outputs]
 
 

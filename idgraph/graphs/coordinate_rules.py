@@ -23,9 +23,9 @@ from idgraph.ir.iter_domain import (
     DomainExpr,
     IterDomain,
     Merge,
-    Partition,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -59,7 +59,7 @@ def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         case Swizzle():
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (x + y) % e.y.extent)
-        case Partition():
+        case RowPartition():
             return _joined(e, *values) if e.combines else _row_and_place(e, *values)
         case _:
             assert_never(e)
@@ -85,30 +85,30 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         case Swizzle():
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
-        case Partition():
+        case RowPartition():
             return _row_and_place(e, *values) if e.combines else _joined(e, *values)
         case _:
             assert_never(e)
 
 
-def _row_and_place(e: Partition, flat: Expr) -> tuple[Expr, Expr]:
+def _row_and_place(e: RowPartition, flat: Expr) -> tuple[Expr, Expr]:
     """The row of an element, and its place there: what is loaded is a symbol named by where it is loaded from, so that
     equal loads are equal. Rows and back are the identity."""
     row = symbol(f"row of {flat} in {e.offsets.name}", 0)
     return row, flat - _row_start(e, row)
 
 
-def _joined(e: Partition, component: Expr, ragged: Expr) -> tuple[Expr]:
+def _joined(e: RowPartition, component: Expr, ragged: Expr) -> tuple[Expr]:
     return (_row_start(e, component) + ragged,)
 
 
-def _row_start(e: Partition, component: Expr) -> Expr:
+def _row_start(e: RowPartition, component: Expr) -> Expr:
     return symbol(f"{e.offsets.name}[{component}]", 0)
 
 
 def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
     """True where, at the coordinates ``at``, each side of ``e`` provably follows from the other."""
-    if isinstance(e, Partition):
+    if isinstance(e, RowPartition):
         return False
     ins, outs = tuple(at[d] for d in e.inputs), tuple(at[d] for d in e.outputs)
     pairs = (*zip(forward(e, ins), outs, strict=True), *zip(backward(e, outs), ins, strict=True))
@@ -246,7 +246,7 @@ class TransferFunctions:
 
     def _forward(self, e: DomainExpr, ins: Coordinates) -> Coordinates:
         """`forward`, where an element of a row, ``off[c] + r``, is known to be in that row: it is in no other."""
-        if not isinstance(e, Partition):
+        if not isinstance(e, RowPartition):
             return forward(e, ins)
         if e.combines:
             self._starts[_row_start(e, ins[0])] = ins[0]

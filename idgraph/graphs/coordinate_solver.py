@@ -12,7 +12,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, simplify
 from idgraph.graphs.coordinate_rules import backward, forward, is_bijective_at
-from idgraph.ir import DomainExpr, IterDomain, Partition, Stride
+from idgraph.ir import DomainExpr, IterDomain, RowPartition, Stride
 
 Side = Literal["start", "stop", "step"]
 
@@ -64,7 +64,7 @@ class CoordinateSolver:
         known, wanted = (x.inputs, x.outputs) if is_forward else (x.outputs, x.inputs)
         if not all(d in self.value for d in known) or all(d in self.value for d in wanted):
             return
-        if isinstance(x, Partition):
+        if isinstance(x, RowPartition):
             if x.flat not in known:  # which row an element is in no expression says
                 self.value[x.flat] = simplify(x.start + self.value[x.ragged])
                 self.step[x.flat] = CoordinateStep(x, is_forward)
@@ -99,7 +99,7 @@ class CoordinateSolver:
             seen.add(d)
             step = self.step.get(d)
             made_by = step.expr if step is not None else None
-            if isinstance(made_by, Partition):  # the rows cover the axis, and no row is longer than it is
+            if isinstance(made_by, RowPartition):  # the rows cover the axis, and no row is longer than it is
                 yield Bound(self.value[made_by.ragged] < made_by.length, d, "stop", made_by)
                 pending += (*made_by.inputs, *made_by.outputs)
                 continue

@@ -29,8 +29,8 @@ from idgraph.ir import (
     IterDomain,
     Mapped,
     Merge,
-    Partition,
     Resize,
+    RowPartition,
     Stride,
     Tensor,
     TensorExpr,
@@ -204,7 +204,7 @@ class ExactBuilder(CongruenceClosure[IterDomain]):
         first: dict[Owner, tuple[IterDomain, IterDomain]] = {}
         for e in fusion.exprs:
             for x in e.output.domain.exprs if e.op in ROWS else ():
-                if not isinstance(x, Partition):
+                if not isinstance(x, RowPartition):
                     continue
                 pair, cut = (x.component, x.ragged), e.inputs[1].definition
                 offsets = cut.inputs[0] if cut is not None else e.inputs[1]

@@ -340,12 +340,12 @@ class Swizzle:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Partition:
+class RowPartition:
     """``flat`` as rows of loaded length: flat = start + ragged, where ``component`` is the number of the row.
 
     ``start`` is the loaded number at which the row begins (``ld1``, from operand 1 of the operation), ``length``
-    (``ld2``) how many elements it has. `idgraph.partition` makes component and ragged of flat; with ``combines`` it is the other
-    way round. Rows lie one behind the other and have no gaps, so that each element is in one row. Two are equal where
+    (``ld2``) how many elements it has. `idgraph.partition` makes component and ragged of flat; with ``combines`` it is
+    the other way round. Rows lie one behind the other and have no gaps, so that each element is in one row. Two are equal where
     their ``offsets`` are one tensor. (nvFuser: Partition, Combine.)
 
     >>> import idgraph as ig
@@ -419,7 +419,7 @@ class RaggedRows:
         return self.offsets is other.offsets
 
 
-DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle | Partition
+DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle | RowPartition
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from idgraph.ir.argument_resolution import shape_text
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import Scalar, is_float
 from idgraph.ir.fusion import Fusion, Tensor
-from idgraph.ir.iter_domain import IterDomain, Partition, RaggedRows, TensorDomain
+from idgraph.ir.iter_domain import IterDomain, RaggedRows, RowPartition, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, one_tensor, read_of, same_extent
 from idgraph.ir.op_registry import primitive
 from idgraph.ir.ragged_axes import COVERS, LENGTH, START, check_offsets
@@ -67,7 +67,7 @@ def build_partition(
     rows, ends = _ragged_rows(starts, lengths, component, x.axes[dim].extent)
     root = [fusion.new_domain(d.extent) for d in x.axes]
     logical = [*root[:dim], component, ragged, *root[dim + 1 :]]
-    made = Partition(root[dim], component, ragged, START, LENGTH, rows.offsets, line=fusion.line)
+    made = RowPartition(root[dim], component, ragged, START, LENGTH, rows.offsets, line=fusion.line)
     define(made, component, ragged)
     ragged.rows = rows
     reads: list[list[AxisRead]] = [[Mapped(d) for d in root], *ends]
@@ -129,7 +129,7 @@ def build_combine(
     root[dim + 1].rows = rows
     logical = (*root[:dim], flat, *root[dim + 2 :])
     line = fusion.line
-    made = Partition(flat, root[dim], root[dim + 1], START, LENGTH, rows.offsets, combines=True, line=line)
+    made = RowPartition(flat, root[dim], root[dim + 1], START, LENGTH, rows.offsets, combines=True, line=line)
     define(made, flat)
     reads: list[list[AxisRead]] = [[Mapped(d) for d in root], *ends]
     domain = TensorDomain(tuple(root), logical, logical, tuple(root), (None,) * len(logical), (made,))

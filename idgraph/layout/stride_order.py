@@ -25,9 +25,9 @@ from idgraph.ir import (
     IterDomain,
     Mapped,
     Merge,
-    Partition,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -158,7 +158,7 @@ def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDoma
         case Swizzle(sx, sy, out_x, out_y):
             _replace_neighbours(axes, names, [sx], [out_x])
             _replace_neighbours(axes, names, [sy], [out_y])
-        case Partition():
+        case RowPartition():
             have = [d for d in x.inputs if d in axes]
             together = len(have) == len(x.inputs) and axes[axes.index(have[0]) :][: len(have)] == have
             _replace_neighbours(axes, names, have, x.outputs if together else [])  # where rows end has no such axis

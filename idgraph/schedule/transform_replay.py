@@ -21,9 +21,9 @@ from idgraph.ir import (  # fmt: skip
     LoadedCoordinate,
     Mapped,
     Merge,
-    Partition,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -145,7 +145,7 @@ class _Replay:
         if wide:
             self._whole.update(e.outputs)
         match e:
-            case Split() | Merge() | Partition():
+            case Split() | Merge() | RowPartition():
                 return False
             case Resize() | Stride() | Roll() | Swizzle():
                 if not wide and not is_partial(e):
@@ -184,7 +184,7 @@ class _Replay:
                 ):
                     return  # as of a broadcast axis that the reader resolves
                 loop_steps.swizzle(t, e.kind, at[0], at[1])
-            case Partition():
+            case RowPartition():
                 return  # no schedule step makes rows: the loops over them are the operation's own
             case _:
                 assert_never(e)

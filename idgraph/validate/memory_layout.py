@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from idgraph.errors import IndexingError, InternalError
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Partition, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle, Tensor
 from idgraph.validate.oracle import shape_of
 from idgraph.validate.oracle.views import Array, number
 
@@ -93,7 +93,7 @@ def layout_of(t: Tensor, symbols: Mapping[str, int]) -> MemoryLayout:
 
 def _plain_exprs(t: Tensor) -> list[DomainExpr]:
     """The axis expressions of a tensor but for rows of loaded length: memory never follows those."""
-    return [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, Partition)]
+    return [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, RowPartition)]
 
 
 def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, str], list[str]]:
@@ -139,7 +139,7 @@ def _step_text(e: DomainExpr, ins: list[str], symbols: Mapping[str, int]) -> lis
                 f"{ins[0]} ^ {ins[1]}" if e.kind == "xor" else f"({ins[0]} + {ins[1]}) % {number(e.y.extent, symbols)}"
             )
             return [ins[0], turned]
-        case Partition():
+        case RowPartition():
             raise InternalError(f"{e} has no formula without its offsets")
 
 
@@ -164,7 +164,7 @@ def _back_text(e: DomainExpr, outs: list[str], symbols: Mapping[str, int]) -> li
                 else f"({outs[1]} - {outs[0]}) % {number(e.y.extent, symbols)}"
             )
             return [outs[0], turned]
-        case Partition():
+        case RowPartition():
             raise InternalError(f"{e} has no formula without its offsets")
 
 
@@ -200,7 +200,7 @@ def _apply_domain_expr(e: DomainExpr, values: dict[IterDomain, Array], symbols: 
         case Swizzle():
             turned = ins[0] ^ ins[1] if e.kind == "xor" else (ins[0] + ins[1]) % number(e.y.extent, symbols)
             outs = [ins[0], turned]
-        case Partition():
+        case RowPartition():
             return False
     for d, v in zip(e.outputs, outs, strict=True):
         values.setdefault(d, v)
@@ -225,7 +225,7 @@ def _step_back(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[
         case Swizzle():
             turned = outs[0] ^ outs[1] if e.kind == "xor" else (outs[1] - outs[0]) % number(e.y.extent, symbols)
             ins = [outs[0], turned]
-        case Partition():
+        case RowPartition():
             return False
     for d, v in zip(e.inputs, ins, strict=True):
         values.setdefault(d, v)

@@ -13,9 +13,9 @@ from idgraph.ir import (
     IterDomain,
     LoadedCoordinate,
     Merge,
-    Partition,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -67,7 +67,7 @@ def step_text(e: DomainExpr) -> str:
             return f"roll by {e.shift}"
         case Swizzle():
             return f"swizzle {e.kind}"
-        case Partition():
+        case RowPartition():
             return f"{'combine' if e.combines else 'partition'} by {e.offsets.name}"
         case _:
             assert_never(e)

@@ -24,7 +24,8 @@ from idgraph.viz.picture import Picture
 from idgraph.viz.ragged_picture import RaggedPicture, ragged_svg
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
-Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | AccessPicture | Ownership | RaggedPicture
+Grid = AccessPicture | Ownership | RaggedPicture
+Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | Grid
 DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture, AccessPicture, Ownership, RaggedPicture)
 OPTIONS = {"highlight", "by", "collapse", "title"}
 

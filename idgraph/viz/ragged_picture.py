@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from idgraph.display import Shown
 from idgraph.errors import OperationError, arguments, short_repr, user_line
@@ -44,7 +45,7 @@ class RaggedPicture(Shown):
         >>> ig.viz.ragged(ig.partition(x, 0, offsets), [0, 4, 9]).lengths
         (4, 5)
         """
-        return tuple(b - a for a, b in zip(self.offsets, self.offsets[1:], strict=False))
+        return tuple(b - a for a, b in pairwise(self.offsets))
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.lengths[:DRAWN_ROWS])) + (", ..." if len(self.lengths) > DRAWN_ROWS else "")
@@ -73,7 +74,7 @@ def ragged(t: Tensor, offsets: Sequence[int]) -> RaggedPicture:
     if not isinstance(offsets, (list, tuple)) or not all(map(is_int, offsets)):
         raise OperationError(f"ragged: offsets is {short_repr(offsets)}", where=user_line(), hint="a list of integers")
     ends = tuple(offsets)
-    if len(ends) < 2 or ends[0] != 0 or any(b < a for a, b in zip(ends, ends[1:], strict=False)):
+    if len(ends) < 2 or ends[0] != 0 or any(b < a for a, b in pairwise(ends)):
         raise OperationError(
             f"ragged: {clip(str(list(ends)), 60)} cannot be offsets", where=user_line(),
             hint="offsets begin at 0 and never fall; there is one more than rows",

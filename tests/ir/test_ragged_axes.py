@@ -122,7 +122,8 @@ REFUSED: dict[str, tuple[Callable[[Fusion, Tensor, Tensor], object], str, str]] 
         lambda f, u, off: f["x"].partition(0, ig.Fusion("g").input("o", (4,), "int64")), "not a tensor of fusion", "",
     ),
     "made by hand": (
-        lambda f, u, off: apply_op("partition", f["x"], off[1:], off[1:], dim=0), "are not where rows of 9 elements", "",
+        lambda f, u, off: apply_op("partition", f["x"], off[1:], off[1:], dim=0),
+        "are not where rows of 9 elements", "",
     ),
     "padded with a fraction": (
         lambda f, u, off: ig.pad_ragged(ig.partition(off, 0, off), 0.5), "0.5 is not a number of type int64", "",
