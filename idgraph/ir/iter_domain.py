@@ -345,8 +345,8 @@ class RowPartition:
 
     ``start`` is the loaded number at which the row begins (``ld1``, from operand 1 of the operation), ``length``
     (``ld2``) how many elements it has. `idgraph.partition` makes component and ragged of flat; with ``combines`` it is
-    the other way round. Rows lie one behind the other and have no gaps, so that each element is in one row. Two are equal where
-    their ``offsets`` are one tensor. (nvFuser: Partition, Combine.)
+    the other way round. Rows lie one behind the other and have no gaps, so that each element is in one row. Two are
+    equal where their ``offsets`` are one tensor. (nvFuser: Partition, Combine.)
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from idgraph.viz.explorer import Explorer, explore
 
 __all__ = [
-    "Cluster", "PictureEdge", "Explorer", "Line", "PictureNode", "Picture", "RaggedPicture", "Swatch", "draw", "drawable",
-    "explore",
-    "graphviz_svg", "loop_nest", "notebook", "picture", "ragged", "to_dot", "to_svg", "write",
+    "Cluster", "PictureEdge", "Explorer", "Line", "PictureNode", "Picture", "RaggedPicture", "Swatch", "draw",
+    "drawable", "explore", "graphviz_svg", "loop_nest", "notebook", "picture", "ragged", "to_dot", "to_svg", "write",
 ]  # fmt: skip
 
 register_renderer("dot", to_dot)
