@@ -12,6 +12,7 @@ import pytest
 import idgraph as ig
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.target import TargetName
+from idgraph.kernel.ir import Alloc, Loop, walk
 from idgraph.runtime import Program, compile_ptx
 from tests.emit.turns import simulated
 
@@ -235,3 +236,22 @@ def test_integers_and_truth_values() -> None:
 def test_threads_of_a_block_share_a_row() -> None:
     found = simulated("-m", "tests.emit.simulated_rows")
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_nothing_of_a_row_is_stored() -> None:
+    """What several operations of one loop read, and one of another loop, is computed once in each, in a variable."""
+    f = ig.Fusion("twice")
+    x, off = f.input("x", (9,)), f.input("off", (4,), "int64")
+    v = ig.partition(x, 0, off) * 2.0
+    w = v * ig.exp(v)
+    f.output(ig.combine(w - ig.amax(v, 1, keepdim=True)))
+    ig.schedule.auto(f, device="cpu")
+    (kernel,) = ig.emit(f, target="cpu").kernels
+    assert not [s for s in walk(kernel.body) if isinstance(s, Alloc)]
+
+
+def test_a_loop_that_stores_behind_the_row_does_not_end_with_it() -> None:
+    f = built("padded")
+    ig.schedule.auto(f, device="cpu")
+    (kernel,) = ig.emit(f, target="cpu").kernels
+    assert all(s.stop is None for s in walk(kernel.body) if isinstance(s, Loop))
