@@ -82,4 +82,5 @@ def test_a_padded_form_that_is_longer_or_shorter_than_the_rows() -> None:
         imp = ig.from_torch(fn, (x, o))
         assert not imp.coverage.opaque
         rows = [[*r.flatten().tolist(), *[-1.0] * 12][:length] for r in torch.tensor_split(x, [2, 2])]
-        assert imp.run(x, o).squeeze(-1).tolist() == rows
+        found: Any = imp.run(x, o)
+        assert found.squeeze(-1).tolist() == rows

@@ -6,6 +6,7 @@ The expected values know neither offsets nor loops: rows are separate arrays fro
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import Tensor
+from idgraph.runtime import Program
 from tests.property.budget import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -98,14 +100,10 @@ def test_partition_and_combine_are_inverse(ends: list[int], seed: int) -> None:
     np.testing.assert_array_equal(found, data)
 
 
-_PROGRAMS: list[ig.runtime.Program] = []
-
-
-def _identity() -> ig.runtime.Program:
-    if not _PROGRAMS:
-        f = ig.Fusion("identity")
-        n, b = f.symbol("n"), f.symbol("b", min=2)
-        f.output(ig.combine(ig.partition(f.input("x", (n,)), 0, f.input("off", (b,), "int64"))))
-        ig.schedule.auto(f, device="cpu")
-        _PROGRAMS.append(ig.emit(f, target="cpu"))
-    return _PROGRAMS[0]
+@cache
+def _identity() -> Program:
+    f = ig.Fusion("identity")
+    n, b = f.symbol("n"), f.symbol("b", min=2)
+    f.output(ig.combine(ig.partition(f.input("x", (n,)), 0, f.input("off", (b,), "int64"))))
+    ig.schedule.auto(f, device="cpu")
+    return ig.emit(f, target="cpu")
