@@ -28,6 +28,7 @@ from idgraph.ir import (
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -340,6 +341,8 @@ def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
             return [extents[0]]
         case Swizzle():
             return [extents[0], extents[1]]
+        case RowPartition():
+            return [d.extent for d in e.outputs]
 
 
 class _AxisPair(NamedTuple):

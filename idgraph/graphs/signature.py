@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never, cast
 
 from idgraph.arith import ArithError, Expr, simplify
 from idgraph.graphs.coordinate_rules import is_product, resized_axes, transparent
-from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle, Tensor
 from idgraph.ir.op_builders import same_extent
 
 
@@ -131,6 +131,8 @@ class SignatureTable:
             case Swizzle():
                 loose = number("swizzle", x.kind)
                 same = number(loose, extent(x.y.extent))
+            case RowPartition():
+                loose = same = number(*x.attributes)
             case _:
                 assert_never(x)
         return ExprSignature(x, same, same, loose, -1)

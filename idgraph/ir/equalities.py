@@ -13,7 +13,7 @@ from typing import Any, cast
 from idgraph.arith import Expr, as_expr, integer_root, is_true, simplify, symbol
 from idgraph.arith.solve import affine_in
 from idgraph.ir.axis_read import Fixed
-from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle
 from idgraph.ir.protocols import OperationLike, TensorLike
 from idgraph.ir.schedule_log import ScheduleStep
 
@@ -155,7 +155,7 @@ def _fields(tensors: Sequence[TensorLike], exprs: Sequence[OperationLike]) -> It
                 yield from ((x, "start"), (x, "step"))
             case Roll():
                 yield x, "shift"
-            case Merge() | Swizzle():
+            case Merge() | Swizzle() | RowPartition():
                 pass
     for d in axes:
         yield d, "extent"

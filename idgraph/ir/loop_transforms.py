@@ -41,7 +41,7 @@ from idgraph.ir.iter_domain import (
     SwizzleKind,
     is_one,
 )
-from idgraph.ir.op_table import SCATTERS
+from idgraph.ir.op_table import WRITES
 from idgraph.ir.protocols import TensorLike, axis_place, related
 from idgraph.ir.reader_loops import LoopPlan, inserted, loop_plan
 from idgraph.ir.schedule_log import NAMES, NO_CHOICES, NO_NAMES, NO_RULES, STEPS
@@ -337,9 +337,10 @@ def stride(tensor: TensorLike, axis: int, start: int | Expr, step: int, extent: 
 
 
 def iterated(tensor: TensorLike) -> tuple[IterDomain, ...]:
-    """The axes that loops run over before any step: the logical ones, of a scatter the root ones (its index's)."""
+    """The axes that loops run over before any step: the logical ones; the root ones where loaded
+    numbers say what is written (those of the index, or of the rows)."""
     e = tensor.definition
-    return tensor.root if e is not None and e.op in SCATTERS else tensor.logical
+    return tensor.root if e is not None and e.op in WRITES else tensor.logical
 
 
 def reset(tensor: TensorLike) -> None:

@@ -451,6 +451,13 @@ def out_of_range(site: CheckSite, value: int, point: list[int], env: Mapping[str
     """A loaded index is outside the axis it indexes."""
     at = ", ".join(f"{name}={v}" for name, v in zip(site.loops, point, strict=False))
     extent: Expr | int = site.extent if env is None else int(site.extent.evaluate(env))
+    if site.axis < 0:
+        return IndexingError(
+            f"{site.index} holds {value} where a row {site.tensor}: these are no offsets of rows of {extent} elements",
+            where=site.line,
+            because=[f"in {site.expr} at {at or 'its only point'}"],
+            hint=f"offsets begin at 0, never fall, and end at {extent}",
+        )
     return IndexingError(
         f"index {value} loaded from {site.index} is outside axis {site.axis} of {site.tensor}, of extent {extent}",
         where=site.line,

@@ -49,6 +49,7 @@ from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
+from idgraph.schedule.ragged_scheduling import has_rows, schedule_ragged
 from idgraph.schedule.reduction_domain import reduces
 from idgraph.schedule.reduction_groups import Scheduled, schedule_rows
 from idgraph.schedule.reduction_persistence import choose_persistence
@@ -130,6 +131,9 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
             t.memory = "auto"
             t.forget("set_memory")
             reset(t)
+    if has_rows(fusion):
+        schedule_ragged(fusion, config, threads=shared)
+        return Scheduled()
     _join_reshapes(fusion)
     numbers_into_readers(fusion)
     if any(e.is_reduction for e in fusion.exprs):

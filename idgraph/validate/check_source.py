@@ -117,8 +117,8 @@ def point_source(case: Case, tables: Tables) -> str:
     b.add("return 1")
     b.indent = 1
     for site in case.reads:
-        # Predicates need no loaded value; where nothing is written nothing may be read.
-        b.fail(_text(site.predicate), faults.UNWRITTEN, site.number)
+        # Where nothing is written nothing may be read, whatever is loaded.
+        b.fail(_text(site.unloaded), faults.UNWRITTEN, site.number)
     b.add("return 0")
     variables = [name for name, _ in case.loops]
     head = f"def point({', '.join([*variables, *table_names(case, tables)])}):"
