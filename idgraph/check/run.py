@@ -62,16 +62,16 @@ def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[s
     _check_budget(budget)
     read = data if isinstance(data, NeutralProgram) else read_any(data)
     if read.body:
-        return CheckReport(read.name, follow_tree(read).rows)
+        return CheckReport(read.name, follow_tree(read, budget).rows)
     found = decide(read, budget=budget)
     if not order_matters(read) and found.rows and all(r.verdict in SURE for r in found.rows):
         return found
-    return _as_it_runs(read, found)
+    return _as_it_runs(read, found, budget)
 
 
-def _as_it_runs(p: NeutralProgram, found: CheckReport) -> CheckReport:
+def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckReport:
     """Nests that share memory, or are not all decided one by one, judged by what the program stores when it runs."""
-    run = follow_tree(p)
+    run = follow_tree(p, budget)
     sure = tuple(r for r in found.rows if r.verdict in SURE)
     if run.right:
         decided = {(r.node, r.buffer) for r in sure if r.role == "write"}

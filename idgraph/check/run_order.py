@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from idgraph.check.program import ZERO, Nest, NeutralProgram, Write
 from idgraph.check.report import CheckRow, Difference
-from idgraph.ir import Tensor
+from idgraph.ir import SCANS, Tensor
 
 _VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
 
@@ -36,10 +36,12 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
 
 
 def order_matters(p: NeutralProgram) -> bool:
-    """Whether memory is used in another way than "one buffer, written before it is read": its nests alone, one by one,
-    do not say what a read sees then.
+    """Whether memory is used in another way than "one buffer, written before it is read", or a value runs along an
+    axis: its nests alone, one by one, do not say what a read sees then.
     """
     order = _MemoryUse(p)
+    if any(e.op in SCANS for e in p.fusion.exprs):
+        return True
     return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
 
 

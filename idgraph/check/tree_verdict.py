@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from idgraph.arith import ArithError
+from idgraph.check.decide import BUDGET
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.interpreter import run
 from idgraph.check.program import CheckError, NeutralProgram
@@ -14,6 +15,7 @@ from idgraph.check.program_tree import leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_flow import Seen, TreeEvent, TreeRun
+from idgraph.check.tree_proof import prove_tree
 from idgraph.check.tree_values import placed
 
 SEEDS = 10  # runs on numbers, in each order of iterations
@@ -31,11 +33,11 @@ class TreeVerdict:
     tried: bool = False
 
 
-def follow_tree(p: NeutralProgram) -> TreeVerdict:
+def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
     """Whether each result holds what the program means, at all points of all loops."""
     points = 0
-    samples: list[dict[str, int]] = list(sample_sizes(p)) if p.symbols else [{}]
     try:
+        samples: list[dict[str, int]] = list(sample_sizes(p))
         for sizes in samples:
             found = TreeRun(p, sizes)
             points += found.points
@@ -47,15 +49,24 @@ def follow_tree(p: NeutralProgram) -> TreeVerdict:
                 because = f"{rows[0].because}, though no run on numbers shows it"
                 return TreeVerdict(None, (_unknown(p, because),))
     except (NoIndexMeaning, CheckError, ArithError) as error:
-        return TreeVerdict(None, (_unknown(p, error.what if not isinstance(error, NoIndexMeaning) else str(error)),))
-    if p.symbols or not samples:
-        because = "it is right at the sizes that were tried; for all sizes nothing proves it"
-        return TreeVerdict(None, (_unknown(p, because),), tried=True)
+        return _proved(p, error.what if not isinstance(error, NoIndexMeaning) else str(error), budget)
+    if p.symbols:
+        found = _proved(p, "it is right at the sizes that were tried; for all sizes it is not proved", budget)
+        return found if found.right else replace(found, tried=True)
     because = "it runs before what reads it, and each result holds the value that the program means"
     return TreeVerdict(True, tuple(
         CheckRow(n.name, b, "enumerated", "write", because, graph=p.name, points=points)
         for n in leaves(p.body or p.nests) for b in dict.fromkeys(w.buffer for w in n.writes)
     ))  # fmt: skip
+
+
+def _proved(p: NeutralProgram, why: str, budget: int) -> TreeVerdict:
+    """The verdict without counting; ``why`` nothing was counted."""
+    try:
+        return TreeVerdict(True, prove_tree(p, budget))
+    except (NoIndexMeaning, CheckError, ArithError) as error:
+        more = str(error) if isinstance(error, NoIndexMeaning) else error.what
+        return TreeVerdict(None, (_unknown(p, why if more in why else f"{why}: {more}"),))
 
 
 def _unknown(p: NeutralProgram, because: str) -> CheckRow:
@@ -106,7 +117,8 @@ def _race_row(r: TreeRun, a: TreeEvent, b: TreeEvent, read: Seen | None, loop: s
         )
         return CheckRow(b.nest.name, b.write.buffer, "refuted", "write", because, found, graph=r.program.name)
     because = f"it reads what another iteration of {loop} writes, and they run in any order"
-    meant = f"{where} before or after {a.nest.name} writes it at {_point_text(a.point)}: iterations of {loop} run in any order"
+    meant = f"{where} before or after {a.nest.name} writes it at {_point_text(a.point)}"
+    meant += f": iterations of {loop} run in any order"
     found = Difference(b.point, "", where, meant, read.formula)
     return CheckRow(b.nest.name, read.buffer, "refuted", "read", because, found, graph=r.program.name)
 
@@ -141,8 +153,9 @@ class _Fault:
         first = next((w for w in self.earlier(last) if self.value(w) == self.values.of[self.tensor][k]), None)
         if first is not None and len(self.since(last)) == 1:
             made = self.values.name(self.value(event)) or f"a value of {event.write.buffer}"
-            found = Difference(event.point, f"{where} = {made}", None, f"{name}, which {first.nest.name} wrote there at "
-                               f"{_point_text(first.point)} ({self.run.order(first, event)})", "")  # fmt: skip
+            order = f"{_point_text(first.point)} ({self.run.order(first, event)})"
+            meant = f"{name}, which {first.nest.name} wrote there at {order}"
+            found = Difference(event.point, f"{where} = {made}", None, meant, "")
             because = f"it overwrites the output {self.tensor}"
             return CheckRow(event.nest.name, place[0], "refuted", "write", because, found, graph=graph)
         return self.blamed(k, name, self.since(last))
@@ -201,7 +214,7 @@ class _Fault:
         return CheckRow(e.nest.name, e.write.buffer, "refuted", "write", because, found, graph=self.run.program.name)
 
     def read(self, e: TreeEvent, s: Seen, name: str, should: int | str) -> CheckRow:
-        """A read that sees another element than it should: both writes, their points, what puts one before the other."""
+        """A read that sees another element than it should: both writes, and what orders them."""
         what = self.values.name(s.value)
         seen = self.run.events[s.writer] if s.writer >= 0 else None
         if seen is None:
@@ -230,9 +243,8 @@ class _Fault:
         writes = [w for w in run.events if self.value(w) == value]
         before = [w for w in writes if w.number < reader.number]
         if not writes:
-            lies = next((p for p, v in run.start.items() if v == value), None)
-            plain = lies is None or _address_text(lies) == name
-            return name if plain else f"{name}, which {_address_text(lies)} holds at the start"
+            lies = next((_address_text(p) for p, v in run.start.items() if v == value), name)
+            return name if lies == name else f"{name}, which {lies} holds at the start"
         w = before[-1] if before else writes[0]
         where = f"{_address_text(w.place)} at {_point_text(w.point)}"
         if not before:
