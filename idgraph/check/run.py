@@ -8,12 +8,15 @@ from dataclasses import replace
 from os import PathLike
 
 from idgraph.check.decide import decide
+from idgraph.check.enumeration import sample_sizes
 from idgraph.check.inductor_capture import Capture
 from idgraph.check.inductor_source import of_source
 from idgraph.check.program import CheckError, NeutralProgram
 from idgraph.check.program_json import read_any
-from idgraph.check.report import CheckReport, CheckRow
+from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.check.run_order import order_matters, unwritten
+from idgraph.check.semantics import NoIndexMeaning
+from idgraph.check.statement_values import other_number
 from idgraph.check.tree_verdict import follow_tree
 from idgraph.errors import IdGraphError
 
@@ -61,12 +64,36 @@ def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[s
     """See `idgraph.check.program`."""
     _check_budget(budget)
     read = data if isinstance(data, NeutralProgram) else read_any(data)
+    found = _judged(read, budget)
+    wrong = _value_row(read) if found.ok else None
+    return found if wrong is None else replace(found, rows=(*found.rows, wrong))
+
+
+def _judged(read: NeutralProgram, budget: int) -> CheckReport:
     if read.body:
         return CheckReport(read.name, follow_tree(read, budget).rows)
     found = decide(read, budget=budget)
     if not order_matters(read) and found.rows and all(r.verdict in SURE for r in found.rows):
         return found
     return _as_it_runs(read, found, budget)
+
+
+def _value_row(p: NeutralProgram) -> CheckRow | None:
+    """A result whose elements are the right ones, combined to another number: a constant or an operation is wrong."""
+    try:
+        sizes = next(iter(sample_sizes(p)), {})
+    except NoIndexMeaning:
+        return None
+    wrong = other_number(p, sizes)
+    if wrong is None:
+        return None
+    element = f"{wrong.tensor}[{', '.join(str(c) for c in wrong.element)}]"
+    point = {**sizes, **wrong.point}
+    text = wrong.write.value.text if wrong.write.value is not None else ""
+    op, line = p.sources.get(wrong.tensor, ("", None))
+    found = Difference(point, f"{element} = {wrong.found:.6g}", None, f"{wrong.meant:.6g} there", text, op, line)
+    because = "it computes another number of the elements that it reads, at random inputs"
+    return CheckRow(wrong.nest.name, wrong.write.buffer, "refuted", "write", because, found, graph=p.name)
 
 
 def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckReport:
