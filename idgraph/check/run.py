@@ -117,7 +117,8 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckRepo
         replace(r, verdict="unknown", counterexample=None) if r.verdict == "refuted" and r.node in doubted else r
         for r in found.rows
     ]
-    return replace(found, rows=(*rows, *missing, *(run.rows if order_matters(p) else ())))
+    why = run.rows if order_matters(p) and not any(r.verdict == "refuted" for r in missing) else ()
+    return replace(found, rows=(*rows, *missing, *why))
 
 
 def _two_sided(r: CheckRow) -> bool:

@@ -39,6 +39,18 @@ POINTS = 1 << 16
 CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
 
 
+def _power(a: float, b: float) -> float:
+    return math.pow(a, b)
+
+
+def _quotient(a: float, b: float) -> float:
+    return a / b
+
+
+def _floor_div(a: float, b: float) -> float:
+    return a // b
+
+
 def _rsqrt(a: float) -> float:
     return 1 / math.sqrt(a)
 
@@ -57,10 +69,10 @@ def _either(a: float, b: float) -> bool:
 
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "neg": (1, operator.neg), "add": (2, operator.add), "sub": (2, operator.sub), "mul": (2, operator.mul),
-    "div": (2, operator.truediv), "mod": (2, operator.mod), "floordiv": (2, operator.floordiv), "min": (2, min),
+    "div": (2, _quotient), "mod": (2, operator.mod), "floordiv": (2, _floor_div), "min": (2, min),
     "max": (2, max), "abs": (1, abs), "exp": (1, math.exp), "log": (1, math.log), "sqrt": (1, math.sqrt),
     "rsqrt": (1, _rsqrt), "tanh": (1, math.tanh), "sin": (1, math.sin), "cos": (1, math.cos), "erf": (1, math.erf),
-    "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, operator.pow), "where": (3, _chosen),
+    "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, _power), "where": (3, _chosen),
     "lt": (2, operator.lt), "le": (2, operator.le), "gt": (2, operator.gt), "ge": (2, operator.ge),
     "eq": (2, operator.eq), "ne": (2, operator.ne), "and": (2, _both), "or": (2, _either), "not": (1, operator.not_),
 }  # fmt: skip

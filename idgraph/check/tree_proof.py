@@ -66,14 +66,17 @@ class _Proof:
         self.flattened(tree_of(p), (), {}, TRUE, (), ())
         self.supported()
         ends = {t.name for t in p.fusion.outputs}
+        given = {t.name for t in p.fusion.inputs}
+        for name in ends - given - {self.tensor(n) for n in self.writers}:
+            raise NoIndexMeaning(f"nothing writes {name}, a result")
         final = [x for x in self.leaves if any(self.tensor(w.buffer) in ends for w in x.nest.writes)]
         for leaf in self.leaves:
             self.inside(leaf)
         made = tuple(self.composed(x) for x in final)
-        names = {w.buffer for n in made for w in n.writes} | {t.name for t in p.fusion.inputs}
+        names = {w.buffer for n in made for w in n.writes}
         kept = tuple(
             replace(b, after=next((n.name for n in made for w in n.writes if w.buffer == b.name), ""), over="")
-            for b in p.buffers if b.name in names or b.tensor in {t.name for t in p.fusion.inputs}
+            for b in p.buffers if b.name in names or b.tensor in given
         )  # fmt: skip
         order = tuple(n.name for n in made)
         found = decide(replace(p, nests=made, body=(), buffers=kept, order=order), budget=self.budget).rows

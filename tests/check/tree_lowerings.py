@@ -229,7 +229,10 @@ def scanned(r: random.Random, fault: str) -> Data:
     order = "any" if fault == "any order" else "sequential"
     body = [put("zero", "acc", "0")] * step + [loop("i", n, *parts, order=order)]
     if not fault and r.random() < 0.5:
-        body = [put("first", "y", "0", ("x", "0")), loop("i", n - 1, put("next", "y", "i + 1", ("x", "i + 1"), ("y", "i")))]
+        body = [
+            put("first", "y", "0", ("x", "0")),
+            loop("i", n - 1, put("next", "y", "i + 1", ("x", "i + 1"), ("y", "i"))),
+        ]
     return {"program": text(f"({n},)", "  y = cumsum(x, dim=0)"), "body": body}
 
 
@@ -288,5 +291,5 @@ def split(r: random.Random, body: list[Data]) -> list[Data]:
 def tree_lowered(r: random.Random) -> Data:
     """A program in the neutral form, right in two of three cases."""
     make, faults = KINDS[r.choice(sorted(KINDS))]
-    data = {"version": 1, **make(r, r.choice(faults) if r.random() < 0.35 else "")}
+    data: Data = {"version": 1, **make(r, r.choice(faults) if r.random() < 0.35 else "")}
     return {**data, "body": split(r, data["body"])} if r.random() < 0.4 else data
