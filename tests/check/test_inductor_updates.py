@@ -161,6 +161,30 @@ def test_random_updates_are_right_before_loops_are_fused(seed: int) -> None:
     assert not [row for row in report.refuted if row.stage == "before"], str(report)
 
 
+def added(x: Any) -> Any:
+    y = torch.sin(x)
+    y.add_(x.permute(1, 0))
+    return (y.permute(1, 0) * 2,)
+
+
+def multiplied(x: Any) -> Any:
+    y = torch.sin(x)
+    z = y.sum(1)
+    y.mul_(x.permute(1, 0))
+    return z, y * 2
+
+
+@pytest.mark.parametrize("fn", [added, multiplied])
+def test_an_update_of_what_is_in_no_memory_yet(fn: Callable[..., Any]) -> None:
+    """A graph that still updates in place: Inductor puts the new value into the old one's box, in no buffer so far."""
+    tracing: Any = pytest.importorskip("torch.fx.experimental.proxy_tensor")
+    x = rand(4, 4)
+    capture = Capture(name="f")
+    capture.graph(tracing.make_fx(fn)(x), [x], "f")
+    r = deciding.decide(capture.lowered[0].after)
+    assert r.ok and r.decided, str(r)
+
+
 def test_a_fault_of_the_checker_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """One write that it stumbles over: the row says so, and whose fault it is; others are decided."""
     good = deciding.StoreCoverage.verdict
