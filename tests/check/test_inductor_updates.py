@@ -105,6 +105,12 @@ def diagonal(x: Any) -> Any:
     return y * 2
 
 
+def diagonal_of_clone(x: Any) -> Any:
+    y = x.clone()
+    y.diagonal().add_(1)
+    return y
+
+
 def halves(x: Any) -> Any:
     n = x.shape[0] // 2
     x[:n].add_(1.0)
@@ -122,6 +128,7 @@ UPDATES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool]] = {
     "relative positions": (lambda x: x[(torch.arange(4)[:, None] - torch.arange(4)[None]) % 7], (rand(7),), False),
     "gathered from a pad": (lambda x, i: F.pad(x, (0, 1))[i], (rand(5), torch.tensor([1, 5, 0])), False),
     "halves, for all sizes": (halves, (rand(6),), True),
+    "diagonal of a clone": (diagonal_of_clone, (rand(5, 5),), False),
 }
 
 

@@ -111,6 +111,24 @@ def test_tiles_that_share_one_buffer_are_not_proved() -> None:
     assert ig.check.program(data).refuted
 
 
+@pytest.mark.parametrize("order", ["sequential", "any"])
+def test_what_is_too_large_to_follow_is_proved_or_unknown(order: str) -> None:
+    """Tiles of 5 000 000 elements: each read of what its own tile writes, or of one element more."""
+    n = 5_000_000
+
+    def tiles(made: int) -> ig.check.CheckReport:
+        make = loop("p", made, put("make", "tile", "p", ("x", "t*4 + p")))
+        use = loop("i", 4, put("use", "y", "t*4 + i", ("tile", "i"), ("tile", "i + 1")))
+        lines = ("  b = exp(x)", f"  l = slice(b, dims=(0,), starts=(0,), stops=({n},), steps=(1,))",
+                 f"  r = slice(b, dims=(0,), starts=(1,), stops=({n + 1},), steps=(1,))", "  y = add(l, r)")  # fmt: skip
+        body = [loop("t", n // 4, make, use, order=order, private=("tile",))]
+        return ig.check.program({"program": program(f"({n + 1},)", *lines), "body": body})
+
+    r = tiles(5)
+    assert r.ok and r.decided and {row.verdict for row in r.rows} == {"proved"}, str(r)
+    assert not tiles(4).decided and not tiles(6).decided  # a hole; an element outside of x
+
+
 def test_a_proof_needs_every_result() -> None:
     """A nest writes what a result means, to memory that is no result's."""
     p = program("(4,)", "  b = exp(x)", "  y = neg(b)", "  output b")
