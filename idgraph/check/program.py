@@ -72,7 +72,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class StatementValue:
-    """What a statement computes (`idgraph.check.statement_values`): ``op`` of ``parts``, a number, or a name."""
+    """The computation of a statement (`idgraph.check.statement_values`): ``op`` of ``parts``, a number, or a name."""
 
     op: str
     parts: tuple[StatementValue, ...] = ()

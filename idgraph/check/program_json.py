@@ -342,11 +342,11 @@ def _write(r: _ProgramParser, scope: Mapping[str, Expr]) -> Write:
     return Write(
         r.text("buffer"), r.formula("index", scope),
         tuple(Read(x.text("buffer"), x.formula("index", scope), _when(x, scope)) for x in reads),
-        _when(r, scope), "add" if mode == "add" else "store", _value(r, len(reads), scope),
+        _when(r, scope), "add" if mode == "add" else "store", _statement_value(r, len(reads), scope),
     )  # fmt: skip
 
 
-def _value(r: _ProgramParser, reads: int, scope: Mapping[str, Expr]) -> StatementValue | None:
+def _statement_value(r: _ProgramParser, reads: int, scope: Mapping[str, Expr]) -> StatementValue | None:
     if "value" not in r.data:
         return None
     names = frozenset(scope) | {f"r{k}" for k in range(reads)}

@@ -46,7 +46,7 @@ def order_matters(p: NeutralProgram) -> bool:
 
 
 class _MemoryUse:
-    """Who writes and reads each storage, in the order of the program."""
+    """The writers and readers of each storage, in the order of the program."""
 
     def __init__(self, p: NeutralProgram) -> None:
         self.program = p

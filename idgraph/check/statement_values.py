@@ -1,4 +1,4 @@
-"""What statements compute, as numbers: a write's ``value`` is a formula of its reads, run in float64 at random inputs.
+"""Statements as numbers: a write's ``value`` is a formula of its reads, run in float64 at random inputs.
 
 A formula is text in Python's syntax: ``r0``, ``r1`` ... are the write's reads in their order (0 where one does not
 happen), names of loops are their numbers; it is parsed here, with limits, and evaluated by this module alone. A program
@@ -39,15 +39,15 @@ POINTS = 1 << 16
 CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
 
 
-def _power(a: float, b: float) -> float:
+def _float_power(a: float, b: float) -> float:
     return math.pow(a, b)
 
 
-def _quotient(a: float, b: float) -> float:
+def _float_quotient(a: float, b: float) -> float:
     return a / b
 
 
-def _floor_div(a: float, b: float) -> float:
+def _floor_quotient(a: float, b: float) -> float:
     return a // b
 
 
@@ -55,26 +55,27 @@ def _rsqrt(a: float) -> float:
     return 1 / math.sqrt(a)
 
 
-def _chosen(c: float, a: float, b: float) -> float:
+def _conditional(c: float, a: float, b: float) -> float:
     return a if c else b
 
 
-def _both(a: float, b: float) -> bool:
+def _logical_and(a: float, b: float) -> bool:
     return bool(a) and bool(b)
 
 
-def _either(a: float, b: float) -> bool:
+def _logical_or(a: float, b: float) -> bool:
     return bool(a) or bool(b)
 
 
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "neg": (1, operator.neg), "add": (2, operator.add), "sub": (2, operator.sub), "mul": (2, operator.mul),
-    "div": (2, _quotient), "mod": (2, operator.mod), "floordiv": (2, _floor_div), "min": (2, min),
+    "div": (2, _float_quotient), "mod": (2, operator.mod), "floordiv": (2, _floor_quotient), "min": (2, min),
     "max": (2, max), "abs": (1, abs), "exp": (1, math.exp), "log": (1, math.log), "sqrt": (1, math.sqrt),
     "rsqrt": (1, _rsqrt), "tanh": (1, math.tanh), "sin": (1, math.sin), "cos": (1, math.cos), "erf": (1, math.erf),
-    "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, _power), "where": (3, _chosen),
+    "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, _float_power), "where": (3, _conditional),
     "lt": (2, operator.lt), "le": (2, operator.le), "gt": (2, operator.gt), "ge": (2, operator.ge),
-    "eq": (2, operator.eq), "ne": (2, operator.ne), "and": (2, _both), "or": (2, _either), "not": (1, operator.not_),
+    "eq": (2, operator.eq), "ne": (2, operator.ne), "and": (2, _logical_and), "or": (2, _logical_or),
+    "not": (1, operator.not_),
 }  # fmt: skip
 """By name: the number of operands and the function, on floats."""
 _BINARY: Mapping[type[ast.operator], str] = {

@@ -45,13 +45,13 @@ class TextValue:
 
     @property
     def computed(self) -> TextFormula | None:
-        """What it computes: the formula, or the integer that it is."""
+        """The formula, or the integer that it is."""
         return TextFormula("integer", what=self.what) if self.what is not None else self.formula
 
 
 @dataclass(frozen=True, slots=True)
 class TextFormula:
-    """What a value computes: a function by name (`idgraph.check.statement_values`), an element, or a number."""
+    """The computation of a value: a function by name (`idgraph.check.statement_values`), an element, or a number."""
 
     op: str
     parts: tuple[TextFormula, ...] = ()
@@ -82,7 +82,7 @@ def loaded(buffer: str, index: Expr) -> TextValue:
 
 
 def number(x: float) -> TextValue:
-    """A number that is no integer."""
+    """A constant that is not an integer."""
     return TextValue(formula=TextFormula("number", number=x))
 
 

@@ -126,7 +126,7 @@ class _Proof:
         loads, places = dict[str, LoadedValue](), dict[str, IndirectIndex]()
         left: dict[str, LoadedValue | IndirectIndex] = {**n.loads, **n.places}
         while left:
-            ready = [k for k, x in left.items() if not (_names(x) & left.keys())]
+            ready = [k for k, x in left.items() if not (_used_names(x) & left.keys())]
             if not ready:
                 raise NoIndexMeaning("its loaded values use each other")
             for k in ready:
@@ -268,7 +268,7 @@ class _Proof:
         return not n.loads and not any(a.name in y.names for a in shared for y in parts)
 
 
-def _names(x: LoadedValue | IndirectIndex) -> frozenset[str]:
+def _used_names(x: LoadedValue | IndirectIndex) -> frozenset[str]:
     if isinstance(x, IndirectIndex):
         return x.value.names | x.size.names
     return x.index.names if not x.text else frozenset()

@@ -168,7 +168,7 @@ class _Fault:
         return out
 
     def value(self, w: TreeEvent) -> int:
-        """What a write leaves, as a reader sees it."""
+        """The value that a write leaves, as a reader sees it."""
         return self.run.numbers.sealed(self.tensor_of(w.write.buffer) if self.owned(w) else "", w.value)
 
     def since(self, last: int) -> list[TreeEvent]:

@@ -8,7 +8,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.check import CheckError
-from tests.check.tree_lowerings import loop, put
+from tests.check.tree_lowerings import cut, loop, put
 from tests.check.tree_lowerings import text as program
 
 Data = dict[str, Any]
@@ -119,8 +119,7 @@ def test_what_is_too_large_to_follow_is_proved_or_unknown(order: str) -> None:
     def tiles(made: int) -> ig.check.CheckReport:
         make = loop("p", made, put("make", "tile", "p", ("x", "t*4 + p")))
         use = loop("i", 4, put("use", "y", "t*4 + i", ("tile", "i"), ("tile", "i + 1")))
-        lines = ("  b = exp(x)", f"  l = slice(b, dims=(0,), starts=(0,), stops=({n},), steps=(1,))",
-                 f"  r = slice(b, dims=(0,), starts=(1,), stops=({n + 1},), steps=(1,))", "  y = add(l, r)")  # fmt: skip
+        lines = ("  b = exp(x)", cut("l", "b", 0, n), cut("r", "b", 1, n + 1), "  y = add(l, r)")
         body = [loop("t", n // 4, make, use, order=order, private=("tile",))]
         return ig.check.program({"program": program(f"({n + 1},)", *lines), "body": body})
 
