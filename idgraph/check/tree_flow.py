@@ -283,8 +283,8 @@ class TreeRun:
     def _combined(
         self, n: Nest, x: _Accesses, flat: int, points: Sequence[int], place: Place, homes: Mapping[str, str]
     ) -> tuple[int, list[Seen]]:
-        """The value that a write stores, of its reads. One that reads the element it writes, or, of a scan, one of the result's
-        others, goes on from the value there.
+        """The value that a write stores, of its reads. One that reads the element it writes, or, of a scan, one of the
+        result's others, goes on from the value there.
         """
         total, seen = 0, list[Seen]()
         for k in points:
@@ -382,7 +382,7 @@ class TreeRun:
         return ""
 
     def order(self, a: TreeEvent, b: TreeEvent) -> str:
-        """The reason why one write is before another: an iteration of a loop that both are in, or where their nests stand."""
+        """The reason why one write is before another: a loop that both are in, or where their nests stand."""
         for x, y in zip(self._loops[id(a.nest)], self._loops[id(b.nest)], strict=False):
             if x is not y:
                 break
