@@ -81,7 +81,7 @@ def _judged(read: NeutralProgram, budget: int) -> CheckReport:
 def _value_row(p: NeutralProgram) -> CheckRow | None:
     """A result whose elements are the right ones, combined to another number: a constant or an operation is wrong."""
     try:
-        sizes = next(iter(sample_sizes(p)), {})
+        sizes = next(iter(sample_sizes(p)), dict[str, int]())
     except NoIndexMeaning:
         return None
     wrong = other_number(p, sizes)
