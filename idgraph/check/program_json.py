@@ -269,7 +269,11 @@ def _parse_formula(value: object, where: str, scope: Mapping[str, Expr], *, cond
             raise CheckError(f"{where}: {error.what}", hint=error.hint) from None
         missing = sorted(raw.names - scope.keys())
         if missing:
-            raise CheckError(f"{where}: {missing[0]!r} is not a loop, loaded value or symbol there")
+            known = ", ".join(map(repr, scope)) or "none"
+            raise CheckError(
+                f"{where}: {missing[0]!r} is not a loop, loaded value or symbol there",
+                hint=f"names there: {known[:NAME]}; a loop's variable is one inside of the loop alone",
+            )
         found = raw.substitute({n: scope[n] for n in raw.names})
     else:
         raise CheckError(f"{where}: it is not a formula: an integer, or text of at most {LONGEST} characters")

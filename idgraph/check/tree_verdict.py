@@ -219,7 +219,8 @@ class _Fault:
         seen = self.run.events[s.writer] if s.writer >= 0 else None
         if seen is None:
             because = "it reads what nothing has written before" if not what else "it reads another element"
-            shown = f"{_address_text(s.place)}, {what or 'which nothing has written before'}"
+            held = what or "which nothing has written before"
+            shown = held if held == _address_text(s.place) else f"{_address_text(s.place)}, {held}"
             shown += ", there from the start" if what else ""
         else:
             own, made = (self.tensor_of(x) for x in (s.buffer, seen.write.buffer))
