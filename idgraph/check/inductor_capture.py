@@ -146,6 +146,8 @@ class Capture:
         def inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
             graph = module.graph.__class__()
             graph.output(graph.graph_copy(module.graph, {}))
+            for n in module.graph.nodes:  # a pass of Inductor's names `aten.clone` without saying which one
+                n.target = getattr(n.target, "default", n.target) if hasattr(n.target, "overloads") else n.target
             plain = self.torch.fx.GraphModule(module, graph)
             self._backward = bool(kwargs.get("is_backward", False))
             before = len(self.lowered)
@@ -929,6 +931,8 @@ def _mutates(target: Any) -> bool:
 
 
 def _pure(torch: Any, target: Any) -> Any:
+    if type(target).__name__ == "OpOverloadPacket":  # a pass of Inductor's makes `aten.clone`
+        target = getattr(target, "default", target)
     if type(target).__name__ != "OpOverload":
         return target
     if str(target) == "aten.reshape.default":
