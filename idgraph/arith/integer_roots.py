@@ -21,7 +21,7 @@ class Root:
 
 
 def integer_root(e: Expr, s: Expr, wanted: int) -> Root:
-    """Where ``e``, an expression in the symbol ``s`` alone, is ``wanted``; found by halving, where it provably never
+    """Where ``e``, an expression in the single symbol ``s``, is ``wanted``; found by halving, where it provably never
     falls.
 
     >>> from idgraph.arith import symbol

@@ -222,7 +222,7 @@ class _Run:
             mixed = [m for m in step if self._own(m) and m is not n]
             if any(self._count(m) != self._count(n) or m.reduce or n.reduce for m in mixed):
                 return self._add_row(
-                    n, r, "unknown", f"how {mixed[0].name} and it share one kernel's points is not told"
+                    n, r, "unknown", f"how {mixed[0].name} and it share one kernel's points is not stated"
                 )
         at, number = self._accessed(n.axes, n, r.buffer, r.index, r.when)
         if self._race(n, r, at, number):

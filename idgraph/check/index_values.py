@@ -137,7 +137,7 @@ class ValueTable:
         return any(n in self.loads or n in self.places for n in x.names)
 
     def may(self, c: Expr, wanted: bool = True) -> Expr:
-        """A condition of loop variables alone that holds wherever ``c`` can be ``wanted`` for some loaded values."""
+        """A condition of loop variables only that holds wherever ``c`` can be ``wanted`` for some loaded values."""
         if not self.holds_data(c):
             return c if wanted else not_(c)
         if c.op == "not":

@@ -61,7 +61,7 @@ class RunOrder:
         return [(n, w) for n in self.nests for w in n.writes if self.home(w.buffer)[0] == home]
 
     def followed(self) -> list[str]:
-        """Storages that are written, and not by one buffer alone before all that read it."""
+        """Storages that are written, and not by one single buffer before all that read it."""
         every = dict.fromkeys(self.home(w.buffer)[0] for n in self.nests for w in n.writes)
         count = Counter(b.home for b in self.buffers.values())
         every |= dict.fromkeys(h for h, k in count.items() if k > 1 and self.readers(h))

@@ -1,7 +1,7 @@
 """The addresses of generated Triton source, read from its text: `tl.load`, `tl.store`, decompositions, masks.
 
 The text is parsed (`ast.parse`), never evaluated or executed. Each kernel that Inductor's wrapper calls becomes loop
-nests of the neutral form, one for each store; a form that is not known here is told, not guessed.
+nests of the neutral form, one for each store; a form that is not known here is reported, not guessed.
 
 Forms of Triton source that Inductor writes: names that mean something, and values of a kernel.
 

@@ -203,7 +203,7 @@ def _captured(
 
 
 def _refuse_overlap(title: str, exported: Any) -> None:
-    """Raise for a write through a view with overlapping elements. torch's functionalization asks views alone of which
+    """Raise for a write through a view with overlapping elements. torch's functionalization asks only views of which
     strides say it at once, and leaves other values than eager in the elements that the view has twice."""
     for n in exported.graph.nodes:
         if n.op != "call_function" or not _writes(n.target):

@@ -175,7 +175,7 @@ def _why(copy: Fusion, e: TensorExpr, name: Strategy, p: Program) -> str:
     if name != "predicate":
         return reason
     if any("owner" in k.passes for k in p.kernels):
-        return f"{reason}: its thread alone stores what follows"
+        return f"{reason}: only its thread stores what follows"
     return f"{reason}: several threads need it, and combine"
 
 

@@ -113,7 +113,7 @@ def of_kernels(fusion: Fusion, kernels: Sequence[Kernel]) -> Launched:
 
 
 def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
-    """The tensors that each kernel makes: those it stores, and those computed for them alone."""
+    """The tensors that each kernel makes: those it stores, and those computed only for them."""
     order = {e: n for n, e in enumerate(f.exprs)}
     by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
     found: list[tuple[str, ...]] = []

@@ -339,7 +339,7 @@ def _as_flat_function(t: AccessRelation, total: Expr) -> list[Expr] | None:
 
 
 def _are_disjoint(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> bool:
-    """Whether, by some axis alone, no element is touched by both."""
+    """Whether, by some single axis, no element is touched by both."""
     for (x, runs), (y, others) in zip(fa.box, fb.box):
         ends = [(low + sum(min(0, (e - 1) * s) for e, s in r), low + sum(max(0, (e - 1) * s) for e, s in r))
                 for low, r in ((x, runs), (y, others))]  # fmt: skip

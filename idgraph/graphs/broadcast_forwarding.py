@@ -175,8 +175,8 @@ class BroadcastForwarding:
         """Raise where loops widen themselves without end, found by going round in the few that do.
 
         Rounds come to the same end, after many times the work: each takes the whole nest along. Here what was widened
-        last goes on first, and where a rule follows from itself, the rules between go round alone. What is found short
-        of an end is put back: rounds decide which reader is asked.
+        last goes on first, and where a rule follows from itself, the rules between go round by themselves. What is
+        found short of an end is put back: rounds decide which reader is asked.
         """
         touching: dict[Tensor, list[_Rule]] = {}
         for rule in rules:

@@ -249,7 +249,7 @@ class Access(AccessFunction):
         (True, True, '{(y0): 0 <= y0 < 10}')
         """
         results = self._part(of)
-        self._check_loads(results, "a map of loops alone")
+        self._check_loads(results, "a map of loop variables only")
         if of == "address":
             sizes: tuple[Expr, ...] = (self.buffer.size,)
         else:

@@ -117,7 +117,7 @@ class VectorWidth(Width, Printed):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """``site`` is what is changed: of several changes there, only the first that reaches a width is told."""
+    """``site`` is what is changed: of several changes there, only the first that reaches a width is reported."""
 
     site: str
     text: str

@@ -126,7 +126,7 @@ def log_step(tensor: TensorLike, name: str, *args: Attr, **kwargs: Attr) -> None
 
 
 def result_kind(sources: Iterable[IterDomain], extent: Expr) -> Kind:
-    """The kind of an axis made of others: a reduction stays one; broadcasts alone stay broadcast; else iteration."""
+    """The kind of an axis made of others: a reduction stays one; broadcasts only: stays a broadcast; else iteration."""
     kinds = {d.kind for d in sources}
     if "reduction" in kinds:
         return "reduction"

@@ -47,7 +47,7 @@ class OutputMemory(NamedTuple):
 
 
 class BoundArray(NamedTuple):
-    """An array handed in: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
+    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
 
     shape: tuple[int, ...]
     dtype: str

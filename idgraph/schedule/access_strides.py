@@ -258,7 +258,7 @@ def flat_cut(
     realigned: bool = True,
     whole_steps: bool = False,
 ) -> FlatTiling | None:
-    """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
+    """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where only the innermost axis is
     not a multiple of it; None where nothing is gained.
 
     The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,

@@ -228,7 +228,7 @@ class _Conflicts:
     _inlined: set[str] = field(default_factory=set[str])
 
     def add(self, told: Collection[str]) -> bool:
-        """A refusal has named these; False where it is about one alone."""
+        """A refusal has named these; False where it is about a single one."""
         found = frozenset(told) & frozenset(self.names)
         if len(found) > 1:
             self.known.add(found)
@@ -241,7 +241,7 @@ class _Conflicts:
             self.known.discard(c)
 
     def first(self, batch: Sequence[Tensor]) -> int:
-        """The number of tensors of the batch before one that completes a conflict; one that does so comes alone."""
+        """The number of tensors of the batch before one that completes a conflict; one that does so comes by itself."""
         seen, of = set(self._inlined), {n: c for c in self.known for n in c}
         if not of:
             return len(batch)
@@ -256,9 +256,9 @@ class _Conflicts:
 class _InlineLimits:
     """How far a tensor that was refused could be inlined if no other were, which limits all that are like it.
 
-    Where its readers run over axes of their own alone, whatever else is inlined, what is not legal alone is not legal
-    beside others either. What was tried once is known of each tensor that is made, scheduled and read in the same way:
-    a model of many equal parts asks once.
+    Where its readers run only over axes of their own, whatever else is inlined, a tensor that is not legal by itself
+    is not legal beside others either. What was tried once is known of each tensor that is made, scheduled and read in
+    the same way: a model of many equal parts asks once.
     """
 
     fusion: Fusion

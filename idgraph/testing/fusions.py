@@ -352,7 +352,7 @@ STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
 
 
 def _input(draw: Draw, f: Fusion, name: str, shape: Sequence[int]) -> Tensor:
-    """Contiguous, or with room between rows, or repeated with stride 0, or at an offset."""
+    """Contiguous, or with gaps between rows, or repeated with stride 0, or at an offset."""
     match draw(st.sampled_from(("contiguous", "contiguous", "strided", "repeated", "offset", "free"))):
         case "strided":
             strides = [1] * len(shape)

@@ -1,4 +1,4 @@
-"""Accesses at one concrete size: what an index map says, in loop variables alone, ready to be checked."""
+"""Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pictures of graphs whose keys are axes: by group (a cycle is a cycle), by tensor, or one box for each tensor.
 
-Pictures of one finding alone: a cycle as a loop with the coordinate at every stop, an explanation as a chain.
+Pictures of a single finding: a cycle as a loop with the coordinate at every stop, an explanation as a chain.
 """
 
 from __future__ import annotations

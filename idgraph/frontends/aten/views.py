@@ -82,7 +82,7 @@ def unsqueeze(c: Call) -> Tensor:
     "aten.squeeze_copy.default", "aten.squeeze_copy.dim", "aten.squeeze_copy.dims",
 )  # fmt: skip
 def squeeze(c: Call) -> Tensor:
-    """Axes of extent 1 dropped; others named are left alone."""
+    """Axes of extent 1 dropped; others named stay as they are."""
     x = c.tensor(0, "self")
     if c.node.target.endswith(".default"):
         return movement.squeeze(x)
