@@ -208,7 +208,7 @@ def substitute_symbols(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
 
 
 def unwrapped(value: Expr, size: Expr) -> Expr:
-    """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: places count from the end anyway."""
+    """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: indices count from the end anyway."""
     if value.op == "where" and not value.cond:
         x = value.args[2]
         if _match_clamp(value) == size:

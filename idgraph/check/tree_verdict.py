@@ -135,7 +135,7 @@ class _Fault:
         return self.blamed(k, name, self.since(last))
 
     def since(self, last: int) -> list[TreeEvent]:
-        """The writes of one place whose values add up there."""
+        """The writes of one address whose values add up there."""
         out: list[TreeEvent] = []
         while last >= 0:
             out.append(self.run.events[last])

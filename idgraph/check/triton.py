@@ -489,7 +489,7 @@ class _TritonKernel:
         return pointer, self._placed(what), found.reads
 
     def _placed(self, x: Expr) -> Expr:
-        """Loaded values in an address as places of the axis that they address; its size is what the kernel asserts."""
+        """Loaded values in an address as indices of the axis that they address; its size is what the kernel asserts."""
         for value, size in self.bounds.items():
             if value.names <= x.names:
                 x = substitute_symbols(x, {value: self._place(unwrapped(value, size), size)})

@@ -517,7 +517,7 @@ def meta_of(value: Any, name: str, sizes: Reader) -> Meta:
         if value.layout != load_torch("which made it").strided:
             raise FrontendError(
                 f"node {short(name)}: a tensor of layout {str(value.layout).removeprefix('torch.')}",
-                because=["its elements have no place that an index gives"],
+                because=["no index gives the position of its elements"],
                 hint="x.to_dense() before the program",
             )
         shape, strides = tuple(map(sizes.size, value.shape)), tuple(map(sizes.size, value.stride()))

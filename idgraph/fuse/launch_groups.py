@@ -46,7 +46,7 @@ class Launched:
         shapes = tuple(_threads(k) for k in (one, other))
         if shapes[0] != shapes[1]:
             why = f"blocks of {one.name} have {shapes[0]} threads, those of {other.name} {shapes[1]}"
-            return Mismatch("limits", (why,)), f"{why}, and what threads combine ties them to their places"
+            return Mismatch("limits", (why,)), f"{why}, and what threads combine fixes which thread has which"
         why = f"{one.name} and {other.name} together ask for more than one launch has, or lie over {LOOKED_AT} apart"
         return Mismatch("limits", (why,)), why
 

@@ -1,4 +1,5 @@
-"""Why two operations do not touch a buffer at the same place in the same loops: one cause, by what differs.
+"""Why two operations do not access the same element of a buffer in the same iteration of the same loops: one cause, by
+what differs.
 
 Two accesses agree where both nests run the same steps in the same order and name the same element at each. Obstacles
 are tested in one order, so that there is one cause: values known only at run time, disjoint elements, results that must

@@ -20,7 +20,8 @@ from idgraph.runtime.program import emit
 
 @dataclass(frozen=True, slots=True)
 class Obstacle(Printed):
-    """Why ``a`` and ``b``, which both touch ``buffer``, do not do so at the same place in the same loops.
+    """Why ``a`` and ``b``, which both touch ``buffer``, do not access the same element in the same iteration of the
+    same loops.
 
     ``cause`` is one of `CAUSES`. ``accesses``: of ``a`` and of ``b``, as index maps of their own loops.
     ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or

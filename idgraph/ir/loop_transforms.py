@@ -51,7 +51,7 @@ from idgraph.ir.verifier import check_symbols
 def checked_strides(
     name: str, domains: Sequence[IterDomain], flags: Sequence[bool], steps: Sequence[int]
 ) -> tuple[int, ...]:
-    """Strides in elements, outermost first: as many as axes, and so large that no two elements share a place.
+    """Strides in elements, outermost first: as many as axes, and so large that no two elements share an address.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("x", shape=(4, 6))

@@ -400,7 +400,7 @@ def check_writable(kind: ArrayBackend, name: str, target: Any) -> None:
         raise EmitError(f"out of {name} is read-only", hint="pass an array that may be written, or a copy of it")
     if kind.placing(target).repeats:
         raise EmitError(
-            f"out of {name} has several elements in one place", hint="pass memory of its own for each element"
+            f"out of {name} has several elements at one address", hint="pass memory of its own for each element"
         )
 
 

@@ -336,7 +336,7 @@ def has_distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def overlap_message(t: Tensor, want: Sequence[int]) -> EmitError:
     """That an array holds different elements where its declaration has one."""
     return EmitError(
-        f"input {t.name}: its strides {tuple(want)} put several elements of the array in one place, and they differ",
+        f"input {t.name}: its strides {tuple(want)} put several elements of the array at one address, and they differ",
         where=t.source_line,
         hint="pass an array that is constant along the axes of stride 0: np.broadcast_to(row, shape)",
     )

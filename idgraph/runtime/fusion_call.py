@@ -96,7 +96,7 @@ class Compiled:
         given = dict(zip(self._names, values, strict=False))
         twice = next((n for n in named if n in given), None)
         if twice is not None:
-            raise EmitError(f"input {twice} is given twice, by its place and by name")
+            raise EmitError(f"input {twice} is given twice, by position and by name")
         return tuple(self.program.ordered({**given, **named}))
 
     def _tell_outputs(self) -> None:

@@ -317,7 +317,7 @@ def _try(
     told: set[str] | None = None,
 ) -> Legal | None:
     """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
-    the loops, or None where it is not; ``told`` then gets the names of tensors that the refusal is about."""
+    the loops, or None where it is not; that set then gets the names of tensors that the refusal is about."""
     for t in batch:
         t.inline_position = positions[t]
     for t, p in (later or {}).items():

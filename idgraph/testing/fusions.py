@@ -318,7 +318,7 @@ def _interleave(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _halves(draw: Draw, t: Tensor) -> Tensor:
-    """Two halves of an axis, selected after a reshape, change places."""
+    """Two halves of an axis, selected after a reshape, are exchanged."""
     axis, twice = _draw_axis(draw, t), ops.mul(t, 2.0)
     shape = list(_extents(t))
     if shape[axis] % 2 or t.ndim >= 4:

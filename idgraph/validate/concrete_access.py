@@ -102,7 +102,7 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
 def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
     """The points of a scatter as a tensor of their own, with one element each: the loops visit each once.
 
-    The place that each point writes is checked like a read, against the definition.
+    The element that each point writes is checked like a read, against the definition.
     """
     a, solver = m.write(e), m.solver(e)
     root = e.output.root

@@ -359,7 +359,7 @@ def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
 
 
 def explanation_picture(explanation: Explanation, *, title: str = "") -> Picture:
-    """The chain of facts from one key to the other, or the place where they part."""
+    """The chain of facts from one key to the other, or the point where they part."""
     if not explanation:
         rows = wrapped(explanation.parting, 70)
         node = PictureNode("parting", tuple(map(Line, rows)), fill=PALE_RED, stroke=RED)

@@ -5,7 +5,8 @@
 Each process draws examples of its own seeds (others with another ``--seed``), a few at a time, until all of a law's
 share are done or the time is over; laws take turns. Prints how many examples of each law were run and every failure
 with its fusion; exits 1 after one.
-A failure is told as the smallest fusion that fails alike, which may take minutes; with ``--as-drawn`` as it came.
+A failure is reported as the smallest fusion that fails in the same way, which may take minutes; with ``--as-drawn`` as
+it came.
 """
 
 from __future__ import annotations

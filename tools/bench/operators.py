@@ -185,7 +185,7 @@ def tried(
     except Exception as error:
         return "torch refuses", str(error)[:200]
     if not all(isinstance(x, torch.Tensor) for x in (wanted if isinstance(wanted, (list, tuple)) else (wanted,))):
-        return "no tensors", "its results are not tensors alone"
+        return "no tensors", "some of its results are not tensors"
     limit(seconds)
     target = ""
     try:

@@ -195,7 +195,7 @@ def _passes_text(parts: Sequence[Part]) -> str:
     """How often a row is passed over, and whether sums follow its running maximum."""
     sweeps = [p for p in parts if isinstance(p, ReductionLoop)]
     follow = {s.online.first for s in sweeps if s.online is not None}
-    online = ", sums follow the running maximum" * (False in follow) + ", places follow the running extremum" * (
+    online = ", sums follow the running maximum" * (False in follow) + ", indices follow the running extremum" * (
         True in follow
     )
     variance = ", a variance with its mean" if any(s.moments is not None for s in sweeps) else ""
