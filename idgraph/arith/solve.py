@@ -193,7 +193,7 @@ class _Solver:
         return False
 
     def by_bits(self, given: Sequence[Equation]) -> bool:
-        """Equations over bits, looked at together; whether they told something new."""
+        """Equations over bits, looked at together; whether that gave something new."""
         exact = [(e.unknown, e.value) for e in given if e.modulus is None]
         found = False
         for atom, value in solve_bits(exact, self.domain).items():
@@ -216,7 +216,7 @@ class _Solver:
         return replace(e, self.known) if e.symbols & self.domain else e
 
     def parted(self, x: Expr) -> tuple[Terms, Expr]:
-        """The open terms of a sum, and the value of its rest; one atom alone is open as long as its symbols are."""
+        """The open terms of a sum, and the value of its rest; a single atom is open as long as its symbols are."""
         t, c = terms(x)
         unknown: Terms = {}
         rest: Expr = as_expr(c)

@@ -646,7 +646,7 @@ class Notes:
         if kind in ("argmax", "argmin"):
             place = _what(parts[1]) if len(parts) > 1 else self._number
             if not isinstance(place, Expr) or self.position not in (None, place):
-                raise ArithError("the place that it gives is not an integer formula of its loops")
+                raise ArithError("the index that it gives is not an integer formula of its loops")
             self.position = place
         count = 3 if kind.startswith("welford") else 2 if kind == "online_softmax_reduce" else 1
         return made if count == 1 else (made,) * count

@@ -71,7 +71,7 @@ class _MemoryUse:
         return list(every | dict.fromkeys(h for h, k in count.items() if k > 1 and self.readers(h)))
 
     def plain(self, home: str) -> bool:
-        """One buffer alone, which is written before all that read it."""
+        """One single buffer, which is written before all that read it."""
         writers, readers = self.writers(home), self.readers(home)
         names = {w.buffer for _, w in writers} | {
             r.buffer for n in readers for w in n.writes for r in w.reads if self.home(r.buffer) == home

@@ -107,7 +107,7 @@ class _Accesses:
 
 @dataclass(slots=True)
 class TreeRun:
-    """A program after its run: ``events``, the last one of each place, the first race, the first touch outside."""
+    """A program after its run: ``events``, the last one of each address, the first race, the first touch outside."""
 
     program: NeutralProgram
     sizes: Mapping[str, int]

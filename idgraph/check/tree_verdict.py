@@ -172,7 +172,7 @@ class _Fault:
         return self.run.numbers.sealed(self.tensor_of(w.write.buffer) if self.owned(w) else "", w.value)
 
     def since(self, last: int) -> list[TreeEvent]:
-        """The writes of one place whose values add up there."""
+        """The writes of one address whose values add up there."""
         out: list[TreeEvent] = []
         while last >= 0:
             out.append(self.run.events[last])

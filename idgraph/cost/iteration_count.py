@@ -42,7 +42,7 @@ def sample() -> int:
 
 @contextmanager
 def visiting(points: int) -> Generator[None]:
-    """Within, another number of points is visited one by one: for estimates that are compared and not told as exact.
+    """Within, another number of points is visited one by one: for estimates that are compared, not reported as exact.
 
     >>> with visiting(1 << 10):
     ...     limit(), sample()

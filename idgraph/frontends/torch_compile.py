@@ -49,7 +49,7 @@ class BackendOptions:
     logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own compiler make the
     operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes
     kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a CPU. ``cache``:
-    the folder of compiled kernels, which must be yours alone; True: ``idgraph`` in the user's folder of caches, where
+    the folder of compiled kernels, which nobody else may write; True: ``idgraph`` in the user's folder of caches, where
     that can be written; False: none. ``workers``: the most processes that compile kernels while others are emitted;
     None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
     ``mode="reduce-overhead"``.
@@ -149,7 +149,7 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
 def _first_timed(
     options: BackendOptions, part: str, imported: Import, work: Callable[[list[Any]], Any]
 ) -> Callable[[list[Any]], Any]:
-    """``work``, whose first call is timed and told of."""
+    """``work``, whose first call is timed and reported."""
     calls: list[Callable[[list[Any]], Any]] = []
 
     def first(args: list[Any]) -> Any:

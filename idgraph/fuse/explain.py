@@ -32,7 +32,8 @@ def explain(
     buffer: Tensor | None = None,
     stored: Sequence[Tensor] = (),
 ) -> Obstacle | None:
-    """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
+    """Why operations ``a`` and ``b`` do not access the same element of the buffer that they share in the same
+    iteration of the same loops.
 
     None where they do: one loop nest can hold both as they are; and of a constant, which is computed where it is read.
     ``a`` and ``b`` are operations, or the tensors that they make, in any order. Loops are the axes of each result, then

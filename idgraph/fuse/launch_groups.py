@@ -47,7 +47,7 @@ class Launched:
         shapes = tuple(_threads(k) for k in (one, other))
         if shapes[0] != shapes[1]:
             why = f"blocks of {one.name} have {shapes[0]} threads, those of {other.name} {shapes[1]}"
-            return Mismatch("limits", (why,)), f"{why}, and what threads combine ties them to their places"
+            return Mismatch("limits", (why,)), f"{why}, and what threads combine fixes which thread has which"
         why = f"{one.name} and {other.name} together ask for more than one launch has, or lie over {LOOKED_AT} apart"
         return Mismatch("limits", (why,)), why
 
@@ -114,7 +114,7 @@ def of_kernels(fusion: Fusion, kernels: Sequence[Kernel]) -> Launched:
 
 
 def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
-    """The tensors that each kernel makes: those it stores, and those computed for them alone."""
+    """The tensors that each kernel makes: those it stores, and those computed only for them."""
     order = {e: n for n, e in enumerate(f.exprs)}
     by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
     found: list[tuple[str, ...]] = []

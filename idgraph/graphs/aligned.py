@@ -74,7 +74,7 @@ class UnalignedProofForest:
                 if above is not None and not self._is_above(x, y):
                     held = self._exact.proof_premises(x, *above)
                     pending += [(p, q) for p, q in held if self._aligned.find(p) != self._aligned.find(q)]
-        raise AssertionError(f"elements {a} and {b} are one in the exact graph by aligned unions alone")
+        raise AssertionError(f"elements {a} and {b} are one in the exact graph only by aligned unions")
 
     def _walk(self) -> None:
         """Number the parts, each before those that hang under it."""

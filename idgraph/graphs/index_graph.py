@@ -87,7 +87,7 @@ class IndexGraph(GraphView[Key]):
 
     @shortened
     def explain(self, a: Key, b: Key) -> Explanation:
-        """Why two uses have equal coordinates, or the first place where they part.
+        """Why two uses have equal coordinates, or the first point where they differ.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -210,7 +210,7 @@ class _IndexGraphBuilder:
         return uses
 
     def _joined_loops(self, e: TensorExpr) -> set[tuple[IterDomain, IterDomain]]:
-        """Loops of one operation that are one wherever it acts, by its own axes alone (both stay at 0)."""
+        """Loops of one operation that are one wherever it acts, only by its own axes (both stay at 0)."""
         first: dict[int, IterDomain] = {}
         return {
             (first[n], d)
@@ -415,8 +415,8 @@ def _collapse_refusals(
 
 
 def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]:
-    """For each of ``tensors`` how many leading loops are those of its readers, by what each reads alone: it cannot be
-    inlined further. No limit is told for tensors that inlining may give loops of another extent."""
+    """For each of ``tensors`` how many leading loops are those of its readers, by what each reads by itself: it cannot
+    be inlined further. No limit is given for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
     if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
         return found  # any tensor's loops may have to run over what it lacks
@@ -480,8 +480,8 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     """The loop nests of a scheduled fusion.
 
     Raises `ScheduleError` where `build_index_graph` of ``exprs`` does. Of nests that differ in names only, one is
-    judged. They are told apart before anything is resolved in them, and once more after, where that follows from more
-    than the nest, or makes loops longer.
+    judged. They are distinguished before anything is resolved in them, and once more after, where that follows from
+    more than the nest, or makes loops longer.
     """
     alike = isomorphic_exprs(exprs)
     judged = tuple([e for e in exprs if alike[e] is e])

@@ -164,7 +164,7 @@ def view_of(tensor: Tensor, source: Tensor, strides: Sequence[int | Expr], offse
     while (t := chain[-1].inputs[0] if chain else tensor) is not source:
         e = t.definition
         if e is None:
-            return NoAlias(f"{tensor.name} is not made of {source.name} alone")
+            return NoAlias(f"{tensor.name} is not computed from only {source.name}")
         if not _moves(e) and not (e.op == "copy" and len(e.inputs) == 1):
             return _no_view(e)
         chain.append(e)

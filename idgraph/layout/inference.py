@@ -315,7 +315,7 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
             continue
         before = next((x for x in reversed(t.axes[:at]) if x in why), None)
         axes.insert(axes.index(before) + 1 if before is not None else 0, d)
-        why[d] = "no tensor places it: behind its logical neighbour"
+        why[d] = "no tensor determines its position: behind its logical neighbour"
     return tuple(axes), tuple(why[d] for d in axes)
 
 

@@ -377,7 +377,7 @@ def row_of(order: Sequence[Loop], body: tuple[Stmt, ...], pieces: int = 1) -> _F
 
 
 def _exprs_of(body: Sequence[Stmt]) -> set[Expr]:
-    """The index expressions of statements; the point of a check is told, not computed."""
+    """The index expressions of statements; the point of a check is given, not computed."""
     plain = (replace(x, point=()) if isinstance(x, BoundsCheck) else x for x in walk(tuple(body)))
     return {e for x in plain for e in index_exprs(x)}
 

@@ -5,7 +5,7 @@ pictures of 3136 elements. After: ``for i < 16: for c < 3136: s <- sum x[i*20070
 
 own_rows: blocks that may add to one element become one block, so that cores need not wait for each other.
 
-A scatter along a row adds to elements of that row alone. Where a row is cut into several blocks, each core takes whole
+A scatter along a row adds only to elements of that row. Where a row is cut into several blocks, each core takes whole
 rows: no two of them meet, and each element gets its terms in their order.
 """
 

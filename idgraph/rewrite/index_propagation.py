@@ -23,7 +23,7 @@ SHIFTED: Final = frozenset({"unsqueeze", "squeeze", "slice", "flip", "roll"})  #
 
 
 def align_indices(fusion: Fusion) -> None:
-    """Align the index tensors that few operations compute; each serves one gather or scatter alone then.
+    """Align the index tensors that few operations compute; each then serves a single gather or scatter.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -233,7 +233,7 @@ class _Conflicts:
     _inlined: set[str] = field(default_factory=set[str])
 
     def add(self, told: Iterable[Collection[str]]) -> bool:
-        """A refusal has named these together; False where all are about one alone."""
+        """A refusal has named these together; False where each is about a single one."""
         found = {frozenset(some) & frozenset(self.names) for some in told}
         found = {some for some in found if len(some) > 1}
         self.known |= found
@@ -246,7 +246,7 @@ class _Conflicts:
             self.known.discard(c)
 
     def first(self, batch: Sequence[Tensor]) -> int:
-        """The number of tensors of the batch before one that completes a conflict; one that does so comes alone."""
+        """The number of tensors of the batch before one that completes a conflict; one that does so comes by itself."""
         seen, of = set(self._inlined), {n: c for c in self.known for n in c}
         if not of:
             return len(batch)
@@ -261,9 +261,9 @@ class _Conflicts:
 class _InlineLimits:
     """How far a tensor that was refused could be inlined if no other were, which limits all that are like it.
 
-    Where its readers run over axes of their own alone, whatever else is inlined, what is not legal alone is not legal
-    beside others either. What was tried once is known of each tensor that is made, scheduled and read in the same way:
-    a model of many equal parts asks once.
+    Where its readers run only over axes of their own, whatever else is inlined, a tensor that is not legal by itself
+    is not legal beside others either. What was tried once is known of each tensor that is made, scheduled and read in
+    the same way: a model of many equal parts asks once.
     """
 
     fusion: Fusion
@@ -322,7 +322,7 @@ def _try(
     told: list[tuple[str, ...]] | None = None,
 ) -> Legal | None:
     """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
-    the loops, or None where it is not; ``told`` then gets the names of tensors that each refusal is about."""
+    the loops, or None where it is not; that list then gets the names of tensors that each refusal is about."""
     for t in batch:
         t.inline_position = positions[t]
     for t, p in (later or {}).items():

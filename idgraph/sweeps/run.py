@@ -1,4 +1,4 @@
-"""The sweep itself: which graphs, which of them are done, and the loop that hands out the others and keeps rows.
+"""The sweep itself: which graphs, which of them are done, and the loop that submits the others and keeps rows.
 
 Executors by address: a dask scheduler, a ray cluster, or one of either on this machine.
 """
@@ -169,7 +169,7 @@ class _Children:
 
 @contextlib.contextmanager
 def _hands(executor: Executor | None, workers: int) -> Generator[Callable[[Task], Future[SweepRow]]]:
-    """How a task is handed out: to the executor given, or to threads that each watch over one process."""
+    """How a task is submitted: to the executor given, or to threads that each watch over one process."""
     if executor is not None:
         yield functools.partial(executor.submit, guarded)
         return
@@ -268,7 +268,7 @@ def _read_source(source: Source) -> tuple[bytes, str]:
 def _task(
     source: Source, options: ExaminationOptions, settings: Settings, timeout: float, memory: int
 ) -> Task | SweepRow:
-    """The task to hand out, or at once the row of a file that cannot be read."""
+    """The task to submit, or at once the row of a file that cannot be read."""
     data, wrong = _read_source(source)
     if wrong:
         return SweepRow(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)

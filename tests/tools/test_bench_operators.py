@@ -128,11 +128,11 @@ def test_joined_rows_tell_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (tmp_path / "old.rows").write_text(json.dumps(row) + "\n" + json.dumps(row | {"dtype": "int64", "counts": {}}))
     out = tmp_path / "new.json"
     known = totals(monkeypatch, out, "--only", "roll", "--dtypes", "bool", "--targets", "numpy", "--commit", "new")
-    joined = ("--join", str(tmp_path / "old.rows"), str(tmp_path / "new.rows"), "--told", "torch=2.1", "commit=old")
+    joined = ("--join", str(tmp_path / "old.rows"), str(tmp_path / "new.rows"), "--recorded", "torch=2.1", "commit=old")
     assert totals(monkeypatch, tmp_path / "all.json", *joined) == known
     found = json.loads((tmp_path / "all.json").read_text())
     assert [(r["dtype"], r["commit"]) for r in found["rows"]] == [("int64", "old"), ("bool", "new")]
-    assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not told": 1, "2": 1}
+    assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not recorded": 1, "2": 1}
 
 
 @pytest.mark.thorough

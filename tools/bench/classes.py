@@ -6,7 +6,7 @@
 A function is captured by `from_torch`, compiled by `ig.compile` and called with CUDA tensors; torch.compile gets the
 same function (default, and max-autotune without CUDA graphs). Results are compared with the function in float64, every
 element. Processes capture, compile and compare side by side; what torch tunes by timing, and what is timed here, has
-the device alone. Kernels are timed as a CUDA graph of one call, replayed, so that no host's work counts; ``call_us``
+only the device. Kernels are timed as a CUDA graph of one call, replayed, so that no host's work counts; ``call_us``
 are whole calls. ``ratio`` is the time of the better mode of torch.compile over ours: more than 1 is faster than it.
 
 ``--plan`` says for each function what would run: kernels, threads, lines of source, wide accesses, and what
@@ -174,7 +174,7 @@ def replayed(torch: Any, call: Callable[[], object]) -> Callable[[], object]:
 
 
 def alone(lock: AbstractContextManager[Any]) -> None:
-    """Give the device alone to what torch tunes by timing."""
+    """Give nothing but the device to what torch tunes by timing."""
     kind: Any = import_module("torch._inductor.runtime.benchmarking").benchmarker.__class__
     before: Any = kind.benchmark_gpu
 
