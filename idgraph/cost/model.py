@@ -314,7 +314,7 @@ def estimate_of(c: Cost) -> Estimate:
 
 
 def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]) -> Estimate:
-    """The estimate alone; see `idgraph.ir.hooks`.
+    """Only the estimate; see `idgraph.ir.hooks`.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

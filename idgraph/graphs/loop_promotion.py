@@ -127,7 +127,7 @@ class SharedLoopResult:
 
 @lru_cache(maxsize=1 << 13)
 def _equal_under(facts: tuple[Expr, ...], at: Expr, loop: Expr, loops: int) -> bool:
-    """Whether two coordinates are equal where these facts hold, by expressions alone: a schedule that takes inlinings
+    """Whether two coordinates are equal where these facts hold, by their expressions: a schedule that takes inlinings
     back asks again and again, and equal layers ask alike."""
     facts = tuple(strongest(facts))
     if at.names <= {f"i{j}" for j in range(loops)} and _differs(at, loop, facts):

@@ -25,7 +25,7 @@ from idgraph.sweeps.worker import ExaminationOptions, Process, Task, end, guarde
 
 P = ParamSpec("P")
 T = TypeVar("T")
-HINT = "tcp://host:8786 is a dask scheduler, ray://host:10001 a ray cluster; dask or ray alone start one here"
+HINT = "tcp://host:8786 is a dask scheduler, ray://host:10001 a ray cluster; plain dask or ray starts one here"
 
 
 class RayExecutor(Executor):
@@ -41,7 +41,7 @@ class RayExecutor(Executor):
 
 @contextlib.contextmanager
 def cluster(address: str, workers: int | None = None) -> Generator[Executor]:
-    """An executor on the cluster at ``address``; "dask" or "ray" alone start one here with ``workers`` processes.
+    """An executor on the cluster at ``address``; plain "dask" or "ray" starts one here with ``workers`` processes.
 
     idgraph must be installed on its machines. Raises `IdGraphError` where the package is missing or nobody answers.
     """
