@@ -222,7 +222,7 @@ __all__ = [
 
 load_with(lambda: load(f"{__name__}.viz"))
 advice.load_adviser_with(lambda: load(f"{__name__}.schedule"))
-estimates.load_estimator_with(lambda: load(f"{__name__}.cost.fusion_cost"))
+estimates.load_estimator_with(lambda: load(f"{__name__}.cost.model"))
 
 
 def __getattr__(name: str) -> object:

@@ -116,7 +116,7 @@ def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
 
 
 def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain | None], ...]:
-    """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: alone).
+    """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: by itself).
 
     They are one only while ``beside`` stays at 0, see `resized_axes`.
     """

@@ -395,7 +395,7 @@ def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph
 def build_permissive(fusion: Fusion, exact: Builder | None = None, shared: Sequence[SharedLoop] = ()) -> DomainGraph:
     """Broadcast, and forwarding: a merge with a broadcast (or with one element) is the other axis.
 
-    Merges and divisible splits are one relation here too. Loops ``shared`` by coordinates alone are mapped as well.
+    Merges and divisible splits are one relation here too. Loops ``shared`` only by coordinates are mapped as well.
     """
     return _build("permissive", fusion, exact, _broadcast, _forward, partial(_share, shared))
 

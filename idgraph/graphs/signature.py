@@ -200,7 +200,7 @@ class TensorTemplates:
         self._own: dict[Tensor, TensorTemplate] = {}
 
     def of(self, t: Tensor) -> TensorTemplate:
-        """The plan of a tensor alone."""
+        """The plan of a single tensor."""
         found = self._own.get(t)
         if found is None:
             found = self._own[t] = self.plan(t, own_domains(t), own_exprs(t))

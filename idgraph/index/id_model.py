@@ -68,7 +68,7 @@ class IdModel(Printed):
     """The meaning of a scheduled fusion: graphs, loops, index maps.
 
     Everything is built when first asked for and kept until the fusion changes; answers always speak of the fusion as
-    it is now, graphs and accesses handed out before stay as they were.
+    it is now, graphs and accesses returned before stay as they were.
 
     ``threads`` says of what addresses speak: True, each block and thread has private memory of its own; False, their
     loops run one after another, as on the targets "python", "numpy" and "cpu"; None, the first where any loop is on
@@ -178,7 +178,7 @@ class IdModel(Printed):
 
     @property
     def _proved(self) -> tuple[SharedLoop, ...]:
-        """Loops shared by coordinates alone; none where the inlining is not legal."""
+        """Loops shared only by coordinates; none where the inlining is not legal."""
         if not any(t.inline_position for t in self.fusion.tensors):
             return ()
         found = self._built

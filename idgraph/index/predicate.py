@@ -143,7 +143,7 @@ _FEW = 1 << 10  # points at which it is tried whether a conjunct is needed
 def undischarged_bounds(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:
     """Conjuncts that are not proved by ranges or by the others, and the bounds behind them; ``known`` come first.
 
-    Each is in its smallest form where the others hold, and so are the bounds. FALSE alone where they exclude each
+    Each is in its smallest form where the others hold, and so are the bounds. Only FALSE where they exclude each
     other: these loops never touch the element.
     """
     found = tuple(bounds)

@@ -755,7 +755,7 @@ class Fusion(Restorable, ShownFusion):
         if not is_true(as_expr(start) >= 0):
             raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
         if strides is not None and contiguity is not None:
-            hint = "strides alone; contiguity=False leaves a stride free until a kernel runs"
+            hint = "only strides; contiguity=False leaves a stride free until a kernel runs"
             raise OperationError(f"input {name}: give strides or contiguity, not both", where=where, hint=hint)
         if strides is not None and (len(strides) != len(extents) or not all(is_true(as_expr(s) >= 0) for s in strides)):
             raise OperationError(

@@ -51,7 +51,7 @@ from idgraph.ir.verifier import check_symbols
 def checked_strides(
     name: str, domains: Sequence[IterDomain], flags: Sequence[bool], steps: Sequence[int]
 ) -> tuple[int, ...]:
-    """Strides in elements, outermost first: as many as axes, and so large that no two elements share a place.
+    """Strides in elements, outermost first: as many as axes, and so large that no two elements share an address.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("x", shape=(4, 6))
@@ -126,7 +126,7 @@ def log_step(tensor: TensorLike, name: str, *args: Attr, **kwargs: Attr) -> None
 
 
 def result_kind(sources: Iterable[IterDomain], extent: Expr) -> Kind:
-    """The kind of an axis made of others: a reduction stays one; broadcasts alone stay broadcast; else iteration."""
+    """The kind of an axis made of others: a reduction stays one; broadcasts only: stays a broadcast; else iteration."""
     kinds = {d.kind for d in sources}
     if "reduction" in kinds:
         return "reduction"

@@ -300,10 +300,10 @@ def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
 
 
 def carried(loop: Loop) -> tuple[str, ...]:
-    """Names of the accumulators that a step of a loop hands on to the next one, in the order of their first update.
+    """Names of the accumulators that a step of a loop carries to the next one, in the order of their first update.
 
     An accumulator that the body itself declares begins anew in each step. The steps of a loop on blocks or threads
-    hand nothing on: each has accumulators of its own.
+    carry nothing: each has accumulators of its own.
 
     >>> from idgraph.arith import as_expr
     >>> s, m = Local("s", "float64"), Local("m", "float64")

@@ -280,7 +280,7 @@ class _Lines:
             self.names.scope = scope
 
     def units(self, body: Sequence[Stmt]) -> Iterator[tuple[Sequence[Stmt], Sequence[Stmt]]]:
-        """The comments that stand behind a statement, and the statement; or arrays of registers, or comments alone."""
+        """The comments that stand behind a statement, and the statement; or arrays of registers, or only comments."""
         at = 0
         while at < len(body):
             alike = _leading_run(body[at:])

@@ -142,7 +142,7 @@ class Loop:
 
 
 def axis_loops(s: Loop) -> list[Loop]:
-    """The loops of the axis that begins at ``s``; that loop alone where the schedule did not split its axis, or
+    """The loops of the axis that begins at ``s``; only that loop where the schedule did not split its axis, or
     something stands between the loops now.
 
     >>> from idgraph.arith import as_expr
@@ -208,7 +208,7 @@ class Comment:
 @dataclass(frozen=True, slots=True)
 class InitAccumulator:
     """An accumulator and its initial value: the one kind of variable that changes, by `Accumulate` and
-    `BlockReduce` alone."""
+    Only for `BlockReduce`."""
 
     name: str
     dtype: DType

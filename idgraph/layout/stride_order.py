@@ -170,7 +170,7 @@ def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDoma
 def _replace_neighbours(
     axes: list[IterDomain], names: dict[IterDomain, str], old: Sequence[IterDomain], new: Sequence[IterDomain]
 ) -> None:
-    """Put ``new`` in the place of the neighbours ``old``; nothing changes where the order does not have them."""
+    """Replace by ``new`` the neighbours ``old``; nothing changes where the order does not have them."""
     if not old or old[0] not in axes:
         return
     at = axes.index(old[0])

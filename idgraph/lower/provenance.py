@@ -1,6 +1,6 @@
 """The purpose of each access: the operation, which of its operands, and the logical point, in loop variables.
 
-The axes that loops go over: what the schedule split stays one index, which kernels are told.
+The axes that loops go over: what the schedule split stays one index, which kernels are given.
 
 The choices of one kernel: those of its tensors, which must not contradict each other.
 """

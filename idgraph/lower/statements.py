@@ -267,11 +267,11 @@ def known_indices(e: TensorExpr, maps: IndexMaps) -> frozenset[int]:
 
 
 def made_in_place(v: PendingValue, k: int, place: Sequence[Expr]) -> Operand:
-    """The value of operand ``k`` at ``place``, where that is known from the coordinates alone: see `COUNTED`."""
+    """The value of operand ``k`` at ``place``, where the coordinates determine it: see `COUNTED`."""
     t = v.expr.inputs[k]
     made = t.definition
     if made is None or made.op not in COUNTED:
-        raise EmitError(f"{t.name} is not made of coordinates alone")
+        raise EmitError(f"{t.name} is not computed from coordinates only")
     to = Local(f"{v.local.name}_in{k}", t.dtype)
     if made.op == "full":
         v.add(Compute(to, "cast", (Constant(_scalar_attribute(made, "value")),), t.dtype))

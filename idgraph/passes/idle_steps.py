@@ -2,7 +2,7 @@
 to its running values is what changes none.
 
 A row of loaded length stands in a loop over as many elements as there are, behind a condition ``i < length``: the loop
-then runs to the length. The condition stays where it is; the end is known to the printed loop alone (`Loop.stop`), so
+then runs to the length. The condition stays where it is; the end is known only to the printed loop (`Loop.stop`), so
 that every question about the loop speaks of all of its steps.
 """
 

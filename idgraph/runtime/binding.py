@@ -47,7 +47,7 @@ class OutputMemory(NamedTuple):
 
 
 class BoundArray(NamedTuple):
-    """An array handed in: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
+    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -336,7 +336,7 @@ def has_distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def overlap_message(t: Tensor, want: Sequence[int]) -> EmitError:
     """That an array holds different elements where its declaration has one."""
     return EmitError(
-        f"input {t.name}: its strides {tuple(want)} put several elements of the array in one place, and they differ",
+        f"input {t.name}: its strides {tuple(want)} put several elements of the array at one address, and they differ",
         where=t.source_line,
         hint="pass an array that is constant along the axes of stride 0: np.broadcast_to(row, shape)",
     )

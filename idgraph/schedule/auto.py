@@ -1,7 +1,7 @@
 """An automatic schedule: every loop nest flattened over its kept axes, cut into blocks and threads, inlined within.
 
 Each output (and each tensor that must be stored, because it is reduced or gathered from) is a reference: its kept axes
-become one axis, split by the block size onto blockIdx.x and threadIdx.x; what feeds it alone follows and is inlined. A
+become one axis, split by the block size onto blockIdx.x and threadIdx.x; what only feeds it follows and is inlined. A
 tensor that is read in several parts or places gets a private copy for each, where that is cheaper than storing it.
 """
 
@@ -82,7 +82,7 @@ def auto(
     formats, the loops over rows, the rules.
 
     Tiles, widths and threads are those of ``device``: as many as its processors keep busy, as wide as its accesses, as
-    large as its shared memory and registers have room for. By default the device in force (`ig.cost.use_device`), an
+    large as its shared memory and registers can hold. By default the device in force (`ig.cost.use_device`), an
     H200. For a CPU, loops have the sizes of the GPU in force, and no tiles in shared memory.
 
     First constants are folded (`idgraph.rewrite.constant_folding`): a tensor of one number becomes a number in its
@@ -112,7 +112,7 @@ def auto(
     with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)), use_device(machine):
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
-    return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))
+    return Decided(fusion.decisions, fusion.formats, tuple(rows.decisions), tuple(rows.rules))
 
 
 def schedule_loops(
@@ -167,7 +167,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
     rows.loops = proved if fusion.version == version else None
     rows.inline(agreed=rows.loops is not None)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
-    rows.rules = [told for group in rows.groups for told in choose_persistence(group)]
+    rows.rules = [rule for group in rows.groups for rule in choose_persistence(group)]
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Accesses at one concrete size: what an index map says, in loop variables alone, ready to be checked."""
+"""Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _entries(m: IdModel, e: TensorExpr, write: Site, symbols: Mapping[str, int])
     """The points of a scatter, or the elements of rows that are combined, as a tensor of their own, with one element
     each: the loops visit each once.
 
-    The place that each point writes is checked like a read, against the definition.
+    The element that each point writes is checked like a read, against the definition.
     """
     a, solver = m.write(e), m.solver(e)
     root = e.output.root

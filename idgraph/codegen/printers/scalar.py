@@ -644,7 +644,7 @@ class _Scalar:
 
 
 def _exchange(s: Stmt) -> tuple[object, ...] | None:
-    """Equal for block reductions that differ in their variable alone."""
+    """Equal for block reductions that differ only in their variable."""
     return (s.op, s.acc.dtype, s.dims) if isinstance(s, BlockReduce) and s.before is None else None
 
 

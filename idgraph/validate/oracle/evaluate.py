@@ -14,22 +14,24 @@ import numpy as np
 from idgraph.errors import OperationError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.op_builders import REDUCTIONS
-from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running
-from idgraph.validate.oracle.rounding import stored
+from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running, stored
 from idgraph.validate.oracle.rows import ROWED, check_rows, row_reads, row_writes, rows
-from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter, scatter_reads
 from idgraph.validate.oracle.views import (
     INDEXED,
     MOVES,
+    SCATTERED,
     Array,
     Symbols,
     bind,
     check_index,
+    index_operands,
     index_reads,
     move,
     number,
     numbers,
     region,
+    scatter,
+    scatter_reads,
     shape_of,
 )
 
