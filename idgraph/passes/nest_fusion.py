@@ -48,10 +48,10 @@ def fuse_nests(plan: KernelModule) -> KernelModule:
           w_s2: float32 = neg(v)
           z[b*256 + i] = w_s2
     """
-    return Launches(nest=_as_one_loop, group=_NestGroup).fused(plan)
+    return Launches(nest=_nest, group=_NestGroup).fused(plan)
 
 
-def _as_one_loop(k: Kernel) -> Nested | None:
+def _nest(k: Kernel) -> Nested | None:
     """The kernel as a nest that has no threads; None where it is not one loop."""
     return Nested(k, (1, 1, 1), free=True, shares=False) if _loop_of(k) is not None else None
 

@@ -268,15 +268,3 @@ def test_one_step_beside_several_is_no_other_coordinate() -> None:
     y.split(0, 2)
     t1.inline_position = 1
     right(f)
-
-
-@pytest.mark.parametrize("factor", [3, 4])
-def test_an_axis_of_several_elements_is_no_loop_of_one_step(factor: int) -> None:
-    """It is promoted to its reader's one step, and its other elements would be lost."""
-    f = ig.Fusion("f")
-    t1 = ig.sin(f.input("x", shape=(2,)))
-    y = f.output(ig.cos(t1))
-    y.split(0, factor)
-    t1.inline_position = 1
-    with pytest.raises(ig.ScheduleError, match="is not loop 0"):
-        ig.IdModel(f).verify()
