@@ -294,8 +294,8 @@ def outcome(seed: int) -> tuple[str, str]:
     except Refused as why:
         legal = str(why)
     try:
-        for m in reversed(program.made):
-            m.tensor.inline(m.at)
+        for m in program.made:
+            m.tensor.inline_position = m.at
         report = ig.validate(program.fusion, target="python")
     except ig.ScheduleError as error:
         return ("confirmed" if legal else "legal, refused"), error.what
