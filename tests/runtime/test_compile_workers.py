@@ -32,6 +32,13 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     limit_workers(1)
     yield
     limit_workers(0)
+    # what was submitted and never asked for stays out of the next test
+    waiting: dict[Any, Any] = POOL._jobs  # pyright: ignore[reportPrivateUsage]
+    jobs = list(waiting.values())
+    waiting.clear()
+    for job in jobs:
+        if job.started:
+            job.done.wait(60)
 
 
 def programs(scale: float, target: Any = "cpu") -> list[Program]:
