@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
     "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ProgramKernels", "ReportDiff", "SegmentFacts",
-    "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report", "report_parts",
+    "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report",
+    "report_parts",
 ]  # fmt: skip
 
 _LATER = {
