@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -175,3 +176,24 @@ def test_losses_as_a_step_is_written(
         pairs.append((found.detach(), x.grad))
     near: dict[str, Any] = {"rtol": 0.02, "atol": 1e-3} if dtype == "bfloat16" else {}
     torch.testing.assert_close(*pairs, **near)
+
+
+def test_a_first_call_leaves_nothing_to_the_garbage_collector() -> None:
+    """What is computed is freed when its last reader is done, in the call that finds out how values lie, too."""
+    torch.manual_seed(0)
+    x, w = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH)
+
+    def layers(x: Any, w: Any) -> Any:
+        return torch.relu(torch.relu(x @ w).t() @ x) + 1.0
+
+    imported = from_torch(layers, (x, w)).calling("aten.mm.default")
+    gc.collect()
+    gc.disable()
+    live: Any = Live()
+    try:
+        with live:
+            found = imported.run(x, w)
+            assert live.now == 4 * WIDTH * WIDTH
+    finally:
+        gc.enable()
+    torch.testing.assert_close(found, layers(x, w), rtol=1e-4, atol=1e-4)
