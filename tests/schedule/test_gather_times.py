@@ -17,7 +17,7 @@ from idgraph.rewrite.gather_lowering import GatherReplacement
 from idgraph.rewrite.gather_strategy import MOST, cheapest, near, ways_of
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
-from tools.bench.gathers import program
+from tests.schedule.gather_programs import program
 
 
 def plan(f: ig.Fusion, device: str = "H200") -> Decision:

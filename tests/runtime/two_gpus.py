@@ -1,8 +1,8 @@
 """Two GPUs of one machine: every promise about devices, checked by running it on both.
 
-    python -m tools.bench.two_gpus --out two_gpus.json
-    python -m tools.bench.two_gpus --dry               # the checks that need no GPU, on the CPU
-    NUMBA_ENABLE_CUDASIM=1 python -m tools.bench.two_gpus --dry  # the same in numba's simulator
+    python -m tests.runtime.two_gpus --out two_gpus.json
+    python -m tests.runtime.two_gpus --dry               # the checks that need no GPU, on the CPU
+    NUMBA_ENABLE_CUDASIM=1 python -m tests.runtime.two_gpus --dry  # the same in numba's simulator
 
 Each check is a function below; it raises where a promise does not hold. All run, whatever fails before; a failure is
 reported with its traceback. Exit 1 if one fails.

@@ -1,4 +1,4 @@
-"""Random index expressions, checked point by point: ``python -m tools.bench.fuzz_simplify 100000 [seed]``.
+"""Random index expressions, checked point by point: ``python -m tools.judges.random_expressions 100000 [seed]``.
 
 The generator and the check know nothing of the rules: values come from the checker's own reading of the printed text.
 Ranges are negative, one-point, empty, strided and symbolic too; an expression is compared wherever it is defined.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.arith import Expr, const, maximum, minimum, simplify, symbol, trace, where, xor
-from tools.bench.expressions_check import cost, divmods, evaluate
+from tools.judges.expressions import cost, divmods, evaluate
 
 CONSTANTS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 32, -1, -2, -3, -4)
 MAX_POINTS = 4000

@@ -1,6 +1,6 @@
 """Write ``inductor.txt``: index expressions that PyTorch Inductor itself simplifies, and what it makes of them.
 
-``python -m tools.bench.inductor_capture`` compiles a few programs on the CPU and records every call of Inductor's
+``python -m tools.judges.inductor_expressions`` compiles a few programs on the CPU and records every call of Inductor's
 ``simplify_with_ranges``; the file is then read without torch.
 """
 
@@ -63,7 +63,9 @@ def main() -> None:
         torch._dynamo.reset()
         torch.compile(program)(*args)
     version = torch.__version__.split("+")[0]
-    head = f"# made by tools/bench/inductor_capture.py with torch {version}: expression | ranges | Inductor's form\n"
+    head = (
+        f"# made by tools/judges/inductor_expressions.py with torch {version}: expression | ranges | Inductor's form\n"
+    )
     FILE.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """Faults planted in the formulas that TorchInductor made: each must be refuted, at a point that shows it.
 
-    python -m tools.bench.check_faults [--json FILE] [--only KIND]
+    python -m tests.check.planted_index_faults [--json FILE] [--only KIND]
 
 Programs are captured as they are, then one formula is changed: variables swapped, an offset or a modulus off by one, a
 lost ``% m``, a stride wrong after padding, a mask off by one, a range too long or too short, two buffers exchanged, a

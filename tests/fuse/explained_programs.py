@@ -1,4 +1,4 @@
-"""Explanations of programs that nobody had tried, judged: ``python -m tools.bench.explanations [--match TEXT] [--json
+"""Explanations of programs that nobody had tried, judged: ``python -m tests.fuse.explained_programs [--match TEXT] [--json
 FILE]``.
 
 Functions of torch, as models have them, are imported; each pair of operations that does not share a kernel must have

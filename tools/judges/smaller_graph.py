@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tools.bench.interpret import call
+from tools.judges.torch_graph import call
 
 _LLAMA = {4096: 256, 4097: 257, 8192: 512, 32: 8, 8: 2, 64: 16, 128: 32, 1024: 64, 14336: 896, 128256: 1002}
 # Program -> size captured -> a smaller one. Where one number means two sizes (positions and channels), both shrink.

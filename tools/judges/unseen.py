@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from tools.bench.expressions_check import Bounds, Case
+from tools.judges.expressions import Bounds, Case
 
 RANGES = {
     "i": Bounds(0, 64), "j": Bounds(0, 8), "k": Bounds(0, 4), "h": Bounds(0, 2), "s": Bounds(-5, 6),
