@@ -1,5 +1,5 @@
-"""Explanations of programs that nobody had tried, judged: ``python -m tests.fuse.explained_programs [--match TEXT] [--json
-FILE]``.
+"""Explanations of programs that nobody had tried, judged: ``python -m tests.fuse.explained_programs [--match TEXT]``,
+which ``--json FILE`` writes.
 
 Functions of torch, as models have them, are imported; each pair of operations that does not share a kernel must have
 one of the causes, and an alignment or the proof that none exists. Each alignment is taken on a copy of the two

@@ -1,5 +1,5 @@
-"""Programs of torch that `tests.fuse.explained_programs` judges: causes, alignments, bytes, factors against programs and
-oracle."""
+"""Programs of torch that `tests.fuse.explained_programs` judges: causes, alignments, bytes, factors against
+programs and oracle."""
 
 from __future__ import annotations
 

@@ -1,43 +1,22 @@
-"""Functions of torch on the CPU by `ig.compile`, the user's way, beside eager: values first, then times in turns.
+"""Functions of torch on the CPU, the rows of ``tools.bench.cpu --table functions`` and ``--table other``.
 
-    python -m tools.bench.cpu_functions [--names sin,roll] [--rows 1003] [--threads 1] [--seconds 1.0] [--json FILE]
-    python -m tools.bench.cpu_functions --table other [--names "x.T + y;gather"]
-
-No kernel is tuned for one of them: a function that a user may call and that falls behind eager is a fault of a
-mechanism. Arrays are float32 [rows, 1003], whose rows begin at any alignment; those of the other table are in
-`tools.bench.cpu_other`. A share is eager's time over idgraph's, both the tenth percentile of windows taken in turns, so
-that other load on the machine spoils few of either. Names of the other table have semicolons between them.
+No kernel is tuned for one of them. Those of one and of two arrays are called with float32 [rows, 1003], whose rows
+begin at any alignment; `OTHER` has the types, shapes and axes that these lack, each with its own arguments.
 """
 
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-import numpy as np
 import torch
 import torch.nn.functional as nn
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-import idgraph as ig
-from tools.bench.cpu import machine
-from tools.bench.cpu_other import CASES
-
-COLUMNS = 1003
-WINDOW = 5e-4  # seconds of one reading, at least
 Tensor = torch.Tensor
+Case = tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]
+N: Final = 1003
 
 
 def _of_one() -> dict[str, Callable[[Tensor], Any]]:
@@ -77,7 +56,7 @@ def _of_one() -> dict[str, Callable[[Tensor], Any]]:
         "softmax": lambda x: torch.softmax(x, 1),
         "log_softmax": lambda x: torch.log_softmax(x, 1),
         "logsumexp": lambda x: torch.logsumexp(x, 1),
-        "layer_norm": lambda x: nn.layer_norm(x, (COLUMNS,)),
+        "layer_norm": lambda x: nn.layer_norm(x, (N,)),
         "cumsum": lambda x: x.cumsum(1),
         "transpose": lambda x: x.t().contiguous(),
         "flip": lambda x: x.flip(1),
@@ -93,7 +72,7 @@ def _of_size(name: str) -> Callable[[Tensor], Any]:
     return lambda x: f(x.abs())
 
 
-OF_ONE = _of_one()
+OF_ONE: Final = _of_one()
 OF_TWO: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
     "x + y": lambda x, y: x + y,
     "x / y": lambda x, y: x / y,
@@ -109,117 +88,163 @@ OF_TWO: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
     "mse_loss": nn.mse_loss,
     "bce_with_logits": nn.binary_cross_entropy_with_logits,
 }
-NAMES = (*OF_ONE, *OF_TWO)
+
+DOUBLES: Final = (
+    "exp", "log", "log1p", "expm1", "sin", "cos", "tanh", "sigmoid", "erf", "sqrt", "atan", "log10",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Microseconds of a call; ``share``: eager's time over idgraph's."""
-
-    name: str
-    rows: int
-    threads: int
-    right: bool
-    eager_us: float
-    us: float
-    share: float
+def _normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape).to(dtype)
 
 
-def measure(name: str, rows: int, threads: int, seconds: float) -> Row:
-    """Values, then times in turns."""
-    eager, given = case_of(name, rows)
-    times: dict[Callable[..., Any], list[float]] = {}
-    with _on(threads):
-        own = ig.compile(ig.from_torch(eager, given), "cpu")
-        want, found = eager(*given), own(*given)
-        right = all(_is_right(w, x) for w, x in zip(_all(want), _all(found), strict=True))
-        began = time.perf_counter()
-        while time.perf_counter() - began < seconds or len(times.get(own, ())) < 3:
-            for f in (eager, own):
-                times.setdefault(f, []).append(_window(f, given))
-    eager_us, us = (float(np.percentile(times[f], 10)) * 1e6 for f in (eager, own))
-    shown = rows if name in NAMES else len(given[0])
-    return Row(name, shown, threads, right, round(eager_us, 1), round(us, 1), round(eager_us / us, 3))
+def _of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: tuple(_normal(*s, dtype=dtype) for s in shapes)
 
 
-@contextmanager
-def _on(threads: int) -> Generator[None]:
-    """torch and numba with so many threads, and with as many as before afterwards."""
-    numba = import_module("numba")
-    before = torch.get_num_threads(), numba.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        numba.set_num_threads(threads)
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        numba.set_num_threads(before[1])
+def _whole(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+    return torch.randint(0, 100, shape).to(dtype)
 
 
-def case_of(name: str, rows: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
+def _doubles() -> dict[str, Case]:
+    def case(name: str) -> Case:
+        f: Any = getattr(torch, name)
+        positive = name in ("log", "log1p", "log10", "sqrt")
+        return (lambda x: f(x.abs())) if positive else f, _of((512, N), dtype=torch.float64)
+
+    return {f"{n} float64": case(n) for n in DOUBLES}
+
+
+def _types() -> dict[str, Case]:
+    half, short, wide = torch.float16, torch.bfloat16, torch.float64
+    bytes_ = torch.uint8
+    one, two = ((N, N),), ((N, N), (N, N))
+    return {
+        "x + y float64": (torch.add, _of(*two, dtype=wide)),
+        "softmax float64": (lambda x: torch.softmax(x, 1), _of((512, N), dtype=wide)),
+        "x + y bfloat16": (torch.add, _of(*two, dtype=short)),
+        "gelu bfloat16": (nn.gelu, _of(*one, dtype=short)),
+        "softmax bfloat16": (lambda x: torch.softmax(x, 1), _of(*one, dtype=short)),
+        "silu times y float16": (lambda x, y: nn.silu(x) * y, _of(*two, dtype=half)),
+        "sum of rows bfloat16": (lambda x: x.sum(1), _of(*one, dtype=short)),
+        "float16 to float32": (lambda x: x.float(), _of(*one, dtype=half)),
+        "bfloat16 to float32": (lambda x: x.float(), _of(*one, dtype=short)),
+        "x + y int32": (torch.add, lambda: (_whole(N, N), _whole(N, N))),
+        "x * y int64": (torch.mul, lambda: (_whole(N, N, dtype=torch.int64), _whole(N, N, dtype=torch.int64))),
+        "x // 7 int32": (lambda x: x // 7, lambda: (_whole(N, N),)),
+        "x % y int32": (torch.remainder, lambda: (_whole(N, N), _whole(N, N) + 1)),
+        "sum of rows int32": (lambda x: x.sum(1), lambda: (_whole(N, N),)),
+        "maximum of rows int32": (lambda x: x.amax(1), lambda: (_whole(N, N),)),
+        "x + y uint8": (torch.add, lambda: (_whole(N, N, dtype=bytes_), _whole(N, N, dtype=bytes_))),
+        "picture to floats": (
+            lambda x: (x.permute(0, 3, 1, 2).float() / 255 - 0.45) / 0.22,
+            lambda: (_whole(4, 224, 224, 3, dtype=bytes_),),
+        ),
+        "x == y": (torch.eq, _of(*two)),
+        "count of positive": (lambda x: (x > 0).sum(1), _of(*one)),
+        "int32 to float32": (lambda x: x.float(), lambda: (_whole(N, N),)),
+    }
+
+
+def _strides() -> dict[str, Case]:
+    return {
+        "x[:, ::2] * 2": (lambda x: x[:, ::2] * 2, _of((N, 2 * N))),
+        "x[::2] + y": (lambda x, y: x[::2] + y, _of((2 * N, N), (N, N))),
+        "x.T + y": (lambda x, y: x.t() + y, _of((N, N), (N, N))),
+        "x.T float64": (lambda x: x.t().contiguous(), _of((N, N), dtype=torch.float64)),
+        "x.T float16": (lambda x: x.t().contiguous(), _of((N, N), dtype=torch.float16)),
+        "x.T uint8": (lambda x: x.t().contiguous(), lambda: (_whole(N, N, dtype=torch.uint8),)),
+        "x.T of 4096": (lambda x: x.t().contiguous(), _of((4096, 512))),
+        "x.T batched": (lambda x: x.transpose(1, 2).contiguous(), _of((32, 128, 257))),
+        "heads to tokens": (lambda x: x.transpose(1, 2).contiguous(), _of((4, 128, 16, 64))),
+        "NCHW to NHWC": (lambda x: x.permute(0, 2, 3, 1).contiguous(), _of((8, 64, 56, 56))),
+        "NHWC to NCHW": (lambda x: x.permute(0, 3, 1, 2).contiguous(), _of((8, 56, 56, 64))),
+        "NCHW to NHWC of 3": (lambda x: x.permute(0, 2, 3, 1).contiguous(), _of((4, 3, 224, 224))),
+        "row plus matrix": (torch.add, _of((N,), (N, N))),
+        "column plus matrix": (torch.add, _of((N, 1), (N, N))),
+        "row plus column": (torch.add, _of((N, 1), (1, N))),
+        "x * 2 of 3 columns": (lambda x: x * 2, _of((300000, 3))),
+        "sum of 7 columns": (lambda x: x.sum(1), _of((100000, 7))),
+        "flip rows": (lambda x: x.flip(0), _of((N, N))),
+        "tril": (torch.tril, _of((N, N))),
+    }
+
+
+def _reductions() -> dict[str, Case]:
+    shape = ((8, 64, 56, 56),)
+    return {
+        "mean of middle axis": (lambda x: x.mean(1), _of((32, 257, 128))),
+        "variance of columns": (lambda x: x.var(0), _of((N, N))),
+        "mean of NCHW planes": (lambda x: x.mean((2, 3)), _of(*shape)),
+        "sum of NCHW channels": (lambda x: x.sum((0, 2, 3)), _of(*shape)),
+        "softmax of columns": (lambda x: torch.softmax(x, 0), _of((N, N))),
+        "softmax of middle axis": (lambda x: torch.softmax(x, 1), _of((32, 257, 128))),
+        "log_softmax of 10": (lambda x: torch.log_softmax(x, 1), _of((100000, 10))),
+        "argmax of columns": (lambda x: x.argmax(0), _of((N, N))),
+        "minimum of all": (lambda x: x.amin(), _of((N, N))),
+        "maximum with places": (lambda x: x.max(1), _of((N, N))),
+        "cumsum of columns": (lambda x: x.cumsum(0), _of((N, N))),
+        "cumprod": (lambda x: x.cumprod(1), _of((N, N))),
+        "cummax": (lambda x: x.cummax(1)[0], _of((N, N))),
+        "norm of all": (lambda x: x.norm(), _of((N, N))),
+        "group_norm": (lambda x: nn.group_norm(x, 8), _of(*shape)),
+        "batch_norm": (
+            lambda x, m, v: nn.batch_norm(x, m, v), lambda: (_normal(*shape[0]), _normal(64), _normal(64).abs() + 1),
+        ),
+        "layer_norm of 768": (
+            lambda x, w, b: nn.layer_norm(x, (768,), w, b), _of((2048, 768), (768,), (768,)),
+        ),
+        "rms norm": (
+            lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, _of((2048, 768), (768,)),
+        ),
+        "cross_entropy": (nn.cross_entropy, lambda: (_normal(N, N), _whole(N, dtype=torch.int64))),
+        "all": (lambda x: (x < 9).all(), _of((N, N))),
+    }  # fmt: skip
+
+
+def _moves() -> dict[str, Case]:
+    index = torch.int64
+    return {
+        "gather": (lambda x, i: x.gather(1, i), lambda: (_normal(N, N), _whole(N, N, dtype=index))),
+        "index_select": (lambda x, i: x.index_select(0, i), lambda: (_normal(N, N), _whole(2000, dtype=index))),
+        "index_select columns": (lambda x, i: x.index_select(1, i), lambda: (_normal(N, N), _whole(500, dtype=index))),
+        "embedding": (lambda w, i: nn.embedding(i, w), lambda: (_normal(100, 256), _whole(64, 64, dtype=index))),
+        "embedding sum": (
+            lambda w, i: nn.embedding(i, w).sum(1), lambda: (_normal(100, 256), _whole(512, 16, dtype=index)),
+        ),
+        "one_hot": (lambda i: nn.one_hot(i, 100), lambda: (_whole(4096, dtype=index),)),
+        "cat of three": (lambda x, y, z: torch.cat([x, y, z], 1), _of((N, 301), (N, 77), (N, 512))),
+        "cat of rows": (lambda x, y: torch.cat([x, y]), _of((N, N), (N, N))),
+        "chunks swapped": (lambda x: torch.cat(x.chunk(2, 1)[::-1], 1), _of((N, 1024))),
+        "pixel shuffle": (lambda x: nn.pixel_shuffle(x, 2), _of((4, 64, 56, 56))),
+        "pixel unshuffle": (lambda x: nn.pixel_unshuffle(x, 2), _of((4, 16, 112, 112))),
+        "max_pool": (lambda x: nn.max_pool2d(x, 2), _of((8, 64, 56, 56))),
+        "max_pool of 3": (lambda x: nn.max_pool2d(x, 3, 2, 1), _of((4, 64, 56, 56))),
+        "avg_pool": (lambda x: nn.avg_pool2d(x, 2), _of((8, 64, 56, 56))),
+        "upsample": (lambda x: nn.interpolate(x, scale_factor=2.0), _of((4, 64, 28, 28))),
+        "pad of pictures": (lambda x: nn.pad(x, (1, 1, 1, 1)), _of((8, 64, 56, 56))),
+        "masked_fill": (lambda x, m: x.masked_fill(m > 0, -1.0), _of((N, N), (N, N))),
+        "gated": (lambda x: nn.glu(x, 1), _of((N, 2048))),
+        "expand and add": (lambda x, y: x[:, None] + y[None], _of((64, 128), (128, 128))),
+        "repeat_interleave": (lambda x: x.repeat_interleave(4, 1), _of((64, 8, 2048))),
+        "rotated halves": (
+            lambda x, c, s: x * c + torch.cat([-x[..., 64:], x[..., :64]], -1) * s,
+            _of((32, 256, 128), (256, 128), (256, 128)),
+        ),
+        "x + 1 of 64": (lambda x: x + 1, _of((64,))),
+        "softmax of 64 rows": (lambda x: torch.softmax(x, 1), _of((64, N))),
+        "x + y of 64 rows": (torch.add, _of((64, N), (64, N))),
+    }  # fmt: skip
+
+
+OTHER: Final[dict[str, Case]] = {**_doubles(), **_types(), **_strides(), **_reductions(), **_moves()}
+
+
+def arguments_of(name: str, rows: int) -> tuple[Callable[..., Any], tuple[Tensor, ...]]:
     """A function and the arrays that it is called with."""
-    if name in CASES:
-        f, made = CASES[name]
+    if name in OTHER:
+        f, made = OTHER[name]
         return f, made()
-    given = (torch.randn(rows, COLUMNS), torch.randn(rows, COLUMNS))[: 1 if name in OF_ONE else 2]
-    return (OF_ONE[name] if name in OF_ONE else OF_TWO[name]), given
-
-
-def _all(results: Any) -> tuple[Tensor, ...]:
-    return tuple(results) if isinstance(results, (tuple, list)) else (results,)
-
-
-def _is_right(want: Tensor, found: Tensor) -> bool:
-    short = want.dtype in (torch.float16, torch.bfloat16)  # eager rounds between the steps of a formula, too
-    close = torch.allclose(found.double(), want.double(), rtol=1e-2 if short else 1e-3, atol=1e-2 if short else 1e-4)
-    return want.dtype == found.dtype and close
-
-
-def _window(f: Callable[..., Any], given: tuple[Tensor, ...]) -> float:
-    """Seconds of one call, of as many as fill a window."""
-    began = time.perf_counter()
-    f(*given)
-    repeat = max(1, min(100, int(WINDOW / max(time.perf_counter() - began, 1e-7))))
-    began = time.perf_counter()
-    for _ in range(repeat):
-        f(*given)
-    return (time.perf_counter() - began) / repeat
-
-
-def table_of(rows: list[Row]) -> Table:
-    """One line for each function, the slowest beside eager first."""
-    mean = float(np.exp(np.mean([np.log(r.share) for r in rows])))
-    below = sum(r.share < 0.9 for r in rows)
-    title = f"eager's time over idgraph's: {mean:.2f} in the geometric mean, {below} of {len(rows)} below 0.9"
-    table = Table(title=title, title_justify="left")
-    for column in ("function", "rows", "threads", "values", "eager us", "idgraph us", "share"):
-        table.add_column(column, justify="left" if column in ("function", "values") else "right")
-    for r in sorted(rows, key=lambda r: r.share):
-        said = "right" if r.right else "WRONG"
-        table.add_row(r.name, str(r.rows), str(r.threads), said, f"{r.eager_us:.1f}", f"{r.us:.1f}", f"{r.share:.2f}")
-    return table
-
-
-def main() -> int:
-    """The table; the status is 1 where a value is wrong."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--table", choices=["functions", "other"], default="functions")
-    parser.add_argument("--names", help="functions, with commas (other: semicolons) between them")
-    parser.add_argument("--rows", type=int, default=COLUMNS)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each function")
-    parser.add_argument("--json", type=Path, help="where the rows are written")
-    options = parser.parse_args()
-    every = tuple(CASES) if options.table == "other" else NAMES
-    names = every if options.names is None else options.names.split(";" if options.table == "other" else ",")
-    rows = [measure(n, options.rows, options.threads, options.seconds) for n in track(names, "functions")]
-    Console(width=100).print(table_of(rows))
-    if options.json:
-        told: dict[str, Any] = {"machine": machine(), "load": os.getloadavg()[0], "torch": torch.__version__}
-        told["rows"] = [asdict(r) for r in rows]
-        options.json.write_text(json.dumps(told, indent=1) + "\n")
-    return 0 if all(r.right for r in rows) else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    if name in OF_ONE:
+        return OF_ONE[name], (torch.randn(rows, N),)
+    return OF_TWO[name], (torch.randn(rows, N), torch.randn(rows, N))
