@@ -4,7 +4,7 @@ python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [-
 
 A graph of more than LIMIT points is run whole where its tensors fit into BYTES, its matrix products by torch where they
 have more than 1e10 points; what that leaves out is run with smaller sizes (`tools.judges.smaller_graph`), every
-operation by emitted kernels. Without --bytes a graph over the limit is not run. A graph already equal in FILE is not run again.
+operation by emitted kernels. Without --bytes a graph over the limit is not run. A graph equal in FILE is not run again.
 
 Equal means: integers, and floats that are only moved, bit by bit; other floats to the accuracy of their type (float32:
 1e-4 of the largest value and 4e-4 of each). Sums of float32 in another order can differ by more where a softmax of

@@ -101,11 +101,6 @@ def rope_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     return tuple(x[n] * x["cos"] + _half(torch, x[n]) * x["sin"] for n in ("q", "k"))
 
 
-def rope_residual_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return tuple(x[n] * x["cos"] + _half(torch, x[n]) * x["sin"] + x[n] for n in ("q", "k"))
-
-
 def rope_views_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     """The same."""
     qk = [x[n].transpose(1, 2) for n in ("q", "k")]
@@ -198,11 +193,6 @@ def pixel_shuffle(small: bool) -> ig.Fusion:
     return f
 
 
-def pixel_shuffle_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return (torch.nn.functional.pixel_shuffle(x["x"], 2),)
-
-
 def take_along(small: bool) -> ig.Fusion:
     """One element of each row, by an int64 index."""
     f = ig.Fusion("take_along_dim, extent 1")
@@ -210,11 +200,6 @@ def take_along(small: bool) -> ig.Fusion:
     x = f.input("x", shape=(rows, columns))
     f.output(ig.take_along_dim(x, f.input("index", shape=(rows, 1), dtype="int64"), 1) * 2.0)
     return f
-
-
-def take_along_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return (torch.take_along_dim(x["x"], x["index"], 1) * 2.0,)
 
 
 def embedding(small: bool) -> ig.Fusion:
@@ -299,20 +284,10 @@ def transpose_f32(small: bool) -> ig.Fusion:
     return _moved("batched transpose f32", (2, 48, 64) if small else (16, 4096, 2048), (0, 2, 1), "float32")
 
 
-def transpose_f32_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return (x["x"].transpose(1, 2).contiguous(),)
-
-
 def channels_last(small: bool) -> ig.Fusion:
     """NCHW to NHWC, bfloat16."""
     shape = (1, 16, 6, 8) if small else (128, 256, 56, 56)
     return _moved("NCHW to NHWC bf16", shape, (0, 2, 3, 1), "bfloat16")
-
-
-def channels_last_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return (x["x"].permute(0, 2, 3, 1).contiguous(),)
 
 
 def transpose_bytes(small: bool) -> ig.Fusion:
@@ -328,11 +303,6 @@ def transpose_add(small: bool) -> ig.Fusion:
     x, r = (f.input(name, shape=(n, n), dtype="bfloat16") for name in ("x", "r"))
     f.output(ig.relu(ig.permute(x, (1, 0)) + r))
     return f
-
-
-def transpose_add_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return (torch.relu(x["x"].t() + x["r"]),)
 
 
 def _cross_entropy(classes: int, gradient: bool) -> Callable[[bool], ig.Fusion]:
@@ -393,16 +363,6 @@ def _norm(centred: bool) -> Callable[[bool], ig.Fusion]:
     return build
 
 
-def layer_norm_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """Layer norm with weight and bias."""
-    return (torch.nn.functional.layer_norm(x["x"], x["weight"].shape, x["weight"], x["bias"], 1e-5),)
-
-
-def rms_norm_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """RMS norm with weight."""
-    return (torch.nn.functional.rms_norm(x["x"], x["weight"].shape, x["weight"], 1e-5),)
-
-
 def total(small: bool) -> ig.Fusion:
     """The sum of all squares, float32: two stages."""
     f = ig.Fusion("sum of squares f32")
@@ -410,30 +370,42 @@ def total(small: bool) -> ig.Fusion:
     return f
 
 
-def total_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
-    """The same."""
-    return (torch.sum(torch.square(x["x"])),)
-
-
 CASES: tuple[Case, ...] = (
     Case("rotation", 0.99, rotation, rotation_torch),
     Case("rope", 0.99, rope, rope_torch),
     Case("rope_views", 0.99, rope_views, rope_views_torch),
-    Case("rope_residual", 0.98, rope_residual, rope_residual_torch),
+    Case(
+        "rope_residual",
+        0.98,
+        rope_residual,
+        lambda torch, x: tuple(x[n] * x["cos"] + _half(torch, x[n]) * x["sin"] + x[n] for n in ("q", "k")),
+    ),
     Case("rope_interleaved", 0.97, rope_interleaved, rope_interleaved_torch),
     Case("qkv_rope", 0.97, qkv_rope, qkv_rope_torch),
     Case("swin", 0.97, swin, swin_torch, exact=True),
-    Case("pixel_shuffle", 0.97, pixel_shuffle, pixel_shuffle_torch, exact=True),
+    Case(
+        "pixel_shuffle",
+        0.97,
+        pixel_shuffle,
+        lambda torch, x: (torch.nn.functional.pixel_shuffle(x["x"], 2),),
+        exact=True,
+    ),
     Case("transpose", 0.95, transpose, transpose_torch, exact=True),
-    Case("transpose_f32", 0.95, transpose_f32, transpose_f32_torch, exact=True),
+    Case("transpose_f32", 0.95, transpose_f32, lambda torch, x: (x["x"].transpose(1, 2).contiguous(),), exact=True),
     Case("transpose_bytes", 0.95, transpose_bytes, transpose_torch, exact=True),
-    Case("channels_last", 0.95, channels_last, channels_last_torch, exact=True),
-    Case("transpose_add", 0.95, transpose_add, transpose_add_torch),
+    Case("channels_last", 0.95, channels_last, lambda torch, x: (x["x"].permute(0, 2, 3, 1).contiguous(),), exact=True),
+    Case("transpose_add", 0.95, transpose_add, lambda torch, x: (torch.relu(x["x"].t() + x["r"]),)),
     Case("embedding", 0.97, embedding, embedding_torch, exact=True, gathered=("table",)),
     Case("gather", 0.85, gather, gather_torch, exact=True),
     Case("scatter_add", 0.0, scatter_add, scatter_add_torch),
     Case("index_put", 0.0, index_put, index_put_torch, exact=True),
-    Case("take_along", 0.0, take_along, take_along_torch, gathered=("x",)),
+    Case(
+        "take_along",
+        0.0,
+        take_along,
+        lambda torch, x: (torch.take_along_dim(x["x"], x["index"], 1) * 2.0,),
+        gathered=("x",),
+    ),
     *(Case(f"ce_{n}", 0.96, _cross_entropy(n, False), cross_entropy_torch) for n in (32768, 50257, 128256)),
     *(
         Case(f"ce_grad_{n}", 0.92, _cross_entropy(n, True), cross_entropy_gradient_torch, twice=("x",))
@@ -441,7 +413,17 @@ CASES: tuple[Case, ...] = (
     ),
     Case("softmax", 0.9, _softmax(4096, "bfloat16"), softmax_torch),
     Case("softmax_f32", 0.9, _softmax(8192, "float32"), softmax_torch),
-    Case("layer_norm", 0.9, _norm(centred=True), layer_norm_torch),
-    Case("rms_norm", 0.9, _norm(centred=False), rms_norm_torch),
-    Case("total", 0.0, total, total_torch),
+    Case(
+        "layer_norm",
+        0.9,
+        _norm(centred=True),
+        lambda torch, x: (torch.nn.functional.layer_norm(x["x"], x["weight"].shape, x["weight"], x["bias"], 1e-5),),
+    ),
+    Case(
+        "rms_norm",
+        0.9,
+        _norm(centred=False),
+        lambda torch, x: (torch.nn.functional.rms_norm(x["x"], x["weight"].shape, x["weight"], 1e-5),),
+    ),
+    Case("total", 0.0, total, lambda torch, x: (torch.sum(torch.square(x["x"])),)),
 )

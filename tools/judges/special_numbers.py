@@ -3,10 +3,10 @@
 Zeros with a sign, infinities, NaN, wrapped integers, halves that overflow, mixed types, numbers of Python's, and
 reductions of no elements.
 
-    python -m tools.bench.numbers [--programs 2000] [--targets python,numpy] [--seed 0]
+    python -m tools.judges.special_numbers [--programs 2000] [--targets python,numpy] [--seed 0]
 
-Prints what differs, with the program. The judge is that of `tools.bench.operators`; what the page `numbers` of the
-guides leaves open is not asked for: integers divided by 0, casts of floats that an integer does not hold.
+Prints what differs, with the program. The judge is that of `tools.judges.torch_operators`; what the page `numbers`
+of the guides leaves open is not asked for: integers divided by 0, casts of floats that an integer does not hold.
 """
 
 # torch gives its functions no types:
@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import Any
 
 import idgraph as ig
-from tools.bench.operators import no_farther
+from tools.judges.torch_operators import no_farther
 
 torch: Any = import_module("torch")  # its types are not known to the checker
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tools.bench import numbers
-from tools.bench.numbers import Case, torch
+from tools.judges import special_numbers as numbers
+from tools.judges.special_numbers import Case, torch
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.nightly)])
