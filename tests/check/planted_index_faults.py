@@ -27,7 +27,7 @@ from idgraph.check.decide import Checker
 from idgraph.check.inductor_capture import Capture
 from idgraph.check.program import Axis, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.report import CheckRow
-from tools.bench.check_programs import programs
+from tools.programs.inductor_programs import programs
 
 NAMES = (
     "rope half", "rope interleaved", "rope partial", "swin", "swin back", "pixel shuffle", "qkv", "cross entropy",

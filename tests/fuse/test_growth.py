@@ -10,7 +10,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.schedule.reduction_groups import schedule_rows
-from tools.bench.sized_fusions import FUSIONS
+from tools.programs.sized_fusions import FUSIONS
 
 
 def calls(f: ig.Fusion) -> int:

@@ -16,7 +16,7 @@ from idgraph.kernel.def_use import stored_in
 from idgraph.runtime.program import launches
 from idgraph.testing import fusions
 from tests.emit.test_lanes import check
-from tools.bench.sized_fusions import FUSIONS
+from tools.programs.sized_fusions import FUSIONS
 
 
 def norm() -> ig.Fusion:

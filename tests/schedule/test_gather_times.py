@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.ir.decisions import Decision
 from idgraph.ir.hooks import Estimate
+from idgraph.ir.schedule_log import Decision
 from idgraph.rewrite import gather_strategy as gather_times
 from idgraph.rewrite.gather_lowering import GatherReplacement
 from idgraph.rewrite.gather_strategy import MOST, cheapest, near, ways_of

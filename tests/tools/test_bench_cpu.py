@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from tools.bench import cpu, cpu_functions
+from tools.bench import cpu
 from tools.bench.cpu import facts_of, measure
-from tools.bench.cpu_rows import CASES, CpuCase
+from tools.programs import cpu_functions
+from tools.programs.cpu_rows import CASES, CpuCase
 
 torch: Any = pytest.importorskip("torch")
 QUICK = argparse.Namespace(rounds=1, no_compile=True)

@@ -1,4 +1,4 @@
-"""Functions of `tools.bench.class_cases` the user's way, beside torch eager and both modes of torch.compile.
+"""Functions of `tools.programs.class_cases` the user's way, beside torch eager and both modes of torch.compile.
 
     python -m tools.bench.gpu --table classes [--rows cumsum_last] [--workers 14] [--json FILE]
     python -m tools.bench.gpu --table classes --plan      # needs no device

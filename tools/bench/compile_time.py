@@ -2,8 +2,8 @@
 
     python -m tools.bench.compile_time [--rows rope,norm_gradient] [--json FILE]
 
-The kernels are those of `tools.bench.gpu_rows` and `tools.bench.class_rows` at their real sizes; no device is needed.
-The first compilation of a process, which imports the compilers, is done before and not counted.
+The kernels are those of `tools.programs.gpu_rows` and `tools.programs.class_rows` at their real sizes; no device is
+needed. The first compilation of a process, which imports the compilers, is done before and not counted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.runtime import Program, compile_ptx, emit
-from tools.bench.class_rows import CLASSES
 from tools.bench.gpu import ptx_facts
-from tools.bench.gpu_rows import CASES
+from tools.programs.class_rows import CLASSES
+from tools.programs.gpu_rows import CASES
 
 
 @dataclass(frozen=True, slots=True)

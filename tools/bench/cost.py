@@ -24,7 +24,7 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.runtime import Program, emit
-from tools.bench import cpu_rows, gpu_rows
+from tools.programs import cpu_rows, gpu_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LOW, HIGH = 0.8, 1.25

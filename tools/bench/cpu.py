@@ -4,10 +4,10 @@
     python -m tools.bench.cpu --table functions [--rows "sin;roll"] [--size 1003] [--threads 1] [--seconds 1.0]
     python -m tools.bench.cpu --table other [--rows "x.T + y;gather"]
 
-A row of ``models`` (`tools.bench.cpu_rows`) is a fusion scheduled by ``ig.schedule.auto``; its values are compared with
-the PyTorch function in float64 first. Then all that take part are timed in turns, ``--rounds`` times, on the same
+A row of ``models`` (`tools.programs.cpu_rows`) is a fusion scheduled by ``ig.schedule.auto``; its values are compared
+with the PyTorch function in float64 first. Then all that take part are timed in turns, ``--rounds`` times, on the same
 arrays: a share is the median over the rounds of peer time / own time, so that other load on the machine affects all
-alike. Over 1.00 idgraph is faster. A row of the other tables (`tools.bench.cpu_functions`) is a function of torch by
+alike. Over 1.00 idgraph is faster. A row of the other tables (`tools.programs.cpu_functions`) is a function of torch by
 `ig.compile`, the user's way, beside eager: its share is of the tenth percentiles of windows taken in turns. Names of
 these have semicolons between them. The status is 1 where a value is wrong.
 """
@@ -35,8 +35,9 @@ from idgraph.ir import is_float
 from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.validate import tolerance
 from idgraph.validate.input_values import index_limits
-from tools.bench import cpu_rows, report
-from tools.bench.cpu_rows import CpuCase
+from tools.bench import report
+from tools.programs import cpu_rows
+from tools.programs.cpu_rows import CpuCase
 
 WINDOW = 5e-4  # seconds of one reading of a function, at least
 
@@ -153,7 +154,7 @@ class FunctionRow:
 
 def measure_function(name: str, size: int, threads: int, seconds: float) -> FunctionRow:
     """A function of torch: values, then times in turns."""
-    functions: Any = import_module("tools.bench.cpu_functions")
+    functions: Any = import_module("tools.programs.cpu_functions")
     eager, given = functions.arguments_of(name, size)
     times: dict[Callable[..., Any], list[float]] = {}
     with _on(threads):
@@ -252,7 +253,7 @@ def main() -> int:
     options = parser.parse_args()
     torch: Any = import_module("torch")
     if options.table != "models":
-        functions: Any = import_module("tools.bench.cpu_functions")
+        functions: Any = import_module("tools.programs.cpu_functions")
         every = functions.OTHER if options.table == "other" else (*functions.OF_ONE, *functions.OF_TWO)
         names = report.chosen(parser, options.rows, every, ";")
         found = [measure_function(n, options.size, options.threads, options.seconds) for n in track(names, "functions")]

@@ -3,8 +3,8 @@
     python -m tools.bench.gpu [--table layout] [--rows rope] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
         [--without realign]
 
-Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`; ``--table classes`` is
-described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
+Each row (`tools.programs.gpu_rows`; with ``--table layout`` those of `tools.programs.layout_rows`; ``--table classes``
+is described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
 are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
@@ -44,8 +44,9 @@ from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 from idgraph.runtime.prepared_launch import prepare_launch as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.input_values import index_limits
-from tools.bench import classes, gpu_rows, layout_rows
-from tools.bench.gpu_rows import Case
+from tools.bench import classes
+from tools.programs import gpu_rows, layout_rows
+from tools.programs.gpu_rows import Case
 
 TABLES = {"models": gpu_rows.CASES, "layout": layout_rows.CASES}
 
@@ -345,7 +346,7 @@ def main() -> None:
     )
     parser.add_argument("--without", default="", help="passes left out, comma-separated")
     parser.add_argument("--whole-steps", action="store_true", help="of classes: a thread takes all channels")
-    parser.add_argument("--cases", default="tools.bench.class_cases", help="of classes: MODULE[:NAME]")
+    parser.add_argument("--cases", default="tools.programs.class_cases", help="of classes: MODULE[:NAME]")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")

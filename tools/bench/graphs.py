@@ -22,7 +22,7 @@ from rich.progress import track
 import idgraph as ig
 from idgraph.ir import Mapped
 from tools.bench import report
-from tools.bench.sized_fusions import SHAPES
+from tools.programs.sized_fusions import SHAPES
 
 LEAST = 1000  # operations from which on the growth is told
 

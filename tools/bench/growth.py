@@ -3,7 +3,7 @@
 Each family is measured at three sizes, each twice the one before, in processes of their own and from the start,
 so that nothing is cached. The growth is reported as the power of the size that the time of the last two sizes grows by.
 "plan of F" and "schedule of F", which only ``--family`` asks for, take a minute or more each: `ig.fuse.plan` and
-`ig.schedule.auto` of up to 10 000 operations (`tools.bench.sized_fusions`). FILE is written after every row.
+`ig.schedule.auto` of up to 10 000 operations (`tools.programs.sized_fusions`). FILE is written after every row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import log2
 import idgraph as ig
 from idgraph.arith import symbol
 from tools.bench import report
-from tools.bench.sized_fusions import FUSIONS
+from tools.programs.sized_fusions import FUSIONS
 
 LIMIT_S = 60.0  # of one measurement
 MOST = 10_000  # operations of a fusion that is planned

@@ -29,7 +29,7 @@ from typing import Any
 
 from idgraph.frontends.callable_import import Runner
 from idgraph.frontends.session import CompileOptions
-from tools.bench.model_families import called_with, families, library, model_of
+from tools.programs.model_families import called_with, families, library, model_of
 
 STEPS = ("step", "cuda")
 PARTS = ("step", "sizes", "forward", "cuda")

@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from tools.bench.model_families import TIMED, called_with, families, library, model_of
+from tools.programs.model_families import TIMED, called_with, families, library, model_of
 
 Modes = tuple[str, ...]
 MODES: Modes = ("eager", "inductor", "idgraph")

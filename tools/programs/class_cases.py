@@ -4,7 +4,7 @@
 Each is plain PyTorch, captured and run the user's way. They work on all types: float64 arguments
 give the reference. A case is added by one entry; ``args`` says what each argument is, as "shape type[:range]".
 
-    python -m tools.bench.gpu --table classes --cases tools.bench.class_cases:OTHER --default-only
+    python -m tools.bench.gpu --table classes --cases tools.programs.class_cases:OTHER --default-only
 
 `OTHER` and `THIRD` were written in one go each, the latter on 26 November 2026; their first figures, in
 ``results/gpu_other_classes.json`` and ``results/gpu_third_classes.json``, are of code that had never met them.

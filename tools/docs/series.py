@@ -1,7 +1,7 @@
-"""``python -m tools.bench.series``: the figures of `results/` as a series over days, and pictures of it for the pages.
+"""``python -m tools.docs.series``: the figures of `results/` as a series over days, and pictures of it for the pages.
 
-    python -m tools.bench.series add gpu_h200 cpu     # after a run: append the figures of these tables
-    python -m tools.bench.series from-history         # make the file again from every commit that changed a table
+    python -m tools.docs.series add gpu_h200 cpu     # after a run: append the figures of these tables
+    python -m tools.docs.series from-history         # make the file again from every commit that changed a table
 
 `results/series.jsonl` has one line for each run: date, commit, machine, table, and the figures by name. A figure is a
 number of which more is better ("of_copy": speed beside a device copy; "of_eager": beside torch eager) or seconds, of
@@ -20,7 +20,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, cast
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parent.parent / "bench" / "results"
 SERIES = RESULTS / "series.jsonl"
 ROOT = RESULTS.parent.parent.parent
 

@@ -1,4 +1,4 @@
-"""Kernels of the kinds that models are made of beside those of `tools.bench.gpu_rows`, at the sizes of real models.
+"""Kernels of the kinds that models are made of beside those of `tools.programs.gpu_rows`, at the sizes of real models.
 
 Nobody tuned for these: `tools.bench.compile_time` asks what their source costs the compiler.
 """

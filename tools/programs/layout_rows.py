@@ -10,7 +10,7 @@ from typing import Any
 
 import idgraph as ig
 from idgraph.ir import DType
-from tools.bench.gpu_rows import Case, Tensors
+from tools.programs.gpu_rows import Case, Tensors
 
 
 def _nhwc(f: ig.Fusion, name: str, shape: tuple[int, int, int, int], dtype: DType) -> ig.Tensor:

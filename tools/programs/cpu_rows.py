@@ -10,7 +10,7 @@ import numpy as np
 
 import idgraph as ig
 from idgraph.ir import DType
-from tools.bench import gpu_rows
+from tools.programs import gpu_rows
 
 Arrays = Mapping[str, Any]
 
