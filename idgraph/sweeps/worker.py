@@ -4,10 +4,6 @@
 that does not have the file.
 
 One graph: imported, reported, checked. Runs in the guarded process; returns a row whatever happens to the graph.
-
-The process of one graph: reads a request from standard input, answers with one row, ends when its parent does.
-
-``python -m idgraph.sweeps.worker``: a line of JSON, then as many bytes of the file as it says.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -27,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from idgraph.errors import IdGraphError, visible
 from idgraph.frontends.files import read_file
@@ -177,7 +172,7 @@ def _run(task: Task, started: Callable[[Process], None] | None) -> SweepRow:
         "size": len(task.data), "memory": task.memory, "options": asdict(task.options),
     }  # fmt: skip
     # -P: a module that stands beside the graphs is never imported.
-    command = [sys.executable, "-P", "-m", "idgraph.sweeps.worker"]
+    command = [sys.executable, "-P", "-m", "idgraph.sweeps.child"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(),
         start_new_session=True,
@@ -278,39 +273,3 @@ def _environment() -> dict[str, str]:
     paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     return {**os.environ, **one, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
-
-
-def main() -> None:
-    """Examine one graph; the row goes to standard output, whatever the graph prints to standard error."""
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    stream = sys.stdin.buffer
-    asked: dict[str, Any] = json.loads(stream.readline())
-    data = stream.read(asked["size"])
-    threading.Thread(target=_end_with_parent, args=(stream,), daemon=True).start()
-    if asked["memory"]:
-        resource.setrlimit(resource.RLIMIT_DATA, (asked["memory"], asked["memory"]))
-    with tempfile.TemporaryDirectory(prefix="idgraph-sweep-") as folder:
-        path = Path(asked["path"]) if asked["path"] else Path(folder) / asked["name"]
-        if not asked["path"]:
-            path.write_bytes(data)
-        row = examine(path, asked["graph"], asked["digest"], ExaminationOptions(**asked["options"]))
-    answer.write(row.to_json())
-    answer.flush()
-    os._exit(0)  # threads of compiled kernels need not be waited for
-
-
-def _end_with_parent(stream: Any) -> None:
-    """Standard input ends when the parent does, however that ended."""
-    while os.read(stream.fileno(), 1 << 16):  # without the stream's lock, which would hold up the end
-        pass
-    os._exit(3)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)

@@ -3,12 +3,14 @@
     python -m tools.bench.gpu [--table layout] [--rows rope] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
         [--without realign]
 
-Each row (`tools.programs.gpu_rows`; with ``--table layout`` those of `tools.programs.layout_rows`; ``--table classes``
-is described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
-are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
-with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
-times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
-PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
+Each row (`tools.programs.gpu_rows`; with ``--table layout`` those of `tools.programs.layout_rows`; ``--table
+classes`` is described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by
+``ig.schedule.auto``. Addresses are checked exhaustively on the device. Values: outputs filled with NaN first, then
+every element compared on the device with the PyTorch function in float64 (cases that only move elements: bit for
+bit). Then the kernels are launched many times between two events, beside a device copy that moves as many bytes (each
+input once, each output once), and PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all
+in this run.
+``--quick`` times
 without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's config; ``--small`` takes
 tiny shapes, which the simulator can run (untimed). ``--without`` leaves passes out, so that two runs time both ways;
 without ``realign`` the schedule does not count on it either. Of classes, ``--whole-steps`` has a thread take all
