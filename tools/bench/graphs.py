@@ -145,7 +145,7 @@ def main() -> None:
     ]
     # thirteen columns: a narrow terminal wraps lines, no figure is cut
     report.show(
-        "microseconds of processor time per tensor operation (rank 4)", list(rows[0]), (r.values() for r in rows)
+        "microseconds of processor time per tensor operation (rank 4)", list(rows[0]), (list(r.values()) for r in rows)
     )
     for name, (first, last, ratio) in growth(rows).items():
         print(f"{name}: three graphs at {last} operations cost {ratio} times as much an operation as at {first}")
