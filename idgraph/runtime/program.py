@@ -17,9 +17,9 @@ from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean, warn_user
 from idgraph.index import IdModel
+from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
 from idgraph.index.loop_tree import IndexMaps
-from idgraph.index.memory_map import has_strides
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.device import TARGETS
 from idgraph.ir.device import TargetName as Target
