@@ -20,7 +20,8 @@ from idgraph.ir.mesh import MeshError, Reduction
 from idgraph.ir.op_registry import apply
 from idgraph.ir.ops_view import full, pad
 from idgraph.ir.ops_view import slice as part_of_axis
-from idgraph.runtime import Target, emit
+from idgraph.runtime import Target
+from idgraph.runtime.fusion_call import scheduled
 from idgraph.shard.locality import REDUCES, Locality, LocalityDecision, mesh_of_fusion
 from idgraph.shard.moves import traffic
 from idgraph.shard.propagation import Placements, propagate
@@ -50,8 +51,9 @@ class DeviceProgram(DeviceSteps):
 
         return simulate(self, inputs)
 
-    def local_inputs(self, inputs: Mapping[str, Any], rank: int) -> dict[str, npt.NDArray[Any]]:
-        """The parts of whole arrays, by input name, that device ``rank`` holds."""
+    def local_inputs(self, inputs: Mapping[str, Any], rank: int) -> dict[str, Any]:
+        """The parts of whole arrays, by input name, that device ``rank`` holds: copies of NumPy arrays, or of torch's
+        tensors on their device."""
         from idgraph.shard.execution import local_inputs  # noqa: PLC0415 - NumPy
 
         return local_inputs(self, inputs, rank)
@@ -234,7 +236,7 @@ class _Steps:
                 f.output(tensors[name])
             text = str(f)
             if text not in self.programs:
-                self.programs[text] = emit(f, self.target)
+                self.programs[text] = scheduled(f, self.target)
             programs.append(self.programs[text])
         self.steps.append(Kernels(tuple(now.operations), tuple(programs), tuple(now.reads), tuple(makes)))
 
