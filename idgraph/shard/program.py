@@ -174,11 +174,13 @@ class _Steps:
             m: op for m, op in owner.placement.partials.items() if not decision.passes(read, m, op)
         }
         needs = tuple(p.needs[read.operand] for p in parts)
-        self.steps.append(
-            Exchange(
-                read.tensor.name, read.operand, name, moves, needs, sent.source, sent.destination, sent.element, reduces
-            )
+        made = Exchange(
+            read.tensor.name, read.operand, name, moves, needs, sent.source, sent.destination, sent.element, reduces
         )
+        for step in self.steps:
+            if isinstance(step, Exchange) and step.gives_the_same(made):
+                return step.name
+        self.steps.append(made)
         return name
 
     def _segment(self) -> _Segment:

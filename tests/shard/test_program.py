@@ -133,3 +133,24 @@ def test_a_partial_result_over_an_axis_that_is_not_reduced_is_refused() -> None:
         ig.shard.emit(f)
     y.replicate().shard(0, "x")
     compare(f)
+
+
+def test_a_move_for_two_readers_is_made_once() -> None:
+    f, x = fusion((6, 4), x=2)
+    y = ig.copy(ig.sum(x.shard(0, "x"), 0).partial("x", "sum")).replicate()
+    total = y.definition.inputs[0] if y.definition is not None else x
+    f.output(ig.exp(total) * ig.relu(total))
+    f.output(y)
+    run = compare(f)
+    assert len([s for s in run.steps if isinstance(s, ig.shard.Exchange)]) == 1, str(run)
+
+
+def test_a_slice_of_a_sharded_axis_moves_what_crosses_the_border() -> None:
+    f, x = fusion((17, 4), x=4)
+    x.shard(0, "x")
+    y, z, w = (f.output(t) for t in (x[2:] - x[:-2], ig.pad(x, (0, 0, 1, 2)), ig.roll(x, 1, 0)))
+    run = compare(f)
+    moved = [m for s in run.steps if isinstance(s, ig.shard.Exchange) for m in s.moves]
+    assert [m.collective for m in moved] == ["neighbour exchange"] * 4
+    assert [m.halo for m in moved] == [(1, 1), (3, 0), (1, 0), (1, 0)]
+    assert [str(run.placements[t].placement) for t in (y, z, w)] == ['shard(0, "x")'] * 3
