@@ -74,7 +74,7 @@ def _checked_rank(program: DeviceSteps) -> int:
 
 
 def _local_input(program: DeviceSteps, inputs: Mapping[str, Any], name: str, rank: int) -> Any:
-    """What this device holds of an input, of the shape that it must have."""
+    """The part of an input on this device, of the shape that it must have."""
     owner = program.owners[name]
     shape = tuple(s.count for s in local_region(owner, program.mesh.coordinates(rank)))
     if name not in inputs:
@@ -103,7 +103,7 @@ def _common_device(values: Mapping[str, Any]) -> Any:
 
 @dataclass(slots=True)
 class _RankState:
-    """What does not change from call to call of this device's program: groups along mesh axes, and positions of moves,
+    """State that stays from call to call of this device's program: groups along mesh axes, and positions of moves,
     by the move and by the device that they lie on."""
 
     world: Any
