@@ -72,13 +72,14 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def partition(joint: Any, inputs: Any, **named: Any) -> tuple[Any, Any]:
-    """The forward and the backward graph of a joint one, with the fewest bytes between them: what elementwise
-    operations give is computed again from what is in memory anyway, which is Inductor's choice too."""
+def partition(prepare: Callable[[Any], Any], joint: Any, inputs: Any, **named: Any) -> tuple[Any, Any]:
+    """The forward and the backward graph of a joint one, after ``prepare``, with the fewest bytes between them: what
+    elementwise operations give is computed again from what is in memory anyway, which is Inductor's choice too."""
     torch: Any = load_torch("whose graph it is")
     results = set(joint.graph.output_node().all_input_nodes)
     for node in list(joint.graph.nodes):  # names of one value: each would be memory of its own for the cut
         if node.target is torch.ops.aten.detach.default and node not in results:
             node.replace_all_uses_with(node.args[0])
             joint.graph.erase_node(node)
+    joint = prepare(joint)
     return torch._functorch.partitioners.min_cut_rematerialization_partition(joint, inputs, **named)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:

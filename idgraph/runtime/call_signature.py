@@ -21,8 +21,7 @@ from idgraph.codegen.printers.scalar import runs_parallel, site_numbers
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.index import buffer_size, strides
 from idgraph.ir import DType, Fusion, Tensor
-from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies
-from idgraph.kernel.launch_grid import shared_layout
+from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies, shared_layout
 from idgraph.runtime.array_backends import UNMAPPED
 from idgraph.runtime.binding import BoundArray, Env, bind, bind_strides, fault_size
 from idgraph.runtime.buffer_reuse import reused_memory
