@@ -14,7 +14,7 @@ from idgraph.frontends.torch_arrays import load_torch
 _MEAN = 1  # torch's numbers of reductions
 
 
-def _wide(x: Any) -> Any:
+def _at_least_float32(x: Any) -> Any:
     """Narrow floats are computed as float32."""
     torch: Any = load_torch("whose graph it is")
     return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
@@ -25,7 +25,7 @@ def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
     torch: Any = load_torch("whose graph it is")
     if not x.dim() or not x.dtype.is_floating_point or any(isinstance(n, int) and not n for n in x.shape):
         return NotImplemented
-    wide = _wide(x)
+    wide = _at_least_float32(x)
     moved = wide - torch.amax(wide, dim, keepdim=True)
     found = moved - torch.log(torch.sum(torch.exp(moved), dim, keepdim=True))
     return found if half_to_float else found.to(x.dtype)
@@ -35,8 +35,8 @@ def _log_softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
     torch: Any = load_torch("whose graph it is")
     if not output.dim():
         return NotImplemented
-    g = _wide(grad)
-    return (g - torch.exp(_wide(output)) * torch.sum(g, dim, keepdim=True)).to(dtype)
+    g = _at_least_float32(grad)
+    return (g - torch.exp(_at_least_float32(output)) * torch.sum(g, dim, keepdim=True)).to(dtype)
 
 
 def _nll_loss_backward(
@@ -48,13 +48,13 @@ def _nll_loss_backward(
     if x.dim() < 2:
         return NotImplemented
     row = target.unsqueeze(1)
-    g = _wide(grad)
+    g = _at_least_float32(grad)
     if reduction == _MEAN:
-        g = g / _wide(total_weight)
+        g = g / _at_least_float32(total_weight)
     if g.dim():
         g = g.unsqueeze(1)
     if weight is not None:
-        g = g * _wide(weight)[torch.where(row != ignored, row, 0)]
+        g = g * _at_least_float32(weight)[torch.where(row != ignored, row, 0)]
     number = torch.arange(x.shape[1], device=x.device).view(1, -1, *[1] * (x.dim() - 2))
     # Not by multiplying with 0: a mean over no rows divides by 0.
     return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)

@@ -86,8 +86,8 @@ def call_reference(
     gets what was called."""
     torch: Any = load_torch(f"and {where_of(node)} runs its operation")
     call = known if known is not None else operation(node)
-    args = [_argument(a, program, node, values, env, space) for a in node.args]
-    kwargs = {k: _argument(v, program, node, values, env, space) for k, v in node.kwargs.items()}
+    args = [_operation_argument(a, program, node, values, env, space) for a in node.args]
+    kwargs = {k: _operation_argument(v, program, node, values, env, space) for k, v in node.kwargs.items()}
     try:
         with torch.no_grad():
             result = call(*args, **kwargs)
@@ -99,7 +99,7 @@ def call_reference(
     return _result(result, node, program, env, space)
 
 
-def _argument(
+def _operation_argument(
     value: Value, program: CapturedProgram, node: Node, values: Mapping[str, RunValue], env: dict[str, int],
     space: ArraySpace,
 ) -> object:  # fmt: skip
@@ -111,7 +111,7 @@ def _argument(
         case Expr():
             return value.evaluate(env)
         case tuple():
-            return [_argument(v, program, node, values, env, space) for v in value]
+            return [_operation_argument(v, program, node, values, env, space) for v in value]
         case EnumConstant("device", _):
             return space.device if isinstance(space, TorchSpace) else torch.device("cpu")
         case EnumConstant(_, text):
