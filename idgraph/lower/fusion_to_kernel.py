@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from idgraph.arith import FALSE, TRUE, Expr, and_
+from idgraph.arith import FALSE, TRUE, Expr, and_, simplify
 from idgraph.errors import EmitError
 from idgraph.index import strides
 from idgraph.index.allocation import Allocator, flatten, is_thread, live_exprs
@@ -22,7 +22,7 @@ from idgraph.index.loop_tree import (
     reduced,
     reduction_positions,
 )  # fmt: skip
-from idgraph.index.races import Crossing, check_races
+from idgraph.index.races import Crossing, check_races, read_in_passing
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_builders import finished_type
 from idgraph.ir.op_table import PIECES, ROWS
@@ -99,7 +99,7 @@ def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "")
     how = ThreadMapping(threads, ways, launch_dims(groups, ways))
     stored = bind_buffers(exprs, allocator, how, [exprs_of(group) for group in groups])
     crossings = check_races(exprs, tree, maps, stored, how)
-    builder = _KernelBuilder(maps, allocator, stored, how, crossings)
+    builder = _KernelBuilder(maps, allocator, stored, how, crossings, read_in_passing(exprs, tree))
     bodies: list[Body] = []
     chosen: list[tuple[KernelHints, Ruled]] = []
     for group in groups:
@@ -181,6 +181,7 @@ class _KernelBuilder:
     stored: Mapping[Tensor, BufferBinding]
     threads: ThreadMapping
     crossings: tuple[Crossing, ...] = ()
+    passing: frozenset[Tensor] = frozenset()
 
     def start(self, e: TensorExpr) -> Body:
         """A scatter's output before it is updated: a copy of its operand 0, unless the two share their memory."""
@@ -325,8 +326,17 @@ class _KernelBuilder:
         if home.memory is not None:
             missing = self.threads.missing(e, skip)
             write = Store(home.memory, access.tensor_address, value, purpose)
-            out.append(SingleThread(missing, (write,)) if missing else write)
+            out += _guarded(self.first_replica(e), (SingleThread(missing, (write,)) if missing else write,))
         return tuple(out)
+
+    def first_replica(self, e: TensorExpr) -> Expr:
+        """The condition under which a thread is the first of those that compute an element of ``e``, where its loops
+        are as wide as a reader's; all of them write it where a reader takes it from memory in the same loops."""
+        if e.output in self.passing and not self.stored[e.output].is_local:
+            return TRUE
+        loops = self.maps.loops(e)
+        on_threads = {v.name for p, v in enumerate(loops) if self.threads.on_thread(e, p)}
+        return and_(*(simplify(x.eq(0)) for x in self.maps.write(e).replicas if x.names & on_threads))
 
     # reductions ---------------------------------------------------------------------------------------------------
 
