@@ -480,7 +480,10 @@ class IdModel(Printed):
         """See `AccessFunction.replicas`."""
         shadow, loops = self._nests.shadows[e.output], self.loops(e)
         stand_ins = (*shadow.resolved.values(), *shadow.lacking.values())
-        made = [*(solver.own.value[d] for d in stand_ins if d in solver.own.value), *(loops[j].symbol for j in shadow.direct)]
+        made = [
+            *(solver.own.value[d] for d in stand_ins if d in solver.own.value),
+            *(loops[j].symbol for j in shadow.direct),
+        ]
         return tuple(dict.fromkeys(x for x in map(simplify, made) if x != 0))
 
     def _again(self, fusion: Fusion) -> IdModel:

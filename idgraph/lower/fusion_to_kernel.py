@@ -324,14 +324,13 @@ class _KernelBuilder:
             keep = Store(home.array, home.place(access), value, purpose)
             out.append(SingleThread(missing, (keep,)) if missing else keep)
         if home.memory is not None:
-            missing = self.threads.missing(e, skip)
-            write = Store(home.memory, access.tensor_address, value, purpose)
+            write, missing = Store(home.memory, access.tensor_address, value, purpose), self.threads.missing(e, skip)
             out += _guarded(self.first_replica(e), (SingleThread(missing, (write,)) if missing else write,))
         return tuple(out)
 
     def first_replica(self, e: TensorExpr) -> Expr:
-        """The condition under which a thread is the first of those that compute an element of ``e``, where its loops
-        are as wide as a reader's; all of them write it where a reader takes it from memory in the same loops."""
+        """True of the first thread that computes an element of ``e``, where its loops are as wide as a reader's; of
+        all where a reader takes it from memory in the same loops."""
         if e.output in self.passing and not self.stored[e.output].is_local:
             return TRUE
         loops = self.maps.loops(e)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ def wide_reader(f: ig.Fusion, shape: tuple[int, ...], axis: int, count: int) -> 
     return a, c
 
 
+def replicas(t: ig.Tensor) -> list[str]:
+    """Coordinates at each of which the same elements of ``t`` are computed."""
+    assert t.definition is not None
+    return [str(x) for x in ig.IdModel(t.fusion).write(t.definition).replicas]
+
+
 def all_written_once(f: ig.Fusion) -> None:
     """The interpreter raises where two threads write one element without a barrier between."""
     inputs: dict[str, Any] = random_inputs(f, 0)
@@ -42,7 +49,7 @@ def test_a_loop_of_the_reader_alone_on_blocks() -> None:
     ig.schedule.like(f, c)
     f["u"].inline(2)
     a.inline(1)
-    assert [str(x) for x in ig.IdModel(f).write(f["a"].definition).replicas] == ["i0"]
+    assert replicas(a) == ["i0"]
     all_written_once(f)
 
 
@@ -57,8 +64,16 @@ def test_an_axis_merged_with_one_of_the_reader(memory: str) -> None:
     ig.schedule.like(f, c)
     f["u"].inline(2)
     a.inline(2)
-    assert [str(x) for x in ig.IdModel(f).write(f["b"].definition).replicas] == ["i1//17%2"]
+    assert replicas(b) == ["i1//17%2"]
     all_written_once(f)
+
+
+READERS: tuple[Callable[[ig.Tensor], ig.Tensor], ...] = (
+    ig.neg,
+    lambda t: t,
+    lambda t: ig.sum(-t, 0),
+    lambda t: ig.flip(t * 2.0, (0,)),
+)
 
 
 @st.composite
@@ -67,12 +82,14 @@ def wide_readers(draw: Draw) -> ig.Fusion:
     shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     f = ig.Fusion("wide")
     a, c = wide_reader(f, shape, draw(st.integers(0, len(shape))), draw(st.integers(1, 4)))
-    f.output(draw(st.sampled_from((ig.neg, lambda t: t, lambda t: ig.sum(-t, 0), lambda t: ig.flip(t * 2.0, (0,)))))(a))
+    f.output(draw(st.sampled_from(READERS))(a))
     for _ in range(draw(st.integers(0, c.ndim - 1))):
         c.merge(draw(st.integers(0, len(c.loop) - 2)))
     if draw(st.booleans()):
         c.split(draw(st.integers(0, len(c.loop) - 1)), draw(st.integers(1, 8)))
-    for way, p in zip(draw(st.permutations(("blockIdx.x", "threadIdx.x", "threadIdx.y"))), range(len(c.loop)), strict=False):
+    for way, p in zip(
+        draw(st.permutations(("blockIdx.x", "threadIdx.x", "threadIdx.y"))), range(len(c.loop)), strict=False
+    ):
         c.parallelize(p, way)
     ig.schedule.like(f, c)
     ig.schedule.inline_most(f)
