@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, simplify
+from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index import strides
 from idgraph.index.allocation import Allocator, flatten, is_thread, live_exprs
@@ -329,17 +329,10 @@ class _KernelBuilder:
             out.append(SingleThread(missing, (keep,)) if missing else keep)
         if home.memory is not None:
             write, missing = Store(home.memory, access.tensor_address, value, purpose), self.threads.missing(e, skip)
-            out += _guarded(self.first_replica(e), (SingleThread(missing, (write,)) if missing else write,))
+            apart = home.is_local or e.output not in self.passing
+            first = self.threads.first_replica(e, self.maps) if apart else TRUE
+            out += _guarded(first, (SingleThread(missing, (write,)) if missing else write,))
         return tuple(out)
-
-    def first_replica(self, e: TensorExpr) -> Expr:
-        """True of the first thread that computes an element of ``e``, where its loops are as wide as a reader's; of
-        all where a reader takes it from memory in the same loops."""
-        if e.output in self.passing and not self.stored[e.output].is_local:
-            return TRUE
-        loops = self.maps.loops(e)
-        on_threads = {v.name for p, v in enumerate(loops) if self.threads.on_thread(e, p)}
-        return and_(*(simplify(x.eq(0)) for x in self.maps.write(e).replicas if x.names & on_threads))
 
     # reductions ---------------------------------------------------------------------------------------------------
 
