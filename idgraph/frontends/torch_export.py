@@ -203,8 +203,9 @@ def _captured(
 
 
 def _refuse_overlap(title: str, exported: Any) -> None:
-    """Raise for a write through a view with overlapping elements. torch's functionalization asks only views of which
-    strides say it at once, and leaves other values than eager in the elements that the view has twice."""
+    """Raise for a write through a view with overlapping elements, or through windows that leave elements out. torch's
+    functionalization asks only views of which strides say it at once, and leaves other values than eager in the
+    elements that the view has twice or, of windows, not at all."""
     for n in exported.graph.nodes:
         if n.op != "call_function" or not _writes(n.target):
             continue
@@ -213,7 +214,20 @@ def _refuse_overlap(title: str, exported: Any) -> None:
             made: Any = view
             if target_name(made.target) in OVERLAPPING_VIEWS and overlaps(made.meta["val"]):
                 raise _overlap(title, n.meta.get("stack_trace"))
+            if target_name(made.target) == "aten.unfold.default" and _leaves_out(made):
+                raise FrontendError(
+                    f"{title} writes to windows that leave elements out",
+                    where=source_line(n.meta.get("stack_trace")),
+                    because=["torch's functionalization makes those elements 0"],
+                    hint="write to the tensor that the windows are of: y[::2] = 5.0, not y.unfold(0, 1, 2)[:] = 5.0",
+                )
             view = made.args[0]
+
+
+def _leaves_out(unfold: Any) -> bool:
+    """Whether some element is in none of the windows; of sizes that are not known, whether that is not excluded."""
+    whole, windows = unfold.args[0].meta["val"].numel(), unfold.meta["val"].numel()
+    return not (isinstance(whole, int) and isinstance(windows, int) and whole == windows)
 
 
 def _overlap(title: str, trace: object) -> FrontendError:
