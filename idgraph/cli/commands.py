@@ -383,9 +383,7 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
     """
     if first is None:
         if Path(file).suffix == ".py":
-            raise IndexingError(
-                f"{file} is no captured graph, and no axes are named", hint="explain FILE TENSOR:AXIS TENSOR:AXIS"
-            )
+            raise IndexingError("explain: two axes are missing", hint=f"explain {file} TENSOR:AXIS TENSOR:AXIS")
         source = from_json(file).call_source()
         say(json.dumps({"file": file, "source": source}) if as_json else source)
         return

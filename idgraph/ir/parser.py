@@ -90,8 +90,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _excerpt(text: str, at: int) -> list[str]:
     """The line around a place, cut, as the reason of an error; none where it is empty."""
     first, last = text.rfind("\n", 0, at) + 1, text.find("\n", at)
-    line = text[first : last if last >= 0 else None].strip()[:80]
-    return [f"it says: {line}"] if line else []
+    return [f"it says: {line[:80]}" for line in [text[first : last if last >= 0 else None].strip()] if line]
 
 
 class _FusionParser:
@@ -474,11 +473,8 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
         except IdGraphError as error:
             if isinstance(error, ParseError) and error.what.startswith("line "):
                 raise
-            raise ParseError(
-                f"line {line}: {error.what}",
-                because=(*error.because, *([] if error.hint else _excerpt(text, at))),
-                hint=error.hint,
-            ) from error
+            why = (*error.because, *([] if error.hint else _excerpt(text, at)))
+            raise ParseError(f"line {line}: {error.what}", because=why, hint=error.hint) from error
         if not reader.at("}"):
             reader.mark("\n")
         reader.skip_lines()
