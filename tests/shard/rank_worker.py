@@ -17,13 +17,9 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from idgraph.ir.target import TargetName
 
 import idgraph as ig
-<<<<<<< HEAD
-=======
 from idgraph.ir.device import TargetName
->>>>>>> next
 from idgraph.runtime.array_backends import Torch
 from idgraph.shard.processes import run_rank
 from idgraph.validate.input_values import random_inputs
