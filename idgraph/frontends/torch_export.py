@@ -42,6 +42,7 @@ from idgraph.frontends.torch_patches import FILE, arguments_of, as_module, expor
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _HERE = str(Path(__file__).parent)
+_STANDARD = str(Path(traceback.__file__).parent)  # Python's own library; packages that are installed may be below it
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
 
 OVERLAPPING_VIEWS = ("aten.unfold.default", "aten.as_strided.default")
@@ -591,7 +592,9 @@ def _torch_folder() -> str:
 
 
 def _user_line(file: str, line: int, code: str) -> SourceLine | None:
-    """A line of the user's: outside of torch and of this package."""
+    """A line of the user's: outside of torch, of this package and of Python's own library."""
     if file.startswith((_HERE, _torch_folder())) or file.startswith(("<string>", "<eval_with_key>")):
+        return None
+    if file.startswith(_STANDARD) and "site-packages" not in file:
         return None
     return SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final, Literal, cast
 
 from idgraph.display import Printed
-from idgraph.errors import IdGraphError, arguments, short_repr
+from idgraph.errors import IdGraphError, arguments, one_of, short_repr
 from idgraph.ir.limits import check_name
 
 Kind = Literal["cuda", "cpu"]
@@ -313,7 +313,7 @@ def device_of(given: Device | str) -> Device:
     if found is None:
         raise IdGraphError(
             f"no device {short_repr(given)} is known",
-            hint=f"one of {', '.join(devices)}, or a Device (ig.cost.measure_device)",
+            hint=f"{one_of(given, devices)} (or a Device: ig.cost.measure_device)",
         )
     return found
 
