@@ -84,9 +84,7 @@ def has_formula_index(e: TensorExpr) -> bool:
 def _is_formula(t: Tensor) -> bool:
     made = [u.definition for u in reach([t], lambda u: () if u.definition is None else u.definition.inputs)]
     plain = sum(e is not None and e.op in POINTWISE for e in made)
-    return plain <= MOST and all(
-        e is not None and (e.op in ("iota", "full") or _follows(e.output, e)) for e in made
-    )
+    return plain <= MOST and all(e is not None and (e.op in ("iota", "full") or _follows(e.output, e)) for e in made)
 
 
 def _indexed(e: TensorExpr) -> tuple[Tensor, Sequence[Tensor], tuple[int, ...]] | None:
