@@ -49,8 +49,9 @@ def _cross(mode: str, shape: tuple[int, int], step: int) -> ig.Fusion:
 
 
 def _expected(x: Array, mode: str, step: int) -> Array:
-    wide = np.pad(x.astype(np.float64), 1, mode="edge") if mode == "edge" else np.pad(x, 1, mode="reflect")
-    made = wide[: x.shape[0], : x.shape[1]].astype(np.float64)
+    plain = x.astype(np.float64)
+    wide = np.pad(plain, 1, mode="edge") if mode == "edge" else np.pad(plain, 1, mode="reflect")
+    made = wide[: x.shape[0], : x.shape[1]]
     for k, (a, b) in enumerate(CROSS):
         made = made + wide[a : a + x.shape[0], b : b + x.shape[1]] * (k + 2.0)
     return made[::step, ::step]
