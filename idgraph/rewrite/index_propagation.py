@@ -66,7 +66,7 @@ def long_indices(fusion: Fusion) -> set[Tensor]:
 
 
 def has_formula_index(e: TensorExpr) -> bool:
-    """Whether what ``e`` gathers by follows from coordinates alone, by few operations on integers: nothing is loaded
+    """Whether what ``e`` gathers by follows from coordinates only, by few operations on integers: nothing is loaded
     for it, so the gather is a view of its source.
 
     >>> import idgraph as ig
