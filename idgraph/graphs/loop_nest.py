@@ -24,7 +24,7 @@ from idgraph.graphs.broadcast_forwarding import (
     replay_extents,
 )
 from idgraph.graphs.union_find import EquivalenceClasses
-from idgraph.graphs.wide_loops import OneAxis, lacks, may_skip, scanned
+from idgraph.graphs.wide_loops import lacks, may_skip, one_axis, scanned
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -238,20 +238,20 @@ class LoopNests:
                         met = bool(_positions(t, d, count))
         if not met:
             return
-        beside: OneAxis | None = None
+        beside: EquivalenceClasses[IterDomain] | None = None
         self.beside = True
         for loops in self._nests():
             places = {d: _positions(t, d, k) for t, k in loops.items() for d in t.logical if d in open_}
             if not any(places.values()):
                 continue
-            beside = beside or OneAxis(self.fusion)
+            beside = beside or one_axis(self.fusion)
             concrete: dict[IterDomain, list[tuple[Tensor, IterDomain, int]]] = {}  # by what is one with them
             for u, other in loops.items():
                 for c in u.logical:
                     if not c.is_broadcast:
-                        concrete.setdefault(beside.of(c), []).append((u, c, other))
+                        concrete.setdefault(beside.find(c), []).append((u, c, other))
             for d, at in places.items():
-                near = concrete.get(beside.of(d), ()) if at else ()
+                near = concrete.get(beside.find(d), ()) if at else ()
                 met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
                 if met is not None:
                     self._union(d, met)

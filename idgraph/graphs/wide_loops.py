@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from idgraph.arith import is_true
 from idgraph.graphs.broadcast_forwarding import sources
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr
 
 
@@ -27,22 +28,13 @@ def may_skip(t: Tensor) -> bool:
     return not all(is_true(side <= 0) for x in resizes for side in (x.left, x.right))
 
 
-class OneAxis:
+def one_axis(fusion: Fusion) -> EquivalenceClasses[IterDomain]:
     """Axes that are one up to broadcasting: read at one coordinate, or resolved to each other."""
-
-    def __init__(self, fusion: Fusion) -> None:
-        self._parent: dict[IterDomain, IterDomain] = {}
-        for e in fusion.exprs:
-            for t, row in zip(e.inputs, e.reads, strict=True):
-                for axis, read in zip(t.axes, row, strict=True):
-                    if isinstance(read, Mapped):
-                        self._parent[self.of(axis)] = self.of(read.domain)
-                    elif isinstance(read, Fixed) and read.resolves is not None:
-                        self._parent[self.of(axis)] = self.of(read.resolves)
-
-    def of(self, d: IterDomain) -> IterDomain:
-        """The axis that stands for all that are one with ``d``."""
-        while self._parent.setdefault(d, d) is not d:
-            self._parent[d] = self._parent[self._parent[d]]
-            d = self._parent[d]
-        return d
+    found = EquivalenceClasses[IterDomain]()
+    for e in fusion.exprs:
+        for t, row in zip(e.inputs, e.reads, strict=True):
+            for axis, read in zip(t.axes, row, strict=True):
+                other = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
+                if other is not None:
+                    found.union(axis, into=other)
+    return found
