@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LoopFacts,
         OpaqueFacts,
         OperationFacts,
+        ProgramKernels,
         SegmentFacts,
         SelfMappingFacts,
         SuggestionFacts,
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
-    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ReportDiff", "SegmentFacts", "SelfMappingFacts",
-    "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report", "report_parts",
+    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ProgramKernels", "ReportDiff", "SegmentFacts",
+    "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report",
+    "report_parts",
 ]  # fmt: skip
 
 _LATER = {

@@ -47,13 +47,15 @@ class OutputMemory(NamedTuple):
 
 
 class BoundArray(NamedTuple):
-    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
+    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements;
+    ``whole``: the data is the memory that kernels read, from its first element on, whatever lies where in it."""
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None
     data: Any
     device: str = "cpu"
+    whole: bool = False
 
 
 def element_strides(shape: Sequence[int], byte_strides: Sequence[int] | None, size: int) -> tuple[int, ...] | None:

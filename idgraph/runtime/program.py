@@ -259,7 +259,8 @@ class Program(LoadedKernels):
         An output whose layout no strides describe (blocks, padded splits, swizzles) is copied into an array of its
         shape, which is said in a warning the first time; ``raw=True`` gives each output as `RawOutput`: the memory
         that the kernels wrote, and the map from elements to addresses. Elements of memory between those of an output
-        are undefined, or ``fill``.
+        are undefined, or ``fill``. A `RawOutput` is an input, too: the kernels read its buffer as it lies where its map
+        is that of the declared input, element by element, and else a copy of its elements.
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
