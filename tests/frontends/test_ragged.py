@@ -43,6 +43,7 @@ def test_jagged_tensors(name: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_a_softmax_along_rows_is_left_to_torch() -> None:
     """torch breaks the graph at it, and refuses to where none may be; what stands around it is compiled."""
     t = jagged(4)
@@ -53,6 +54,7 @@ def test_a_softmax_along_rows_is_left_to_torch() -> None:
     torch._dynamo.reset()
     found = torch.compile(fn, backend="idgraph")(t)
     torch.testing.assert_close(found.values(), fn(t).values())
+    torch._dynamo.reset()
     with pytest.raises(Exception, match="data-dependent") as info:
         torch.compile(fn, backend="idgraph", fullgraph=True)(t)
     assert "test_ragged.py" in str(info.value)  # the user's line
