@@ -18,7 +18,7 @@ from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
 from idgraph.index import buffer_size, strides
-from idgraph.index.memory_map import has_strides, memory_map
+from idgraph.index.allocation import has_strides, memory_map
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, CheckSite, Kernel
 from idgraph.runtime.raw_output import RawOutput, raw_output

@@ -17,13 +17,13 @@ from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean, warn_user
 from idgraph.index import IdModel
+from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
 from idgraph.index.loop_tree import IndexMaps
-from idgraph.index.memory_map import has_strides
 from idgraph.ir import Fusion, Tensor, check_fusion
-from idgraph.ir.decisions import Decision, Format
-from idgraph.ir.target import TARGETS
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TARGETS
+from idgraph.ir.device import TargetName as Target
+from idgraph.ir.schedule_log import Decision, Format
 from idgraph.kernel.ir import Kernel, KernelModule, quote, walk
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING

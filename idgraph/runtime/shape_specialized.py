@@ -153,7 +153,7 @@ class ShapeSpecialization:
         self.device = _one_device(given) if given else device
         self.env, numbers = mold.bind(given, symbols)
         program.check_sizes(self.env)
-        self.count = len(mold.names)
+        self.count = len({*mold.names.values()})
         self.inputs = tuple(
             self._input(i, i.number, given[i.tensor.name], numbers) for i in mold.inputs if i.number is not None
         )

@@ -17,7 +17,7 @@ from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion
 from idgraph.ir.mesh import MeshError, Reduction
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.ir.ops_view import full, pad
 from idgraph.ir.ops_view import slice as part_of_axis
 from idgraph.runtime import Target
