@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, cast
 
-from idgraph.errors import FrontendError, IdGraphError
+from idgraph.errors import FrontendError, IdGraphError, nearest
 from idgraph.frontends.callable_import import Runner
 from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.division_checks import with_division_checks
@@ -77,7 +77,11 @@ class BackendOptions:
         known = [f.name for f in fields(BackendOptions)]
         for name, value in found.items():
             if name not in known:
-                raise FrontendError(f"{short(name)} is not an option of the backend", hint=", ".join(known))
+                near = nearest(str(name), known)
+                raise FrontendError(
+                    f"{short(name)} is not an option of the backend",
+                    hint=f"did you mean {near!r}?" if near else f"options are {', '.join(known)}",
+                )
             if name in allowed and value not in allowed[name]:
                 raise FrontendError(f"option {name} is {short(value)}", hint=f"one of {allowed[name]}")
         if not isinstance(found.get("cache", True), (bool, str)):

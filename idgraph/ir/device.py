@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final, Literal, cast
 
 from idgraph.display import Printed
-from idgraph.errors import IdGraphError, arguments, short_repr
+from idgraph.errors import IdGraphError, arguments, one_of, short_repr
 from idgraph.ir.limits import check_name
 
 Kind = Literal["cuda", "cpu"]
@@ -34,7 +34,8 @@ class Device(Printed):
     and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: the
     overhead of a launch. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
     like, by dtype; on a CPU also functions, as "exp float32", and those of a library that no vector unit does, as
-    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``scalar``: steps of
+    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated;
+    ``line_atomics``: updates of one cache line, which wait for each other (0: no limit); ``scalar``: steps of
     loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the nearest
     first, with the bytes and the bandwidth of all processors' together. ``threads``, ``blocks``, ``registers`` (of 32
     bits) and ``shared`` (bytes) are limits of a multiprocessor (0: none), ``cc`` is its capability, ``clock`` its
@@ -83,6 +84,7 @@ class Device(Printed):
     block_threads: int = 1024
     thread_registers: int = 255
     static_shared: int = 48 << 10
+    line_atomics: float = 0.0
     products: Mapping[str, float] = field(default_factory=lambda: {"float32": 1e11})
 
     @property
@@ -283,7 +285,7 @@ def _cuda(
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
         threads=2048, blocks=32, registers=65536, shared=shared, cc=cc, clock=clock,
-        products=products,
+        line_atomics=2.6e7, products=products,
     )  # fmt: skip
 
 
@@ -311,7 +313,7 @@ def device_of(given: Device | str) -> Device:
     if found is None:
         raise IdGraphError(
             f"no device {short_repr(given)} is known",
-            hint=f"one of {', '.join(devices)}, or a Device (ig.cost.measure_device)",
+            hint=f"{one_of(given, devices)} (or a Device: ig.cost.measure_device)",
         )
     return found
 

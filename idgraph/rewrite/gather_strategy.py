@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import TypeAlias, cast, get_args
 
 from idgraph.arith import Expr, as_expr, simplify
-from idgraph.errors import EmitError, OperationError, ScheduleError, arguments, user_line
+from idgraph.errors import EmitError, OperationError, ScheduleError, arguments, one_of, user_line
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion, parse_fusion
 from idgraph.ir.clone import extract_subgraph, rewriting, whole_state
 from idgraph.ir.device import Device, current_device, device_of
@@ -308,7 +308,7 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
         raise ScheduleError(
             f"gathers: {force!r} cannot be chosen",
             where=user_line(),
-            hint=f"one of {', '.join(get_args(Strategy))}",
+            hint=one_of(force, get_args(Strategy)),
         )
     given = dict.fromkeys(names, force) if isinstance(force, str) else dict(force or {})
     for name, way in given.items():

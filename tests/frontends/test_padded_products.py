@@ -93,7 +93,11 @@ def test_sizes_that_are_symbols_are_left() -> None:
 
 def test_two_products_share_a_padded_operand() -> None:
     x, w = torch.randn(8, 32), torch.randn(32, 57)
-    graph = captured(lambda x, w: (aten.mm.default(x, w), aten.mm.default(x + 1, w)), x, w)
+
+    def both(x: Any, w: Any) -> Any:
+        return aten.mm.default(x, w), aten.mm.default(x + 1, w)
+
+    graph = captured(both, x, w)
     found, chosen = with_padded_products(graph, EAGER)
     pads = [n for n in found.graph.nodes if n.target is aten.constant_pad_nd.default]
     assert len(chosen) == 2 and len(pads) == 1
