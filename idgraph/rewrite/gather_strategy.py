@@ -243,7 +243,7 @@ def choose_gather_strategies(fusion: Fusion, force: Force, device: Device) -> tu
         view = forced is None and "recompute" in possible and is_view(e)
         if forced is None and not view and len(possible) > 1:
             estimates = ways_of(e, possible, ways, device)
-        decision = _through(e) if view else _decide(e, forced, found, estimates, device)
+        decision = _view_decision(e) if view else _decide(e, forced, found, estimates, device)
         made.append(decision)
         ways.take(e, cast("Strategy", decision.chosen))
     ways.finish()
@@ -364,7 +364,7 @@ def _direct(e: TensorExpr) -> Decision:
     return Decision("gather", e.output.name, x.name, _entries(e), place_of(e), "direct", reason)
 
 
-def _through(e: TensorExpr) -> Decision:
+def _view_decision(e: TensorExpr) -> Decision:
     x = source_of(e)
     reason = f"{x.name} is a view, and the index a formula: both are one read of what is in memory"
     return Decision("gather", e.output.name, x.name, _entries(e), place_of(e), "recompute", reason)
