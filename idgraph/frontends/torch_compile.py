@@ -23,6 +23,7 @@ from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
 from idgraph.frontends.import_ import Import
+from idgraph.frontends.joint_graph import decompositions, partition
 from idgraph.frontends.padded_products import with_padded_products
 from idgraph.frontends.session import CompileOptions
 from idgraph.frontends.torch_arrays import load_torch
@@ -108,23 +109,11 @@ def backend(
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
-        inference_compiler=partial(_graph, told, graphs, "inference"), partition_fn=partial(_partition, told),
+        inference_compiler=partial(_graph, told, graphs, "inference"), decompositions=decompositions(),
+        partition_fn=partial(partition, partial(_pad_products, told, "joint")),
     )  # fmt: skip
     compiled = way(patched(module), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
-
-
-def _partition(options: BackendOptions, joint: Any, inputs: Any, **named: Any) -> tuple[Any, Any]:
-    """The forward and the backward graph of a joint one, with the fewest bytes between them: what elementwise
-    operations give is computed again from what is in memory anyway, which is Inductor's choice too."""
-    torch: Any = load_torch("whose graph it is")
-    results = set(joint.graph.output_node().all_input_nodes)
-    for node in list(joint.graph.nodes):  # names of one value: each would be memory of its own for the cut
-        if node.target is torch.ops.aten.detach.default and node not in results:
-            node.replace_all_uses_with(node.args[0])
-            joint.graph.erase_node(node)
-    joint = _pad_products(options, "joint", joint)
-    return torch._functorch.partitioners.min_cut_rematerialization_partition(joint, inputs, **named)
 
 
 def _pad_products(options: BackendOptions, part: str, graph: Any) -> Any:
