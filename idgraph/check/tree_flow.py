@@ -111,6 +111,7 @@ class TreeRun:
 
     program: NeutralProgram
     sizes: Mapping[str, int]
+    unions: frozenset[str] = frozenset()  # buffers of no operation in which an element counts once
     numbers: ValueNumbers = field(default_factory=ValueNumbers)
     values: ElementValues = field(init=False)
     events: list[TreeEvent] = field(default_factory=list[TreeEvent])
@@ -187,6 +188,9 @@ class TreeRun:
 
     def _accesses(self, n: Nest, w: Write, loops: tuple[Axis, ...], when: Expr) -> _Accesses:
         spans = [int(a.extent.evaluate(self.sizes)) for a in (*loops, *n.reduce)]
+        empty = 0 in spans[len(loops) :]  # it stores what a reduction starts from
+        if empty:
+            spans[len(loops) :] = [1] * len(n.reduce)
         count = prod(spans)
         self.points += count * (len(w.reads) + 1)
         self._few()
@@ -197,7 +201,7 @@ class TreeRun:
         return _Accesses(
             w, home, own if own in self.values.own else "", max(prod(spans[len(loops) :]), 1),
             [bool(x) for x in _at_points(and_(when, w.when), env, count)], _at_points(w.index + base, env, count),
-            [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
+            [] if empty else [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
         )  # fmt: skip
 
     def _read_table(
@@ -274,7 +278,7 @@ class TreeRun:
         self._bounds(n, flat, x.write.buffer, place, "")
         tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
         if x.write.mode == "add":
-            total = self._joined(n, x, value, total) if tag == x.own else total + self.numbers.sealed(tag, value)
+            total = self._joined(n, x, value if tag == x.own else self.numbers.sealed(tag, value), total)
         point, number = self.point(n, flat), len(self.events)
         self.events.append(TreeEvent(n, x.write, point, place, tuple(seen), total & MASK, last, number))
         self._touched_by_write(place, self.numbers.sealed(tag, value), self.numbers.sealed(x.own, total & MASK), x)
@@ -294,24 +298,27 @@ class TreeRun:
                 if s is None:
                     continue
                 tag, raw, _ = self.memory.get(s.place, ("", 0, -1))
-                if x.own and tag == x.own and not r.keys and self._goes_on(x, s.place, place):
+                if tag == x.own and not r.keys and self._goes_on(x, s.place, place):
                     total = self._joined(n, x, raw, total)
                     s = replace(s, partial=True)
                 else:
                     values.append(s.value)
                 seen.append(s)
-            total = (
-                self._joined(n, x, total, self.numbers.union(values))
-                if x.each == 1
-                else (total + self.numbers.union(values))
-            )
+            more = self.numbers.union(values)
+            total = self._joined(n, x, total, more) if x.each == 1 or self._once(x) else total + more
         return total, seen
 
     def _goes_on(self, x: _Accesses, read: Place, written: Place) -> bool:
         return x.each == 1 and x.write.mode == "store" and (read == written or x.own in self.values.scanned)
 
+    def _once(self, x: _Accesses) -> bool:
+        """Whether an element counts once in what a write combines, however often it is combined."""
+        return x.own in self.values.idempotent if x.own else x.write.buffer in self.unions
+
     def _joined(self, n: Nest, x: _Accesses, before: int, more: int) -> int:
         """A value and what is combined with it later: a sum, or one pointwise operation in parts."""
+        if self._once(x):
+            return self.numbers.union((before, more))
         if not before or not more or not x.own or x.own in self.values.summed:
             return before + more
         if self.numbers.shares(before, more):
