@@ -48,6 +48,7 @@ _MOVES = frozenset({
 })  # fmt: skip
 
 _IDEMPOTENT = frozenset({"all", "amax", "amin", "any", "cummax", "cummin"})
+_COPY = "\0"  # before the number of a copy: no name has it
 _FEW = 5  # buffers of no operation that are read in both ways
 
 Numbers = npt.NDArray[np.uint64]
@@ -293,7 +294,8 @@ class _Machine:
         shapes = {
             t.name: shape_of(t, self.sizes) for t in f.tensors if any(b.tensor == t.name for b in self.buffers.values())
         }
-        sized = {b.home for b in self.buffers.values() if b.tensor in ends}
+        sized = {b.home for b in self.buffers.values() if b.tensor in ends} - self.program.sizes.keys()
+        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in self.program.sizes.items()}
         for b in self.buffers.values():
             places = list(self.places(b, shapes[b.tensor]))
             if b.home in sized:
@@ -351,7 +353,7 @@ class _Machine:
         own = dict(homes)
         for name in loop.private:
             self.copies += 1
-            own[name] = f"{name}#{self.copies}"
+            own[name] = f"{name}{_COPY}{self.copies}"
         return lambda: self.nodes(loop.body, {**at, **point}, own)
 
     def points(self, axes: Sequence[Axis]) -> Iterator[dict[str, int]]:

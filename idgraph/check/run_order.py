@@ -37,10 +37,10 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
 
 def order_matters(p: NeutralProgram) -> bool:
     """Whether memory is used in another way than "one buffer, written before it is read", or a value runs along an
-    axis: its nests, one by one, do not say what a read sees then.
+    axis, or memory ends where a size says: its nests, one by one, do not say what a read sees then.
     """
     order = _MemoryUse(p)
-    if any(e.op in SCANS for e in p.fusion.exprs):
+    if p.sizes or any(e.op in SCANS for e in p.fusion.exprs):
         return True
     return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
 

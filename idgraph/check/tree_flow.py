@@ -24,6 +24,8 @@ from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers
 
 MOST = 1 << 20  # accesses that are followed
 
+COPY = "\0"  # before the number of an iteration's own memory: no name has it
+
 Place = tuple[str, int]  # storage, address
 
 
@@ -161,11 +163,13 @@ class TreeRun:
         f = self.program.fusion
         ends = {t.name for t in (*f.inputs, *f.outputs)}
         sized = {b.home for b in self.program.buffers if b.tensor in ends}
+        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in self.program.sizes.items()}
         for b in self.program.buffers:
             if b.home not in sized:
                 continue
             addresses = placed(b, self.values.shapes[b.tensor], self.sizes)
-            self.ends[b.home] = max([self.ends.get(b.home, 0), *(a + 1 for a in addresses)])
+            if b.home not in self.program.sizes:
+                self.ends[b.home] = max([self.ends.get(b.home, 0), *(a + 1 for a in addresses)])
             if any(t.name == b.tensor for t in f.inputs):
                 for a, v in zip(addresses, self.values.of[b.tensor], strict=True):
                     self.memory[b.home, a] = "", v, -1
@@ -249,7 +253,7 @@ class TreeRun:
                         own = dict(homes)
                         for name in node.private:
                             self._copies += 1
-                            own[name] = f"{name}#{self._copies}"
+                            own[name] = f"{name}{COPY}{self._copies}"
                         if node.any_order:
                             self._any.append((node, flat, k))
                         self._run(node.body, flat * n + k, own)
@@ -344,14 +348,14 @@ class TreeRun:
         tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
         seen = Seen(place, buffer, self.numbers.sealed(tag, value), last, formula)
         for loop, prefix, k in self._any:
-            if not loop.private or place[0].split("#")[0] not in loop.private:
+            if not loop.private or buffer_of(place) not in loop.private:
                 c = self._contact(loop, prefix, place, seen.value)
                 (c.late if k in c.wrote else c.early).setdefault(k, (len(self.events), seen))
         return seen
 
     def _touched_by_write(self, place: Place, before: int, value: int, x: _Accesses) -> None:
         for loop, prefix, k in self._any:
-            if loop.private and place[0].split("#")[0] in loop.private:
+            if loop.private and buffer_of(place) in loop.private:
                 continue
             c = self._contact(loop, prefix, place, before)
             c.wrote.setdefault(k, len(self.events) - 1)
@@ -371,7 +375,8 @@ class TreeRun:
         return self.numbers.of(("nothing", place))
 
     def _bounds(self, n: Nest, flat: int, buffer: str, place: Place, formula: str) -> None:
-        if (place[1] < 0 or place[1] >= self.ends.get(place[0], place[1] + 1)) and self.outside is None:
+        end = self.ends.get(buffer_of(place), place[1] + 1)
+        if not 0 <= place[1] < end and self.outside is None:
             self.outside = n, self.point(n, flat), place, buffer, formula
 
     def _raced(self, loop: int, writer: int, other: tuple[int, Seen] | int) -> None:
@@ -404,6 +409,11 @@ class TreeRun:
             span = int(a.extent.evaluate(self.sizes))
             flat, out[a.name] = divmod(flat, span)
         return {**self.sizes, **dict(reversed(out.items()))}
+
+
+def buffer_of(place: Place) -> str:
+    """The storage of a place, or the buffer of which an iteration has its own."""
+    return place[0].split(COPY)[0]
 
 
 def _at_points(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:

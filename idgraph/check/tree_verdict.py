@@ -15,7 +15,7 @@ from idgraph.check.program import CheckError, NeutralProgram
 from idgraph.check.program_tree import leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
-from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun
+from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of
 from idgraph.check.tree_proof import prove_tree
 from idgraph.check.tree_values import operations, placed
 
@@ -127,7 +127,8 @@ def _outside_row(r: TreeRun) -> CheckRow | None:
         return None
     nest, point, place, buffer, formula = r.outside
     where = f"{buffer}[{place[1]}]"
-    has = f"an address of {buffer}, which has 0 to {r.ends[place[0]] - 1}" if place[0] in r.ends else "0 or more"
+    end = r.ends.get(buffer_of(place))
+    has = f"an address of {buffer}, which has 0 to {end - 1}" if end is not None else "0 or more"
     because = f"it touches {where}, outside of the memory"
     if formula:
         found = Difference(point, "", where, has, formula)
@@ -141,7 +142,7 @@ def _point_text(point: Mapping[str, int]) -> str:
 
 
 def _address_text(place: tuple[str, int]) -> str:
-    return f"{place[0].split('#')[0]}[{place[1]}]"
+    return f"{buffer_of(place)}[{place[1]}]"
 
 
 def _race_row(r: TreeRun, a: TreeEvent, b: TreeEvent, read: Seen | None, loop: str) -> CheckRow:
