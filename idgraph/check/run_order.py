@@ -19,7 +19,7 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
     stored = {homes.get(w.buffer, w.buffer) for n in p.nests for w in n.writes}
     for t in dict.fromkeys(p.fusion.outputs):
         own = [b for b in p.buffers if b.tensor == t.name]
-        if t.definition is None or t.name in stored or any(b.home in stored for b in own):
+        if t.definition is None or any(b.home in stored for b in own):
             continue
         if any(b.after and b.after not in names for b in own):  # a library call writes it
             continue

@@ -162,7 +162,7 @@ class _TirExporter:
         c = _formula_text(parts[0])
         a = self._value(parts[1], reads, (*when, c))
         b = self._value(parts[2], reads, (*when, _negated(c)))
-        return f"where({c}, {a}, {b})" if a and b and "&" not in c and "|" not in c else ""
+        return f"where({c}, {a}, {b})" if a and b else ""
 
     def _address(self, b: Any, indices: Any) -> str:
         """Row-major."""
