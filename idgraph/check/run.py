@@ -113,9 +113,7 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckRepo
         alone = any(r.verdict == "refuted" for r in rows)
         return replace(found, rows=(*rows, *(r for r in run.rows if r is run.outside or not alone)))
     doubted = {n.name for n in p.nests} if run.tried else shared
-    rows = [
-        _doubted(r) if r.node in doubted else r for r in found.rows
-    ]
+    rows = [_doubted(r) if r.node in doubted else r for r in found.rows]
     if any(r.verdict == "refuted" for r in (*rows, *missing)) and _runs_right(p):
         rows, missing = ([_doubted(r) for r in x] for x in (rows, missing))
     why = run.rows if order_matters(p) and not any(r.verdict == "refuted" for r in missing) else ()

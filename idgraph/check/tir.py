@@ -151,7 +151,7 @@ class _TirExporter:
             return f"{name}({', '.join(parts)})" if known and all(parts) else ""
         if kind == "Select":
             return self._choice((e.condition, e.true_value, e.false_value), reads, when)
-        if kind == "Cast":
+        if kind == "Cast" and str(getattr(e, "dtype", "")).startswith("float"):
             return self._value(e.value, reads, when)
         if kind not in _VALUES:
             return ""
