@@ -107,7 +107,7 @@ def test_a_size_is_judged_in_nests_and_at_all_sizes() -> None:
     nests = [put("make", "tmp", "i", ("x", "i"), loops=[["i", "n"]])]
     nests.append(put("use", "y", "i", ("tmp", "i"), loops=[["i", "n"]]))
     f = ig.Fusion("f")
-    y = ig.exp(f.input("x", shape=(ig.arith.symbol("n", 1),)))
+    y = ig.exp(f.input("x", shape=(f.symbol("n", min=1),)))
     y.name = "y"
     f.output(y)
     data: Data = {"program": str(f), "symbols": {"n": {"min": 1}}, "nests": nests}
