@@ -35,7 +35,7 @@ from idgraph.frontends.files import load
 from idgraph.frontends.import_ import from_json
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
-from idgraph.ir.target import TARGETS
+from idgraph.ir.device import TARGETS
 from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
@@ -43,7 +43,7 @@ from idgraph.runtime.program import stages
 from idgraph.schedule import auto
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
-from idgraph.validate.fault import busy
+from idgraph.validate.report import busy
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
 
@@ -382,6 +382,8 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
     Without them FILE is a captured graph (JSON): allocations, launches and operations of torch's, as Python text.
     """
     if first is None:
+        if Path(file).suffix == ".py":
+            raise IndexingError("explain: two axes are missing", hint=f"explain {file} TENSOR:AXIS TENSOR:AXIS")
         source = from_json(file).call_source()
         say(json.dumps({"file": file, "source": source}) if as_json else source)
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, IndexMap, Proof, and_, as_expr, not_, prove, simplify, symbol
-from idgraph.graphs.coordinate_solver import CoordinateSolver
+from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.op_table import SCANS
 
@@ -81,6 +81,8 @@ class AccessRelation:
         loops = ", ".join(f"{x.symbol} < {x.extent}" + (" reduced" if x.reduced else "") for x in self.loops)
         name = self.expr.output.name
         return f"{self.expr.op} of {name} {verb} {self.buffer.name}[{at}]{when}  for {loops or 'one point'}"
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from idgraph.ir import Fusion, Tensor
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.loop_transforms import reset
-from idgraph.ir.op_registry import apply as build
+from idgraph.ir.op_table import apply as build
 from idgraph.ir.parser import replay_step
 from idgraph.runtime.program import emit
 from idgraph.schedule import auto
@@ -40,6 +40,8 @@ class AlignmentStep:
         if self.name == "reset":
             return f"{self.tensor}: loops as its axes are"
         return f"{self.tensor}.{self.name}({given})"
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Alignment:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
+
+    __repr__ = __str__
 
 
 def replay(fusion: Fusion, steps: Sequence[AlignmentStep]) -> None:

@@ -36,10 +36,8 @@ from idgraph.graphs.loop_promotion import Promotion
 from idgraph.index.access import Access, AccessTable, model_sheet
 from idgraph.index.access_relation import LoopVariable, with_loads
 from idgraph.index.allocation import Allocator, Storage, address_of, is_thread
-from idgraph.index.coverage import check_reads_covered
-from idgraph.index.index_solver import IndexSolver, fold_index_tensor
-from idgraph.index.predicate import Bound, undischarged_bounds
-from idgraph.index.producer_map import pull_back
+from idgraph.index.index_solver import IndexSolver, fold_index_tensor, pull_back
+from idgraph.index.predicate import Bound, check_reads_covered, undischarged_bounds
 from idgraph.ir import (
     SCATTERS,
     Fixed,
@@ -473,7 +471,18 @@ class IdModel(Printed):
         return Access(
             e, t, operand, self.loops(e), logical, allocation, with_loads(address, loads), buffer, slots, conditions,
             loads, bounds, way, self._again, None if address is whole else with_loads(whole, loads),
+            self._replicas(e, solver) if write else (),
         )  # fmt: skip
+
+    def _replicas(self, e: TensorExpr, solver: IndexSolver) -> tuple[Expr, ...]:
+        """See `AccessFunction.replicas`."""
+        shadow, loops = self._nests.shadows[e.output], self.loops(e)
+        stand_ins = (*shadow.resolved.values(), *shadow.lacking.values())
+        made = [
+            *(solver.own.value[d] for d in stand_ins if d in solver.own.value),
+            *(loops[j].symbol for j in shadow.direct),
+        ]
+        return tuple(dict.fromkeys(x for x in map(simplify, made) if x != 0))
 
     def _again(self, fusion: Fusion) -> IdModel:
         """The model of a changed copy, asked in the same way."""

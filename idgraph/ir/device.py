@@ -1,4 +1,7 @@
-"""Devices as data: rates of memory, arithmetic and launches, as kernels reach them and not as data sheets state."""
+"""Devices as data: rates of memory, arithmetic and launches, as kernels reach them and not as data sheets state.
+
+Targets as data: what a machine and its language have. Lowering, passes and printers ask the record, not the name.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Literal, cast
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Final, Literal, cast
 
 from idgraph.display import Printed
-from idgraph.errors import IdGraphError, arguments, short_repr
+from idgraph.errors import IdGraphError, arguments, one_of, short_repr
 from idgraph.ir.limits import check_name
 
 Kind = Literal["cuda", "cpu"]
@@ -31,7 +34,8 @@ class Device(Printed):
     and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: the
     overhead of a launch. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
     like, by dtype; on a CPU also functions, as "exp float32", and those of a library that no vector unit does, as
-    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``scalar``: steps of
+    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated;
+    ``line_atomics``: updates of one cache line, which wait for each other (0: no limit); ``scalar``: steps of
     loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the nearest
     first, with the bytes and the bandwidth of all processors' together. ``threads``, ``blocks``, ``registers`` (of 32
     bits) and ``shared`` (bytes) are limits of a multiprocessor (0: none), ``cc`` is its capability, ``clock`` its
@@ -40,8 +44,9 @@ class Device(Printed):
     ``warp``: threads that run together. ``vector_bytes``: the widest access of one thread. ``sector``: bytes that
     memory moves at least, ``line``: bytes of a cache line. ``banks``: those of shared memory, each of which serves
     ``bank_bytes`` at a time. These six are powers of two. ``block_threads``: the most in a block.
-    ``thread_registers``: the most of a thread. ``static_shared``: bytes of shared memory that a block has without
-    asking for more.
+    ``products``: operations of a library's matrix product, by dtype; as "bfloat16 unaligned" of one whose rows begin at
+    addresses that no widest access divides (none: as fast). ``thread_registers``: the most of a thread.
+    ``static_shared``: bytes of shared memory that a block has without asking for more.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -79,6 +84,8 @@ class Device(Printed):
     block_threads: int = 1024
     thread_registers: int = 255
     static_shared: int = 48 << 10
+    line_atomics: float = 0.0
+    products: Mapping[str, float] = field(default_factory=lambda: {"float32": 1e11})
 
     @property
     def resident_threads(self) -> int:
@@ -265,6 +272,12 @@ def _cuda(
     """A GPU of the last generations: 64 or 128 lanes of float32 and 16 special units a multiprocessor, at ``clock``."""
     lanes = 128 if cc[0] == 9 else 64
     wide = processors * clock * lanes
+    # Of the peak of tensor cores a library's product of 8192 x 768 x 50264 reaches 0.72 on an H100; with rows of 50257
+    # elements it takes kernels of single elements, which reach 512 operations a cycle and multiprocessor.
+    product = 0.72 * processors * clock * (4096 if cc[0] == 9 else 2048)
+    products = {"float32": 2 * wide, "float64": wide}
+    for t in ("float16", "bfloat16"):
+        products |= {t: product, f"{t} unaligned": processors * clock * 512}
     return Device(
         name, "cuda", bandwidth, 2.2 * bandwidth, cache, processors, 2.5,
         {"float32": 2 * wide, "float64": wide, "float16": 4 * wide, "bfloat16": 4 * wide, "int64": wide / 4,
@@ -272,6 +285,7 @@ def _cuda(
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
         threads=2048, blocks=32, registers=65536, shared=shared, cc=cc, clock=clock,
+        line_atomics=2.6e7, products=products,
     )  # fmt: skip
 
 
@@ -299,7 +313,7 @@ def device_of(given: Device | str) -> Device:
     if found is None:
         raise IdGraphError(
             f"no device {short_repr(given)} is known",
-            hint=f"one of {', '.join(devices)}, or a Device (ig.cost.measure_device)",
+            hint=f"{one_of(given, devices)} (or a Device: ig.cost.measure_device)",
         )
     return found
 
@@ -348,3 +362,91 @@ def floor_power_of_two(n: int) -> int:
     (128, 128, 1)
     """
     return 1 << max(0, n.bit_length() - 1)
+
+
+ALIGNMENT: Final = 16  # bytes that every array begins at a multiple of, unless its tensor says otherwise
+TargetName = Literal["python", "numpy", "cpu", "cuda"]
+Dialect = Literal["python", "numpy", "numba"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``about`` says whose names a source uses; ``dialect`` how index expressions are written; ``passes`` are those of
+    `idgraph.passes.pipeline`, in order.
+
+    ``threads``: parallel axes are blocks and threads, which have memory of their own, barriers and atomic updates.
+    ``cores``: an outermost parallel loop runs on all of them. ``grids``: a statement runs for all points of its loops
+    at once. ``typed``: values have machine types, and 16-bit floats are words in memory. ``short_indices``: 32-bit
+    unsigned integers where ranges allow. ``shuffles``: threads of a warp exchange values without memory.
+
+    Of targets that have threads: ``warp`` in threads and ``vector_bytes`` of one access are what the language can say,
+    ``limits`` how far each dimension of a launch counts. What a machine has is in `idgraph.ir.device.Device`.
+    """
+
+    name: TargetName
+    about: str
+    dialect: Dialect
+    passes: tuple[str, ...] = ()
+    threads: bool = False
+    cores: bool = False
+    grids: bool = False
+    typed: bool = False
+    short_indices: bool = False
+    shuffles: bool = False
+    warp: int = 1
+    vector_bytes: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+_COMPILED = "f32, maximum and the like are in codegen.runtime_lib.numba_ops"
+GPU: Final = Target(
+    "cuda",
+    f"numba.cuda; {_COMPILED}",
+    "numba",
+    (
+        "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "owner", "rows", "jam", "scan",
+        "select_loads", "peel", "carry_digits",
+        "unroll", "join_checks", "short_ints", "short_functions", "merge_tests",
+        "vectorize_loads", "realign", "cse", "reciprocals", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
+        "roll", "fuse_lanes", "scalar_replacement", "end_rows",
+    ),
+    threads=True,
+    typed=True,
+    short_indices=True,
+    shuffles=True,
+    warp=32,
+    vector_bytes=16,
+    limits={
+        "blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535,
+        "threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64,
+    },
+)  # fmt: skip
+"""Warps and accesses are those of PTX, limits those of compute capability 5.0 to 10.0 (CUDA programming guide)."""
+TARGETS: Final[Mapping[TargetName, Target]] = {
+    t.name: t
+    for t in (
+        Target(
+            "python", "plain Python; f32, maximum and the like are in codegen.runtime_lib.python_ops", "python"
+        ),
+        Target(
+            "numpy", "NumPy, whole grids at once; f32, chunks and the like are in codegen.runtime_lib.numpy_ops",
+            "numpy", grids=True,
+        ),
+        Target(
+            "cpu", f"numba for the CPU; {_COMPILED}", "numba",
+            ("serial", "collapse", "own_rows", "columns", "rename_columns", "fuse_nests", "hoist_loads", "prove_checks",
+             "rows_of_core", "interchange", "unswitch", "round_once", "composed", "keep_rolled", "end_rows"),
+            cores=True, typed=True,
+        ),
+        GPU,
+    )
+}  # fmt: skip
+
+
+def access_bytes() -> int:
+    """Bytes of the widest access that both the language of a GPU's kernels and the device in force have.
+
+    >>> access_bytes()
+    16
+    """
+    return min(GPU.vector_bytes, current_device().vector_bytes)

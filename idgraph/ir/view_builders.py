@@ -18,7 +18,7 @@ from idgraph.ir.dtypes import Scalar, check_dtype, is_float, promote
 from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, Roll, Stride, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, int_tuple, one_tensor, read_of, same_extent
-from idgraph.ir.op_registry import primitive
+from idgraph.ir.op_table import primitive
 from idgraph.ir.verifier import LARGEST
 
 
@@ -308,7 +308,10 @@ def build_cat(
     dim = check_axis(first, attrs.get("dim"))
     for k, t in enumerate(parts):
         if t.ndim != first.ndim:
-            raise OperationError(f"operand {k}, {t.name}, has {t.ndim} axes, {first.name} has {first.ndim}")
+            raise OperationError(
+                f"operand {k}, {t.name}, has {t.ndim} axes, {first.name} has {first.ndim}",
+                hint=f"unsqueeze or reshape {t.name if t.ndim < first.ndim else first.name} first",
+            )
         for p in range(first.ndim):
             if p != dim and not same_extent(t.axes[p].extent, first.axes[p].extent):
                 raise OperationError(

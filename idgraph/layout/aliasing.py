@@ -9,7 +9,7 @@ from typing import cast
 from idgraph.arith import Expr, Proof, as_expr, is_true, prove_equal, simplify
 from idgraph.errors import IndexingError, OperationError, arguments
 from idgraph.index.allocation import address_of
-from idgraph.index.producer_map import pull_back
+from idgraph.index.index_solver import pull_back
 from idgraph.ir import Fusion, Resize, Tensor, TensorExpr
 from idgraph.ir.op_table import VIEWS
 from idgraph.ir.view_builders import int_if_constant
@@ -35,6 +35,8 @@ class Alias:
     def __str__(self) -> str:
         return f"a view of {self.of.name}: strides ({', '.join(map(str, self.strides))}), offset {self.offset}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class NoAlias:
@@ -48,6 +50,8 @@ class NoAlias:
 
     def __str__(self) -> str:
         return f"not a view: {self.because}"
+
+    __repr__ = __str__
 
 
 @arguments(OperationError, first=True)

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
-from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr
+from idgraph.errors import IdGraphError, arguments, no_attribute, one_of, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LoopFacts,
         OpaqueFacts,
         OperationFacts,
+        ProgramKernels,
         SegmentFacts,
         SelfMappingFacts,
         SuggestionFacts,
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
-    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ReportDiff", "SegmentFacts", "SelfMappingFacts",
-    "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report", "report_parts",
+    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ProgramKernels", "ReportDiff", "SegmentFacts",
+    "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report",
+    "report_parts",
 ]  # fmt: skip
 
 _LATER = {
@@ -89,7 +91,7 @@ def report(
         from idgraph.runtime.cuda.numba_cuda import need_device as need_cuda  # noqa: PLC0415 - as above
 
     if target not in get_args(TargetName):
-        raise IdGraphError(f"report: target is {short_repr(target)}", hint=f"one of {', '.join(get_args(TargetName))}")
+        raise IdGraphError(f"report: target is {short_repr(target)}", hint=one_of(target, get_args(TargetName)))
     if device is not None:
         device_of(device)
     if measure and target == "cuda":

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
-from idgraph.errors import EmitError, arguments, did_you_mean, warn_user
+from idgraph.errors import EmitError, arguments, one_of, short_repr, warn_user
 from idgraph.index import IdModel
+from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
 from idgraph.index.loop_tree import IndexMaps
-from idgraph.index.memory_map import has_strides
 from idgraph.ir import Fusion, Tensor, check_fusion
-from idgraph.ir.decisions import Decision, Format
-from idgraph.ir.target import TARGETS
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TARGETS
+from idgraph.ir.device import TargetName as Target
+from idgraph.ir.schedule_log import Decision, Format
 from idgraph.kernel.ir import Kernel, KernelModule, quote, walk
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
@@ -70,6 +70,8 @@ class ProgramReport(Printed):
         lines.append(f"kernels: {self.kernels}")
         stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
         return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
+
+    __repr__ = __str__
 
 
 def report_of(fusion: Fusion, plan: KernelModule) -> ProgramReport:
@@ -208,7 +210,7 @@ class Program(LoadedKernels):
         >>> p.copies({"x": np.zeros((3, 2), np.float32).T})
         {'x': 'its strides are (1, 2), not (3, 1) as declared'}
         """
-        return self.caller().copies(self.ordered(inputs), symbols)
+        return self.caller().copies(self._ordered(inputs), symbols)
 
     @arguments(EmitError)
     def caller(self, checked: bool = True, device: str | None = None) -> Dispatcher:
@@ -224,12 +226,17 @@ class Program(LoadedKernels):
     @arguments(EmitError)
     def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Arrays by name in the order of the fusion's inputs; raises `EmitError` for one that is missing or unknown."""
+        return self._ordered(inputs)
+
+    def _ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         names = [t.name for t in self.fusion.inputs]
         try:
             found = [inputs[n] for n in names]
         except KeyError:
             missing = next(n for n in names if n not in inputs)
-            raise EmitError(f"input {missing} is missing", hint=f"inputs: {', '.join(names)}") from None
+            strange = [f"{short_repr(n)} is not an input" for n in inputs if n not in names]
+            every = f"inputs: {', '.join(names)}"
+            raise EmitError(f"input {missing} is missing", because=strange[:1], hint=every) from None
         if len(found) != len(inputs):
             extra = next(n for n in inputs if n not in names)
             raise EmitError(
@@ -259,11 +266,12 @@ class Program(LoadedKernels):
         An output whose layout no strides describe (blocks, padded splits, swizzles) is copied into an array of its
         shape, which is said in a warning the first time; ``raw=True`` gives each output as `RawOutput`: the memory
         that the kernels wrote, and the map from elements to addresses. Elements of memory between those of an output
-        are undefined, or ``fill``.
+        are undefined, or ``fill``. A `RawOutput` is an input, too: the kernels read its buffer as it lies where its map
+        is that of the declared input, element by element, and else a copy of its elements.
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
-        given = self.ordered(inputs)
+        given = self._ordered(inputs)
         memory = self.output_memory(raw, fill, poison)
         if not poison:
             self.tell_copies(raw)
@@ -412,7 +420,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if target not in get_args(Target):
         raise EmitError(
             f"unknown target {target!r}",
-            hint=did_you_mean(str(target), get_args(Target), f"one of {', '.join(get_args(Target))}"),
+            hint=one_of(target, get_args(Target)),
         )
     check_fusion(fusion, "emit", EmitError).verify()
     check_schedule(fusion, TARGETS[target])

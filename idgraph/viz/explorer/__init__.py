@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkable
 
 from idgraph.display import write_atomically
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, one_of
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, copy_fusion
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TargetName as Target
 from idgraph.loading import LOADING
 from idgraph.reports.collect import Emission, segment_facts
 from idgraph.runtime.program import emit
 from idgraph.schedule import auto as schedule_automatically
-from idgraph.validate.fault import busy
+from idgraph.validate.report import busy
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.picture import xml
@@ -124,7 +124,7 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
     if not isinstance(fusion, Fusion):
         fusion = _fusion_of(fusion)
     if target not in get_args(Target):
-        raise IdGraphError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
+        raise IdGraphError(f"unknown target {target!r}", hint=one_of(target, get_args(Target)))
     if auto:
         fusion = copy_fusion(fusion)
         schedule_automatically(fusion)
