@@ -83,11 +83,11 @@ def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int
     """See `idgraph.check.interpret`. The form does not say how a buffer of no operation of the program combines: where
     the program has reductions in which an element counts once, either way is tried, and one that is right is taken.
     """
-    first = _run(p, inputs, sizes, seed, frozenset())
+    first = _interpreted(p, inputs, sizes, seed, frozenset())
     if first.right or not any(e.op in _IDEMPOTENT for e in p.fusion.exprs):
         return first
     for unions in _unnamed(p):
-        again = _run(p, inputs, sizes, seed, unions)
+        again = _interpreted(p, inputs, sizes, seed, unions)
         if again.right:
             return again
     return first
@@ -102,7 +102,7 @@ def _unnamed(p: NeutralProgram) -> Iterator[frozenset[str]]:
         yield frozenset(x for k, x in enumerate(names) if bits >> k & 1)
 
 
-def _run(
+def _interpreted(
     p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int], seed: int, unions: frozenset[str]
 ) -> Execution:
     missing = sorted(p.symbols.keys() - sizes.keys())

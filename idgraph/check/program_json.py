@@ -128,7 +128,7 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
         r = _ProgramParser(v, f"buffers.{n}", "a buffer")
         storage = r.text("storage", default=n)
         if "size" in r.data:
-            sizes[storage] = _size(r, scope)
+            sizes[storage] = _storage_size(r, scope)
         if "size" in r.data and "tensor" not in r.data and all(t.name != n for t in fusion.tensors):
             memory[n] = storage, r.formula("base", scope, 0)
         else:
@@ -368,7 +368,7 @@ def _when(r: _ProgramParser, scope: Mapping[str, Expr]) -> Expr:
     return r.formula("when", scope, True, condition=True)
 
 
-def _size(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Expr:
+def _storage_size(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Expr:
     found = r.formula("size", symbols)
     if found.is_const and int(found) < 0:
         raise r.fail("size", "it is negative")
@@ -407,7 +407,10 @@ def _row_major_buffer(t: Tensor, after: str) -> BufferLayout:
 
 
 def to_json(p: NeutralProgram) -> str:
-    """The neutral form of a program as JSON text."""
+    """The neutral form of a program as JSON text.
+
+    Long: one dict, and what it needs for each kind of node.
+    """
 
     def shown(x: Expr) -> object:
         return int(x) if x.is_const and not x.cond else str(x)
@@ -451,7 +454,9 @@ def to_json(p: NeutralProgram) -> str:
         most = high if isinstance(high, int) else None
         return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
-    listed = {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
+    runs = (
+        {"body": [tree(x) for x in p.body]} if p.body else {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
+    )
     return json.dumps({
         "version": VERSION, "name": p.name, "program": str(p.fusion),
         "symbols": {n: bounds(s) for n, s in p.symbols.items()},
@@ -466,5 +471,5 @@ def to_json(p: NeutralProgram) -> str:
             n: {"storage": home, "base": shown(base), "size": shown(p.sizes[home])}
             for n, (home, base) in p.memory.items() if home in p.sizes
         },
-        **({"body": [tree(x) for x in p.body]} if p.body else listed),
+        **runs,
     })  # fmt: skip

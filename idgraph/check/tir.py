@@ -133,7 +133,7 @@ class _TirExporter:
                     self._reads(x, when, into)
 
     def _value(self, e: Any, reads: list[dict[str, object]], when: tuple[str, ...] = ()) -> str:
-        """What is computed, in the neutral form's syntax; "" where it is not known here."""
+        """The computation of a value, in the neutral form's syntax; "" where it is not known here."""
         kind = type(e).__name__
         if kind in ("BufferLoad", "TensorLoad"):
             found: list[dict[str, object]] = []

@@ -210,7 +210,7 @@ class ElementValues:
         ]  # fmt: skip
 
     def _running(self, e: TensorExpr) -> list[int]:
-        """What the values up to each along an axis are combined to."""
+        """The values up to each along an axis, combined."""
         name, shape, dim = e.output.name, self.shapes[e.output.name], e.attrs["dim"]
         once = e.op in IDEMPOTENT
         (self.idempotent if once else self.summed).add(name)
