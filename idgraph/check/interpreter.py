@@ -130,7 +130,7 @@ def _interpreted(
 
 
 class OperationNumbers:
-    """What an operation makes of the sum of its operands, and back. ``turned``: its bits are turned, so that few are
+    """The number that an operation makes of the sum of its operands, and back. ``turned``: its bits are turned, so that few are
     set where few were.
     """
 
@@ -401,7 +401,7 @@ class _Machine:
 
     def unrolled(self, tensor: str) -> bool:
         """Whether several elements that one point reads are several of those that a reduction combines: they are where
-        what it combines is no operation's that is computed in place.
+        its operand is stored, or an argument.
         """
         e = self.tensors[tensor].definition if tensor in self.own else None
         t = e.inputs[0] if e is not None else None
