@@ -4,7 +4,7 @@
 *predicate*: the loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the
 same as a sum of ``where(index == iota, x, 0)``, which is taken only where it is asked for: -0.0 comes out as 0.0.
 *global*: the producer is stored, and a later launch reads it. A gather from an input, or from what is in memory
-anyway, is *direct*.
+anyway, is *direct*. One of a view by an index that is a formula is a view too: always recomputed, without estimates.
 
 The time of each way of a gather, estimated of the operations near it, as they are scheduled and emitted.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, cast, get_args
 
@@ -240,11 +240,10 @@ def choose_gather_strategies(fusion: Fusion, force: Force, device: Device) -> tu
         forced, found = wanted.get(t.name), _possible(e, ways.kept)
         estimates = dict[Strategy, Estimate | str]()
         possible: list[Strategy] = [w.name for w in found if not w.impossible]
-        if forced is None and "recompute" in possible and is_view(e):
-            found = [w if w.name == "recompute" else replace(w, impossible=True) for w in found]
-        elif forced is None and len(possible) > 1:
+        view = forced is None and "recompute" in possible and is_view(e)
+        if forced is None and not view and len(possible) > 1:
             estimates = ways_of(e, possible, ways, device)
-        decision = _decide(e, forced, found, estimates, device)
+        decision = _view_decision(e) if view else _decide(e, forced, found, estimates, device)
         made.append(decision)
         ways.take(e, cast("Strategy", decision.chosen))
     ways.finish()
@@ -363,6 +362,12 @@ def _direct(e: TensorExpr) -> Decision:
     x = source_of(e)
     reason = f"{x.name} is an input, in memory"
     return Decision("gather", e.output.name, x.name, _entries(e), place_of(e), "direct", reason)
+
+
+def _view_decision(e: TensorExpr) -> Decision:
+    x = source_of(e)
+    reason = f"{x.name} is a view, and the index a formula: both are one read of what is in memory"
+    return Decision("gather", e.output.name, x.name, _entries(e), place_of(e), "recompute", reason)
 
 
 def _impossible(e: TensorExpr, way: str, why: str) -> ScheduleError:
