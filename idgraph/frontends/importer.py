@@ -281,8 +281,10 @@ class Builder:
     fusion: Fusion
     values: dict[str, object] = field(default_factory=dict[str, object])
 
-    def input(self, node: Node) -> Tensor:
-        """Declare the result of ``node`` as an input, with its strides where they are not contiguous."""
+    def input(self, node: Node, stored: bool = False) -> Tensor:
+        """Declare the result of ``node`` as an input, with its strides where they are not contiguous. ``stored``:
+        kernels wrote it, without gaps or elements that share memory, whatever torch's own strides are.
+        """
         meta = node.meta
         if not isinstance(meta, TensorMeta):
             raise FrontendError(f"{where_of(node)}: it is not a tensor", where=node.line)
@@ -294,9 +296,9 @@ class Builder:
             )
         self.free_name(node.name)
         # Where elements begin in torch's memory does not matter: the array is laid out anew where it must be.
-        offset = meta.offset if isinstance(meta.offset, int) else 0
+        offset = meta.offset if isinstance(meta.offset, int) and not stored else 0
         self.declare(*meta.shape, *meta.strides)
-        strides = None if meta.contiguous else meta.strides
+        strides = None if meta.contiguous or (stored and meta.dense_order is None) else meta.strides
         with self.fusion.at_line(node.line):
             if meta.dtype in PARTS:
                 return self._complex_input(node.name, meta, strides, offset)

@@ -308,13 +308,13 @@ def _check_projection(program: CapturedProgram, node: Node) -> None:
         raise FrontendError(f"{where_of(node)}: the graph says {own}, its source {picked}", where=node.line)
 
 
-def _declare(builder: Builder, node: Node) -> None:
+def _declare(builder: Builder, node: Node, stored: bool = False) -> None:
     """A value that comes from outside of the fusion: a tensor is an input, a number is itself."""
     match node.meta:
         case TensorMeta() as meta:
             if meta.dtype in DTYPES or meta.dtype in PARTS:
                 with contextlib.suppress(Unmapped):  # of its shape: what reads it has no form in the fusion either
-                    builder.input(node)
+                    builder.input(node, stored)
         case None if node.kind == "call":
             return
         case tuple():
@@ -336,7 +336,7 @@ def _merge_aliased_partitions(plan: PartitionPlan) -> tuple[Partition, ...]:
         return (Partition(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
     needed = _needed_nodes(plan)
     nodes = [n for n in plan.program.nodes if n.kind == "call" and n.name in needed]
-    made = _make_partition(plan, plan.program.name, nodes, frozenset(plan.stored), ())
+    made = _make_partition(plan, plan.program.name, nodes, frozenset(plan.stored), (), frozenset())
     return (replace(made, whole=plan.fusion, version=plan.fusion.version),)
 
 
@@ -362,8 +362,10 @@ def _segments(plan: PartitionPlan, live: frozenset[str]) -> tuple[Partition, ...
             outer[plan.stage[n.name] - (n.meta is not None)].append(n)
     wanted = _names_read_outside(plan, mapped, [*outside, *(n for n in mapped if n.name in views)]) - views
     wanted |= {n for n in _crossing(plan, mapped) if n not in views or plan.program[n].target not in SAME_ORDER}
+    written = frozenset(n.name for n in mapped if n.name not in views)
     made = [
-        _make_partition(plan, f"{plan.program.name}.{k}", inner[k], wanted, tuple(outer[k])) for k in range(last + 1)
+        _make_partition(plan, f"{plan.program.name}.{k}", inner[k], wanted, tuple(outer[k]), written)
+        for k in range(last + 1)
     ]
     return tuple(s for s in made if s.fusion is not None or s.calls)
 
@@ -422,8 +424,10 @@ def _is_computed(plan: PartitionPlan, named: Mapping[str, Node], n: Node) -> boo
 
 
 def _make_partition(
-    plan: PartitionPlan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]
-) -> Partition:
+    plan: PartitionPlan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...],
+    stored: frozenset[str],
+) -> Partition:  # fmt: skip
+    """``stored``: names that kernels write, of this partition or of others."""
     names = {n.name for n in nodes}
     outputs = tuple(n.name for n in nodes if n.name in wanted and isinstance(n.meta, TensorMeta))
     if not outputs:
@@ -431,7 +435,7 @@ def _make_partition(
     builder = Builder(plan.program, Fusion(title[:200]))
     inputs: list[str] = []
     for ref in dict.fromkeys(r for n in nodes for r in n.refs() if r not in names):
-        _declare(builder, plan.program[ref])
+        _declare(builder, plan.program[ref], ref in stored)
         if isinstance(builder.values.get(ref), (Tensor, Pair)):
             inputs.append(ref)
     for node in nodes:
