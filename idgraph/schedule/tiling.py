@@ -115,10 +115,10 @@ def tiling_decision(t: Tensor, choice: TilingChoice, staged: TilingCost | None) 
 def candidates(base: Sequence[IterDomain], heavy: Sequence[AffineAccess], device: Device) -> Iterator[Tiling]:
     """Tilings of a reference: every order of what is large, with tiles of every width along the axes it runs along.
 
-    The elements of a tile, of all that is large, have room in the registers of a thread.
+    The elements of a tile, of all that is large, take half of a thread's registers at most.
     """
     item = min(a.item for a in heavy)
-    most = device.thread_registers // len({a.name for a in heavy})
+    most = (device.thread_registers + 1) // (2 * len({a.name for a in heavy}))
     fast: dict[IterDomain, None] = {}
     for a in heavy:
         fast.update(dict.fromkeys(_short_run(a, base, device.lanes(a.item))))

@@ -119,7 +119,9 @@ def _staged(choice: TilingChoice, plan: TransposePlan, found: Sequence[Tiled]) -
     """The estimated cost of a plan, by the accesses that the search has looked at."""
     points = prod(int(d.extent) for d in choice.tiling.axes)
     staged = sum(points * item_size(x.tensor.dtype) for x in found)
-    return staged_cost(choice.accesses, points, staged, plan.waste, (plan.wide * plan.tall, plan.width), current_device())
+    return staged_cost(
+        choice.accesses, points, staged, plan.waste, (plan.wide * plan.tall, plan.width), current_device()
+    )
 
 
 def _scans(nest: TransposeNest) -> bool:
