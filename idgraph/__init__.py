@@ -23,7 +23,19 @@ from idgraph.errors import (
     no_attribute,
     shortened,
 )  # fmt: skip
-from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr  # fmt: skip
+from idgraph.ir import (  # fmt: skip
+    Fusion,
+    IterDomain,
+    Merge,
+    Resize,
+    Roll,
+    RowPartition,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+)
 from idgraph.ir import hooks as advice  # fmt: skip
 from idgraph.ir import hooks as estimates  # fmt: skip
 from idgraph.ir import parse_fusion as parse
@@ -88,6 +100,7 @@ from idgraph.ir.ops_pointwise import (
 )  # fmt: skip
 from idgraph.ir.ops_pointwise import pow as pow
 from idgraph.ir.ops_pointwise import round as round
+from idgraph.ir.ops_ragged import combine, crop_ragged, pad_ragged, partition
 from idgraph.ir.ops_reduce import all as all
 from idgraph.ir.ops_reduce import (
     amax,
@@ -188,15 +201,18 @@ __all__ = [
     "Suggestion", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph", "FrontendError",
     "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "InternalError",
     "IterDomain", "Limits", "Loop", "LoopVariable", "Measured", "Merge", "Mesh", "MeshError", "OperationError",
-    "ParseError", "Placement", "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride",
+    "ParseError", "RowPartition", "Placement", "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError",
+    "Split", "Stride",
     "Swizzle", "Tensor", "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
-    "cos", "cost", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check",
+    "combine", "copy", "cos", "cost", "crop_ragged", "cross_entropy", "cross_entropy_backward", "cummax", "cummin",
+    "cumprod", "cumsum", "div",
     "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide",
     "fmod", "from_sympy", "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put",
     "index_select", "iota", "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax",
     "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean",
-    "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "prod", "prove", "prove_equal", "reciprocal", "relu",
+    "minimum", "mul", "ne", "neg", "pad", "pad_ragged", "parse", "partition",
+    "permute", "prod", "prove", "prove_equal", "reciprocal", "relu",
     "remainder", "repeat", "report", "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select",
     "shard", "shift_left", "shift_right", "sigmoid", "sign", "simplify", "sin", "slice_scatter", "softmax", "sqrt",
     "square", "squeeze", "stack", "sub", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune",
@@ -206,7 +222,7 @@ __all__ = [
 
 load_with(lambda: load(f"{__name__}.viz"))
 advice.load_adviser_with(lambda: load(f"{__name__}.schedule"))
-estimates.load_estimator_with(lambda: load(f"{__name__}.cost.fusion_cost"))
+estimates.load_estimator_with(lambda: load(f"{__name__}.cost.model"))
 
 
 def __getattr__(name: str) -> object:

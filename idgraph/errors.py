@@ -225,7 +225,8 @@ class ScheduleError(IdGraphError):
     idgraph.errors.ScheduleError: inline: tensor t1 has 1 loop axes, position 2 is past them
       ...
 
-    ``subject`` names the tensor whose inlining is not legal, and the output of the operation that reads it (or none).
+    ``subject`` names the tensor whose inlining is not legal, and the output of the operation that reads it (or none);
+    ``subjects`` are those of all such inlinings that were seen at once.
     """
 
     def __init__(
@@ -238,6 +239,7 @@ class ScheduleError(IdGraphError):
         subject: tuple[str, ...] = (),
     ) -> None:
         self.subject = subject
+        self.subjects: tuple[tuple[str, ...], ...] = (subject,)
         super().__init__(what, where=where, because=because, hint=hint)
 
 

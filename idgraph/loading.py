@@ -1,8 +1,8 @@
 """Locks of the whole process: one around every import that waits for its first use, one around syntax trees.
 
 Python locks one module at a time: two threads that load two packages, each of which needs the other's half, may see
-one that is half made. A function that imports a room when it is first called does so under `LOADING`, and so does what
-loads a large package behind it (numba).
+one that is half made. A function that imports a package when it is first called does so under `LOADING`, and so does
+what loads a large package behind it (numba).
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ print("ok:", report.ok, "  points checked:", report.points)
 
 # %% [markdown]
 # And if the index were the one that the search over the exact graph gave? We can ask: here is a model that answers `i0`
-# for `t1`'s read of `t0` and leaves everything else alone. The checker refuses it and names the first point where it is
+# for `t1`'s read of `t0` and changes nothing else. The checker refuses it and names the first point where it is
 # wrong.
 
 

@@ -44,8 +44,8 @@ except ig.IdGraphError as error:
 # ## Gather of something computed
 #
 # `log_softmax` makes as many values as there are logits; the loss needs one of each row. Inlined, the gather asks for
-# the value *at the loaded place*, and the index map of the inner operation carries the loaded value through: that is
-# recomputing `x[i] - max - log(sum)` at one place instead of storing all of it.
+# the value *at the loaded index*, and the index map of the inner operation carries the loaded value through: that is
+# recomputing `x[i] - max - log(sum)` at one index instead of storing all of it.
 
 # %%
 g = ig.Fusion("loss")

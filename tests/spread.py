@@ -32,9 +32,22 @@ class Spread(GROUPS):
         self._reschedule(node)
 
     def _reschedule(self, node: Any) -> None:
-        if node.shutting_down:
+        if node.shutting_down or node not in self.registered_collections:  # it takes the place of one that crashed
             return
         while self.workqueue and self._pending_of(self.assigned_work[node]) < AHEAD:
             self._assign_work_unit(node)
         if not self.workqueue:
             node.shutdown()
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test at which a worker crashed, which is not tried again; the rest of its work goes to the others."""
+        work = self.assigned_work.pop(node)
+        crashed: str | None = next((n for unit in work.values() for n in unit), None)
+        if crashed is None:
+            return None
+        scope = self._split_scope(crashed)
+        del work[scope][crashed]
+        self.workqueue.update({s: unit for s, unit in work.items() if unit})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed

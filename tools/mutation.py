@@ -5,7 +5,7 @@
 Each fault is a change of one place in the sources: a rule, a predicate, a promotion, an allocation, a claim about
 vectors or banks, a barrier. The tests of `FIRST` and `SUITE` run until one fails; at the end those that failed run
 without a fault, where they must pass. Prints a table; exits 1 if a fault went unnoticed. FILE gets each result as it
-comes and keeps those of other faults; `--rest` runs only the faults that it does not tell yet, or tells of another
+comes and keeps those of other faults; `--rest` runs only the faults that it does not have yet, or has of another
 change. That of all is `tools/bench/results/mutation.json`.
 """
 
@@ -36,7 +36,7 @@ FILE = ROOT / "tools" / "bench" / "faults.toml"
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", re.MULTILINE)
 PART_S = 900  # a part of the suite that takes longer hangs
 
-# Where a room's faults show soonest; then the laws, what is quick, and the rest.
+# Where a package's faults show soonest; then the laws, what is quick, and the rest.
 FIRST = {
     "coordinates": ("tests/index/test_field_forms.py",),
     "rules": ("tests/arith/test_rules.py", "tests/index/test_field_forms.py"),

@@ -1,4 +1,4 @@
-"""Progress of long steps with the standard library alone: it runs before anything is installed."""
+"""Progress of long steps with nothing but the standard library: it runs before anything is installed."""
 
 from __future__ import annotations
 

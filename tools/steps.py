@@ -50,7 +50,7 @@ CHECKS = (
     _rule("circles", "no two modules need each other"),
     _rule("names", "one word, one meaning: names of classes, functions and files"),
     _rule("foreign-names", "no machine path, no registry host"),
-    _rule("layout", "the rooms are the ones on the plan"),
+    _rule("layout", "the folders are those in tools/checks/layout.py"),
     _rule("length", "long modules and functions say why"),
     _rule("public-docs", "every public name has an example"),
     _rule("prose", "sentences that readers stumbled over"),

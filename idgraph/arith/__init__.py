@@ -36,7 +36,6 @@ from idgraph.arith.index_map import (
     NotInvertible,
     Undecided,
 )
-from idgraph.arith.integer_roots import Root, integer_root
 from idgraph.arith.interop import affine_map, affine_set, from_sympy, to_sympy, tvm_index_map
 from idgraph.arith.interval import congruence, interval, multiple_of
 from idgraph.arith.layout_algebra import AddressSwizzle
@@ -56,6 +55,7 @@ from idgraph.arith.prove import (
 )
 from idgraph.arith.rewriter import Rule, RuleApplication, rules
 from idgraph.arith.simplify import simplify, trace
+from idgraph.arith.solve import Root, integer_root
 from idgraph.arith.source import (
     C_PRELUDE,
     IntType,

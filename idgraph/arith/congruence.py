@@ -77,7 +77,7 @@ def merged(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
 
 
 def of_symbols(known: list[Residue]) -> dict[Expr, tuple[int, int]]:
-    """The residues of each symbol (or atom) alone modulo a number, its own range included."""
+    """The residues of each single symbol (or atom) modulo a number, its own range included."""
     out: dict[Expr, tuple[int, int]] = {}
     for t, m, r in known:
         if len(t) != 1:

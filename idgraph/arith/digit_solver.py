@@ -482,7 +482,7 @@ def _eliminate_quotients(rows: list[Row], forms: QuotientForms) -> list[Row]:
 
 
 def _euclid_reduction(mine: list[tuple[Row, Poly]], a: Expr) -> tuple[Row, list[Row]] | None:
-    """Euclid's steps between equations until one alone holds the atom ``a``."""
+    """Euclid's steps between equations until only one holds the atom ``a``."""
     rest: list[Row] = []
     work = list(mine)
     while len(work) > 1:

@@ -513,7 +513,7 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
 
 
 def make(op: Op, args: tuple[Expr, ...]) -> Expr:
-    """The shared node ``op(args)`` exactly as given; callers hand canonical operands."""
+    """The shared node ``op(args)`` exactly as given; callers pass canonical operands."""
     table_key = (op, args)
     node = _young.get(table_key)
     if node is None:

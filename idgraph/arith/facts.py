@@ -331,7 +331,7 @@ def _told_of(e: Expr, known: list[Fact]) -> set[Expr]:
 
 
 def _bounds_of(inside: set[Expr], known: list[Fact]) -> dict[Expr, tuple[list[int], list[int]]]:
-    """Lower and upper bounds that each fact alone gives to its terms."""
+    """Lower and upper bounds that each single fact gives to its terms."""
     found: dict[Expr, tuple[list[int], list[int]]] = {}
     for t, c in known:
         for base, v in t.items():

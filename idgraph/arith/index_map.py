@@ -19,7 +19,7 @@ from idgraph.arith.digit_solver import one_to_one
 from idgraph.arith.evaluate import CompiledExprs
 from idgraph.arith.expr import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
 from idgraph.arith.interval import interval
-from idgraph.arith.inverse import InverseCandidate, invert
+from idgraph.arith.inverse import InverseCandidate, invert, range_conditions
 from idgraph.arith.layout_algebra import (
     AddressSwizzle,
     Mode,
@@ -150,7 +150,7 @@ def _way_out(m: IndexMap, witness: MapVerdict) -> str:
 def _inside(symbols: tuple[Expr, ...], condition: Expr) -> Callable[..., bool] | None:
     """Whether a point lies in a box where a condition holds, as one function; None where other symbols are needed."""
     conditions = and_(
-        *(c for s in symbols for c in _in_range(s, symbol(s.name))),
+        *(c for s in symbols for c in range_conditions(s, symbol(s.name))),
         condition.substitute({s: symbol(s.name) for s in symbols}),
     )
     names = [s.name for s in symbols]
@@ -246,7 +246,7 @@ class IndexMap:
         '(i) -> (i)'
         """
         table = {s: as_expr(a) for s, a in zip(self.symbols, inner.results, strict=True)}
-        inside = [c for s, x in zip(self.symbols, inner.results, strict=True) for c in _in_range(s, x)]
+        inside = [c for s, x in zip(self.symbols, inner.results, strict=True) for c in range_conditions(s, x)]
         conditions = [c.substitute(table) for c in (*inside, self.condition)]
         condition = simplify(and_(inner.condition, *(c for c in conditions if not _sure(c, inner.condition))))
         facts = () if condition is TRUE else (condition,)
@@ -533,13 +533,6 @@ def _free_letter(letter: str, m: IndexMap) -> str:
     while any(n.startswith(letter) and n[len(letter) :].isdigit() for n in taken):
         letter += "_"
     return letter
-
-
-def _in_range(s: Expr, x: Expr) -> list[Expr]:
-    lo, hi, step, first = s.symbol_bounds
-    out: list[Expr] = [] if lo is None else [x >= lo]
-    out += [] if hi is None else [x <= hi]
-    return out if step == 1 else [*out, (x % step).eq(first)]
 
 
 def _sure(c: Expr, fact: Expr = TRUE) -> bool:

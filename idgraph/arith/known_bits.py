@@ -112,7 +112,7 @@ def _cleared(e: Expr) -> int:
 
 
 def disjoint(parts: tuple[Expr, ...], depth: int = _DEPTH) -> bool:
-    """Whether no two of the numbers ever have a 1 in the same place, so that their sum is their xor."""
+    """Whether no two of the numbers ever have a 1 at the same bit, so that their sum is their xor."""
     taken = 0
     for a in parts:
         bits = may_be_set(a, depth)

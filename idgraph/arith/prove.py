@@ -90,7 +90,7 @@ Verdict = Proof | CounterExample | Unknown
 
 
 def is_true(cond: Expr, facts: Iterable[Expr] = ()) -> bool:
-    """Whether rules alone show that ``cond`` holds at every point; cheap, no enumeration.
+    """Whether rules suffice to show that ``cond`` holds at every point; cheap, no enumeration.
 
     >>> from idgraph.arith import symbol
     >>> i = symbol("i", 0, 7)

@@ -1,7 +1,7 @@
 """The rewrite engine: a table of named rules, applied bottom-up to a normal form that each node remembers.
 
 A rule looks at one node whose operands are normal and returns an equal expression, or None.  The rule that fired is
-kept on the node, so a derivation can be read back step by step (:func:`derivation`) and each step checked alone.
+kept on the node, so a derivation can be read back step by step (:func:`derivation`) and each step checked by itself.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def xor_mask(node: Expr) -> Expr | None:
     return add((last, mul((const(-1), node.args[0]))))
 
 
-@rule("xor", "xor-add", "x ^ y", "x + y", "x and y never have a 1 in the same place")
+@rule("xor", "xor-add", "x ^ y", "x + y", "x and y never have a 1 at the same bit")
 def xor_add(node: Expr) -> Expr | None:
     return add(node.args) if disjoint(node.args) else None
 
@@ -136,7 +136,7 @@ def xor_gather(node: Expr) -> Expr | None:
     return None
 
 
-@rule("xor", "xor-join", "x ^ y ^ z", "(x + y) ^ z", "x and y never have a 1 in the same place; it is cheaper")
+@rule("xor", "xor-join", "x ^ y ^ z", "(x + y) ^ z", "x and y never have a 1 at the same bit; it is cheaper")
 def xor_join(node: Expr) -> Expr | None:
     if not 2 < len(node.args) <= _MAX_OPERANDS:
         return None

@@ -32,6 +32,7 @@ from idgraph.arith.linear import Terms, combine, factors, terms
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.prove import is_true
 from idgraph.arith.simplify import simplify
+from idgraph.arith.source import is_power_of_two
 
 _MAX_BITS = 256
 Row = tuple[int, int]  # the bits of which a bit is the xor, and the constant that flips it
@@ -192,7 +193,7 @@ class _Solver:
         return False
 
     def by_bits(self, given: Sequence[Equation]) -> bool:
-        """Equations over bits, looked at together; whether they told something new."""
+        """Equations over bits, looked at together; whether that gave something new."""
         exact = [(e.unknown, e.value) for e in given if e.modulus is None]
         found = False
         for atom, value in solve_bits(exact, self.domain).items():
@@ -215,7 +216,7 @@ class _Solver:
         return replace(e, self.known) if e.symbols & self.domain else e
 
     def parted(self, x: Expr) -> tuple[Terms, Expr]:
-        """The open terms of a sum, and the value of its rest; one atom alone is open as long as its symbols are."""
+        """The open terms of a sum, and the value of its rest; a single atom is open as long as its symbols are."""
         t, c = terms(x)
         unknown: Terms = {}
         rest: Expr = as_expr(c)
@@ -334,7 +335,7 @@ class _Solver:
             self.remainder(atom, m, value)
         elif atom.op == "floordiv":
             self.quotient(atom, m, value)
-        elif atom.op == "xor" and (m is None or _is_power_of_two(m)):
+        elif atom.op == "xor" and (m is None or is_power_of_two(m)):
             rest = [a for a in atom.args if self.is_open(a)]
             if len(rest) == 1:
                 turned = [self.substitute_known(a) for a in atom.args if a is not rest[0]]
@@ -459,10 +460,6 @@ class _Solver:
         return simplify(found)
 
 
-def _is_power_of_two(e: Expr) -> bool:
-    return e.op == "const" and e.value > 0 and e.value & (e.value - 1) == 0
-
-
 def _falls(t: Terms) -> bool:
     """Whether the first weight of a sum is below 0."""
     return t[min(t, key=lambda b: b.key)] < 0
@@ -524,3 +521,66 @@ def solve(
     """
     solver = _Solver(domain, [Equation(left, value) for left, value in equations], facts)
     return [simplify(solver.known[s]) for s in domain] if solver.run() else None
+
+
+_MOST = 2**63  # no size is larger
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The values of a symbol at which an expression of it is ``wanted``: ``value`` is the only one, or None where there
+    are several (``several``), none, or where the expression may rise and fall (``known`` False)."""
+
+    value: int | None = None
+    several: bool = False
+    known: bool = True
+
+
+def affine_in(e: Expr, x: Expr) -> tuple[Expr, Expr] | None:
+    """(slope, rest) where ``e`` is provably ``slope * x + rest`` with no ``x`` in either; None where it is not.
+
+    >>> from idgraph.arith import symbol
+    >>> i, n = symbol("i", 0, 7), symbol("n", 1)
+    >>> [str(part) for part in affine_in(i * n * 2 + n + 3, i)], affine_in(i // 2, i)
+    (['n*2', 'n + 3'], None)
+    """
+    rest = simplify(e.substitute({x: as_expr(0)}))
+    slope = simplify(e.substitute({x: as_expr(1)}) - rest)
+    free = x not in rest.symbols and x not in slope.symbols
+    return (slope, rest) if free and simplify(e - slope * x - rest) == 0 else None
+
+
+def integer_root(e: Expr, s: Expr, wanted: int) -> Root:
+    """Where ``e``, an expression in the symbol ``s`` alone, is ``wanted``; found by halving, where it provably never
+    falls.
+
+    >>> from idgraph.arith import symbol
+    >>> n = symbol("n", 1)
+    >>> [integer_root(e, n, 36).value for e in (n * 4, n * n, n + 1, n * 5)]
+    [9, 6, 35, None]
+    >>> integer_root(n // 4, n, 3)
+    Root(value=None, several=True, known=True)
+    >>> m = symbol("m", 1, None, 4)
+    >>> integer_root(m // 4, m, 3).value
+    12
+    """
+    low, high, step, rest = s.symbol_bounds
+    if not isinstance(low, int) or isinstance(high, Expr) or not is_true(e.substitute({s: s + step}) - e >= 0):
+        return Root(known=False)
+    low += (rest - low) % step
+    most = None if high is None else (high - low) // step
+
+    def at(count: int) -> int:
+        return int(e.evaluate({s.name: low + step * count}))
+
+    last = 1
+    while (most is None or last < most) and last < _MOST and at(last) < wanted:
+        last *= 2
+    first, last = 0, last if most is None else min(last, most)
+    while first < last:  # the first value that reaches it
+        middle = (first + last) // 2
+        first, last = (middle + 1, last) if at(middle) < wanted else (first, middle)
+    if (most is not None and most < 0) or at(first) != wanted:
+        return Root()
+    more = (most is None or first < most) and at(first + 1) == wanted
+    return Root(several=True) if more else Root(low + step * first)

@@ -156,10 +156,11 @@ def expensive(e: Expr) -> int:
     >>> expensive(i // 8 + i % 6 + i // symbol("n", 1))
     2
     """
-    return sum(n.op in ("floordiv", "mod") and not _power_of_two(n.args[1]) for n in postorder(e))
+    return sum(n.op in ("floordiv", "mod") and not is_power_of_two(n.args[1]) for n in postorder(e))
 
 
-def _power_of_two(d: Expr) -> bool:
+def is_power_of_two(d: Expr) -> bool:
+    """Whether an expression is a number with one bit."""
     return d.op == "const" and d.value > 0 and d.value & (d.value - 1) == 0
 
 
@@ -175,7 +176,7 @@ def reduce_strength(e: Expr) -> Expr:
     for node in postorder(e):
         args = tuple(done[a] for a in node.args)
         new = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
-        if node.op in ("floordiv", "mod") and not _power_of_two(node.args[1]):
+        if node.op in ("floordiv", "mod") and not is_power_of_two(node.args[1]):
             new = _select_source(node, new)
         done[node] = new
     return done[e]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, cast
 
 from idgraph.arith.expr import (
@@ -42,6 +43,7 @@ from idgraph.arith.expr import (
 from idgraph.errors import did_you_mean
 
 MAX_TEXT: Final = 1_000_000
+SHORT: Final = 500  # nodes of an expression whose text is cached
 MAX_NESTING: Final = 500
 MAX_DIGITS: Final = 4000
 
@@ -68,6 +70,15 @@ def to_text(e: Expr) -> str:
     """
     if e.key[1] > MAX_TEXT:
         raise ArithError("the expression is too large to print as a tree", hint="print shared parts on their own")
+    return _short_text(e) if e.key[1] <= SHORT else _text(e)
+
+
+@lru_cache(maxsize=4096)  # kernels are printed after each pass, and few of their indices differ
+def _short_text(e: Expr) -> str:
+    return _text(e)
+
+
+def _text(e: Expr) -> str:
     done: dict[Expr, tuple[str, int]] = {}
     work = [e]
     while work:

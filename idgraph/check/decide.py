@@ -7,7 +7,7 @@ is made of; `match` proves that the nest reads the same, `points` counts it out 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -38,7 +38,6 @@ class Checker:
     program: NeutralProgram
     budget: int = BUDGET
     stage: str = ""
-    stale: frozenset[tuple[str, str]] = frozenset()  # (nest, buffer): it does not hold its tensor any more then
     meaning: ProgramSemantics = field(init=False)
     tensors: dict[str, list[BufferLayout]] = field(init=False)
     buffers: dict[str, BufferLayout] = field(init=False)
@@ -116,7 +115,7 @@ class Checker:
                 x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers
             )
             needed = t.definition is None or b.home in reads
-            if made < now and not gone and needed and not b.copy and (nest.name, b.name) not in self.stale:
+            if made < now and not gone and needed and not b.copy:
                 steps = zip(coordinates, b.strides, strict=True)
                 return b.home, b.offset + sum((c * s for c, s in steps), start=as_expr(0))
         return None
@@ -483,11 +482,8 @@ def reason(error: Exception) -> str:
     return f"{what}; {REPORT.replace('the traceback', 'this row')}"
 
 
-def decide(
-    program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = (),
-    stale: Collection[tuple[str, str]] = (),
-) -> CheckReport:  # fmt: skip
-    """All rows of a program; ``stale``: (nest, buffer) pairs that `idgraph.check.dataflow` found."""
-    checker = Checker(program, budget, stage, frozenset(stale))
+def decide(program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> CheckReport:
+    """All rows of a program, nest by nest: each read is of what its buffer holds when it is written before."""
+    checker = Checker(program, budget, stage)
     rows = [r for n in program.nests for r in checker.rows(n)]
     return CheckReport(program.name, tuple(rows), tuple(calls))

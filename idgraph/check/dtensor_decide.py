@@ -174,7 +174,7 @@ def _equal_values(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bo
 
 def movement(operands: Sequence[Operand], run: Callable[[list[Table]], object], shape: tuple[int, ...]) -> Table | None:
     """The number of the element that each element of the result is, for an operation of one operand that moves
-    elements alone; None for any other."""
+    elements only; None for any other."""
     if len(operands) != 1:
         return None
     count = int(np.prod(operands[0].shape))

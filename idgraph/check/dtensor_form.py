@@ -19,8 +19,8 @@ class DeviceElement:
     """An element of an operation's result, on one device.
 
     ``element`` are its coordinates in the whole result. Of a wrong one ``expected`` is the value that the operation
-    gives there without devices, ``found`` what ``rank`` has at the place where the placement says that the element is;
-    ``is_of`` are the coordinates of the element that has that value, where only one does. Of one that needs
+    gives there without devices, ``found`` what ``rank`` has at the address where the placement says that the element
+    is; ``is_of`` are the coordinates of the element that has that value, where only one does. Of one that needs
     communication ``reads`` are the coordinates of what it is made of, in operand ``operand``, which ``owners`` hold.
     """
 

@@ -140,8 +140,8 @@ def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: A
 
 
 def distinct(value: Any) -> Any:
-    """A tensor like ``value`` whose elements differ, where its type has so many numbers: an element at the wrong place
-    is seen then. Integers, which may be indices, and truth values stay."""
+    """A tensor like ``value`` whose elements differ, where its type has so many numbers: an element at the wrong
+    address is seen then. Integers, which may be indices, and truth values stay."""
     import torch
 
     n = value.numel()

@@ -10,12 +10,13 @@ from typing import Any
 from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify
 from idgraph.check.text_tree import (
     COMPARISONS,
-    TextRead,
     TextTree,
     TextValue,
     chosen,
     combined,
     integer,
+    loaded,
+    number,
     parsed,
     refused,
 )
@@ -62,6 +63,11 @@ _SAME = frozenset({"likely", "likely_if_innermost", "promise_clamped", "unsafe_p
 _REFUSED = frozenset({"shuffle", "concat_vectors", "interleave_vectors", "slice_vectors", "vector_reduce_add",
                       "extract_element", "atomic"})  # fmt: skip
 _SUMS = frozenset({"add", "mul", "min", "max"})
+_SINGLE = frozenset({"neg", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "floor", "ceil"})
+_FUNCTIONS = {
+    **{k: k for k in (*_SUMS, "sub", "div", "neg", "abs")}, "pow_f32": "pow", "pow_f64": "pow",
+    **{f"{k}_{t}": k for k in _SINGLE - {"neg", "abs"} for t in ("f32", "f64")},
+}  # fmt: skip
 
 
 def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
@@ -195,13 +201,15 @@ class HalideImporter:
             found = _integer_result(kind, whole, compared)
             if found is not None:
                 return TextValue(simplify(found))
-        return combined(args, parts=kind in _SUMS)
+        op = _FUNCTIONS.get(kind, "")
+        return combined(args, op if len(args) == (1 if op in _SINGLE else 2) else "", parts=kind in _SUMS)
 
     def of_number(self, e: Any) -> TextValue:
         return TextValue(as_expr(int(e.children[0])))
 
     def of_float(self, e: Any) -> TextValue:
-        return TextValue()
+        digits = str(e.children[0]).rstrip("fh")
+        return TextValue() if digits.startswith('"') else number(float(digits))
 
     def of_boolean(self, e: Any) -> TextValue:
         return TextValue(TRUE if e.children[0] == "true" else not_(TRUE))
@@ -223,7 +231,7 @@ class HalideImporter:
 
     def of_load(self, e: Any) -> TextValue:
         name, index, _ = e.children
-        return TextValue(None, (TextRead(str(name), integer(self.value(index), _WHAT, e)),))
+        return loaded(str(name), integer(self.value(index), _WHAT, e))
 
     def of_call(self, e: Any) -> TextValue:
         name = str(e.children[0])

@@ -137,7 +137,7 @@ class ValueTable:
         return any(n in self.loads or n in self.places for n in x.names)
 
     def may(self, c: Expr, wanted: bool = True) -> Expr:
-        """A condition of loop variables alone that holds wherever ``c`` can be ``wanted`` for some loaded values."""
+        """A condition of loop variables only that holds wherever ``c`` can be ``wanted`` for some loaded values."""
         if not self.holds_data(c):
             return c if wanted else not_(c)
         if c.op == "not":
@@ -208,7 +208,7 @@ def substitute_symbols(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
 
 
 def unwrapped(value: Expr, size: Expr) -> Expr:
-    """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: places count from the end anyway."""
+    """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: indices count from the end anyway."""
     if value.op == "where" and not value.cond:
         x = value.args[2]
         if _match_clamp(value) == size:

@@ -146,6 +146,8 @@ class Capture:
         def inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
             graph = module.graph.__class__()
             graph.output(graph.graph_copy(module.graph, {}))
+            for n in module.graph.nodes:  # a pass of Inductor's names `aten.clone` without saying which one
+                n.target = getattr(n.target, "default", n.target) if hasattr(n.target, "overloads") else n.target
             plain = self.torch.fx.GraphModule(module, graph)
             self._backward = bool(kwargs.get("is_backward", False))
             before = len(self.lowered)
@@ -644,7 +646,7 @@ class Notes:
         if kind in ("argmax", "argmin"):
             place = _what(parts[1]) if len(parts) > 1 else self._number
             if not isinstance(place, Expr) or self.position not in (None, place):
-                raise ArithError("the place that it gives is not an integer formula of its loops")
+                raise ArithError("the index that it gives is not an integer formula of its loops")
             self.position = place
         count = 3 if kind.startswith("welford") else 2 if kind == "online_softmax_reduce" else 1
         return made if count == 1 else (made,) * count
@@ -929,6 +931,8 @@ def _mutates(target: Any) -> bool:
 
 
 def _pure(torch: Any, target: Any) -> Any:
+    if type(target).__name__ == "OpOverloadPacket":  # a pass of Inductor's makes `aten.clone`
+        target = getattr(target, "default", target)
     if type(target).__name__ != "OpOverload":
         return target
     if str(target) == "aten.reshape.default":

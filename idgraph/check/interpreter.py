@@ -37,7 +37,7 @@ from idgraph.check.program import (
     Write,
 )
 from idgraph.check.program_tree import leaves, tree_of
-from idgraph.ir import SCATTERS, Fusion
+from idgraph.ir import SCATTERS, Fusion, Tensor
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
@@ -81,7 +81,11 @@ def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int
     if missing:
         raise CheckError(f"no value for the symbol {missing[0]!r}", hint=f'pass sizes={{"{missing[0]}": 8}}')
     machine = _Machine(p, dict(sizes), random.Random(seed), _ORDERS[seed % len(_ORDERS)])
-    given = {t.name: machine.numbers(t.name, shape_of(t, sizes), inputs.get(t.name)) for t in p.fusion.inputs}
+    ranges = _index_ranges(p.fusion, sizes)
+    given = {
+        t.name: machine.numbers(t.name, shape_of(t, sizes), inputs.get(t.name), ranges.get(t.name, _WORD))
+        for t in p.fusion.inputs
+    }
     machine.own = {
         t.name: (machine.draw.randrange(1, _WORD, 2), machine.draw.randrange(_WORD))
         for t in p.fusion.tensors
@@ -89,10 +93,29 @@ def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int
     }
     meant = _meant(p.fusion, given, sizes, machine.own)
     machine.buffers = {b.name: b for b in p.buffers}
+    machine.tensors = {t.name: t for t in p.fusion.tensors}
     machine.start(given)
     machine.all()
     found = {t.name: machine.contents(t.name, shape_of(t, sizes)) for t in p.fusion.outputs}
     return Execution(found, {n: meant[n] for n in found}, machine.outside)
+
+
+def _index_ranges(f: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
+    """How many values an integer argument may have that names elements: those of the shortest axis that it may name."""
+    out: dict[str, int] = {}
+    for e in f.exprs:
+        if e.op not in INDEXED:
+            continue
+        most = min(shape_of(e.inputs[INDEXED[e.op]], sizes), default=1)
+        for k, t in enumerate(e.inputs):
+            if k == INDEXED[e.op]:
+                continue
+            while t.definition is not None:
+                if t.definition.op not in _MOVES:
+                    raise CheckError(f"{t.name}, an index, is computed: it is not run on numbers")
+                t = t.definition.inputs[0]
+            out[t.name] = min(most, out.get(t.name, most))
+    return out
 
 
 def _meant(
@@ -100,21 +123,24 @@ def _meant(
 ) -> dict[str, Numbers]:
     known = dict(given)
     for e in f.exprs:
-        if e.op in SCATTERS or e.op in SCANS or e.op in INDEXED:
+        if e.op in SCATTERS:
             raise CheckError(
                 f"{e.output.name} = {e.op} is not run on numbers", because=("it is not a sum of its operands",)
             )
+        integers = {t.name: known[t.name].astype(np.int64) for t in e.inputs} if e.op in INDEXED else {}
         reduced = tuple(k for k, d in enumerate(e.output.logical) if d.kind == "reduction")
         total = np.zeros(shape_of(e.output, sizes), dtype=np.uint64)
         before: list[tuple[str, Table]] = []
         for k, t in enumerate(e.inputs):
-            table = np.asarray(reads(e, k, symbols=dict(sizes)))
+            table = np.asarray(reads(e, k, integers, dict(sizes)))
             for name, other in before:
                 if name == t.name and other.shape == table.shape:  # one element, read once
                     table = np.where(table == other, -1, table)
             before.append((t.name, table))
             flat = np.append(known[t.name].reshape(-1), np.uint64(0))  # -1: nothing is read
             total = total + flat[table].sum(axis=reduced, dtype=np.uint64).reshape(total.shape)
+        if e.op in SCANS:
+            total = np.cumsum(total, axis=int(str(e.attrs["dim"])), dtype=np.uint64)
         scale, shift = own.get(e.output.name, (1, 0))
         known[e.output.name] = total * np.uint64(scale) + np.uint64(shift)
     return known
@@ -167,14 +193,16 @@ class _Machine:
     memory: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     own: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # by results of operations
     buffers: dict[str, BufferLayout] = field(default_factory=dict[str, BufferLayout])
+    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     ends: dict[str, int] = field(default_factory=dict[str, int])  # of arguments and results
+    written: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])  # the tensor, by place
     outside: str = ""
     steps: int = 0
     copies: int = 0
 
-    def numbers(self, name: str, shape: tuple[int, ...], given: object) -> Numbers:
+    def numbers(self, name: str, shape: tuple[int, ...], given: object, most: int) -> Numbers:
         if given is None:
-            drawn = [self.draw.randrange(_WORD) for _ in range(prod(shape))]
+            drawn = [self.draw.randrange(most) for _ in range(prod(shape))]
             return np.array(drawn, dtype=np.uint64).reshape(shape)
         found = np.asarray(given)
         if found.dtype.kind not in "iub" or found.shape != shape:
@@ -267,23 +295,38 @@ class _Machine:
         """All writes at one point, each after all values of its reduced loops; a step before it stores, one after."""
         for w in n.writes:
             b = self.buffers.get(w.buffer)
-            scale, shift = self.own.get(b.tensor, (1, 0)) if b is not None else (1, 0)
+            tensor = b.tensor if b is not None else ""
+            scale, shift = self.own.get(tensor, (1, 0))
             total, live = 0, False
             for inner in self.points(n.reduce):
                 env = self.bound(n, {**self.sizes, **at, **inner}, homes)
                 if w.when.evaluate(env):
                     live = True
-                    total += self.sum(w, env, homes)
+                    total += self.sum(n, w, env, homes)
             yield
             if live:
                 where = self.place(w.buffer, w.index, self.bound(n, {**self.sizes, **at}, homes), homes)
                 before = self.load(*where) - shift if w.mode == "add" else 0
                 self.memory[where] = (before + total * scale + shift) % _WORD
+                self.written[where] = tensor
             yield
 
-    def sum(self, w: Write, env: Mapping[str, int], homes: Mapping[str, str]) -> int:
+    def sum(self, n: Nest, w: Write, env: Mapping[str, int], homes: Mapping[str, str]) -> int:
         where = {self.place(r.buffer, r.index, env, homes) for r in w.reads if r.when.evaluate(env)}
-        return sum(self.load(*x) for x in where)
+        b = self.buffers.get(w.buffer)
+        if b is None or b.tensor not in self.own or n.reduce or w.mode == "add":
+            return sum(self.load(*x) for x in where)
+        to = self.place(w.buffer, w.index, env, homes)
+        scan = self.tensors[b.tensor].definition
+        running = scan is not None and scan.op in SCANS
+        scale, shift = self.own[b.tensor]
+        inverse = pow(scale, -1, _WORD)  # an element of the result that its own operation goes on from
+        return sum(
+            (self.load(*x) - shift) * inverse
+            if self.written.get(x) == b.tensor and (x == to or running)
+            else self.load(*x)
+            for x in where
+        )
 
     def bound(self, n: Nest, env: dict[str, int], homes: Mapping[str, str]) -> dict[str, int]:
         """The point with the loaded values of the nest."""

@@ -10,12 +10,13 @@ from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, sim
 from idgraph.check.program import CheckError
 from idgraph.check.text_tree import (
     COMPARISONS,
-    TextRead,
     TextTree,
     TextValue,
     chosen,
     combined,
     integer,
+    loaded,
+    number,
     parsed,
     refused,
 )
@@ -87,6 +88,11 @@ _INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
 }  # fmt: skip
 _TRUNCATED = {"divsi": "//", "divui": "//", "remsi": "%", "remui": "%"}  # the same as floors for what is not negative
 _SUMS = frozenset({"addf", "addi", "mulf", "muli", "maximumf", "minimumf", "maxnumf", "minnumf", "maxsi", "minsi"})
+_SAME = frozenset({"extf", "truncf", "sitofp", "uitofp"})
+_FUNCTIONS = {"addf": "add", "subf": "sub", "mulf": "mul", "divf": "div", "negf": "neg", "maximumf": "max",
+              "maxnumf": "max", "minimumf": "min", "minnumf": "min", "absf": "abs", "exp": "exp", "log": "log",
+              "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "sin": "sin", "cos": "cos", "erf": "erf",
+              "powf": "pow", "floor": "floor", "ceil": "ceil"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +309,7 @@ class MlirImporter:
 
     def on_load(self, s: Any) -> None:
         name, memory, indices, _ = s.children
-        self.values[str(name)] = TextValue(None, (TextRead(*self.address(memory, indices)),))
+        self.values[str(name)] = loaded(*self.address(memory, indices))
 
     def on_store(self, s: Any) -> None:
         value, memory, indices, _ = s.children
@@ -343,8 +349,10 @@ class MlirImporter:
         name, x, _ = s.children
         if x.type == "BOOL":
             self.values[str(name)] = TextValue(TRUE if x == "true" else not_(TRUE))
+        elif x.type == "INT":
+            self.values[str(name)] = TextValue(as_expr(int(x)))
         else:
-            self.values[str(name)] = TextValue(as_expr(int(x)) if x.type == "INT" else None)
+            self.values[str(name)] = TextValue() if str(x).startswith("0x") else number(float(x))
 
     def on_arith(self, s: Any) -> None:
         name, op, predicate, operands, *_ = s.children
@@ -367,7 +375,9 @@ class MlirImporter:
                 low = simplify(a).range.lo
                 if low is not None and low >= 0:
                     return TextValue(simplify(a // b if _TRUNCATED[op] == "//" else a % b))
-        return combined(args, parts=op in _SUMS and len(args) == 2)
+        if op in _SAME and len(args) == 1:
+            return args[0]
+        return combined(args, _FUNCTIONS.get(op, ""), parts=op in _SUMS and len(args) == 2)
 
 
 def _extreme(found: Sequence[Expr], *, largest: bool) -> Expr:

@@ -71,14 +71,28 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementValue:
+    """The computation of a statement (`idgraph.check.statement_values`): ``op`` of ``parts``, a number, or a name."""
+
+    op: str
+    parts: tuple[StatementValue, ...] = ()
+    number: float = 0.0
+    name: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
-    """Element ``index`` is written where ``when`` holds, from the ``reads``; "add" adds up in any order."""
+    """Element ``index`` is written where ``when`` holds, from the ``reads``; "add" adds up in any order. ``value``:
+    what is stored or added, of the reads, where the program says it.
+    """
 
     buffer: str
     index: Expr
     reads: tuple[Read, ...]
     when: Expr = TRUE
     mode: Mode = "store"
+    value: StatementValue | None = None
 
 
 @dataclass(frozen=True, slots=True)

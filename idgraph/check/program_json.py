@@ -8,7 +8,7 @@
  "nests": [{"name": "k0", "loops": [["i", 64]], "reduce": [["r", 8]], "kernel": "", "position": "r",
             "loads": {"v0": {"buffer": "idx", "index": "i"} or {"text": "floor(x * 0.5)"}},
             "places": {"p0": {"value": "v0", "size": 128}},
-            "writes": [{"buffer": "buf0", "index": "i", "when": "i < 60", "mode": "store" or "add",
+            "writes": [{"buffer": "buf0", "index": "i", "when": "i < 60", "mode": "store" or "add", "value": "r0*2.0",
                         "reads": [{"buffer": "x", "index": "i*8 + r", "when": "True"}]}]}],
  "order": ["k0"]}
 ```
@@ -38,12 +38,14 @@ from idgraph.check.program import (
     Nest,
     NeutralProgram,
     Read,
+    StatementValue,
     TreeGuard,
     TreeLoop,
     TreeNode,
     Write,
 )
 from idgraph.check.program_tree import leaves, nests_of
+from idgraph.check.statement_values import parse_value
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within
@@ -63,7 +65,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
     "a guard": ("if", "body"),
     "a load": ("buffer", "index", "text"),
     "a place": ("value", "size"),
-    "a write": ("buffer", "index", "when", "mode", "reads"),
+    "a write": ("buffer", "index", "when", "mode", "reads", "value"),
     "a read": ("buffer", "index", "when"),
 }
 
@@ -267,7 +269,11 @@ def _parse_formula(value: object, where: str, scope: Mapping[str, Expr], *, cond
             raise CheckError(f"{where}: {error.what}", hint=error.hint) from None
         missing = sorted(raw.names - scope.keys())
         if missing:
-            raise CheckError(f"{where}: {missing[0]!r} is not a loop, loaded value or symbol there")
+            known = ", ".join(map(repr, scope)) or "none"
+            raise CheckError(
+                f"{where}: {missing[0]!r} is not a loop, loaded value or symbol there",
+                hint=f"names there: {known[:NAME]}; a loop's variable is one inside of the loop alone",
+            )
         found = raw.substitute({n: scope[n] for n in raw.names})
     else:
         raise CheckError(f"{where}: it is not a formula: an integer, or text of at most {LONGEST} characters")
@@ -340,8 +346,15 @@ def _write(r: _ProgramParser, scope: Mapping[str, Expr]) -> Write:
     return Write(
         r.text("buffer"), r.formula("index", scope),
         tuple(Read(x.text("buffer"), x.formula("index", scope), _when(x, scope)) for x in reads),
-        _when(r, scope), "add" if mode == "add" else "store",
+        _when(r, scope), "add" if mode == "add" else "store", _statement_value(r, len(reads), scope),
     )  # fmt: skip
+
+
+def _statement_value(r: _ProgramParser, reads: int, scope: Mapping[str, Expr]) -> StatementValue | None:
+    if "value" not in r.data:
+        return None
+    names = frozenset(scope) | {f"r{k}" for k in range(reads)}
+    return parse_value(r.text("value", LONGEST), names, f"{r.where}.value")
 
 
 def _when(r: _ProgramParser, scope: Mapping[str, Expr]) -> Expr:
@@ -399,7 +412,8 @@ def to_json(p: NeutralProgram) -> str:
             },
             "places": {k: {"value": shown(x.value), "size": shown(x.size)} for k, x in n.places.items()},
             "writes": [
-                {"buffer": w.buffer, "index": shown(w.index), "when": str(w.when), "mode": w.mode, "reads": reads(w)}
+                {"buffer": w.buffer, "index": shown(w.index), "when": str(w.when), "mode": w.mode, "reads": reads(w),
+                 **({"value": w.value.text} if w.value is not None else {})}
                 for w in n.writes
             ],
         }  # fmt: skip

@@ -123,5 +123,5 @@ def _lone_nest(node: TreeNode) -> Nest | None:
     if len({x.any_order for x in loops}) > 1 or (node.loops and any(x.any_order for x in loops)):
         return None
     writes = tuple(replace(w, when=and_(when, w.when)) for w in node.writes)
-    kernel = f"{node.name} alone" if any(x.any_order for x in loops) else ""
+    kernel = f"{node.name} by itself" if any(x.any_order for x in loops) else ""
     return replace(node, loops=(*(x.axis for x in loops), *node.loops), writes=writes, kernel=kernel)

@@ -34,8 +34,11 @@ class Difference(Printed):
     def __str__(self) -> str:
         at = ", ".join(f"{k}={v}" for k, v in self.point.items()) or "its one point"
         text = [f"at {at} it writes {self.written}" if self.written else f"at {at}"]
-        text.append(f"  reads {self.read or 'nothing'}" + (f"   ({self.formula})" if self.formula else ""))
-        text.append(f"  meant {self.meant or 'nothing'}")
+        formula = f"   ({self.formula})" if self.formula else ""
+        if self.read is not None:
+            text.append(f"  reads {self.read}{formula}" + (", which is not meant" if self.meant is None else ""))
+        if self.meant is not None:
+            text.append(f"  meant {self.meant}" + ("" if self.read is not None else formula))
         if self.operation:
             text.append(f"  of {self.operation}" + (f" at {self.line}" if self.line else ""))
         return "\n".join(text)

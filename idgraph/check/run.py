@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
-from idgraph.check.dataflow import follow
 from idgraph.check.decide import decide
+from idgraph.check.enumeration import sample_sizes
 from idgraph.check.inductor_capture import Capture
 from idgraph.check.inductor_source import of_source
 from idgraph.check.program import CheckError, NeutralProgram
 from idgraph.check.program_json import read_any
-from idgraph.check.report import CheckReport, CheckRow
+from idgraph.check.report import CheckReport, CheckRow, Difference
+from idgraph.check.run_order import order_matters, unwritten
+from idgraph.check.semantics import NoIndexMeaning
+from idgraph.check.statement_values import other_number
 from idgraph.check.tree_verdict import follow_tree
 from idgraph.errors import IdGraphError
 
@@ -61,28 +64,61 @@ def check_program(data: NeutralProgram | Mapping[str, object] | str | PathLike[s
     """See `idgraph.check.program`."""
     _check_budget(budget)
     read = data if isinstance(data, NeutralProgram) else read_any(data)
+    found = _judged(read, budget)
+    wrong = _value_row(read) if found.ok else None
+    return found if wrong is None else replace(found, rows=(*found.rows, wrong))
+
+
+def _judged(read: NeutralProgram, budget: int) -> CheckReport:
     if read.body:
-        return CheckReport(read.name, follow_tree(read).rows)
-    found = _by_nests(read, budget)
-    if found.rows and all(r.verdict in SURE for r in found.rows):
+        return CheckReport(read.name, follow_tree(read, budget).rows)
+    found = decide(read, budget=budget)
+    if not order_matters(read) and found.rows and all(r.verdict in SURE for r in found.rows):
         return found
-    return _as_it_runs(read, found)
+    return _as_it_runs(read, found, budget)
 
 
-def _as_it_runs(p: NeutralProgram, found: CheckReport) -> CheckReport:
-    """Nests that are not all decided, or refuted one by one, decided by what the program stores when it runs."""
-    run = follow_tree(p)
+def _value_row(p: NeutralProgram) -> CheckRow | None:
+    """A result whose elements are the right ones, combined to another number: a constant or an operation is wrong."""
+    try:
+        sizes = next(iter(sample_sizes(p)), dict[str, int]())
+    except NoIndexMeaning:
+        return None
+    wrong = other_number(p, sizes)
+    if wrong is None:
+        return None
+    element = f"{wrong.tensor}[{', '.join(str(c) for c in wrong.element)}]"
+    point = {**sizes, **wrong.point}
+    text = wrong.write.value.text if wrong.write.value is not None else ""
+    op, line = p.sources.get(wrong.tensor, ("", None))
+    found = Difference(point, f"{element} = {wrong.found:.6g}", None, f"{wrong.meant:.6g} there", text, op, line)
+    because = "it computes another number of the elements that it reads, at random inputs"
+    return CheckRow(wrong.nest.name, wrong.write.buffer, "refuted", "write", because, found, graph=p.name)
+
+
+def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckReport:
+    """Nests that share memory, or are not all decided one by one, judged by what the program stores when it runs."""
+    run = follow_tree(p, budget)
+    sure = tuple(r for r in found.rows if r.verdict in SURE)
     if run.right:
-        rows = {(r.node, r.buffer): r for r in run.rows}
-        sure = tuple(r for r in found.rows if r.verdict in SURE)
         decided = {(r.node, r.buffer) for r in sure if r.role == "write"}
-        return replace(found, rows=(*sure, *(r for key, r in rows.items() if key not in decided)))
+        return replace(found, rows=(*sure, *(r for r in run.rows if (r.node, r.buffer) not in decided)))
+    missing = tuple(unwritten(p))
+    shared = _several(p)  # what one of several writes stores is not what the element means
+    if run.right is False and order_matters(p):
+        ran = (r for r in run.rows if all(r.node != m.node for m in missing))
+        return replace(found, rows=(*sure, *missing, *ran))
     if run.right is False:
-        shared = _several(p)  # what one of several writes stores is not what the element means
         rows = [r for r in found.rows if r.verdict in SURE or (_two_sided(r) and r.node not in shared)]
         alone = any(r.verdict == "refuted" for r in rows)
-        return replace(found, rows=(*rows, *(() if alone else run.rows)))
-    return found
+        return replace(found, rows=(*rows, *(r for r in run.rows if r is run.outside or not alone)))
+    doubted = {n.name for n in p.nests} if run.tried else shared
+    rows = [
+        replace(r, verdict="unknown", counterexample=None) if r.verdict == "refuted" and r.node in doubted else r
+        for r in found.rows
+    ]
+    why = run.rows if order_matters(p) and not any(r.verdict == "refuted" for r in missing) else ()
+    return replace(found, rows=(*rows, *missing, *why))
 
 
 def _two_sided(r: CheckRow) -> bool:
@@ -95,18 +131,6 @@ def _several(p: NeutralProgram) -> frozenset[str]:
     """Nests that write a buffer together with others, or add to it."""
     count = Counter(w.buffer for n in p.nests for w in n.writes)
     return frozenset(n.name for n in p.nests if any(count[w.buffer] > 1 or w.mode == "add" for w in n.writes))
-
-
-def _by_nests(read: NeutralProgram, budget: int) -> CheckReport:
-    """Nest by nest: formulas against the program's own index maps, memories followed where they are shared."""
-    flow = follow(read)
-    found = decide(read, budget=budget, stale=flow.stale)
-    rows: list[CheckRow] = [*found.rows, *flow.rows]
-    for name, row in flow.doubts.items():
-        undecided = any(r.node == name and r.verdict == "unknown" for r in found.rows)
-        if undecided and all(r.verdict in SURE for r in decide(read, budget=budget).rows if r.node == name):
-            rows.append(row)  # it is right but for the memory that it reads: it means what is not there any more
-    return replace(found, rows=tuple(rows))
 
 
 def _check_budget(budget: int) -> None:

@@ -1,14 +1,13 @@
-"""The order in which a program runs: who writes and reads a memory when, and which memory has to be followed for it."""
+"""Whether the order in which a program runs says what it stores, and which outputs nothing writes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from idgraph.arith import Expr
-from idgraph.check.program import ZERO, BufferLayout, Nest, NeutralProgram, Write
+from idgraph.check.program import ZERO, Nest, NeutralProgram, Write
 from idgraph.check.report import CheckRow, Difference
-from idgraph.ir import Tensor
+from idgraph.ir import SCANS, Tensor
 
 _VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
 
@@ -36,41 +35,46 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
         yield CheckRow(t.name, t.name, "refuted", "write", "no nest writes this output", found, graph=p.name)
 
 
-class RunOrder:
-    """The program as it runs: nests and calls in order, which nest makes what an unnamed buffer holds for a reader."""
+def order_matters(p: NeutralProgram) -> bool:
+    """Whether memory is used in another way than "one buffer, written before it is read", or a value runs along an
+    axis: its nests alone, one by one, do not say what a read sees then.
+    """
+    order = _MemoryUse(p)
+    if any(e.op in SCANS for e in p.fusion.exprs):
+        return True
+    return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
+
+
+class _MemoryUse:
+    """The writers and readers of each storage, in the order of the program."""
 
     def __init__(self, p: NeutralProgram) -> None:
         self.program = p
         place = {name: k for k, name in enumerate(p.order)}
         self.nests = sorted(p.nests, key=lambda n: place.get(n.name, len(place)))  # stable
-        self.time = place
         self.buffers = {b.name: b for b in p.buffers}
-        self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
 
-    def home(self, name: str) -> tuple[str, Expr]:
+    def home(self, name: str) -> str:
         b = self.buffers.get(name)
-        return (b.home, b.base) if b is not None else self.program.memory.get(name, (name, ZERO))
-
-    def when(self, name: str) -> int:
-        return self.time.get(name, len(self.time))
+        return b.home if b is not None else self.program.memory.get(name, (name, ZERO))[0]
 
     def readers(self, home: str) -> list[Nest]:
-        return [n for n in self.nests if any(self.home(r.buffer)[0] == home for w in n.writes for r in w.reads)]
+        return [n for n in self.nests if any(self.home(r.buffer) == home for w in n.writes for r in w.reads)]
 
     def writers(self, home: str) -> list[tuple[Nest, Write]]:
-        return [(n, w) for n in self.nests for w in n.writes if self.home(w.buffer)[0] == home]
+        return [(n, w) for n in self.nests for w in n.writes if self.home(w.buffer) == home]
 
-    def followed(self) -> list[str]:
-        """Storages that are written, and not by one buffer alone before all that read it."""
-        every = dict.fromkeys(self.home(w.buffer)[0] for n in self.nests for w in n.writes)
+    def used(self) -> list[str]:
+        """Storages that are written, or read under several names."""
+        every = dict.fromkeys(self.home(w.buffer) for n in self.nests for w in n.writes)
         count = Counter(b.home for b in self.buffers.values())
-        every |= dict.fromkeys(h for h, k in count.items() if k > 1 and self.readers(h))
-        return [h for h in every if not self._plain(h)]
+        return list(every | dict.fromkeys(h for h, k in count.items() if k > 1 and self.readers(h)))
 
-    def _plain(self, home: str) -> bool:
+    def plain(self, home: str) -> bool:
+        """One single buffer, which is written before all that read it."""
         writers, readers = self.writers(home), self.readers(home)
         names = {w.buffer for _, w in writers} | {
-            r.buffer for n in readers for w in n.writes for r in w.reads if self.home(r.buffer)[0] == home
+            r.buffer for n in readers for w in n.writes for r in w.reads if self.home(r.buffer) == home
         }
         names |= {b.name for b in self.buffers.values() if b.home == home}
         name = next(iter(names), "")
@@ -80,24 +84,3 @@ class RunOrder:
             self.nests.index(n) < self.nests.index(m) and not (n.kernel and n.kernel == m.kernel)
             for n, _ in writers for m in readers
         )  # fmt: skip
-
-    def lookers(self, nest: Nest) -> list[Nest]:
-        """The nest itself, and those that look through it: what they mean is composed with its reads."""
-        found = [nest]
-        for n in found:
-            made = {w.buffer for w in n.writes if w.buffer in self.inner}
-            found += [
-                m for m in self.nests
-                if m not in found and any(r.buffer in made for w in m.writes for r in w.reads)
-            ]  # fmt: skip
-        return found
-
-    def readable(self, home: str, nest: Nest) -> list[BufferLayout]:
-        """Buffers that the checker takes to hold their tensors when a nest starts."""
-        now = self.when(nest.name)
-        every = self.program.buffers
-        return [
-            b for b in every
-            if b.home == home and (self.time.get(b.after, -1) if b.after else -1) < now
-            and not any(x.over == b.tensor and x.after and self.time.get(x.after, 0) < now for x in every)
-        ]  # fmt: skip

@@ -202,7 +202,7 @@ class _BackwardWalk:
         return self.table.may(c if c.cond else c.ne(0), places[k] == 1)
 
     def loaded(self, access: Access, env: dict[str, Expr]) -> dict[str, Expr]:
-        """The loaded values that an access uses, as places of the axes they address."""
+        """The loaded values that an access uses, as indices of the axes they address."""
         out: dict[str, Expr] = {}
         for name, (index, where_from) in access.loads.items():
             value = self.value(index, tuple(simplify(x.substitute(env)) for x in where_from))

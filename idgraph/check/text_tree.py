@@ -15,6 +15,7 @@ from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, not_, simplify, symbol, where
 from idgraph.check.program import CheckError
+from idgraph.check.statement_values import parse_value
 
 LARGEST = 4 << 20  # characters of a text
 DEPTH = 100  # brackets inside of each other
@@ -33,18 +34,64 @@ class TextRead:
 class TextValue:
     """A value in a text: what it is, where it is an integer or a condition, and the elements it is made of.
 
-    ``parts``: what it combines, where it is a sum, product, least or largest of two values.
+    ``parts``: what it combines, where it is a sum, product, least or largest of two values. ``formula``: what it
+    computes (None: not known here).
     """
 
     what: Expr | None = None
     reads: tuple[TextRead, ...] = ()
     parts: tuple[TextValue, ...] = ()
+    formula: TextFormula | None = None
+
+    @property
+    def computed(self) -> TextFormula | None:
+        """The formula, or the integer that it is."""
+        return TextFormula("integer", what=self.what) if self.what is not None else self.formula
 
 
-def combined(values: Sequence[TextValue], *, parts: bool = False) -> TextValue:
-    """A value made of others; it is not an integer here."""
+@dataclass(frozen=True, slots=True)
+class TextFormula:
+    """The computation of a value: a function by name (`idgraph.check.statement_values`), an element, or a number."""
+
+    op: str
+    parts: tuple[TextFormula, ...] = ()
+    read: TextRead | None = None
+    number: float = 0.0
+    what: Expr | None = None
+
+    def where(self, held: Expr) -> TextFormula:
+        """The same with what is read only where a condition holds."""
+        read = self.read and TextRead(self.read.buffer, self.read.index, simplify(and_(self.read.when, held)))
+        return TextFormula(self.op, tuple(p.where(held) for p in self.parts), read, self.number, self.what)
+
+    def text(self, reads: Sequence[TextRead]) -> str:
+        """In the syntax of the neutral form, by the numbers of ``reads``."""
+        if self.read is not None:
+            return f"r{list(reads).index(self.read)}"
+        if self.what is not None:
+            return f"({simplify(self.what)})"
+        return (
+            repr(self.number) if self.op == "number" else f"{self.op}({', '.join(p.text(reads) for p in self.parts)})"
+        )
+
+
+def loaded(buffer: str, index: Expr) -> TextValue:
+    """An element of memory."""
+    read = TextRead(buffer, index)
+    return TextValue(None, (read,), formula=TextFormula("read", read=read))
+
+
+def number(x: float) -> TextValue:
+    """A constant that is not an integer."""
+    return TextValue(formula=TextFormula("number", number=x))
+
+
+def combined(values: Sequence[TextValue], op: str = "", *, parts: bool = False) -> TextValue:
+    """A value made of others; it is not an integer here. ``op``: the function, where it is known."""
     reads = dict.fromkeys(r for v in values for r in v.reads)
-    return TextValue(None, tuple(reads), tuple(values) if parts else ())
+    known = [f for f in (v.computed for v in values) if f is not None]
+    formula = TextFormula(op, tuple(known)) if op and len(known) == len(values) else None
+    return TextValue(None, tuple(reads), tuple(values) if parts else (), formula)
 
 
 def chosen(c: TextValue, a: TextValue, b: TextValue) -> TextValue:
@@ -55,7 +102,12 @@ def chosen(c: TextValue, a: TextValue, b: TextValue) -> TextValue:
     reads = [TextRead(r.buffer, r.index, simplify(and_(r.when, held))) for r in a.reads]
     reads += [TextRead(r.buffer, r.index, simplify(and_(r.when, not_(held)))) for r in b.reads]
     what = where(held, a.what, b.what) if a.what is not None and b.what is not None and not a.what.cond else None
-    return TextValue(what, (*c.reads, *dict.fromkeys(reads)))
+    formula = None
+    if a.computed is not None and b.computed is not None and not c.reads:
+        formula = TextFormula("where", (
+            TextFormula("integer", what=held), a.computed.where(held), b.computed.where(not_(held))
+        ))  # fmt: skip
+    return TextValue(what, (*c.reads, *dict.fromkeys(reads)), formula=formula)
 
 
 @dataclass(slots=True)
@@ -128,17 +180,19 @@ class TextTree:
     def store(self, buffer: str, index: Expr, value: TextValue, line: int) -> None:
         """A store; one that combines what is there with other values, over a loop that its address lacks, adds up."""
         index = simplify(index)
-        mode, reads = "store", value.reads
+        mode, reads, formula = "store", value.reads, value.computed
         own = [v for v in value.parts if v.reads and all(_is(r, buffer, index) for r in v.reads)]
         if own and set(self.loops) - index.names:
             rest = [v for v in value.parts if v is not own[0]]
             mode, reads = "add", tuple(dict.fromkeys(r for v in rest for r in v.reads))
+            formula = rest[0].computed if formula is not None and formula.op == "add" and len(rest) == 1 else None
         self.lines[buffer, line] += 1
         again = self.lines[buffer, line]
         self._into().append({
             "name": f"{buffer} at line {line}" + (f" ({again})" if again > 1 else ""),
             "loops": [], "writes": [{
                 "buffer": buffer, "index": str(index), "mode": mode,
+                **({"value": shown} if (shown := _value_text(formula, reads)) else {}),
                 "reads": [
                     {"buffer": r.buffer, "index": str(simplify(r.index)), "when": str(simplify(r.when))} for r in reads
                 ],
@@ -148,6 +202,17 @@ class TextTree:
     def neutral(self, program: str) -> dict[str, object]:
         """The program in the neutral form."""
         return {"version": 1, "program": program, "body": self.body}
+
+
+def _value_text(formula: TextFormula | None, reads: Sequence[TextRead]) -> str:
+    """The formula of a store; "" where there is none that the neutral form has."""
+    if formula is None:
+        return ""
+    text = formula.text(reads)
+    try:
+        return parse_value(text, frozenset(re.findall(r"[A-Za-z_]\w*", text)), "value").text
+    except CheckError:
+        return ""
 
 
 def _is(r: TextRead, buffer: str, index: Expr) -> bool:

@@ -8,9 +8,10 @@ that is read, the order decides, which is a race.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from idgraph.check.enumeration import unraveled
 from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
 from idgraph.check.program_tree import leaves, tree_of
 from idgraph.check.semantics import NoIndexMeaning
-from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, placed
+from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, moved_input, placed
 
 MOST = 1 << 20  # accesses that are followed
 
@@ -35,6 +36,7 @@ class Seen:
     value: int
     writer: int
     formula: str
+    partial: bool = False  # the result's own value, which the write goes on from
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class TreeEvent:
     seen: tuple[Seen, ...]
     value: int
     before: int  # the number of the write before it in its place, -1
+    number: int  # in the order of the run
 
 
 @dataclass(slots=True)
@@ -76,6 +79,20 @@ class _Contact:
 
 
 @dataclass(slots=True)
+class _ReadTable:
+    """A read at all points: one table of addresses, or one for each value of the loaded integers it uses (``sizes``),
+    which lie where ``keys`` say.
+    """
+
+    buffer: str
+    home: str
+    formula: str
+    choices: list[tuple[list[int], list[bool]]]  # addresses, where
+    sizes: list[int]
+    keys: list[_ReadTable]
+
+
+@dataclass(slots=True)
 class _Accesses:
     """One write of a nest over all points of its loops, row-major, and of its reduced loops: lists over both."""
 
@@ -85,12 +102,12 @@ class _Accesses:
     each: int
     live: list[bool]
     at: list[int]
-    reads: list[tuple[str, str, str, list[int], list[bool]]]  # buffer, storage, formula, addresses, where
+    reads: list[_ReadTable]
 
 
 @dataclass(slots=True)
 class TreeRun:
-    """A program after its run: ``events``, the last one of each place, the first race, the first touch outside."""
+    """A program after its run: ``events``, the last one of each address, the first race, the first touch outside."""
 
     program: NeutralProgram
     sizes: Mapping[str, int]
@@ -98,11 +115,12 @@ class TreeRun:
     values: ElementValues = field(init=False)
     events: list[TreeEvent] = field(default_factory=list[TreeEvent])
     memory: dict[Place, tuple[str, int, int]] = field(default_factory=dict[Place, tuple[str, int, int]])
-    outside: tuple[Nest, Write, Mapping[str, int], str] | None = None
+    outside: tuple[Nest, Mapping[str, int], Place, str, str] | None = None  # the buffer, its formula
     race: tuple[TreeEvent, TreeEvent, Seen | None, str] | None = None
+    start: dict[Place, int] = field(default_factory=dict[Place, int])  # what arguments hold
     points: int = 0
     _buffers: dict[str, BufferLayout] = field(default_factory=dict[str, BufferLayout])
-    _ends: dict[str, int] = field(default_factory=dict[str, int])
+    ends: dict[str, int] = field(default_factory=dict[str, int])
     _tables: dict[int, list[_Accesses]] = field(default_factory=dict[int, list[_Accesses]])
     _loops: dict[int, tuple[Axis, ...]] = field(default_factory=dict[int, tuple[Axis, ...]])
     _any: list[tuple[TreeLoop, int, int]] = field(default_factory=list[tuple[TreeLoop, int, int]])
@@ -132,8 +150,11 @@ class TreeRun:
         if len({id(n) for n in every}) < len(every):
             raise NoIndexMeaning("one nest stands in the tree twice")
         for n in every:
-            if n.unread or n.loads or n.places or n.loose or n.position is not None:
+            if n.unread or n.loose or n.position is not None:
                 raise NoIndexMeaning(n.unread or f"what {n.name} touches depends on loaded values")
+            left = n.loads.keys() | n.places.keys()
+            if any(left & (w.index.names | w.when.names) for w in n.writes):
+                raise NoIndexMeaning(f"where {n.name} writes depends on loaded values")
 
     def _start(self) -> None:
         f = self.program.fusion
@@ -143,10 +164,11 @@ class TreeRun:
             if b.home not in sized:
                 continue
             addresses = placed(b, self.values.shapes[b.tensor], self.sizes)
-            self._ends[b.home] = max([self._ends.get(b.home, 0), *(a + 1 for a in addresses)])
+            self.ends[b.home] = max([self.ends.get(b.home, 0), *(a + 1 for a in addresses)])
             if any(t.name == b.tensor for t in f.inputs):
                 for a, v in zip(addresses, self.values.of[b.tensor], strict=True):
                     self.memory[b.home, a] = "", v, -1
+                    self.start[b.home, a] = v
 
     # addresses --------------------------------------------------------------------------------------------------------
 
@@ -167,35 +189,46 @@ class TreeRun:
         spans = [int(a.extent.evaluate(self.sizes)) for a in (*loops, *n.reduce)]
         count = prod(spans)
         self.points += count * (len(w.reads) + 1)
+        self._few()
+        flat = np.arange(count, dtype=np.int64)
+        env = {**self.sizes, **dict(zip((a.name for a in (*loops, *n.reduce)), unraveled(flat, spans), strict=True))}
+        home, base = self._home(w.buffer)
+        own = self._buffers[w.buffer].tensor if w.buffer in self._buffers else ""
+        return _Accesses(
+            w, home, own if own in self.values.own else "", max(prod(spans[len(loops) :]), 1),
+            [bool(x) for x in _at_points(and_(when, w.when), env, count)], _at_points(w.index + base, env, count),
+            [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
+        )  # fmt: skip
+
+    def _read_table(
+        self, n: Nest, buffer: str, index: Expr, when: Expr, env: Mapping[str, Any], count: int
+    ) -> _ReadTable:
+        home, base = self._home(buffer)
+        used = [x for x in (*n.loads, *n.places) if x in index.names | when.names]
+        keys, sizes = list[_ReadTable](), list[int]()
+        for x in used:
+            place = n.places.get(x)
+            load = n.loads.get(place.value.name) if place is not None and place.value.op == "sym" else None
+            if place is None or load is None or load.text or {*n.loads, *n.places} & load.index.names:
+                raise NoIndexMeaning(f"what {n.name} touches is computed of loaded values")
+            holder = self._buffers.get(load.buffer)
+            if holder is None or not moved_input(self.program.fusion, holder.tensor):
+                raise NoIndexMeaning(f"{n.name} loads an index from {load.buffer}, which is computed")
+            sizes.append(int(place.size.evaluate(self.sizes)))
+            keys.append(self._read_table(n, load.buffer, load.index, TRUE, env, count))
+        self.points += count * (prod(sizes) - 1)
+        self._few()
+        choices: list[tuple[list[int], list[bool]]] = []
+        for c in product(*map(range, sizes)):
+            at = {**env, **dict(zip(used, c, strict=True))}
+            choices.append((_at_points(index + base, at, count), [bool(x) for x in _at_points(when, at, count)]))
+        return _ReadTable(buffer, home, str(index), choices, sizes, keys)
+
+    def _few(self) -> None:
         if self.points > MOST:
             raise NoIndexMeaning(
                 f"{self.points} accesses and more are too many to follow each (the limit is {MOST}); {SMALLER}"
             )
-        flat = np.arange(count, dtype=np.int64)
-        env = {**self.sizes, **dict(zip((a.name for a in (*loops, *n.reduce)), unraveled(flat, spans), strict=True))}
-
-        def table(x: Expr) -> list[int]:
-            return np.broadcast_to(x.evaluate_array(env), (count,)).tolist()
-
-        def holds(x: Expr) -> list[bool]:
-            return np.broadcast_to(x.evaluate_array(env), (count,)).astype(bool).tolist()
-
-        home, base = self._home(w.buffer)
-        reads = [
-            (r.buffer, self._home(r.buffer)[0], str(r.index), table(r.index + self._home(r.buffer)[1]), holds(r.when))
-            for r in w.reads
-        ]
-        own = self._buffers[w.buffer].tensor if w.buffer in self._buffers else ""
-        each = max(prod(spans[len(loops) :]), 1)
-        return _Accesses(
-            w,
-            home,
-            own if own in self.values.own else "",
-            each,
-            holds(and_(when, w.when)),
-            table(w.index + base),
-            reads,
-        )
 
     def _home(self, name: str) -> tuple[str, Expr]:
         b = self._buffers.get(name)
@@ -233,29 +266,74 @@ class TreeRun:
         points = [k for k in range(first, first + x.each) if x.live[k]]
         if not points:
             return
-        total, seen = 0, list[Seen]()
-        for k in points:
-            found = [
-                self._read(n, x, flat, buffer, (homes.get(buffer, home), at[k]), formula)
-                for buffer, home, formula, at, when in x.reads
-                if when[k]
-            ]
-            seen += found
-            total += self.numbers.union(s.value for s in found)
         places = {x.at[k] for k in points}
         if len(places) > 1:
             raise NoIndexMeaning(f"the element that {n.name} writes depends on its reduced loops")
         place = homes.get(x.write.buffer, x.home), places.pop()
-        self._bounds(n, x.write, flat, x.write.buffer, place)
+        total, seen = self._combined(n, x, flat, points, place, homes)
+        self._bounds(n, flat, x.write.buffer, place, "")
         tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
         if x.write.mode == "add":
-            total += value if tag == x.own else self.numbers.sealed(tag, value)
-        self.events.append(TreeEvent(n, x.write, self.point(n, flat), place, tuple(seen), total & MASK, last))
+            total = self._joined(n, x, value, total) if tag == x.own else total + self.numbers.sealed(tag, value)
+        point, number = self.point(n, flat), len(self.events)
+        self.events.append(TreeEvent(n, x.write, point, place, tuple(seen), total & MASK, last, number))
         self._touched_by_write(place, self.numbers.sealed(tag, value), self.numbers.sealed(x.own, total & MASK), x)
         self.memory[place] = x.own, total & MASK, len(self.events) - 1
 
+    def _combined(
+        self, n: Nest, x: _Accesses, flat: int, points: Sequence[int], place: Place, homes: Mapping[str, str]
+    ) -> tuple[int, list[Seen]]:
+        """The value that a write stores, of its reads. One that reads the element it writes, or, of a scan, one of the
+        result's others, goes on from the value there.
+        """
+        total, seen = 0, list[Seen]()
+        for k in points:
+            values = list[int]()
+            for r in x.reads:
+                s = self._seen(n, x, flat, r, k, homes)
+                if s is None:
+                    continue
+                tag, raw, _ = self.memory.get(s.place, ("", 0, -1))
+                if x.own and tag == x.own and not r.keys and self._goes_on(x, s.place, place):
+                    total = self._joined(n, x, raw, total)
+                    s = replace(s, partial=True)
+                else:
+                    values.append(s.value)
+                seen.append(s)
+            total = (
+                self._joined(n, x, total, self.numbers.union(values))
+                if x.each == 1
+                else (total + self.numbers.union(values))
+            )
+        return total, seen
+
+    def _goes_on(self, x: _Accesses, read: Place, written: Place) -> bool:
+        return x.each == 1 and x.write.mode == "store" and (read == written or x.own in self.values.scanned)
+
+    def _joined(self, n: Nest, x: _Accesses, before: int, more: int) -> int:
+        """A value and what is combined with it later: a sum, or one pointwise operation in parts."""
+        if not before or not more or not x.own or x.own in self.values.summed:
+            return before + more
+        if self.numbers.shares(before, more):
+            raise NoIndexMeaning(f"{n.name} combines an element with what is made of it already")
+        return self.numbers.union((before, more))
+
+    def _seen(self, n: Nest, x: _Accesses, flat: int, r: _ReadTable, k: int, homes: Mapping[str, str]) -> Seen | None:
+        """The read as it happens at a point; of one that loaded integers name, all that they may name."""
+        options = [
+            self._read(n, x, flat, r.buffer, (homes.get(r.buffer, r.home), at[k]), r.formula) if when[k] else None
+            for at, when in r.choices
+        ]
+        first = next((s for s in options if s is not None), None)
+        if first is None or not r.keys:
+            return first
+        found = [self._seen(n, x, flat, key, k, homes) for key in r.keys]
+        keys = [s.value for s in found if s is not None]
+        value = self.numbers.chosen(keys, r.sizes, [0 if s is None else s.value for s in options])
+        return replace(first, value=value)
+
     def _read(self, n: Nest, x: _Accesses, flat: int, buffer: str, place: Place, formula: str) -> Seen:
-        self._bounds(n, x.write, flat, buffer, place)
+        self._bounds(n, flat, buffer, place, formula)
         tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
         seen = Seen(place, buffer, self.numbers.sealed(tag, value), last, formula)
         for loop, prefix, k in self._any:
@@ -285,9 +363,9 @@ class TreeRun:
     def _nothing(self, place: Place) -> int:
         return self.numbers.of(("nothing", place))
 
-    def _bounds(self, n: Nest, w: Write, flat: int, buffer: str, place: Place) -> None:
-        if (place[1] < 0 or place[1] >= self._ends.get(place[0], place[1] + 1)) and self.outside is None:
-            self.outside = n, w, self.point(n, flat), f"{buffer}[{place[1]}]"
+    def _bounds(self, n: Nest, flat: int, buffer: str, place: Place, formula: str) -> None:
+        if (place[1] < 0 or place[1] >= self.ends.get(place[0], place[1] + 1)) and self.outside is None:
+            self.outside = n, self.point(n, flat), place, buffer, formula
 
     def _raced(self, loop: int, writer: int, other: tuple[int, Seen] | int) -> None:
         at, read = (other, None) if isinstance(other, int) else other
@@ -303,6 +381,15 @@ class TreeRun:
                 work += node.body
         return ""
 
+    def order(self, a: TreeEvent, b: TreeEvent) -> str:
+        """The reason why one write is before another: a loop that both are in, or where their nests stand."""
+        for x, y in zip(self._loops[id(a.nest)], self._loops[id(b.nest)], strict=False):
+            if x is not y:
+                break
+            if a.point[x.name] != b.point[x.name]:
+                return f"{x.name}={a.point[x.name]} runs before {x.name}={b.point[x.name]}"
+        return f"{a.nest.name} runs before {b.nest.name}" if a.nest is not b.nest else ""
+
     def point(self, n: Nest, flat: int) -> dict[str, int]:
         """Loop variables of a row-major number of the nest's points."""
         out: dict[str, int] = {}
@@ -310,3 +397,7 @@ class TreeRun:
             span = int(a.extent.evaluate(self.sizes))
             flat, out[a.name] = divmod(flat, span)
         return {**self.sizes, **dict(reversed(out.items()))}
+
+
+def _at_points(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:
+    return np.broadcast_to(x.evaluate_array(env), (count,)).tolist()

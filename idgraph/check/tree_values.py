@@ -2,7 +2,8 @@
 
 A value of a pointwise operation is the set of the elements that it is made of; one of a reduction is the sum, modulo
 2^64, of the numbers of what it combines. A result that a buffer holds gets numbers of its own (its operation), an
-element that only moved keeps its number, what is filled is 0. Two different values have one number with a probability
+element that only moved keeps its number, what is filled is 0. An element that loaded integers name is a choice: the
+numbers of these integers, and all elements that they may name. Two different values have one number with a probability
 of 2^-64 each time.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +23,8 @@ from idgraph.arith import TRUE, Expr, as_expr, symbol
 from idgraph.check.enumeration import unraveled
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import BufferLayout, NeutralProgram
-from idgraph.check.semantics import NoIndexMeaning, ProgramSemantics
-from idgraph.ir import SCATTERS, Tensor
+from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics
+from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr
 from idgraph.ir.op_table import SCANS
 
 SMALLER = "the same program of smaller sizes would decide it"
@@ -41,6 +43,9 @@ class ValueNumbers:
 
     sets: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
     numbers: dict[object, int] = field(default_factory=dict[object, int])
+    choices: dict[int, tuple[Sequence[int], Sequence[int]]] = field(
+        default_factory=dict[int, tuple[Sequence[int], Sequence[int]]]
+    )
 
     def of(self, key: object) -> int:
         """A number of its own for what ``key`` names."""
@@ -62,6 +67,20 @@ class ValueNumbers:
         self.sets[found] = frozenset(atoms)
         return found
 
+    def shares(self, a: int, b: int) -> bool:
+        """Whether two values are made of some element both."""
+        return bool(self.sets.get(a, {a}) & self.sets.get(b, {b}) - {0})
+
+    def chosen(self, keys: Sequence[int], sizes: Sequence[int], values: Sequence[int]) -> int:
+        """One of ``values``, row-major over ``sizes``: the one at the integers whose numbers are ``keys``."""
+        if len(set(values)) == 1:
+            return values[0]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        turned = np.array(values, dtype=object).reshape(sizes).transpose(order).reshape(-1).tolist()
+        found = self.of(("chosen", tuple(keys[k] for k in order), tuple(turned)))
+        self.choices[found] = keys, values
+        return found
+
     def sealed(self, tensor: str, value: int) -> int:
         """A value that is ``tensor``'s, "" for none."""
         return self.of((tensor, value)) if tensor else value
@@ -79,6 +98,8 @@ class ElementValues:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     made: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     operands: dict[str, list[list[int]]] = field(default_factory=dict[str, list[list[int]]])
+    summed: set[str] = field(default_factory=set[str])  # results of reductions and scans
+    scanned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         f = self.program.fusion
@@ -98,7 +119,13 @@ class ElementValues:
     def name(self, value: int) -> str:
         """``y[0, 3]``; "" where it is not an element of the program."""
         found = self.made.get(value)
-        return self.element(*found) if found is not None and value else ""
+        if found is not None and value:
+            return self.element(*found)
+        if value in self.numbers.choices:
+            keys, values = self.numbers.choices[value]
+            first, last = (self.name(v) or "nothing" for v in (values[0], values[-1]))
+            return f"one of {first} to {last}, by the value of {' and '.join(self.name(k) for k in keys)}"
+        return ""
 
     def element(self, tensor: str, k: int) -> str:
         """``y[0, 3]``: element ``k``, row-major."""
@@ -107,8 +134,11 @@ class ElementValues:
 
     def _computed(self, meaning: ProgramSemantics, t: Tensor) -> list[int]:
         e = t.definition
-        if e is None or e.op == "iota" or e.op in SCATTERS or e.op in SCANS:
+        if e is None or e.op == "iota" or e.op in SCATTERS:
             raise NoIndexMeaning(f"{t.name} = {e.op if e else ''} is not followed element by element")
+        own = t.name if t.name in self.own else ""
+        if e.op in SCANS:
+            return [self.numbers.sealed(own, v) for v in self._running(e)]
         shape, table = self.shapes[t.name], ValueTable()
 
         def at(x: Tensor, c: Sequence[Expr]) -> tuple[str, Expr] | None:
@@ -123,8 +153,10 @@ class ElementValues:
         found = meaning.demand(
             t, [symbol(n, 0, max(s - 1, 0)) for n, s in zip(names, shape, strict=True)], TRUE, at, table
         )
-        if table.order or found.loose:
-            raise NoIndexMeaning(f"{t.name} = {e.op} reads elements that loaded values name")
+        if found.loose:
+            raise NoIndexMeaning(f"{t.name} = {e.op} is made of what loaded values choose")
+        if found.reduce:
+            self.summed.add(t.name)
         inner = [(str(r), _extent(r, self.sizes)) for r in found.reduce]
         spans = [*shape, *(n for _, n in inner)]
         count, each = prod(spans), max(prod(n for _, n in inner), 1)
@@ -132,20 +164,70 @@ class ElementValues:
             raise NoIndexMeaning(f"{t.name} is made of {count} elements: too many to follow each; {SMALLER}")
         flat = np.arange(count, dtype=np.int64)
         env = {**self.sizes, **dict(zip([*names, *(n for n, _ in inner)], unraveled(flat, spans), strict=True))}
-        columns: list[list[int]] = []
-        for n in found.needs:
-            where = np.broadcast_to(n.address.evaluate_array(env), (count,))
-            live = np.broadcast_to(n.when.evaluate_array(env), (count,))
-            values = self.of[n.storage]
-            columns.append([values[a] if h else 0 for a, h in zip(where.tolist(), live.tolist(), strict=True)])
+        columns = [self._column(n, table, env, count) for n in found.needs]
         union = self.numbers.union
         rows = [union(c) for c in zip(*columns, strict=True)] if columns else [0] * count
         total = [sum(rows[k : k + each]) & MASK for k in range(0, count, each)] if each > 1 else rows
         self.operands[t.name] = [
             [c[j] for j in range(k, k + each) for c in columns if c[j]] for k in range(0, count, each)
         ]
-        own = t.name if t.name in self.own else ""
         return [self.numbers.sealed(own, v) for v in total]
+
+    def _column(self, n: ElementRead, table: ValueTable, env: Mapping[str, Any], count: int) -> list[int]:
+        """The value of one read at all points; 0 where it does not happen."""
+        used = [x for x in table.order if x in n.address.names | n.when.names]
+        sizes, keys = list[int](), list[list[int]]()
+        for x in used:
+            value, size = table.places.get(x, (as_expr(0), as_expr(0)))
+            what = table.loads.get(value.name) if value.op == "sym" else None
+            if not isinstance(what, tuple) or not moved_input(self.program.fusion, what[0]):
+                raise NoIndexMeaning("an index is computed of loaded values")
+            sizes.append(int(size.evaluate(self.sizes)))
+            keys.append([self.of[what[0]][a] for a in _at_points(what[1], env, count)])
+        if count * prod(sizes) > MOST:
+            raise NoIndexMeaning(
+                f"loaded values name one of {prod(sizes)} elements: too many to follow each; {SMALLER}"
+            )
+        values = self.of[n.storage]
+        choices: list[list[int]] = []
+        for c in product(*map(range, sizes)):
+            at = {**env, **dict(zip(used, c, strict=True))}
+            pairs = zip(_at_points(n.address, at, count), _at_points(n.when, at, count), strict=True)
+            choices.append([values[a] if h else 0 for a, h in pairs])
+        if not used:
+            return choices[0]
+        chosen = self.numbers.chosen
+        return [
+            chosen(k, sizes, v) for k, v in zip(zip(*keys, strict=True), zip(*choices, strict=True), strict=True)
+        ]  # fmt: skip
+
+    def _running(self, e: TensorExpr) -> list[int]:
+        """Sums of the values up to each along an axis."""
+        name, shape, dim = e.output.name, self.shapes[e.output.name], e.attrs["dim"]
+        self.summed.add(name)
+        self.scanned.add(name)
+        if not isinstance(dim, int):
+            raise NoIndexMeaning(f"{name} = {e.op} runs along an axis that is not known")
+        step = prod(shape[dim % len(shape) + 1 :])
+        out, made = list(self.of[e.inputs[0].name]), [[v] if v else [] for v in self.of[e.inputs[0].name]]
+        for k in range(len(out)):
+            if k // step % shape[dim]:
+                out[k] = (out[k] + out[k - step]) & MASK
+                made[k] = made[k - step] + made[k]
+        self.operands[name] = made
+        return out
+
+
+def _at_points(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:
+    return np.broadcast_to(x.evaluate_array(env), (count,)).tolist()
+
+
+def moved_input(f: Fusion, name: str) -> bool:
+    """Whether a tensor holds the integers of an argument, which only moved."""
+    t = next((t for t in f.tensors if t.name == name), None)
+    while t is not None and t.definition is not None:
+        t = t.definition.inputs[0] if t.definition.op in _MOVES and len(t.definition.inputs) == 1 else None
+    return t is not None
 
 
 def operations(p: NeutralProgram) -> frozenset[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from idgraph.arith import ArithError
+from idgraph.check.decide import BUDGET
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.interpreter import run
 from idgraph.check.program import CheckError, NeutralProgram
@@ -14,6 +15,7 @@ from idgraph.check.program_tree import leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_flow import Seen, TreeEvent, TreeRun
+from idgraph.check.tree_proof import prove_tree
 from idgraph.check.tree_values import placed
 
 SEEDS = 10  # runs on numbers, in each order of iterations
@@ -21,37 +23,50 @@ SEEDS = 10  # runs on numbers, in each order of iterations
 
 @dataclass(frozen=True, slots=True)
 class TreeVerdict:
-    """``right``: None where it is not decided; ``rows``: of each write, of what is wrong, or of why."""
+    """``right``: None where it is not decided; ``rows``: of each write, of what is wrong, or of why; ``outside``: the
+    one of a touch outside of a memory; ``tried``: it is right at the sizes that were tried.
+    """
 
     right: bool | None
     rows: tuple[CheckRow, ...]
+    outside: CheckRow | None = None
+    tried: bool = False
 
 
-def follow_tree(p: NeutralProgram) -> TreeVerdict:
+def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
     """Whether each result holds what the program means, at all points of all loops."""
     points = 0
-    samples: list[dict[str, int]] = list(sample_sizes(p)) if p.symbols else [{}]
     try:
+        samples: list[dict[str, int]] = list(sample_sizes(p))
         for sizes in samples:
             found = TreeRun(p, sizes)
             points += found.points
-            rows = _wrong(found)
+            outside = _outside_row(found)
+            rows = ((outside,) if outside is not None else ()) + _wrong(found)
             if rows:
                 if _confirmed(p, sizes):
-                    return TreeVerdict(False, rows)
+                    return TreeVerdict(False, rows, outside)
                 because = f"{rows[0].because}, though no run on numbers shows it"
                 return TreeVerdict(None, (_unknown(p, because),))
     except (NoIndexMeaning, CheckError, ArithError) as error:
-        return TreeVerdict(None, (_unknown(p, error.what if not isinstance(error, NoIndexMeaning) else str(error)),))
-    if p.symbols or not samples:
-        return TreeVerdict(
-            None, (_unknown(p, "it is right at the sizes that were tried; for all sizes nothing proves it"),)
-        )
+        return _proved(p, error.what if not isinstance(error, NoIndexMeaning) else str(error), budget)
+    if p.symbols:
+        found = _proved(p, "it is right at the sizes that were tried; for all sizes it is not proved", budget)
+        return found if found.right else replace(found, tried=True)
     because = "it runs before what reads it, and each result holds the value that the program means"
     return TreeVerdict(True, tuple(
         CheckRow(n.name, b, "enumerated", "write", because, graph=p.name, points=points)
         for n in leaves(p.body or p.nests) for b in dict.fromkeys(w.buffer for w in n.writes)
     ))  # fmt: skip
+
+
+def _proved(p: NeutralProgram, why: str, budget: int) -> TreeVerdict:
+    """The verdict without counting; ``why`` nothing was counted."""
+    try:
+        return TreeVerdict(True, prove_tree(p, budget))
+    except (NoIndexMeaning, CheckError, ArithError) as error:
+        more = str(error) if isinstance(error, NoIndexMeaning) else error.what
+        return TreeVerdict(None, (_unknown(p, why if more in why else f"{why}: {more}"),))
 
 
 def _unknown(p: NeutralProgram, because: str) -> CheckRow:
@@ -64,16 +79,25 @@ def _confirmed(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
 
 
 def _wrong(r: TreeRun) -> tuple[CheckRow, ...]:
-    graph = r.program.name
-    if r.outside is not None:
-        nest, write, point, where = r.outside
-        found = Difference(point, "", where, "an element of its memory", str(write.index))
-        because = f"it touches {where}, outside of the memory"
-        return (CheckRow(nest.name, write.buffer, "refuted", "write", because, found, graph=graph),)
     if r.race is not None:
         return (_race_row(r, *r.race),)
     rows = [_Fault(r, t.name).row() for t in dict.fromkeys(r.program.fusion.outputs)]
     return tuple(x for x in rows if x is not None)
+
+
+def _outside_row(r: TreeRun) -> CheckRow | None:
+    """The first touch outside of a memory, a fault of its own."""
+    if r.outside is None:
+        return None
+    nest, point, place, buffer, formula = r.outside
+    where = f"{buffer}[{place[1]}]"
+    has = f"an address of {buffer}, which has 0 to {r.ends[place[0]] - 1}" if place[0] in r.ends else "0 or more"
+    because = f"it touches {where}, outside of the memory"
+    if formula:
+        found = Difference(point, "", where, has, formula)
+        return CheckRow(nest.name, buffer, "refuted", "read", because, found, graph=r.program.name)
+    found = Difference(point, where, None, has, "")
+    return CheckRow(nest.name, buffer, "refuted", "write", because, found, graph=r.program.name)
 
 
 def _point_text(point: Mapping[str, int]) -> str:
@@ -93,7 +117,8 @@ def _race_row(r: TreeRun, a: TreeEvent, b: TreeEvent, read: Seen | None, loop: s
         )
         return CheckRow(b.nest.name, b.write.buffer, "refuted", "write", because, found, graph=r.program.name)
     because = f"it reads what another iteration of {loop} writes, and they run in any order"
-    meant = f"{where} after or before {a.nest.name} writes it at {_point_text(a.point)}: nothing says which"
+    meant = f"{where} before or after {a.nest.name} writes it at {_point_text(a.point)}"
+    meant += f": iterations of {loop} run in any order"
     found = Difference(b.point, "", where, meant, read.formula)
     return CheckRow(b.nest.name, read.buffer, "refuted", "read", because, found, graph=r.program.name)
 
@@ -125,36 +150,49 @@ class _Fault:
                 self.tensor, place[0], "refuted", "write", f"nothing writes {name}, a result", found, graph=graph
             )
         event = self.run.events[last]
-        b = next((b for b in self.run.program.buffers if b.name == event.write.buffer), None)
-        if b is not None and b.tensor != self.tensor and b.tensor in self.values.own:
-            found = Difference(
-                event.point, where, f"the value of {b.tensor}", f"{name}, a result", str(event.write.index)
-            )
-            because = f"it overwrites {name}, a result"
+        first = next((w for w in self.earlier(last) if self.value(w) == self.values.of[self.tensor][k]), None)
+        if first is not None and len(self.since(last)) == 1:
+            made = self.values.name(self.value(event)) or f"a value of {event.write.buffer}"
+            order = f"{_point_text(first.point)} ({self.run.order(first, event)})"
+            meant = f"{name}, which {first.nest.name} wrote there at {order}"
+            found = Difference(event.point, f"{where} = {made}", None, meant, "")
+            because = f"it overwrites the output {self.tensor}"
             return CheckRow(event.nest.name, place[0], "refuted", "write", because, found, graph=graph)
         return self.blamed(k, name, self.since(last))
 
+    def earlier(self, last: int) -> list[TreeEvent]:
+        """The writes of one place before the last."""
+        out: list[TreeEvent] = []
+        while (last := self.run.events[last].before) >= 0:
+            out.append(self.run.events[last])
+        return out
+
+    def value(self, w: TreeEvent) -> int:
+        """The value that a write leaves, as a reader sees it."""
+        return self.run.numbers.sealed(self.tensor_of(w.write.buffer) if self.owned(w) else "", w.value)
+
     def since(self, last: int) -> list[TreeEvent]:
-        """The writes of one place whose values add up there."""
+        """The writes of one address whose values add up there."""
         out: list[TreeEvent] = []
         while last >= 0:
             out.append(self.run.events[last])
-            last = out[-1].before if out[-1].write.mode == "add" else -1
+            more = out[-1].write.mode == "add" or any(s.partial for s in out[-1].seen)
+            last = out[-1].before if more else -1
         return out
 
     def blamed(self, k: int, name: str, events: list[TreeEvent]) -> CheckRow:
         operands = self.values.operands.get(self.tensor, [])
         wanted = Counter(operands[k] if operands else [])
-        seen = Counter(s.value for e in events for s in e.seen)
+        seen = Counter(s.value for e in events for s in e.seen if not s.partial)
         missing = [v for v in wanted if wanted[v] > seen[v]]
-        should = self.origin(missing[0]) if missing else None
+        should: int | str = missing[0] if missing else f"what {name} is made of"
         for e in events:
             for s in e.seen:
-                if s.value not in wanted:
+                if s.value not in wanted and not s.partial:
                     return self.read(e, s, name, should)
         for e in events:
             for s in e.seen:
-                if wanted[s.value] < seen[s.value]:
+                if wanted[s.value] < seen[s.value] and not s.partial:
                     return self.read(
                         e,
                         s,
@@ -171,29 +209,52 @@ class _Fault:
             because, read = "an element is missing in what it stores", None
         else:
             because, read = "it does not store what the program means", "other values there"
-        found = Difference(e.point, f"{_address_text(e.place)} = {name}", read, should or name, str(e.write.index))
+        meant = self.origin(should, e, None) if isinstance(should, int) else name
+        found = Difference(e.point, f"{_address_text(e.place)} = {name}", read, meant, str(e.write.index))
         return CheckRow(e.nest.name, e.write.buffer, "refuted", "write", because, found, graph=self.run.program.name)
 
-    def read(self, e: TreeEvent, s: Seen, name: str, should: str | None) -> CheckRow:
+    def read(self, e: TreeEvent, s: Seen, name: str, should: int | str) -> CheckRow:
+        """A read that sees another element than it should: both writes, and what orders them."""
         what = self.values.name(s.value)
-        if s.writer < 0:
+        seen = self.run.events[s.writer] if s.writer >= 0 else None
+        if seen is None:
             because = "it reads what nothing has written before" if not what else "it reads another element"
-            shown = f"{_address_text(s.place)}, {what or 'which nothing has written before'}"
+            held = what or "which nothing has written before"
+            shown = held if held == _address_text(s.place) else f"{_address_text(s.place)}, {held}"
+            shown += ", there from the start" if what else ""
         else:
-            w = self.run.events[s.writer]
+            own, made = (self.tensor_of(x) for x in (s.buffer, seen.write.buffer))
             because = "it sees what was written last, which is another value"
-            what = what or f"a value of {w.write.buffer}"
-            shown = f"{_address_text(s.place)}, {what}: {w.nest.name} wrote it at {_point_text(w.point)}"
-        meant = should or f"what {name} is made of"
+            because = f"it sees what was written as {made}" if own != made else because
+            what = what or f"a value of {seen.write.buffer}"
+            order = self.run.order(seen, e)
+            shown = f"{_address_text(s.place)}, {what}: {seen.nest.name} wrote it at {_point_text(seen.point)}"
+            shown += f" ({order})" if order else ""
+        meant = should if isinstance(should, str) else self.origin(should, e, seen)
         found = Difference(e.point, f"{_address_text(e.place)} = {name}", shown, meant, s.formula)
         return CheckRow(e.nest.name, s.buffer, "refuted", "read", because, found, graph=self.run.program.name)
 
-    def origin(self, value: int) -> str:
-        """An element, and who writes it when."""
+    def tensor_of(self, buffer: str) -> str:
+        return next((b.tensor for b in self.run.program.buffers if b.name == buffer), buffer)
+
+    def origin(self, value: int, reader: TreeEvent, seen: TreeEvent | None) -> str:
+        """An element that should be read: who writes it when, and what comes in between."""
         name = self.values.name(value) or "an element"
-        for e in reversed(self.run.events):
-            tag = self.run.program.buffers
-            own = next((b.tensor for b in tag if b.name == e.write.buffer and b.tensor in self.values.own), "")
-            if self.run.numbers.sealed(own, e.value) == value:
-                return f"{name}, which {e.nest.name} writes to {_address_text(e.place)} at {_point_text(e.point)}"
-        return name
+        run = self.run
+        writes = [w for w in run.events if self.value(w) == value]
+        before = [w for w in writes if w.number < reader.number]
+        if not writes:
+            lies = next((_address_text(p) for p, v in run.start.items() if v == value), name)
+            return name if lies == name else f"{name}, which {lies} holds at the start"
+        w = before[-1] if before else writes[0]
+        where = f"{_address_text(w.place)} at {_point_text(w.point)}"
+        if not before:
+            return f"{name}, which {w.nest.name} writes later, to {where} ({run.order(reader, w)})"
+        over = next((x for x in run.events[w.number + 1 : reader.number] if x.place == w.place), None)
+        if over is None:
+            return f"{name}, which {w.nest.name} writes to {where}"
+        gone = f"{over.nest.name} overwrote it at {_point_text(over.point)}" if over is not seen else "it is gone then"
+        return f"{name}, which {w.nest.name} wrote to {where}; {gone} ({run.order(w, over)})"
+
+    def owned(self, w: TreeEvent) -> bool:
+        return self.tensor_of(w.write.buffer) in self.values.own

@@ -1,7 +1,7 @@
 """The addresses of generated Triton source, read from its text: `tl.load`, `tl.store`, decompositions, masks.
 
 The text is parsed (`ast.parse`), never evaluated or executed. Each kernel that Inductor's wrapper calls becomes loop
-nests of the neutral form, one for each store; a form that is not known here is told, not guessed.
+nests of the neutral form, one for each store; a form that is not known here is reported, not guessed.
 
 Forms of Triton source that Inductor writes: names that mean something, and values of a kernel.
 
@@ -489,7 +489,7 @@ class _TritonKernel:
         return pointer, self._placed(what), found.reads
 
     def _placed(self, x: Expr) -> Expr:
-        """Loaded values in an address as places of the axis that they address; its size is what the kernel asserts."""
+        """Loaded values in an address as indices of the axis that they address; its size is what the kernel asserts."""
         for value, size in self.bounds.items():
             if value.names <= x.names:
                 x = substitute_symbols(x, {value: self._place(unwrapped(value, size), size)})

@@ -265,7 +265,7 @@ def _say(
         "every address and every value is right" if report.ok else "NOT all are right, see the counterexample above"
     )
     text = (
-        f"The exact graph has {len(cycles)} cycles ({kinds}): an axis is, in some steps, itself at another place. A "
+        f"The exact graph has {len(cycles)} cycles ({kinds}): an axis is, in some steps, itself at another index. A "
         "search for an index over that graph may go round and return the wrong one. The index graph keeps one node for "
         f"each axis and operation; {left or 'none'} of its cycles changes an index.\n"
         f"{report.points:,} accesses were checked on target {target} in {seconds:.1f} s: {verdict}."

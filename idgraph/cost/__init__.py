@@ -86,7 +86,7 @@ def cost(
     ``symbols`` gives numbers to symbolic extents. ``inputs`` may hold arrays of indices, by input name: then gathers
     and atomics are counted where they really go; without them loaded indices count as all different. ``assemble``
     asks ``ptxas`` for registers and spills now, and not when they are first read. ``warm``: the caches hold what the
-    program's last run left in them, as where it runs again and again; False: they are empty. Time alone depends on it.
+    program's last run left in them, as where it runs again and again; False: they are empty. Only time depends on it.
 
     Kernels count one by one: a tensor that two kernels read is read twice. Values in registers and private arrays are
     not memory. Raises `IdGraphError` for a device that is not known or a symbol without a number.

@@ -110,7 +110,7 @@ class _Bench:
 
     def alone(self, processors: int) -> None:
         """From now on a CPU's programs run on one core, in processor time, which other work does not add to, and count
-        as if on all: neither arithmetic nor caches are shared but for the last one, which has room for all."""
+        as if on all: neither arithmetic nor caches are shared but for the last one, which is large enough for all."""
         self.cores = processors if self.kind == "cpu" else 0
         self.launch = self.seconds(_copy_fusion(1))
 

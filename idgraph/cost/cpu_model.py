@@ -20,6 +20,7 @@ from idgraph.cost.memory_traffic import second_cache
 from idgraph.ir import item_size
 from idgraph.ir.device import Device
 from idgraph.ir.op_table import OPERATIONS
+from idgraph.ir.walks import reach
 
 SHORT = 8  # steps of a loop that is written out
 DIVISION = 5  # instructions of a quotient or rest by a constant: a product, its upper half, shifts, a difference
@@ -76,14 +77,8 @@ def innermost(around: Sequence[EnclosingLoop]) -> tuple[EnclosingLoop, ...]:
 
 def divisions(e: Expr, own: frozenset[str]) -> list[Expr]:
     """The quotients and rests in an expression that depend on one of the loops."""
-    made: dict[Expr, None] = {}
-    work = [e]
-    while work:
-        x = work.pop()
-        if x.names & own:
-            made |= {x: None} if x.op in ("floordiv", "mod") else {}
-            work.extend(x.args)
-    return list(made)
+    found = reach([e], lambda x: x.args if x.names & own else ())
+    return [x for x in found if x.op in ("floordiv", "mod") and x.names & own]
 
 
 class _Core:

@@ -21,6 +21,7 @@ from idgraph.arith import Expr, simplify
 from idgraph.arith.linear import minus
 from idgraph.cost.access_sites import ComputedValue, Data, EnclosingLoop, KernelSites, MemoryValue, Value
 from idgraph.ir import is_float
+from idgraph.ir.walks import reach
 from idgraph.kernel.ir import Constant, Index
 
 _LIMIT: ContextVar[int] = ContextVar("idgraph_points_visited", default=1 << 20)
@@ -41,7 +42,7 @@ def sample() -> int:
 
 @contextmanager
 def visiting(points: int) -> Generator[None]:
-    """Within, another number of points is visited one by one: for estimates that are compared and not told as exact.
+    """Within, another number of points is visited one by one: for estimates that are compared, not reported as exact.
 
     >>> with visiting(1 << 10):
     ...     limit(), sample()
@@ -66,15 +67,11 @@ def relevant(
     exprs: Iterable[Expr], around: Sequence[EnclosingLoop], data: Mapping[str, Data]
 ) -> tuple[EnclosingLoop, ...]:
     """The loops that the expressions depend on, loaded indices followed to where they are loaded."""
-    seen: set[str] = set()
-    work = [n for e in exprs for n in e.names]
-    while work:
-        name = work.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in data:
-            work += [n for e in _index_exprs(data[name].value) for n in e.names]
+
+    def names_of(name: str) -> list[str]:
+        return [n for e in _index_exprs(data[name].value) for n in e.names] if name in data else []
+
+    seen = reach((n for e in exprs for n in e.names), names_of)
     return tuple(x for x in around if x.var in seen)
 
 

@@ -106,7 +106,7 @@ def warp_sectors(s: AccessSite, block: Block, data: Mapping[str, Data], arrays: 
 def _warp_loops(
     s: AccessSite, block: Block, size: int
 ) -> tuple[list[tuple[EnclosingLoop | None, int, bool]], list[EnclosingLoop]]:
-    """(loops whose steps are the lanes of a warp, with the number of lanes and whether the first alone acts, fastest
+    """(loops whose steps are the lanes of a warp, with the number of lanes and whether only the first acts, fastest
     first; the other loops)."""
     if not block.warps:
         taken: list[EnclosingLoop] = []
@@ -325,7 +325,7 @@ class Room:
 
 
 def room_of(device: Device, block: Block, blocks: int) -> Room:
-    """The room of a kernel of ``blocks`` blocks."""
+    """The cache capacity of a kernel of ``blocks`` blocks."""
     each = 1
     if device.kind == "cuda" and block.warps:
         each = max(1, min(device.blocks or 1, device.threads // max(1, block.threads)))

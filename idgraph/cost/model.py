@@ -1,4 +1,4 @@
-"""From a program to its cost."""
+"""From a program to its cost, also of a fusion whose gathers are taken given ways: scheduled, emitted and counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idgraph.arith import Expr
 from idgraph.cost.access_sites import AccessSite, KernelSites, sites_of
 from idgraph.cost.calibrate import assemble
 from idgraph.cost.cpu_model import core_times
-from idgraph.cost.iteration_count import Arrays, count_points, grid, relevant, stored_integers
+from idgraph.cost.iteration_count import Arrays, count_points, grid, relevant, stored_integers, visiting
 from idgraph.cost.memory_traffic import (
     Block,
     Distinct,
@@ -27,15 +27,18 @@ from idgraph.cost.memory_traffic import (
     warp_sectors,
 )
 from idgraph.cost.report import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
-from idgraph.errors import IdGraphError, short_repr
-from idgraph.ir import is_float, item_size
+from idgraph.errors import IdGraphError, one_line, short_repr
+from idgraph.ir import Fusion, is_float, item_size
 from idgraph.ir.device import Device
+from idgraph.ir.hooks import Estimate, estimate_with
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.ir.target import TARGETS
 from idgraph.kernel.ir import Buffer, Kernel
 from idgraph.kernel.launch_grid import shared_layout
+from idgraph.rewrite.gather_strategy import Force
 from idgraph.runtime.binding import BoundArray, bind_strides, flat_input, given_array
-from idgraph.runtime.program import Program
+from idgraph.runtime.program import Program, emit
+from idgraph.schedule.auto import apply_gather_strategies, auto, schedule_loops
 
 
 def program_cost(
@@ -288,3 +291,50 @@ class _KernelEstimate:
 def _buffer_elements(b: Buffer, sizes: Mapping[str, int]) -> int:
     size: Expr = b.size
     return int(size.evaluate(dict(sizes)))
+
+
+_KEPT = 1024  # estimates
+_KNOWN: dict[tuple[str, str, tuple[tuple[str, int], ...]], Estimate] = {}  # by operations, device and symbols
+VISITED = 1 << 18  # points of a statement that are visited one by one to compare ways
+
+
+def as_emitted(
+    fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]
+) -> tuple[Program, Cost]:
+    """The program of a fusion that `auto` schedules with these ways for the device's kind, and its cost."""
+    auto(fusion, gathers=cast("Force", ways), device=device)
+    program = emit(fusion, target=device.kind)
+    return program, program_cost(program, device, symbols, {}, False)
+
+
+def estimate_of(c: Cost) -> Estimate:
+    """The numbers that ways are compared by."""
+    t = c.total
+    return Estimate(len(c.kernels), t.bytes_read + t.bytes_written, t.flops + t.atomics, t.time_us)
+
+
+def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]) -> Estimate:
+    """Only the estimate; see `idgraph.ir.hooks`.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(8, 10)), f.input("i", shape=(8, 1), dtype="int64")
+    >>> t = f.output(ig.gather(x * 2.0, 1, i))
+    >>> estimate(f, {t.name: "recompute"}, ig.cost.devices["H200"], {}).kernels
+    1
+    """
+    with visiting(VISITED), one_line():
+        apply_gather_strategies(fusion, cast("Force", ways), device)
+        key = (str(fusion), device.to_json(), tuple(sorted(symbols.items())))
+        known = _KNOWN.get(key)
+        if known is None:  # ways often leave the same operations: a gather of a gather takes the inner one with it
+            schedule_loops(fusion)
+            program = emit(fusion, target=device.kind)
+            known = estimate_of(program_cost(program, device, symbols, {}, False))
+            if len(_KNOWN) >= _KEPT:
+                _KNOWN.clear()
+            _KNOWN[key] = known
+        return known
+
+
+estimate_with(estimate)

@@ -231,7 +231,7 @@ class CallPlan:
         return compile_symbol_guards(key, guards_of_sizes(imported))
 
     def resized(self, env: Env) -> CallPlan:
-        """The same for arguments of other sizes: what follows from types, devices and slots alone is shared."""
+        """The same for arguments of other sizes: what follows only from types, devices and slots is shared."""
         made: CallPlan = object.__new__(CallPlan)
         for name in self.__slots__:
             setattr(made, name, getattr(self, name))
@@ -464,7 +464,7 @@ class _Kernels:
         return allocated
 
     def family_of(self, likeness: FastPathTemplate, key: Sequence[Any]) -> ShapeFamily | None:
-        """Calls of arguments that differ from those with this key in sizes alone."""
+        """Calls of arguments that differ from those with this key only in sizes."""
         if not self._fixed or not isinstance(self._caller, Dispatcher):
             return None
         wanted = guards_of(self._runner.imported, likeness.inputs, likeness.gives)

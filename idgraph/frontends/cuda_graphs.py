@@ -63,7 +63,7 @@ class CudaGraphs:
         return call
 
     def _fixed(self, torch: Any, graph: Any, count: int, backward: bool) -> Sequence[int]:
-        """The arguments that lie at the same place in every call: parameters, and what forward graphs leave."""
+        """The arguments that have the same address in every call: parameters, and what forward graphs leave."""
         utils: Any = load("torch._inductor.utils")
         if backward:
             return range(utils.count_tangents(graph))

@@ -232,7 +232,7 @@ def _exact_quotients(left: Any, right: Any) -> list[tuple[str, int]]:
 
 
 def _residues(left: Any, right: Any) -> list[tuple[str, int]]:
-    """(symbol, k) where an equation of one symbol, of sums of quotients and remainders, holds for multiples of k alone.
+    """(symbol, k) where an equation of one symbol, of sums of quotients and remainders, holds only for multiples of k.
 
     Such sums are linear but for a periodic part: a difference that one period does not change is that part.
     """

@@ -224,7 +224,7 @@ def _no_farther(torch: Any, x: Any, y: Any, wide: Sequence[Any]) -> bool:
     """Whether ``x`` is about as near to float64 as eager's ``y``, or as the result of inputs moved by one rounding.
 
     Where terms cancel (the gradient of a key's bias in attention, or of the sum of a layer norm) the result is
-    rounding error alone. No tolerance relative to its size holds, and eager's own error may happen to be small.
+    nothing but rounding error. No tolerance relative to its size holds, and eager's own error may happen to be small.
     """
     if not wide or any(not isinstance(w, torch.Tensor) or w.shape != x.shape for w in wide):
         return False

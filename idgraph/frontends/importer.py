@@ -244,7 +244,7 @@ def _expressions(value: object) -> Iterator[Expr]:
 
 
 def is_of_sizes(target: str) -> bool:
-    """An operation on sizes alone: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
+    """An operation on sizes only: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
     return target.startswith(("_operator.", "torch.sym_", "torch._sym_", "math.", "builtins.", "aten.sym_"))
 
 

@@ -158,7 +158,7 @@ def _result(result: object, node: Node, program: CapturedProgram, env: dict[str,
 
 
 def _is_read(program: CapturedProgram, node: Node, number: int) -> bool:
-    """Whether the program uses one of the results of a node: alone, or all of them as they are. To pick a result that
+    """Whether the program uses a single result of a node, or all of them as they are. To pick a result that
     nobody reads does not use it."""
     results = set(refs_of(program.results))
     readers = [n for n in program.nodes if node.name in n.refs()]

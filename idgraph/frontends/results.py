@@ -350,10 +350,18 @@ def sizes_of(program: CapturedProgram, given: Mapping[str, object], values: Mapp
     return env
 
 
+def _is_nested_int(value: object) -> bool:
+    """Whether a value is the size that torch gives a ragged axis: equal to that of tensors with the same offsets."""
+    asked = getattr(getattr(value, "node", None), "is_nested_int", None)
+    return callable(asked) and asked() is True
+
+
 def check_argument(node: Node, value: object, taken: Any, space: ArraySpace) -> None:
     """A run-time argument has the shape and type captured, or is the number that was."""
     meta = node.meta
     if isinstance(meta, Expr):
+        if _is_nested_int(value):  # the name of a ragged axis, which stands for no number
+            return
         if isinstance(value, bool) or not isinstance(value, int):
             raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not the integer {meta}")
         return

@@ -39,7 +39,7 @@ class CompileOptions:
 
     @property
     def trusting(self) -> bool:
-        """Whether torch hands in what it captured: arguments that no kernel reads are not compared."""
+        """Whether torch passes what it captured: arguments that no kernel reads are not compared."""
         return self.home is not None
 
 

@@ -83,7 +83,7 @@ def shares_memory(a: Any, b: Any) -> bool:
 
 
 def overlaps(value: Any) -> bool:
-    """Whether two elements of a tensor lie in one place; of sizes that are not known, whether that is not excluded.
+    """Whether two elements of a tensor lie at one address; of sizes that are not known, whether that is not excluded.
 
     >>> import torch
     >>> overlaps(torch.ones(4).as_strided((2, 2), (1, 1))), overlaps(torch.ones(4).as_strided((2, 2), (2, 1)))

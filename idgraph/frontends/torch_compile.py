@@ -49,7 +49,7 @@ class BackendOptions:
     logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own compiler make the
     operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes
     kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a CPU. ``cache``:
-    the folder of compiled kernels, which must be yours alone; True: ``idgraph`` in the user's folder of caches, where
+    the folder of compiled kernels, which nobody else may write; True: ``idgraph`` in the user's folder of caches, where
     that can be written; False: none. ``workers``: the most processes that compile kernels while others are emitted;
     None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
     ``mode="reduce-overhead"``.
@@ -102,10 +102,22 @@ def backend(
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
-        inference_compiler=partial(_graph, told, graphs, "inference"),
+        inference_compiler=partial(_graph, told, graphs, "inference"), partition_fn=_partition,
     )  # fmt: skip
     compiled = way(patched(module), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
+
+
+def _partition(joint: Any, inputs: Any, **named: Any) -> tuple[Any, Any]:
+    """The forward and the backward graph of a joint one, with the fewest bytes between them: what elementwise
+    operations give is computed again from what is in memory anyway, which is Inductor's choice too."""
+    torch: Any = load_torch("whose graph it is")
+    results = set(joint.graph.output_node().all_input_nodes)
+    for node in list(joint.graph.nodes):  # names of one value: each would be memory of its own for the cut
+        if node.target is torch.ops.aten.detach.default and node not in results:
+            node.replace_all_uses_with(node.args[0])
+            joint.graph.erase_node(node)
+    return torch._functorch.partitioners.min_cut_rematerialization_partition(joint, inputs, **named)
 
 
 def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph: Any, examples: Sequence[Any]) -> Any:
@@ -137,7 +149,7 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
 def _first_timed(
     options: BackendOptions, part: str, imported: Import, work: Callable[[list[Any]], Any]
 ) -> Callable[[list[Any]], Any]:
-    """``work``, whose first call is timed and told of."""
+    """``work``, whose first call is timed and reported."""
     calls: list[Callable[[list[Any]], Any]] = []
 
     def first(args: list[Any]) -> Any:

@@ -203,7 +203,7 @@ def _captured(
 
 
 def _refuse_overlap(title: str, exported: Any) -> None:
-    """Raise for a write through a view with overlapping elements. torch's functionalization asks views alone of which
+    """Raise for a write through a view with overlapping elements. torch's functionalization asks only views of which
     strides say it at once, and leaves other values than eager in the elements that the view has twice."""
     for n in exported.graph.nodes:
         if n.op != "call_function" or not _writes(n.target):
@@ -517,7 +517,7 @@ def meta_of(value: Any, name: str, sizes: Reader) -> Meta:
         if value.layout != load_torch("which made it").strided:
             raise FrontendError(
                 f"node {short(name)}: a tensor of layout {str(value.layout).removeprefix('torch.')}",
-                because=["its elements have no place that an index gives"],
+                because=["no index gives the position of its elements"],
                 hint="x.to_dense() before the program",
             )
         shape, strides = tuple(map(sizes.size, value.shape)), tuple(map(sizes.size, value.stride()))

@@ -121,7 +121,7 @@ def _multilabel_margin_loss(x: Any, target: Any, *args: Any, **kwargs: Any) -> A
 
 
 def _masked_select(x: Any, mask: Any) -> Any:
-    """Both of one shape first: torch counts the elements of the first alone as those that a mask can select."""
+    """Both of one shape first: torch counts only the elements of the first as those that a mask can select."""
     torch: Any = load_torch("which from_torch reads programs of")
     return torch.masked_select(*torch.broadcast_tensors(x, mask))
 
@@ -175,7 +175,7 @@ def _corrcoef(x: Any) -> Any:
 
 
 def arguments_of(torch: Any, given: object) -> tuple[object, ...] | None:
-    """The example arguments; one tensor alone is one argument (a tuple of its rows is never meant)."""
+    """The example arguments; a single tensor is one argument (a tuple of its rows is never meant)."""
     if given is None or isinstance(given, (tuple, list)):
         return None if given is None else tuple(cast("Sequence[object]", given))
     if isinstance(given, torch.Tensor):

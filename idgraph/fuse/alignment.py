@@ -44,7 +44,8 @@ class AlignmentStep:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """``steps`` after which both operations touch the buffer at the same place in the same loops.
+    """``steps`` after which both operations access the same element of the buffer in the same iteration of the same
+    loops.
 
     They were taken on a copy whose kernels were emitted and validated: ``kernels_before`` and ``kernels_after`` are
     those of the two operations and what lies between, ``points`` the addresses that were checked (0 where the sizes are

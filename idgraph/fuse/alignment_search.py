@@ -28,6 +28,7 @@ from idgraph.ir.op_registry import apply
 from idgraph.ir.op_table import GATHERS
 from idgraph.ir.parser import copy_fusion, declare_input, snapshot
 from idgraph.ir.printer import input_arguments
+from idgraph.ir.walks import upstream
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.runtime import emit
 from idgraph.schedule import auto, inline_most, like, recompute
@@ -324,7 +325,7 @@ def _same_place(made: Fusion, q: AlignmentQuery) -> bool:
     sides: list[list[_Visit]] = []
     for root in (q.a, q.b):
         mine: list[_Visit] = []
-        for e in _toward(made, root):
+        for e in upstream([made[root]]):
             loops = [x for x in m.loops(e) if simplify(x.extent) != 1]
             names: dict[Expr, Expr] = {
                 x.symbol: symbol(f"i{n}", 0, simplify(x.extent - 1)) for n, x in enumerate(loops)
@@ -497,7 +498,7 @@ def _one_after_other(f: Fusion, q: AlignmentQuery) -> Sequence[AlignmentStep]:
     if not count:
         raise IdGraphError("no loop of both goes through it alike", hint="another way")
     _on_blocks((a, b), count)
-    between = _toward(f, q.b) - _toward(f, q.a) - {b.definition}
+    between = upstream([f[q.b]]) - upstream([f[q.a]]) - {b.definition}
     chain = [e.output for e in reversed(f.exprs) if e in between]
     for t in chain:
         like_consumer(t, t.uses[0], t.uses[0].operands_of(t)[0])
@@ -525,23 +526,11 @@ def _copy_steps(f: Fusion, q: AlignmentQuery) -> list[AlignmentStep]:
     for name in dict.fromkeys((*q.shared, q.a)):
         t = f[name]
         for use in list(t.uses):
-            if t.definition is not None and use in _toward(f, q.b):
+            if t.definition is not None and use in upstream([f[q.b]]):
                 copy = f"{name}_for_{use.output.name}"
                 recompute(t, use, name=copy)
                 made.append(AlignmentStep(name, "recompute", (use.output.name,), copy=copy))
     return made
-
-
-def _toward(f: Fusion, root: str) -> set[TensorExpr]:
-    """The operations that a tensor is computed by."""
-    found: set[TensorExpr] = set()
-    work = [f[root].definition]
-    while work:
-        e = work.pop()
-        if e is not None and e not in found:
-            found.add(e)
-            work += [t.definition for t in e.inputs]
-    return found
 
 
 def _auto(f: Fusion, _: AlignmentQuery) -> Sequence[AlignmentStep]:

@@ -213,7 +213,7 @@ def rows_in_front(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int
 
 
 def _is_alone(fa: StridedForm, fb: StridedForm, n: int, m: int) -> bool:
-    """Whether no other loop goes along the axes of these two, which begin at one place."""
+    """Whether no other loop goes along the axes of these two, which begin at one axis."""
     axes = [p for p, step in enumerate(fa.loops[n][0].stride) if step]
     others = [d for form, own in ((fa, n), (fb, m)) for k, loop in enumerate(form.loops) if k != own for d in loop]
     return all(fa.first[p] == fb.first[p] and not any(d.stride[p] for d in others) for p in axes)

@@ -18,6 +18,7 @@ from idgraph.fuse.strided_form import delinearize_strides
 from idgraph.index.allocation import COUNTED
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
 from idgraph.ir.op_table import MOVES
+from idgraph.ir.walks import reach
 
 Pair: TypeAlias = "tuple[AccessRelation, AccessRelation, int]"
 
@@ -31,7 +32,8 @@ def explain(
     buffer: Tensor | None = None,
     stored: Sequence[Tensor] = (),
 ) -> Obstacle | None:
-    """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
+    """Why operations ``a`` and ``b`` do not access the same element of the buffer that they share in the same
+    iteration of the same loops.
 
     None where they do: one loop nest can hold both as they are; and of a constant, which is computed where it is read.
     ``a`` and ``b`` are operations, or the tensors that they make, in any order. Loops are the axes of each result, then
@@ -181,17 +183,12 @@ def _stored_nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
 
 def _inlined_together(a: TensorExpr, b: TensorExpr) -> bool:
     """Whether inlining has joined their loops already."""
-    seen: set[TensorExpr] = {a}
-    work = [a]
-    while work:
-        e = work.pop()
-        if e is b:
-            return True
-        near = [x.definition for x in e.inputs if x.definition is not None and x.inline_position]
-        near += e.output.uses if e.output.inline_position else ()
-        work += [x for x in near if x not in seen]
-        seen.update(near)
-    return False
+
+    def near(e: TensorExpr) -> list[TensorExpr]:
+        above = [x.definition for x in e.inputs if x.definition is not None and x.inline_position]
+        return [*above, *(e.output.uses if e.output.inline_position else ())]
+
+    return b in reach([a], near)
 
 
 def _operation(fusion: Fusion, x: TensorExpr | Tensor) -> TensorExpr:

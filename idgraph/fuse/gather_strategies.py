@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from idgraph.cost import Cost, Device
-from idgraph.cost.fusion_cost import as_emitted, estimate_of
+from idgraph.cost.model import as_emitted, estimate_of
 from idgraph.cost.report import KernelCost, occupancy
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments
@@ -141,7 +141,7 @@ def gathers(
 
 def _strategies_of(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mapping[str, int] | None) -> GatherWays:
     made, estimates = list[GatherStrategy](), list[Estimate | None]()
-    offer, runs = "no launch is left that one would take the place of", _source_parallel_types(e)
+    offer, runs = "no launch is left that one would replace", _source_parallel_types(e)
     for name in get_args(Strategy):
         copy = copy_fusion(fusion)
         try:
@@ -175,7 +175,7 @@ def _why(copy: Fusion, e: TensorExpr, name: Strategy, p: Program) -> str:
     if name != "predicate":
         return reason
     if any("owner" in k.passes for k in p.kernels):
-        return f"{reason}: its thread alone stores what follows"
+        return f"{reason}: only its thread stores what follows"
     return f"{reason}: several threads need it, and combine"
 
 

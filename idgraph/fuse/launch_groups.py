@@ -9,6 +9,7 @@ from idgraph.errors import IdGraphError
 from idgraph.fuse.mismatch import Mismatch
 from idgraph.index.allocation import live_exprs
 from idgraph.ir import SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.walks import upstream
 from idgraph.kernel.def_use import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.passes.kernel_fusion import ARRAYS, LOOKED_AT
@@ -46,7 +47,7 @@ class Launched:
         shapes = tuple(_threads(k) for k in (one, other))
         if shapes[0] != shapes[1]:
             why = f"blocks of {one.name} have {shapes[0]} threads, those of {other.name} {shapes[1]}"
-            return Mismatch("limits", (why,)), f"{why}, and what threads combine ties them to their places"
+            return Mismatch("limits", (why,)), f"{why}, and what threads combine fixes which thread has which"
         why = f"{one.name} and {other.name} together ask for more than one launch has, or lie over {LOOKED_AT} apart"
         return Mismatch("limits", (why,)), why
 
@@ -113,20 +114,14 @@ def of_kernels(fusion: Fusion, kernels: Sequence[Kernel]) -> Launched:
 
 
 def operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
-    """The tensors that each kernel makes: those it stores, and those computed for them alone."""
+    """The tensors that each kernel makes: those it stores, and those computed only for them."""
     order = {e: n for n, e in enumerate(f.exprs)}
     by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
     found: list[tuple[str, ...]] = []
     for k in kernels:
         stored = _stored_tensors(by_name, k)
-        inside: set[TensorExpr] = set()
-        work = [t.definition for t in stored]
         read = {b.title for b in k.buffers} - {t.name for t in stored}
-        while work:
-            e = work.pop()
-            if e is not None and e not in inside and e.output.name not in read:
-                inside.add(e)
-                work += [t.definition for t in e.inputs]
+        inside = upstream(stored, lambda e, read=read: e.output.name not in read)
         found.append(tuple(e.output.name for e in sorted(inside, key=order.__getitem__)))
     return tuple(found)
 

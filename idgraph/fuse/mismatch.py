@@ -1,4 +1,5 @@
-"""Why two operations do not touch a buffer at the same place in the same loops: one cause, by what differs.
+"""Why two operations do not access the same element of a buffer in the same iteration of the same loops: one cause, by
+what differs.
 
 Two accesses agree where both nests run the same steps in the same order and name the same element at each. Obstacles
 are tested in one order, so that there is one cause: values known only at run time, disjoint elements, results that must
@@ -339,7 +340,7 @@ def _as_flat_function(t: AccessRelation, total: Expr) -> list[Expr] | None:
 
 
 def _are_disjoint(a: AccessRelation, b: AccessRelation, fa: StridedForm, fb: StridedForm) -> bool:
-    """Whether, by some axis alone, no element is touched by both."""
+    """Whether, by some single axis, no element is touched by both."""
     for (x, runs), (y, others) in zip(fa.box, fb.box):
         ends = [(low + sum(min(0, (e - 1) * s) for e, s in r), low + sum(max(0, (e - 1) * s) for e, s in r))
                 for low, r in ((x, runs), (y, others))]  # fmt: skip

@@ -20,12 +20,13 @@ from idgraph.runtime.program import emit
 
 @dataclass(frozen=True, slots=True)
 class Obstacle(Printed):
-    """Why ``a`` and ``b``, which both touch ``buffer``, do not do so at the same place in the same loops.
+    """Why ``a`` and ``b``, which both touch ``buffer``, do not access the same element in the same iteration of the
+    same loops.
 
     ``cause`` is one of `CAUSES`. ``accesses``: of ``a`` and of ``b``, as index maps of their own loops.
     ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or
     ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, dead stores);
-    ``estimate``: the same by the accesses alone, ``by_trial`` where the tried programs say it better.
+    ``estimate``: the same from the accesses only, ``by_trial`` where the tried programs say it better.
     ``recompute_factor``: how often each element is computed where its reader computes it for itself, as it does after
     the steps of an alignment that is not `Alignment.once`.
 
@@ -133,7 +134,7 @@ class Obstacles(Printed, Sequence[Obstacle]):
     """
 
     rows: tuple[Obstacle, ...]
-    told: str = field(default="")
+    note: str = field(default="")
 
     @arguments(OperationError)
     def __getitem__(self, n: int) -> Obstacle:  # type: ignore[override]
@@ -159,7 +160,7 @@ class Obstacles(Printed, Sequence[Obstacle]):
             for o in self.rows
         ]  # fmt: skip
         head = ("a", "b", "buffer", "cause", "bytes saved", "alignment")
-        return Sheet("obstacles between operations", head, tuple(rows), (self.told,) if self.told else ())
+        return Sheet("obstacles between operations", head, tuple(rows), (self.note,) if self.note else ())
 
     def to_json(self) -> str:
         """The rows as a JSON list."""

@@ -25,10 +25,11 @@ from idgraph.index import IdModel
 from idgraph.index.allocation import in_memory, live_exprs
 from idgraph.index.id_model import LoopVariable, loops_of
 from idgraph.index.loop_tree import outermost, same_launch
-from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion
+from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, TensorExpr, check_fusion
 from idgraph.ir.clone import clone_fusion, rewriting
 from idgraph.ir.device import current_device
 from idgraph.ir.parser import copy_fusion, snapshot
+from idgraph.ir.walks import upstream
 from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
 from idgraph.schedule.auto import apply_gather_strategies, schedule_loops
@@ -63,22 +64,8 @@ def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[
     if any(not made[n - 1] & read[n] for n in range(1, len(groups))):
         return None
     order = {e: n for n, e in enumerate(fusion.exprs)}
-    return tuple(
-        tuple(e.output.name for e in sorted(_operations_between(stored, wanted - stored), key=order.__getitem__))
-        for stored, wanted in zip(made, read, strict=True)
-    )
-
-
-def _operations_between(stored: set[Tensor], read: set[Tensor]) -> set[TensorExpr]:
-    """The operations behind what a launch stores, up to what it reads."""
-    inside: set[TensorExpr] = set()
-    work = [t.definition for t in stored]
-    while work:
-        e = work.pop()
-        if e is not None and e not in inside and e.output not in read:
-            inside.add(e)
-            work += [t.definition for t in e.inputs]
-    return inside
+    between = [upstream(x, lambda e, read=y - x: e.output not in read) for x, y in zip(made, read, strict=True)]
+    return tuple(tuple(e.output.name for e in sorted(x, key=order.__getitem__)) for x in between)
 
 
 class _Proved(IdModel):

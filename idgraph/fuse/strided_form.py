@@ -15,6 +15,7 @@ from math import gcd, prod
 
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.fuse.access_relation import AccessRelation
+from idgraph.ir.walks import reach
 
 SAMPLES = 48
 
@@ -124,19 +125,12 @@ def _corners(symbols: Sequence[Expr], sizes: Sequence[int]) -> Iterator[dict[str
 def _cuts(results: Sequence[Expr]) -> set[int]:
     """The divisors in the expressions; of ``x//a % b`` also ``a*b``, where the digit ends."""
     found: set[int] = set()
-    work = list(results)
-    seen: set[Expr] = set()
-    while work:
-        x = work.pop()
-        if x in seen:
-            continue
-        seen.add(x)
+    for x in reach(results, lambda x: x.args):
         if x.op in ("mod", "floordiv") and x.args[1].is_const:
             found.add(abs(int(x.args[1])))
             inner = x.args[0]
             if x.op == "mod" and inner.op == "floordiv" and inner.args[1].is_const:
                 found.add(abs(int(inner.args[1]) * int(x.args[1])))
-        work += x.args
     return found
 
 

@@ -38,6 +38,7 @@ from idgraph.graphs.proof import Explanation
 from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, TensorExpr
+from idgraph.ir.walks import reach
 
 
 class UnalignedProofForest:
@@ -73,7 +74,7 @@ class UnalignedProofForest:
                 if above is not None and not self._is_above(x, y):
                     held = self._exact.proof_premises(x, *above)
                     pending += [(p, q) for p, q in held if self._aligned.find(p) != self._aligned.find(q)]
-        raise AssertionError(f"elements {a} and {b} are one in the exact graph by aligned unions alone")
+        raise AssertionError(f"elements {a} and {b} are one in the exact graph only by aligned unions")
 
     def _walk(self) -> None:
         """Number the parts, each before those that hang under it."""
@@ -166,17 +167,9 @@ def _union(runs: list[tuple[int, int]]) -> str:
 
 def _groups_on_paths(net: GroupDigraph, start: int, goal: int) -> set[int]:
     """Groups on ways from one group to another."""
-    after, before = {start}, {goal}
-    for found, forwards in ((after, True), (before, False)):
-        pending = list(found)
-        while pending:
-            at = pending.pop()
-            for n in net.uses(at) if forwards else net.definitions(at):
-                for g in net.outs(n) if forwards else net.ins(n):
-                    if g not in found:
-                        found.add(g)
-                        pending.append(g)
-    return after & before if goal in after else set()
+    after = reach([start], lambda at: (g for n in net.uses(at) for g in net.outs(n)))
+    before = reach([goal], lambda at: (g for n in net.definitions(at) for g in net.ins(n)))
+    return after.keys() & before.keys() if goal in after else set()
 
 
 class AlignEdge(NamedTuple):
@@ -387,10 +380,4 @@ def _connected(builder: ExactBuilder, groups: set[int]) -> set[int]:
         for g in rest:
             beside.setdefault(first, []).append(g)
             beside.setdefault(g, []).append(first)
-    found, pending = set(groups), list(groups)
-    while pending:
-        for g in beside.get(pending.pop(), ()):
-            if g not in found:
-                found.add(g)
-                pending.append(g)
-    return found
+    return set(reach(groups, lambda g: beside.get(g, ())))

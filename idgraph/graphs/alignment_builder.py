@@ -42,6 +42,7 @@ from idgraph.graphs.flow_graph import GroupDigraph, is_identity_edge, sibling_ax
 from idgraph.graphs.signature import axis_of, own_domains, own_exprs
 from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.iter_domain import is_one
+from idgraph.ir.walks import reach
 
 At = IterDomain | tuple[int, int]  # an own axis, or a place that is read otherwise: operand and axis
 Touched = dict[TensorExpr, frozenset[At]]
@@ -433,14 +434,8 @@ class AlignmentBuilder:
             side = 1 - side
         side = 1 if pending[0] else 0
         whole, other = found[side], (goal, start)[side]
-        back = [g for g in other if g in whole]
-        among = set(back)
-        while back:
-            for g in self._beyond(back.pop(), forwards=side == 1):
-                if g in whole and g not in among:
-                    among.add(g)
-                    back.append(g)
-        return among
+        back = (g for g in other if g in whole)
+        return set(reach(back, lambda at: whole.intersection(self._beyond(at, forwards=side == 1))))
 
     def _beyond(self, group: int, *, forwards: bool) -> Iterator[int]:
         for n in self.uses(group) if forwards else self.definitions(group):

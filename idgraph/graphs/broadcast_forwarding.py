@@ -1,7 +1,7 @@
 """Loops that a nest widens by axes a tensor lacks: ``t[i]`` inlined into a loop over ``merge(b, i)`` of its reader.
 
 The reader's broadcast ``b`` is resolved to a concrete axis, so the shared loop runs over both; ``t`` takes part in it
-by merging its own axis with a *lacking* one at the same place of its schedule. What one tensor of a nest needs, its
+by merging its own axis with a *lacking* one at the same point of its schedule. What one tensor of a nest needs, its
 producers and the other readers of its producers need too: the rules are applied until nothing changes.
 
 Loops that inlining makes one, as classes of loop axes; and which axes of their tensors feed each of them.
@@ -28,6 +28,7 @@ from idgraph.ir import (
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -175,8 +176,8 @@ class BroadcastForwarding:
         """Raise where loops widen themselves without end, found by going round in the few that do.
 
         Rounds come to the same end, after many times the work: each takes the whole nest along. Here what was widened
-        last goes on first, and where a rule follows from itself, the rules between go round alone. What is found short
-        of an end is put back: rounds decide which reader is asked.
+        last goes on first, and where a rule follows from itself, the rules between go round by themselves. What is
+        found short of an end is put back: rounds decide which reader is asked.
         """
         touching: dict[Tensor, list[_Rule]] = {}
         for rule in rules:
@@ -340,6 +341,8 @@ def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
             return [extents[0]]
         case Swizzle():
             return [extents[0], extents[1]]
+        case RowPartition():
+            return [d.extent for d in e.outputs]
 
 
 class _AxisPair(NamedTuple):

@@ -74,7 +74,7 @@ class CongruenceClosure(Generic[K]):
         return made
 
     def without_unions(self, name: str) -> CongruenceClosure[K]:
-        """The keys and expressions alone, to unite and settle anew."""
+        """Only the keys and expressions, to unite and settle anew."""
         made = copy(self)
         made.name, made.sets, made.nodes, made.unions = name, UnionFind(len(self.sets)), self.nodes.without_unions(), 0
         made._last, made._ring, made._signed = {}, array("q"), 0

@@ -34,7 +34,7 @@ Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
 
 
 class PathContext(Protocol):
-    """The place that a way has come to."""
+    """The state that a path has reached."""
 
     def steps(self) -> list[Edge]:
         """The steps, in order."""
@@ -42,7 +42,7 @@ class PathContext(Protocol):
 
 
 class SideInputCoordinates:
-    """The neighbours of one place of a way, on which the coordinates of the groups ``known`` are told."""
+    """The neighbours of one state of a path, on which the coordinates of the groups ``known`` are expressed."""
 
     def __init__(
         self, net: GroupDigraph, known: Mapping[int, Expr], place: PathContext, free: Callable[[int], Expr]
@@ -333,7 +333,7 @@ class CoordinatePropagator:
     """Carries a coordinate from a group of one net, whose extent is that of the axis that the first step reads.
 
     Coordinates of which nothing is known have the names of their axes where ``named``, else I0, I1, ... as they are
-    met: that is enough for a verdict, and alike for all places of a net that look alike.
+    met: that is enough for a verdict, and the same for all states of a graph that look the same.
     """
 
     def __init__(self, net: GroupDigraph, extent: Expr, *, named: bool) -> None:
@@ -388,7 +388,7 @@ class CoordinatePropagator:
         return self._moves[node]
 
     def formula(self, place: PathState) -> GuardedCoordinate:
-        """The coordinate at a place as an expression."""
+        """The coordinate at a state as an expression."""
         at = place.carried
         if isinstance(at, GuardedCoordinate):
             return at

@@ -1,7 +1,8 @@
 """One rule table: the coordinates on one side of a domain expression from those on the other.
 
 Written once over any arithmetic with + - * // % and ^ (ints, index expressions). Splits, merges, rolls and swizzles are
-exact both ways; a resize is ``source + left``; a stride is ``source = start + step * out``.
+exact both ways; a resize is ``source + left``; a stride is ``source = start + step * out``; rows of loaded length are
+known by name.
 
 Conditions for axis expressions to have elements, and whether a condition can be met.
 
@@ -16,9 +17,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify, symbol
 from idgraph.arith.prove import Proof
-from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
+from idgraph.ir.iter_domain import (
+    DomainExpr,
+    IterDomain,
+    Merge,
+    Resize,
+    Roll,
+    RowPartition,
+    Split,
+    Stride,
+    Swizzle,
+    is_one,
+)
 from idgraph.ir.op_builders import same_extent
 
 _ZERO, _ONE = as_expr(0), as_expr(1)
@@ -47,6 +59,8 @@ def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         case Swizzle():
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (x + y) % e.y.extent)
+        case RowPartition():
+            return _joined(e, *values) if e.combines else _row_and_place(e, *values)
         case _:
             assert_never(e)
 
@@ -71,19 +85,38 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         case Swizzle():
             x, y = values
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
+        case RowPartition():
+            return _row_and_place(e, *values) if e.combines else _joined(e, *values)
         case _:
             assert_never(e)
 
 
+def _row_and_place(e: RowPartition, flat: Expr) -> tuple[Expr, Expr]:
+    """The row of an element, and its place there: what is loaded is a symbol named by where it is loaded from, so that
+    equal loads are equal. Rows and back are the identity."""
+    row = symbol(f"row of {flat} in {e.offsets.name}", 0)
+    return row, flat - _row_start(e, row)
+
+
+def _joined(e: RowPartition, component: Expr, ragged: Expr) -> tuple[Expr]:
+    return (_row_start(e, component) + ragged,)
+
+
+def _row_start(e: RowPartition, component: Expr) -> Expr:
+    return symbol(f"{e.offsets.name}[{component}]", 0)
+
+
 def is_bijective_at(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
     """True where, at the coordinates ``at``, each side of ``e`` provably follows from the other."""
+    if isinstance(e, RowPartition):
+        return False
     ins, outs = tuple(at[d] for d in e.inputs), tuple(at[d] for d in e.outputs)
     pairs = (*zip(forward(e, ins), outs, strict=True), *zip(backward(e, outs), ins, strict=True))
     return all(simplify(a - b) == _ZERO for a, b in pairs)
 
 
 def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain | None], ...]:
-    """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: alone).
+    """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: by itself).
 
     They are one only while ``beside`` stays at 0, see `resized_axes`.
     """
@@ -172,6 +205,7 @@ class TransferFunctions:
         self._kind_of: dict[DomainExpr, int] = {}
         self._may_keep: dict[DomainExpr, bool] = {}
         self._reads_one: dict[DomainExpr, bool] = {}
+        self._starts: dict[Expr, Expr] = {}  # where rows begin, by name, with the number of the row
         self._made: dict[tuple[int, Coordinates], Coordinates] = {}
         self._inside: dict[tuple[int, Coordinates, Coordinates], Expr] = {}
         self._under: dict[tuple[Expr, Expr], Expr] = {}
@@ -207,8 +241,20 @@ class TransferFunctions:
         key = self.kind(e), ins
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = tuple(map(simplify, forward(e, ins)))
+            found = self._made[key] = tuple(map(simplify, self._forward(e, ins)))
         return found
+
+    def _forward(self, e: DomainExpr, ins: Coordinates) -> Coordinates:
+        """`forward`, where an element of a row, ``off[c] + r``, is known to be in that row: it is in no other."""
+        if not isinstance(e, RowPartition):
+            return forward(e, ins)
+        if e.combines:
+            self._starts[_row_start(e, ins[0])] = ins[0]
+            return forward(e, ins)
+        for start, row in self._starts.items():
+            if start in ins[0].symbols and start == _row_start(e, row):
+                return row, ins[0] - start
+        return forward(e, ins)
 
     def inside(self, e: DomainExpr, ins: Coordinates, conditions: Sequence[Expr]) -> Expr:
         """The condition that ``e`` has an element there and all ``conditions`` hold; FALSE where that is nowhere.

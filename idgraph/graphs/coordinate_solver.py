@@ -12,7 +12,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, simplify
 from idgraph.graphs.coordinate_rules import backward, forward, is_bijective_at
-from idgraph.ir import DomainExpr, IterDomain, Stride
+from idgraph.ir import DomainExpr, IterDomain, RowPartition, Stride
 
 Side = Literal["start", "stop", "step"]
 
@@ -64,6 +64,11 @@ class CoordinateSolver:
         known, wanted = (x.inputs, x.outputs) if is_forward else (x.outputs, x.inputs)
         if not all(d in self.value for d in known) or all(d in self.value for d in wanted):
             return
+        if isinstance(x, RowPartition):
+            if x.flat not in known:  # which row an element is in no expression says
+                self.value[x.flat] = simplify(x.start + self.value[x.ragged])
+                self.step[x.flat] = CoordinateStep(x, is_forward)
+            return
         values = tuple(self.value[d] for d in known)
         for d, v in zip(wanted, forward(x, values) if is_forward else backward(x, values), strict=True):
             if d not in self.value:
@@ -94,6 +99,10 @@ class CoordinateSolver:
             seen.add(d)
             step = self.step.get(d)
             made_by = step.expr if step is not None else None
+            if isinstance(made_by, RowPartition):  # the rows cover the axis, and no row is longer than it is
+                yield Bound(self.value[made_by.ragged] < made_by.length, d, "stop", made_by)
+                pending += (*made_by.inputs, *made_by.outputs)
+                continue
             yield Bound(self.value[d] >= 0, d, "start", made_by)
             yield Bound(self.value[d] < d.extent, d, "stop", made_by)
             if step is None:

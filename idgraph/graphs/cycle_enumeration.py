@@ -260,7 +260,7 @@ def _leave(
     place_of: dict[int, int],
     queue: deque[tuple[CoordinatePropagator, PathState]],
 ) -> Iterator[tuple[CoordinatePropagator, PathState]]:
-    """One expression on from a place: ends are told, other places enter the queue."""
+    """One expression on from a state: ends are reported, other states enter the queue."""
     carrier, place = at
     for to in dict.fromkeys(net.outs(n)):
         if to != goal and not within(to):
@@ -322,7 +322,7 @@ def components(net: GroupDigraph, among: dict[int, None]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class CyclePath:
-    """A way around: the place at which it came back to its first group."""
+    """A path around: the state in which it came back to its first group."""
 
     end: PathState
 
@@ -342,9 +342,9 @@ Told = tuple[CyclePath, bool]  # and whether every coordinate that goes it comes
 def find_cycles(net: ValGraphDigraph) -> list[CyclePath | TranslationCycle]:
     """Every ring that some coordinate goes round, from whichever of its groups; each once.
 
-    Each is told from an early group, or from one where it changes coordinates if there is such: a coordinate beside the
-    way may follow from one group and not from another. Rings of translations by numbers are whole (`Rings`), others are
-    looked for from all groups of a component as far as `MORE` places suffice.
+    Each is described from an early group, or from one where it changes coordinates if there is such: a coordinate
+    beside the way may follow from one group and not from another. Rings of translations by numbers are whole
+    (`Rings`), others are looked for from all groups of a component as far as `MORE` states suffice.
     """
     found: list[CyclePath | TranslationCycle] = []
     for members in cyclic(net):

@@ -81,7 +81,7 @@ def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
 
 
 def classify_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleKind:
-    """The kind alone, worked out once for all cycles that do the same."""
+    """Only the kind, worked out once for all cycles that do the same."""
     start, e = way[0].source, net.expr(way[0].node)
     extent = e.inputs[net.ins(way[0].node).index(start)].extent
     carrier = CoordinatePropagator(net, extent, named=False)
@@ -150,7 +150,7 @@ def _that_matter(ends: list[tuple[CycleMap, Expr]]) -> list[tuple[CycleMap, Expr
 
 
 def _union_of_maps(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
-    """One map of several: conditions name an axis beside the way where the coordinate alone does not decide."""
+    """One map of several: conditions name an axis beside the way where the coordinate does not decide by itself."""
     apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
     cases = [r.holds for r in told] if apart else insides
     parts = list(zip(cases, (r.map for r in told), strict=True))

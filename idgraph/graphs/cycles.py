@@ -194,7 +194,7 @@ class Cycle(Printed, Generic[K]):
 
     @property
     def where(self) -> str:
-        """`` where c < 4``: for which coordinates the cycle holds; empty where the map alone says it."""
+        """`` where c < 4``: for which coordinates the cycle holds; empty where the map already says it."""
         extent = axis_of(self.groups[0].first).extent
         told = and_(self.map >= 0, self.map < extent) if self.kind == "shift" and self.modulus is None else TRUE
         return "" if self.holds is simplify(told) else f" where {self.holds}"
@@ -307,7 +307,7 @@ class _Finder(Generic[K]):
         return node
 
     def closing(self, way: Sequence[Edge]) -> TensorExpr | None:
-        """The operation whose mapping joined the two ends: the latest one on chains between expressions told."""
+        """The operation whose mapping joined the two ends: the latest one on chains between reported expressions."""
         latest: TensorExpr | None = None
         nodes, find, order = self.graph.nodes, self.graph.find, self._order
         for k, step in enumerate(way):

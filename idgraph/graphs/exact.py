@@ -22,7 +22,21 @@ from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.proof import Explanation
 from idgraph.graphs.signature import KeyList, SignatureTable, TensorTemplates, key_text, own_exprs
 from idgraph.graphs.val_graph import Group, ValGraph
-from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor, TensorExpr
+from idgraph.ir import (
+    DomainExpr,
+    Fixed,
+    Fusion,
+    IterDomain,
+    Mapped,
+    Merge,
+    Resize,
+    RowPartition,
+    Stride,
+    Tensor,
+    TensorExpr,
+)
+from idgraph.ir.iter_domain import Owner
+from idgraph.ir.op_table import ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +196,21 @@ class ExactBuilder(CongruenceClosure[IterDomain]):
                         whys.append(why)
                         self.unions += union(a, b, why)
                 self._ends.append(len(left))
+        self._join_rows(fusion)
         self.rebuild()
+
+    def _join_rows(self, fusion: Fusion) -> None:
+        """Ragged axes are one where their offsets are one tensor, and so are their components."""
+        first: dict[Owner, tuple[IterDomain, IterDomain]] = {}
+        for e in fusion.exprs:
+            for x in e.output.domain.exprs if e.op in ROWS else ():
+                if not isinstance(x, RowPartition):
+                    continue
+                pair, cut = (x.component, x.ragged), e.inputs[1].definition
+                offsets = cut.inputs[0] if cut is not None else e.inputs[1]
+                for a, b in zip(first.setdefault(x.offsets, pair), pair, strict=True):
+                    if a is not b:
+                        self.map(a, b, ("rows", e, offsets, 0, (x,)))
 
     def stated(self, operand: int) -> Iterator[tuple[int, int]]:
         """The pairs of elements that the reads of an operand unite; operands are counted through the fusion."""
@@ -367,7 +395,7 @@ def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph
 def build_permissive(fusion: Fusion, exact: Builder | None = None, shared: Sequence[SharedLoop] = ()) -> DomainGraph:
     """Broadcast, and forwarding: a merge with a broadcast (or with one element) is the other axis.
 
-    Merges and divisible splits are one relation here too. Loops ``shared`` by coordinates alone are mapped as well.
+    Merges and divisible splits are one relation here too. Loops ``shared`` only by coordinates are mapped as well.
     """
     return _build("permissive", fusion, exact, _broadcast, _forward, partial(_share, shared))
 

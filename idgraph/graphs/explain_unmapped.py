@@ -1,4 +1,4 @@
-"""Why two keys are not the same: the shortest way between their groups, and the first place on it where they part.
+"""Why two keys are not the same: the shortest way between their groups, and the first point on it where they part.
 
 A way runs along axis expressions, and across reads and loops that map nothing: a broadcast that is resolved, a loaded
 coordinate, a loop that inlining does not share.
@@ -174,7 +174,7 @@ def _nest_text(d: IterDomain, t: Tensor, e: TensorExpr, other: TensorExpr) -> st
 
 
 def _loops(d: IterDomain) -> Iterator[Crossing]:
-    """A loop and the loops at the same place of the tensors that are read by, or read, its tensor."""
+    """A loop and the loops at the same position of the tensors that are read by, or read, its tensor."""
     t = tensor_of(d)
     if t is None or d not in t.loop:
         return

@@ -57,7 +57,7 @@ class GroupDigraph(Protocol):
         ...
 
     def group(self, axis: IterDomain) -> int | None:
-        """The group of an axis; None where an axis alone is not a key."""
+        """The group of an axis; None where an axis by itself is not a key."""
         ...
 
     def frame(self, group: int) -> Sequence[int]:
@@ -133,7 +133,7 @@ class ValGraphDigraph:
         return [self._graph.nodes.form[n].expr for n in self.equal[node]]
 
     def group(self, axis: IterDomain) -> int | None:
-        """The group of an axis; None where an axis alone is not a key."""
+        """The group of an axis; None where an axis by itself is not a key."""
         return self._graph.number(axis) if self._graph.holds(axis) else None
 
     def frame(self, group: int) -> list[int]:

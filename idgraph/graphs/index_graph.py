@@ -7,7 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -87,7 +87,7 @@ class IndexGraph(GraphView[Key]):
 
     @shortened
     def explain(self, a: Key, b: Key) -> Explanation:
-        """Why two uses have equal coordinates, or the first place where they part.
+        """Why two uses have equal coordinates, or the first point where they differ.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -171,8 +171,7 @@ class _IndexGraphBuilder:
             for use in self._keys.of(e)
             if use.operand is not None and use.tensor.inline_position and self.nests.shared(use.tensor)
         ]
-        for e, k in inlined:
-            self._check_shared(e, k)
+        _raise_first(filter(None, [self._refusal(e, k) for e, k in inlined]))
         alone = {e: self._joined_loops(e) for e in self.exprs} if inlined else {}
         for e, k in inlined:
             self._share(e, k)
@@ -180,8 +179,8 @@ class _IndexGraphBuilder:
             self.fusion, self.nests, self.promotion, tuple(self._proved), self.graph.build(), LocalExprs(self._keys)
         )
         if inlined:  # loops that are not shared can neither collide nor stand in a knot
-            _refuse_shifts(made, self.exprs)
-            _refuse_collapsed_loops(made, alone)
+            _raise_first(_shift_refusals(made, self.exprs))
+            _raise_first(_collapse_refusals(made, alone))
             order_nests(self.fusion)
         return made
 
@@ -211,7 +210,7 @@ class _IndexGraphBuilder:
         return uses
 
     def _joined_loops(self, e: TensorExpr) -> set[tuple[IterDomain, IterDomain]]:
-        """Loops of one operation that are one wherever it acts, by its own axes alone (both stay at 0)."""
+        """Loops of one operation that are one wherever it acts, only by its own axes (both stay at 0)."""
         first: dict[int, IterDomain] = {}
         return {
             (first[n], d)
@@ -270,11 +269,12 @@ class _IndexGraphBuilder:
             promoted = reasons.tell(("promotion", e, t, loop, ()))
             join(first + use.plan.place(stand_in), base + place(met), promoted)
 
-    def _check_shared(self, e: TensorExpr, k: int) -> None:
+    def _refusal(self, e: TensorExpr, k: int) -> ScheduleError | None:
         t, j = e.inputs[k], self._unshared(e, k)
-        if j is not None:
-            met = self._meetings.prove_shared(e, k, j)
-            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.widening_conflicts(t))
+        if j is None:
+            return None
+        met = self._meetings.prove_shared(e, k, j)
+        return _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.widening_conflicts(t))
 
     def _meets(self, e: TensorExpr, k: int, j: int) -> bool:
         """Whether an operand is read at the coordinate of loop ``j``, though no axis of the two says so."""
@@ -331,6 +331,14 @@ class _IndexGraphBuilder:
             self.graph.map((d, definition), key(d), (because, e, t, j, ()))
 
 
+def _raise_first(errors: Iterable[ScheduleError]) -> None:
+    """Raise the first, which names what the others are about: who takes inlinings back meets them all at once."""
+    found = list(errors)
+    if found:
+        found[0].subjects = tuple(error.subject for error in found)
+        raise found[0]
+
+
 def _operation_at_line(e: TensorExpr) -> str:
     return f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")
 
@@ -357,7 +365,7 @@ def _not_shared(
     )
 
 
-def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
+def _shift_refusals(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> Iterator[ScheduleError]:
     """A shift or reorder left in the index graph means one value is needed at two coordinates in one loop nest."""
     cycles = [c for c in graph.cycles() if c.changes_index]
     number = graph.graph.number
@@ -379,7 +387,7 @@ def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
         at = [_operation_at_line(e) for e, u in uses.items() if u is t]
         name = t.name if t is not None else "a tensor"
         by = f"shifted by {cycle.shift}" if cycle.kind == "shift" else "in another order"
-        raise ScheduleError(
+        yield ScheduleError(
             f"{name} is inlined into one loop nest that needs it at two coordinates at once: once {by}",
             where=t.source_line if t is not None else None,
             because=[f"it is read by {line}" for line in at] or [str(cycle)],
@@ -387,15 +395,17 @@ def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
         )
 
 
-def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]) -> None:
-    """Refuse two loops of one operation in one group: inlining would give them one loop variable."""
+def _collapse_refusals(
+    graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]
+) -> Iterator[ScheduleError]:
+    """Two loops of one operation in one group: inlining would give them one loop variable."""
     for e in alone:
         seen: dict[int, IterDomain] = {}
         for d in graph.nests.shadows[e.output].loop:
             number = graph.graph.number((d, e))
             if number in seen and not is_one(d.extent) and (seen[number], d) not in alone[e]:
                 a, b = seen[number], d
-                raise ScheduleError(
+                yield ScheduleError(
                     f"loops {a!r} and {b!r} of {e.output.name} would have to be one loop",
                     where=e.source_line,
                     because=[str(f) for f in graph.explain((a, e), (b, e)).facts],
@@ -405,8 +415,8 @@ def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tu
 
 
 def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]:
-    """For each of ``tensors`` how many leading loops are those of its readers, by what each reads alone: it cannot be
-    inlined further. No limit is told for tensors that inlining may give loops of another extent."""
+    """For each of ``tensors`` how many leading loops are those of its readers, by what each reads by itself: it cannot
+    be inlined further. No limit is given for tensors that inlining may give loops of another extent."""
     found = {t: len(t.loop) for t in tensors}
     if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
         return found  # any tensor's loops may have to run over what it lacks
@@ -470,8 +480,8 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     """The loop nests of a scheduled fusion.
 
     Raises `ScheduleError` where `build_index_graph` of ``exprs`` does. Of nests that differ in names only, one is
-    judged. They are told apart before anything is resolved in them, and once more after, where that follows from more
-    than the nest, or makes loops longer.
+    judged. They are distinguished before anything is resolved in them, and once more after, where that follows from
+    more than the nest, or makes loops longer.
     """
     alike = isomorphic_exprs(exprs)
     judged = tuple([e for e in exprs if alike[e] is e])
@@ -480,7 +490,7 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
         if not builder.nests.beside and not builder.nests.lengthened:
             builder.build()
             return Legal(builder.promotion, alike)
-    builder = _IndexGraphBuilder(fusion, exprs, TensorTemplates())
+    builder = _IndexGraphBuilder(fusion, exprs, TensorTemplates(), LoopNests(fusion, exprs))
     builder.exprs = unique_nests(exprs, builder.nests, builder.promotion)
     builder.build()
     return Legal(builder.promotion, {})

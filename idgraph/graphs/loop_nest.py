@@ -37,6 +37,7 @@ from idgraph.ir import (
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -532,3 +533,6 @@ def replayed_expr(e: DomainExpr, ins: list[IterDomain], outs: list[IterDomain]) 
             return Roll(ins[0], outs[0], e.shift, e.line)
         case Swizzle():
             return Swizzle(ins[0], ins[1], outs[0], outs[1], e.kind, e.line)
+        case RowPartition():
+            flat, component, ragged = (*outs, *ins) if e.combines else (*ins, *outs)
+            return RowPartition(flat, component, ragged, e.start, e.length, e.offsets, e.combines, e.line)

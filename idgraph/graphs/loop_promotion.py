@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 
 from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, strongest, symbol
@@ -125,6 +125,16 @@ class SharedLoopResult:
     always: bool = False
 
 
+@lru_cache(maxsize=1 << 13)
+def _equal_under(facts: tuple[Expr, ...], at: Expr, loop: Expr, loops: int) -> bool:
+    """Whether two coordinates are equal where these facts hold, by their expressions: a schedule that takes inlinings
+    back asks again and again, and equal layers ask alike."""
+    facts = tuple(strongest(facts))
+    if at.names <= {f"i{j}" for j in range(loops)} and _differs(at, loop, facts):
+        return False
+    return isinstance(prove_equal(at, loop, facts=facts), Proof)
+
+
 class SharedLoopProver:
     """Coordinates of operands' loops under their readers, for one set of nests."""
 
@@ -227,13 +237,7 @@ class SharedLoopProver:
                 yield fact
 
     def _proved(self, e: TensorExpr, k: int, at: Expr, loop: Expr) -> bool:
-        facts = tuple(strongest(self._facts(e, k)))
-        if at.names <= self._loop_names(e) and _differs(at, loop, facts):
-            return False
-        return isinstance(prove_equal(at, loop, facts=facts), Proof)
-
-    def _loop_names(self, e: TensorExpr) -> set[str]:
-        return {f"i{j}" for j in range(len(e.output.loop))}
+        return _equal_under(tuple(self._facts(e, k)), at, loop, len(e.output.loop))
 
     def extents_agree(self, e: TensorExpr, k: int, j: int) -> bool:
         """Whether both run as many steps."""

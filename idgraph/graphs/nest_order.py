@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from idgraph.errors import ScheduleError
 from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir.walks import reach
 
 
 def order_nests(fusion: Fusion) -> None:
@@ -98,18 +99,12 @@ class NestMembers:
     def _depend(self, band: int, nests: set[TensorExpr]) -> bool:
         """Whether values flow from one of the nests to another, through whatever else."""
         last = max(self._place[e] for n in nests for e in self._of(band, n))
-        for start in nests:
-            seen, open_ = {start}, [start]
-            while open_:
-                for e in self._of(band, open_.pop()):
-                    for use in e.output.uses:
-                        to = self._nest(band, use)
-                        if to is not start and to in nests:
-                            return True
-                        if to not in seen and self._place[use] <= last:
-                            seen.add(to)
-                            open_.append(to)
-        return False
+
+        def onward(nest: TensorExpr) -> Iterator[TensorExpr]:
+            uses = (use for e in self._of(band, nest) for use in e.output.uses)
+            return (self._nest(band, use) for use in uses if self._place[use] <= last)
+
+        return any(not nests.isdisjoint(reach([start], onward).keys() - {start}) for start in nests)
 
 
 def _unite(

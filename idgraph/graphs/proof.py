@@ -12,7 +12,7 @@ from idgraph.ir import DomainExpr, Tensor, TensorExpr
 
 Because = Literal[
     "access", "broadcast", "resize", "forward", "inline", "promotion", "coordinate", "congruence", "backward",
-    "size one",
+    "size one", "rows",
 ]  # fmt: skip
 
 # The arguments of a union: the fields of a `Reason`, or for congruence the numbers of two equal expressions.
@@ -112,6 +112,8 @@ class Reason:
                 text = f"{op} reads {name} at the coordinate of its own loop {self.axis}, by proof"
             case "size one":
                 text = f"{self.steps[0]} changes nothing: the other axis has one element"
+            case "rows":
+                text = f"{op} has rows of {name}, as the other axis has"
             case "congruence":
                 text = f"equal inputs of {self.steps[0]} and {self.steps[1]}"
             case "backward":

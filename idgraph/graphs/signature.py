@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never, cast
 
 from idgraph.arith import ArithError, Expr, simplify
 from idgraph.graphs.coordinate_rules import is_product, resized_axes, transparent
-from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle, Tensor
 from idgraph.ir.op_builders import same_extent
 
 
@@ -131,6 +131,8 @@ class SignatureTable:
             case Swizzle():
                 loose = number("swizzle", x.kind)
                 same = number(loose, extent(x.y.extent))
+            case RowPartition():
+                loose = same = number(*x.attributes)
             case _:
                 assert_never(x)
         return ExprSignature(x, same, same, loose, -1)
@@ -198,7 +200,7 @@ class TensorTemplates:
         self._own: dict[Tensor, TensorTemplate] = {}
 
     def of(self, t: Tensor) -> TensorTemplate:
-        """The plan of a tensor alone."""
+        """The plan of a single tensor."""
         found = self._own.get(t)
         if found is None:
             found = self._own[t] = self.plan(t, own_domains(t), own_exprs(t))

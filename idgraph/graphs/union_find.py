@@ -12,7 +12,8 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EquivalenceClasses(Generic[T]):
-    """Disjoint sets of anything that can be a key; what no union names is alone. Reasons are those of `UnionFind`.
+    """Disjoint sets of anything that can be a key; what no union names is a set of its own. Reasons are those of
+    `UnionFind`.
 
     >>> c = EquivalenceClasses[str]()
     >>> c.union("a", into="b")

@@ -41,8 +41,8 @@ class Access(AccessFunction):
 
     ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced
     ones), ``allocation`` one for each allocation axis, ``slots`` one for each loop axis of the tensor (None for reduced
-    ones): the place of the element in a buffer laid out by the tensor's own loops. ``address`` counts elements from the
-    start of ``buffer``, the memory that is allocated: of the whole tensor, or where it is inlined the array that a
+    ones): the offset of the element in a buffer laid out by the tensor's own loops. ``address`` counts elements from
+    the start of ``buffer``, the memory that is allocated: of the whole tensor, or where it is inlined the array that a
     block or a thread has of what is made at one point of the loops; it is the number that kernels use.
     ``tensor_address`` is the one in memory of the whole tensor. ``conditions`` are the conjuncts of ``predicate``.
     Coordinates are exact at every loop point, `guarded` has smaller ones for where the predicate holds.
@@ -237,7 +237,7 @@ class Access(AccessFunction):
         """The access as a map from loops to coordinates (or ``allocation``, or the ``address``), where it happens.
 
         Its domain is the predicate, its codomain the tensor (or the memory that is allocated, in elements). Raises
-        `IndexingError` for an access whose place is loaded.
+        `IndexingError` for an access with a loaded index.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -249,7 +249,7 @@ class Access(AccessFunction):
         (True, True, '{(y0): 0 <= y0 < 10}')
         """
         results = self._part(of)
-        self._check_loads(results, "a map of loops alone")
+        self._check_loads(results, "a map of loop variables only")
         if of == "address":
             sizes: tuple[Expr, ...] = (self.buffer.size,)
         else:
@@ -263,7 +263,7 @@ class Access(AccessFunction):
 
         Its domain is the set of elements that are touched; `IndexMap.is_exact` holds the proof that there and back is
         the identity. Raises `NotInvertible`, with two points, where the access touches an element twice (a broadcast, a
-        reduced axis), and `IndexingError` where its place is loaded.
+        reduced axis), and `IndexingError` where its index is loaded.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -312,7 +312,7 @@ class Access(AccessFunction):
     def affine_set(self) -> str:
         """MLIR's text of the predicate, over the same dimensions and symbols as `affine_map`.
 
-        Where the place is loaded, the loaded values are its last symbols, within the bounds that they must keep.
+        Where the index is loaded, the loaded values are its last symbols, within the bounds that they must keep.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -327,7 +327,7 @@ class Access(AccessFunction):
     def tvm_index_map(self, of: Part = "coordinates") -> str:
         """The lambda that ``tvm.tir.IndexMap.from_func`` takes, from loops to coordinates; symbols are free names.
 
-        Raises `IndexingError` for an access whose place is loaded: TVM's index maps know loop variables only.
+        Raises `IndexingError` for an access with a loaded index: TVM's index maps know loop variables only.
         """
         results = self._part(of)
         self._check_loads(results, "a TVM index map")

@@ -1,4 +1,4 @@
-"""The place of one access, in the loop variables of its operation: coordinates, address and predicate, as data.
+"""The element of one access, in the loop variables of its operation: coordinates, address and predicate, as data.
 
 Loops of an operation, as index maps name them.
 

@@ -1,6 +1,6 @@
 """Storage: the memory that each tensor really gets. Decided here, once: index maps and kernels both ask.
 
-Arrays of inlined tensors: which of their axes need room at one point of the loops they share, and in what order.
+Arrays of inlined tensors: which of their axes need memory at one point of the loops they share, and in what order.
 
 Memory layout: from coordinates of the allocation axes to an address in elements.
 
@@ -89,7 +89,7 @@ def tile(t: Tensor, own: Sequence[int], loops: Sequence[TileLoop], *, laid_out: 
                     f"the allocation of {t.name} says nothing about its loop {p}, which takes the extent "
                     f"{loop.extent} of {loop.domain.label}",
                     where=t.source_line,
-                    hint=f"leave the allocation of {t.name} alone: its loops are laid out in their order",
+                    hint=f"leave the allocation of {t.name} by itself: its loops are laid out in their order",
                 )
         follow = reachable([t.loop[p] for p in own], [*t.domain.exprs, *t.domain.loop_exprs])
         kept = tuple(p for p, d in enumerate(t.allocation) if d not in follow and not d.is_broadcast)
@@ -387,7 +387,7 @@ class Allocator:
     def _inlined(self, t: Tensor, memory: AllocatedBuffer | None) -> Storage:
         """A variable, or an array over what is made at one point of the shared loops.
 
-        Axes left of the compute-at position need no room, nor do those along which the memory is private: blocks and
+        Axes left of the compute-at position need no memory, nor do those along which the memory is private: blocks and
         threads of local memory, blocks of shared memory. Threads right or left of the position share what is shared.
         """
         e = t.definition

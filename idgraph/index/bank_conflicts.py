@@ -209,7 +209,7 @@ class Conflicts:
         place = access.address
         if access.buffer.place != "shared":
             raise IndexingError(
-                f"{access.tensor.name} is not in shared memory, which alone has banks",
+                f"{access.tensor.name} is not in shared memory, and only shared memory has banks",
                 where=access.expr.source_line,
                 hint=f'{access.tensor.name}.set_memory("shared")',
             )

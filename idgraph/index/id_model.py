@@ -56,8 +56,11 @@ from idgraph.ir import (
 from idgraph.ir.argument_resolution import is_int
 from idgraph.ir.hooks import advised
 from idgraph.ir.iter_domain import is_one
+from idgraph.ir.op_table import ROWS
+from idgraph.ir.ragged_axes import LENGTH, START, row_axes
 
 T = TypeVar("T")
+ROW_ENDS = frozenset({START.name, LENGTH.name})
 Conditions = tuple[tuple[Expr, ...], tuple[Bound, ...]]  # conjuncts that are needed, and all bounds behind them
 
 
@@ -65,7 +68,7 @@ class IdModel(Printed):
     """The meaning of a scheduled fusion: graphs, loops, index maps.
 
     Everything is built when first asked for and kept until the fusion changes; answers always speak of the fusion as
-    it is now, graphs and accesses handed out before stay as they were.
+    it is now, graphs and accesses returned before stay as they were.
 
     ``threads`` says of what addresses speak: True, each block and thread has private memory of its own; False, their
     loops run one after another, as on the targets "python", "numpy" and "cpu"; None, the first where any loop is on
@@ -175,7 +178,7 @@ class IdModel(Printed):
 
     @property
     def _proved(self) -> tuple[SharedLoop, ...]:
-        """Loops shared by coordinates alone; none where the inlining is not legal."""
+        """Loops shared only by coordinates; none where the inlining is not legal."""
         if not any(t.inline_position for t in self.fusion.tensors):
             return ()
         found = self._built
@@ -529,16 +532,22 @@ class IdModel(Printed):
 
     def _read_bounds(self, e: TensorExpr, operand: int, solver: IndexSolver, write: Conditions) -> Conditions:
         """The write's conditions, and that every axis from logical to the root that is read is in bounds."""
+        if e.op in ROWS and operand:  # where rows end is asked for every row, whatever is in it
+            plain = tuple(c for c in write[0] if not c.names & ROW_ENDS)
+            return plain, tuple(b for b in write[1] if not b.condition.names & ROW_ENDS)
         mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
         known = frozenset(e.output.logical)
-        conditions, bounds = undischarged_bounds(
-            solver.own.bounds_on_path((d for d in mapped if d not in known), known), write[0]
-        )
+        found = list(solver.own.bounds_on_path((d for d in mapped if d not in known), known))
+        if e.op in ("pad_ragged", "crop_ragged") and (axes := row_axes(e)) is not None:
+            found.append(Bound(solver.coordinate((axes[1], e)) < LENGTH, axes[1], "stop", None))
+        conditions, bounds = undischarged_bounds(found, write[0])
         return conditions, (*write[1], *bounds)
 
     def _loads(
         self, e: TensorExpr, operand: int | None, solver: IndexSolver
     ) -> tuple[dict[str, tuple[Tensor, tuple[Expr, ...]]], tuple[Expr, ...]]:
+        if e.op in ROWS and operand in (None, 0):
+            return self._row_loads(e, solver)
         if operand is None and e.op not in SCATTERS:
             return {}, ()
         # A scatter writes where it reads its operand 0.
@@ -552,6 +561,16 @@ class IdModel(Printed):
                 value = symbol(f"ld{read.operand}")
                 bounds += [value >= 0, value < axis.extent]
         return loads, tuple(bounds)
+
+    def _row_loads(self, e: TensorExpr, solver: IndexSolver) -> tuple[Loads, tuple[Expr, ...]]:
+        """Where the row of an operation on rows begins, its length, and what the test of the offsets says of them."""
+        axes = row_axes(e)
+        assert axes is not None
+        loads: Loads = {}
+        for k in (1, 2):
+            key = key_of(e, k)
+            loads[f"ld{k}"] = (e.inputs[k], tuple(solver.coordinate(key(d)) for d in e.inputs[k].axes))
+        return loads, (START >= 0, LENGTH >= 0, axes[1].extent >= START + LENGTH)
 
 
 Loads = dict[str, tuple[Tensor, tuple[Expr, ...]]]

@@ -20,7 +20,7 @@ from idgraph.graphs import IndexGraph, key_text
 from idgraph.graphs.coordinate_rules import backward, forward
 from idgraph.graphs.coordinate_solver import CoordinateSolver
 from idgraph.graphs.index_graph import Key
-from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, RowPartition, Tensor, TensorExpr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_integer
 from idgraph.ir.op_table import VIEWS
 
@@ -53,7 +53,7 @@ class IndexSolver:
         nodes = [
             (x, tuple(map(self._number, ins)), tuple(map(self._number, outs)))
             for x, ins, outs, own in self.graph.local[self.expr]
-            if not own
+            if not own and not isinstance(x, RowPartition)  # the rows that an operand loads are not this operation's
         ]
         known = self._group
         while nodes:

@@ -201,7 +201,7 @@ def _parameters(e: Expr) -> set[str]:
 
 
 def _unknown(e: Expr) -> bool:
-    """Whether it depends on a number that is told later: a stride that follows from an array."""
+    """Whether it depends on a number that is known later: a stride that follows from an array."""
     return any(None in interval(s) for s in closure(e))
 
 

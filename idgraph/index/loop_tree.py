@@ -330,7 +330,7 @@ def _is_increasing(number: Expr, loops: Sequence[LoopProtocol]) -> bool:
 def check_scan(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
     """Raise `ScheduleError` where the loops of a scan do not visit its axis in order, or blocks share it.
 
-    Threads of one block may: each hands what it has made on to those after it.
+    Threads of one block may: each passes its result to those after it.
     """
     if e.op not in SCANS:
         return

@@ -1,14 +1,17 @@
 """Operands of matrix instructions: which lane has which element, and what ``ldmatrix`` asks of the banks (PTX ISA).
 
-An operand map takes (lane, value) to (row, column) of the matrix; lanes are the 32 threads of a warp, values the
-elements of 16 bits (operands) or 32 bits (accumulators) that a lane has, in the order of its registers.
+An operand map takes (lane, value) to (row, column) of the matrix; lanes are the 32 threads of a warp, or the 128 of a
+warp group, values the elements that a lane has, in the order of its registers.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from idgraph.arith import IndexMap, symbol
+from idgraph.arith import Expr, IndexMap, simplify, symbol
 from idgraph.errors import IndexingError, arguments, did_you_mean, short_repr, user_line
 from idgraph.ir.device import current_device
 
@@ -17,11 +20,22 @@ ROW_BYTES = 16  # that a lane of ldmatrix addresses: a row of 8 elements of 16 b
 ROWS = 8  # of one matrix of ldmatrix, which are served together
 
 
-@arguments(IndexingError)
-def mma_operand(shape: str = "m16n8k16", operand: str = "a") -> IndexMap:
-    """(lane, value) -> (row, column) of operand "a", "b" or "c" (the accumulator) of ``mma.sync`` on 16-bit operands.
+SHAPES: Final[Mapping[str, tuple[int, ...]]] = {  # of mma.sync: bits of an operand's element that it takes
+    "m8n8k4": (64,), "m8n8k16": (8,), "m8n8k32": (4,), "m8n8k128": (1,),
+    "m16n8k4": (32, 64), "m16n8k8": (16, 32, 64), "m16n8k16": (16, 8, 64), "m16n8k32": (8, 4),
+    "m16n8k64": (4,), "m16n8k128": (1,), "m16n8k256": (1,),
+}  # fmt: skip
+WARPGROUP_DEPTHS: Final[Mapping[int, tuple[int, ...]]] = {8: (32,), 16: (16,), 32: (8,)}  # of wgmma: k to bits
+WARPGROUP_COLUMNS: Final = range(8, 257, 8)
 
-    Raises `IndexingError` for a shape or an operand that is not there.
+
+@arguments(IndexingError)
+def mma_operand(shape: str = "m16n8k16", operand: str = "a", bits: int = 16) -> IndexMap:
+    """(lane, value) -> (row, column) of operand "a", "b" or "c" (the accumulator) of ``mma.sync``, or of ``wgmma``
+    (shapes ``m64n...``, 128 lanes, operands "a" in registers and "c"), with elements of ``bits`` in "a" and "b".
+
+    A register has 32 // bits elements side by side along k (one of 32 and of 64 bits); four lanes are a row, registers
+    go down by 8 rows and then along k. Raises `IndexingError` for a shape, an operand or bits that are not there.
 
     >>> import idgraph as ig
     >>> m = ig.index.mma_operand("m16n8k16", "a")
@@ -29,33 +43,62 @@ def mma_operand(shape: str = "m16n8k16", operand: str = "a") -> IndexMap:
     (lane, value) -> (lane//4 + value//2%2*8, lane%4*2 + value//4*8 + value%2)
     >>> m(5, 3), bool(m.is_bijective)
     ((9, 3), True)
+    >>> print(ig.index.mma_operand("m16n8k32", "b", bits=8))
+    (lane, value) -> (lane%4*4 + value + value//4*12, lane//4)
+    >>> print(ig.index.mma_operand("m64n32k16", "c"))
+    (lane, value) -> (lane//4 + (lane//32 + value//2%2)*8, lane%4*2 + value//4*8 + value%2)
     """
-    depths = {"m16n8k8": 8, "m16n8k16": 16}
-    if shape not in depths:
+    rows, columns, depth = _checked_shape(shape, bits)
+    lane = symbol("lane", 0, WARP * max(1, rows // 16) - 1)
+    group, member, warp = lane // 4 % 8, lane % 4, lane // WARP
+    packed = max(1, 32 // bits)  # elements of a register
+    down = 2 if rows > 8 else 1  # registers one below the other
+    lanes = WARP * max(1, rows // 16)
+
+    def value(elements: int) -> Expr:
+        return symbol("value", 0, elements // lanes - 1)
+
+    match operand:
+        case "a":
+            v = value(rows * depth)
+            register = v // packed
+            row = warp * 16 + group + register % down * 8
+            at = row, register // down * 4 * packed + member * packed + v % packed
+            return IndexMap((lane, v), tuple(map(simplify, at)), (rows, depth))
+        case "b" if rows <= 16:
+            v = value(depth * columns)
+            at = v // packed * 4 * packed + member * packed + v % packed, group
+            return IndexMap((lane, v), tuple(map(simplify, at)), (depth, columns))
+        case "c":
+            v = value(rows * columns)
+            pair = v // 2
+            at = warp * 16 + group + pair % down * 8, pair // down * 8 + member * 2 + v % 2
+            return IndexMap((lane, v), tuple(map(simplify, at)), (rows, columns))
+        case _:
+            there = "a, b, c" if rows <= 16 else "a, c: operand b of wgmma lies in shared memory"
+            raise IndexingError(
+                f"mma_operand: unknown operand {short_repr(operand)} of {shape}", where=user_line(), hint=there
+            )
+
+
+def _checked_shape(shape: str, bits: int) -> tuple[int, int, int]:
+    """Rows, columns and depth; refuses what no instruction has."""
+    warpgroup = [f"m64n{n}k{k}" for n in WARPGROUP_COLUMNS for k in WARPGROUP_DEPTHS]
+    if shape not in SHAPES and shape not in warpgroup:
         raise IndexingError(
             f"mma_operand: unknown shape {short_repr(shape)}",
             where=user_line(),
-            hint=did_you_mean(str(shape), depths, ", ".join(depths)),
+            hint=did_you_mean(str(shape), (*SHAPES, *warpgroup), f"{', '.join(SHAPES)}, m64n8k16 to m64n256k16"),
         )
-    k = depths[shape]
-    lane = symbol("lane", 0, WARP - 1)
-    group, member = lane // 4, lane % 4
-    match operand:
-        case "a":
-            value = symbol("value", 0, k // 2 - 1)
-            column = value // 4 * 8 + member * 2 + value % 2 if k == 16 else member * 2 + value % 2
-            return IndexMap((lane, value), (group + value // 2 % 2 * 8, column), (16, k))
-        case "b":
-            value = symbol("value", 0, k // 4 - 1)
-            row = value // 2 * 8 + member * 2 + value % 2 if k == 16 else member * 2 + value
-            return IndexMap((lane, value), (row, group), (k, 8))
-        case "c":
-            value = symbol("value", 0, 3)
-            return IndexMap((lane, value), (group + value // 2 * 8, member * 2 + value % 2), (16, 8))
-        case _:
-            raise IndexingError(
-                f"mma_operand: unknown operand {short_repr(operand)}", where=user_line(), hint="a, b, c"
-            )
+    rows, columns, depth = (int(n) for n in re.split("[mnk]", shape)[1:])
+    takes = SHAPES.get(shape) or WARPGROUP_DEPTHS[depth]
+    if bits not in takes:
+        raise IndexingError(
+            f"mma_operand: {shape} has no operands of {short_repr(bits)} bits",
+            where=user_line(),
+            hint=f"bits={' or '.join(map(str, takes))}",
+        )
+    return rows, columns, depth
 
 
 @arguments(IndexingError)

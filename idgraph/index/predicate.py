@@ -15,7 +15,7 @@ from idgraph.display import Printed
 from idgraph.graphs.coordinate_rules import is_product
 from idgraph.graphs.coordinate_solver import Bound, Side
 from idgraph.index.access_relation import AccessFunction
-from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, tensor_of
+from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle, tensor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,8 @@ def _cause(b: Bound, access: AccessFunction) -> str:
             return f"{_op(x, access)}roll of {x.source.extent} by {x.shift}"
         case Swizzle():
             return f"{x.kind} swizzle of {x.y.extent} by {x.x.extent}"
+        case RowPartition():
+            return f"{access.expr.op}: row of {x.offsets.name}"
         case _:
             assert_never(x)
 
@@ -141,7 +143,7 @@ _FEW = 1 << 10  # points at which it is tried whether a conjunct is needed
 def undischarged_bounds(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:
     """Conjuncts that are not proved by ranges or by the others, and the bounds behind them; ``known`` come first.
 
-    Each is in its smallest form where the others hold, and so are the bounds. FALSE alone where they exclude each
+    Each is in its smallest form where the others hold, and so are the bounds. Only FALSE where they exclude each
     other: these loops never touch the element.
     """
     found = tuple(bounds)

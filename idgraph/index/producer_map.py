@@ -29,7 +29,7 @@ from idgraph.arith import IndexMap as Map
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.index_solver import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
-from idgraph.ir.op_table import SCANS
+from idgraph.ir.op_table import ROWS, SCANS
 
 _MAX_WAYS = 64
 
@@ -111,8 +111,9 @@ def _operand_path(e: TensorExpr, k: int, way: _ProducerPath, reduced: list[Expr]
     """The way to operand k for the elements of a way to the output; None where it is never read."""
     t, operand = e.output, e.inputs[k]
     loaded = next((r for r in e.reads[k] if isinstance(r, LoadedCoordinate)), None)
-    if e.op in SCATTERS or loaded is not None:
-        by = e.inputs[loaded.operand].name if loaded is not None else "its index tensors"
+    if e.op in SCATTERS or e.op in ROWS or loaded is not None:
+        by = e.inputs[loaded.operand if loaded is not None else 1].name
+        by = "its index tensors" if e.op in SCATTERS and loaded is None else by
         raise IndexingError(
             f"the element of {operand.name} that {t.name} needs is known only when {by} is loaded",
             where=e.source_line,

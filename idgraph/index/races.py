@@ -27,7 +27,7 @@ from idgraph.ir.hooks import advised
 
 
 class Place(Protocol):
-    """The place where readers find a tensor."""
+    """The memory from which readers load a tensor."""
 
     @property
     def in_memory(self) -> bool: ...

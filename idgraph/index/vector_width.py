@@ -47,7 +47,7 @@ from idgraph.ir.device import current_device
 
 @dataclass(frozen=True, slots=True)
 class Peel:
-    """``head`` elements alone, ``vectors`` aligned accesses of ``width`` elements, ``tail`` elements alone.
+    """``head`` single elements, ``vectors`` aligned accesses of ``width`` elements, ``tail`` single elements.
 
     Where each row begins at another alignment, ``head`` is None, ``vectors`` is the least number of them and ``tail``
     None. The automatic schedule peels by itself; a loop that is split by the width and vectorised is peeled as well.
@@ -61,11 +61,10 @@ class Peel:
     def __str__(self) -> str:
         of = f"{self.vectors} access{'es' if self.vectors > 1 else ''} of {self.width}"
         if self.head is None or self.tail is None:
-            return (
-                f"{self.width} elements if the loop is peeled: {of} or more a row, up to {self.width - 1} alone before"
-            )
-        alone = self.head + self.tail
-        return f"{self.width} elements if the loop is peeled: {of} and {alone} alone"
+            head = f"up to {self.width - 1} single elements before"
+            return f"{self.width} elements if the loop is peeled: {of} or more a row, {head}"
+        single = self.head + self.tail
+        return f"{self.width} elements if the loop is peeled: {of} and {single} single element{'s' * (single != 1)}"
 
 
 def peel_of(access: AccessFunction, at: LoopVariable, width: int) -> Peel | None:
@@ -170,7 +169,7 @@ class Width:
 
     @property
     def peel(self) -> Peel | None:
-        """The loop as whole vectors with single elements around them, where it is not vectors alone.
+        """The loop as whole vectors with single elements around them, where it is not only vectors.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -178,7 +177,7 @@ class Width:
         >>> t = f.output(a + 1.0)
         >>> why = ig.IdModel(f).access(t.definition, a).explain_vector_width("i0")
         >>> print(why.peel)
-        4 elements if the loop is peeled: 250 accesses of 4 and 3 alone
+        4 elements if the loop is peeled: 250 accesses of 4 and 3 single elements
         """
         if self or self.limit not in ("extent", "offset"):
             return None

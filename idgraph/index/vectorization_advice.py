@@ -91,7 +91,7 @@ class VectorWidth(Width, Printed):
     a along i0: 1 element of 4
       offset 3 is not a multiple of 4
       4 elements if t1 is sliced at 4 instead of 3 (axis 0)
-      4 elements if the loop is peeled: 7 accesses of 4 and 4 alone
+      4 elements if the loop is peeled: 7 accesses of 4 and 4 single elements
     >>> why.bytes, why.alignment, why.run
     (4, 4, 32)
     """
@@ -117,7 +117,7 @@ class VectorWidth(Width, Printed):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """``site`` is what is changed: of several changes there, only the first that reaches a width is told."""
+    """``site`` is what is changed: of several changes there, only the first that reaches a width is reported."""
 
     site: str
     text: str
@@ -260,7 +260,7 @@ def _tuple(values: Sequence[int]) -> str:
 
 
 def _pitch(t: Tensor, width: int) -> tuple[list[int], list[int]] | None:
-    """Strides, and strides with every pitch a multiple of ``width`` and no two elements in one place."""
+    """Strides, and strides with every pitch a multiple of ``width`` and no two elements at one address."""
     now = strides(t)
     if any(s.name == "set_allocation" for s in t.log) or not all(s.is_const for s in now):
         return None

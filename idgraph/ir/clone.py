@@ -129,7 +129,7 @@ def clone_fusion(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[s
 
 
 def extract_subgraph(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusion, Mapping[Tensor, Tensor]]:
-    """A fusion of these operations alone (in order), and its tensors by those they stand for.
+    """A fusion of only these operations (in order), and its tensors by those they stand for.
 
     What they read of others is an input, numbered in the order in which it is met: equal parts have equal texts.
     Memory formats of ``outputs`` are kept, other steps are not.

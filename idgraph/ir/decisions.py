@@ -193,13 +193,14 @@ class Decided(Printed):
 class Format:
     """The memory format that an automatic schedule gave a tensor: ``order``, axis numbers outermost in memory first.
 
-    ``told`` is the decision in words, ``at`` the schedule step that it made: any other of the tensor's is the user's.
+    ``summary`` is the decision in words, ``at`` the schedule step that it made: any other of the tensor's is the
+    user's.
     """
 
     tensor: str
     order: tuple[int, ...]
-    told: str
+    summary: str
     at: int
 
     def __str__(self) -> str:
-        return self.told
+        return self.summary

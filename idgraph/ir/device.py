@@ -123,7 +123,7 @@ class Device(Printed):
 
     @property
     def core_cache(self) -> int:
-        """Bytes of the farthest cache that one processor has for itself; of its share of ``cache`` where none is told.
+        """Bytes of the farthest cache that one processor has for itself; of its share of ``cache`` where none is given.
 
         >>> import idgraph as ig
         >>> ig.cost.devices["cpu"].core_cache

@@ -11,8 +11,9 @@ from math import lcm
 from typing import Any, cast
 
 from idgraph.arith import Expr, as_expr, integer_root, is_true, simplify, symbol
+from idgraph.arith.solve import affine_in
 from idgraph.ir.axis_read import Fixed
-from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle
 from idgraph.ir.protocols import OperationLike, TensorLike
 from idgraph.ir.schedule_log import ScheduleStep
 
@@ -52,10 +53,10 @@ def equal_sizes(a: Expr, b: Expr, known: Mapping[str, Expr], because: str) -> Eq
 
 def _solved(rest: Expr, s: Expr) -> Expr | None:
     """The ``s`` at which ``rest`` is 0, where it stands there once, times a number that divides the others."""
-    others = simplify(rest.substitute({s: 0}))
-    factor = simplify(rest.substitute({s: 1}) - others)
-    if not factor.is_const or factor == 0 or simplify(rest - factor * s - others) != 0:
+    affine = affine_in(rest, s)
+    if affine is None or not affine[0].is_const or affine[0] == 0:
         return None
+    factor, others = affine
     value = simplify((others * -1) // factor)
     return value if simplify(value * factor + others) == 0 else None
 
@@ -154,7 +155,7 @@ def _fields(tensors: Sequence[TensorLike], exprs: Sequence[OperationLike]) -> It
                 yield from ((x, "start"), (x, "step"))
             case Roll():
                 yield x, "shift"
-            case Merge() | Swizzle():
+            case Merge() | Swizzle() | RowPartition():
                 pass
     for d in axes:
         yield d, "extent"

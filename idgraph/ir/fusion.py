@@ -44,6 +44,7 @@ from idgraph.ir.op_registry import apply
 from idgraph.ir.placing import Placing
 from idgraph.ir.printer import print_fusion
 from idgraph.ir.protocols import FusionLike, TensorLike
+from idgraph.ir.ragged_axes import check_offsets, inherit_rows, row_ends
 from idgraph.ir.schedule_log import (
     MANY,
     NO_CHOICES,
@@ -465,6 +466,28 @@ class Tensor(Operators, ScheduleMixin, Placing, Member, Printed, UnsupportedArra
         """Number of axes of ``shape``."""
         return len(self.axes)
 
+    @arguments(OperationError, keep=adding)
+    def partition(self, axis: int, offsets: Tensor) -> tuple[IterDomain, IterDomain]:
+        """`idgraph.partition`: axis ``axis`` as rows that end at ``offsets``; the component and the ragged axis.
+
+        The ragged tensor that they belong to is their ``tensor``; this one stays as it is. Raises `OperationError` for
+        what cannot be offsets.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
+        >>> c, r = x.partition(0, offsets)
+        >>> c, r, r.rows.extent, c.tensor is r.tensor
+        (I7[3], I8[offsets], 'offsets[b + 1] - offsets[b]', True)
+        """
+        check_offsets(offsets)
+        if not is_int(axis) or not -self.ndim <= axis < self.ndim:
+            raise OperationError(f"partition: {self.name} has no axis {axis}", hint=f"its shape is {self.shape}")
+        made = apply(self.fusion, "partition", (self, *row_ends(offsets, self.axes[axis].extent)), {"dim": axis})
+        at = made.definition.attrs["dim"] if made.definition is not None else 0
+        assert isinstance(at, int)
+        return made.logical[at], made.logical[at + 1]
+
     @property
     def source_line(self) -> SourceLine | None:
         """The user's line that made it."""
@@ -732,7 +755,7 @@ class Fusion(Restorable, ShownFusion):
         if not is_true(as_expr(start) >= 0):
             raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
         if strides is not None and contiguity is not None:
-            hint = "strides alone; contiguity=False leaves a stride free until a kernel runs"
+            hint = "only strides; contiguity=False leaves a stride free until a kernel runs"
             raise OperationError(f"input {name}: give strides or contiguity, not both", where=where, hint=hint)
         if strides is not None and (len(strides) != len(extents) or not all(is_true(as_expr(s) >= 0) for s in strides)):
             raise OperationError(
@@ -791,6 +814,13 @@ class Fusion(Restorable, ShownFusion):
                     f"output {name} is not a tensor of fusion {self.name}",
                     where=user_line(),
                     hint="build it from tensors of this fusion",
+                )
+            rows = next((d.rows for d in t.axes if d.rows is not None), None)
+            if rows is not None:
+                raise OperationError(
+                    f"output {t.name} has a ragged axis, with rows of {rows.offsets.name}, and no array has rows",
+                    where=user_line(),
+                    hint=f"f.output(ig.combine({t.name})), or ig.pad_ragged({t.name}, value)",
                 )
             if t not in known:
                 known.add(t)
@@ -992,6 +1022,7 @@ class Fusion(Restorable, ShownFusion):
         line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
+        inherit_rows(op, inputs, reads, domain)
         if self.operations_left is not None:
             self._spend(op, self.operations_left - 1)
         if name is not None:

@@ -42,6 +42,7 @@ class IterDomain:
 
     ``definitions`` are the expressions that make this axis of others; a concatenated axis has one for each operand,
     every other axis at most one. Axes are made by a `Fusion`, which numbers them, so names are the same in every run.
+    ``rows`` are those of a ragged axis, None of every other; its extent is then a bound, see `RaggedRows`.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(64, 1))
@@ -56,7 +57,7 @@ class IterDomain:
     ((), 1, 2)
     """
 
-    __slots__ = ("_made", "extent", "kind", "name", "parallel", "tensor")
+    __slots__ = ("_made", "extent", "kind", "name", "parallel", "rows", "tensor")
 
     def __init__(self, number: int, extent: Expr, kind: Kind, tensor: Owner | None = None) -> None:
         self.name = f"{_LETTER[kind]}{number}"
@@ -66,6 +67,7 @@ class IterDomain:
         # A fusion has a hundred thousand axes, most of one definition or none: no tuple for each.
         self._made: DomainExpr | tuple[DomainExpr, ...] | None = None
         self.tensor = tensor
+        self.rows: RaggedRows | None = None
 
     @property
     def definitions(self) -> tuple[DomainExpr, ...]:
@@ -106,7 +108,7 @@ class IterDomain:
         return f"{self.tensor.name}.{self.name}" if self.tensor is not None else self.name
 
     def __repr__(self) -> str:
-        return f"{self.name}[{self.extent}]"
+        return f"{self.name}[{self.extent if self.rows is None else self.rows.offsets.name}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -337,7 +339,87 @@ class Swizzle:
         return f"Swizzle({self.x}, {self.y} -> {self.out_x}, {self.out_y}; {self.kind})"
 
 
-DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPartition:
+    """``flat`` as rows of loaded length: flat = start + ragged, where ``component`` is the number of the row.
+
+    ``start`` is the loaded number at which the row begins (``ld1``, from operand 1 of the operation), ``length``
+    (``ld2``) how many elements it has. `idgraph.partition` makes component and ragged of flat; with ``combines`` it is
+    the other way round. Rows lie one behind the other and have no gaps, so that each element is in one row. Two are
+    equal where their ``offsets`` are one tensor. (nvFuser: Partition, Combine.)
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
+    >>> c, r = x.partition(0, offsets)
+    >>> r.definition
+    Partition(I9[9] -> I7[3], I8[offsets]; offsets)
+    >>> e = r.definition
+    >>> e.inputs, e.outputs, e.attributes[0], str(e.length)
+    ((I9[9],), (I7[3], I8[offsets]), 'partition', 'ld2')
+    """
+
+    flat: IterDomain
+    component: IterDomain
+    ragged: IterDomain
+    start: Expr
+    length: Expr
+    offsets: Owner
+    combines: bool = False
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.component, self.ragged) if self.combines else (self.flat,)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.flat,) if self.combines else (self.component, self.ragged)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """The key by which two partitions are the same."""
+        return ("combine" if self.combines else "partition", self.offsets)
+
+    def __repr__(self) -> str:
+        what = "Combine" if self.combines else "Partition"
+        ins, outs = (", ".join(map(repr, axes)) for axes in (self.inputs, self.outputs))
+        return f"{what}({ins} -> {outs}; {self.offsets.name})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RaggedRows:
+    """The rows of a ragged axis: in row b of its ``component`` axis it has ``offsets[b + 1] - offsets[b]`` elements.
+
+    ``starts`` and ``lengths`` are the tensors ``offsets[:-1]`` and ``offsets[1:] - offsets[:-1]``. The extent of the
+    axis is a bound that every row keeps: the number of elements of all rows.
+    """
+
+    offsets: Owner
+    starts: Owner
+    lengths: Owner
+    component: IterDomain
+
+    @property
+    def extent(self) -> str:
+        """The number of elements of row ``b``, as text.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
+        >>> x.partition(0, offsets)[1].rows.extent
+        'offsets[b + 1] - offsets[b]'
+        """
+        return f"{self.offsets.name}[b + 1] - {self.offsets.name}[b]"
+
+    def same_rows(self, other: RaggedRows) -> bool:
+        """Whether the rows are those of one tensor of offsets."""
+        return self.offsets is other.offsets
+
+
+DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle | RowPartition
 
 
 @dataclass(slots=True)

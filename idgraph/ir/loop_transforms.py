@@ -41,7 +41,7 @@ from idgraph.ir.iter_domain import (
     SwizzleKind,
     is_one,
 )
-from idgraph.ir.op_table import SCATTERS
+from idgraph.ir.op_table import WRITES
 from idgraph.ir.protocols import TensorLike, axis_place, related
 from idgraph.ir.reader_loops import LoopPlan, inserted, loop_plan
 from idgraph.ir.schedule_log import NAMES, NO_CHOICES, NO_NAMES, NO_RULES, STEPS
@@ -51,7 +51,7 @@ from idgraph.ir.verifier import check_symbols
 def checked_strides(
     name: str, domains: Sequence[IterDomain], flags: Sequence[bool], steps: Sequence[int]
 ) -> tuple[int, ...]:
-    """Strides in elements, outermost first: as many as axes, and so large that no two elements share a place.
+    """Strides in elements, outermost first: as many as axes, and so large that no two elements share an address.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("x", shape=(4, 6))
@@ -126,7 +126,7 @@ def log_step(tensor: TensorLike, name: str, *args: Attr, **kwargs: Attr) -> None
 
 
 def result_kind(sources: Iterable[IterDomain], extent: Expr) -> Kind:
-    """The kind of an axis made of others: a reduction stays one; broadcasts alone stay broadcast; else iteration."""
+    """The kind of an axis made of others: a reduction stays one; broadcasts only: stays a broadcast; else iteration."""
     kinds = {d.kind for d in sources}
     if "reduction" in kinds:
         return "reduction"
@@ -337,9 +337,10 @@ def stride(tensor: TensorLike, axis: int, start: int | Expr, step: int, extent: 
 
 
 def iterated(tensor: TensorLike) -> tuple[IterDomain, ...]:
-    """The axes that loops run over before any step: the logical ones, of a scatter the root ones (its index's)."""
+    """The axes that loops run over before any step: the logical ones; the root ones where loaded
+    numbers say what is written (those of the index, or of the rows)."""
     e = tensor.definition
-    return tensor.root if e is not None and e.op in SCATTERS else tensor.logical
+    return tensor.root if e is not None and e.op in WRITES else tensor.logical
 
 
 def reset(tensor: TensorLike) -> None:

@@ -272,10 +272,11 @@ def names(
 POINTWISE: Final = frozenset(o.name for o in _ROWS if o.result is not None or o.name in ("cast", "where"))
 """The operations of a fusion whose operands broadcast."""
 
-Move = Literal["axes", "places", "pieces", "part", "picks", "writes"]
+Move = Literal["axes", "places", "pieces", "part", "picks", "writes", "rows", "joins"]
 """What an operation that makes no values does with elements: "axes" come and go or change their order, each as a whole;
 elements come from other "places" of one operand; from "pieces", operands or a number, side by side; a "part" of one
-operand is another one's; indices say which elements it "picks", or where it "writes"."""
+operand is another one's; indices say which elements it "picks", or where it "writes"; elements come to lie in "rows"
+whose ends are loaded, or it "joins" such rows."""
 _MOVES: Final[Mapping[Move, tuple[str, ...]]] = {
     "axes": ("copy", "unsqueeze", "squeeze", "expand", "permute"),
     "places": ("reshape", "slice", "select", "flip", "roll"),
@@ -283,6 +284,8 @@ _MOVES: Final[Mapping[Move, tuple[str, ...]]] = {
     "part": ("slice_scatter",),
     "picks": ("gather", "take_along_dim", "index_select", "index", "embedding"),
     "writes": ("scatter", "scatter_add", "index_put"),
+    "rows": ("partition", "pad_ragged", "crop_ragged"),
+    "joins": ("combine",),
 }
 
 
@@ -298,9 +301,13 @@ def moving(*kinds: Move) -> frozenset[str]:
 VIEWS: Final = moving("axes", "places")
 """Operations of one operand each of whose elements is one of the operand's, at a place that no value says."""
 MOVES: Final = VIEWS | moving("pieces")
-PIECES: Final = moving("pieces", "part")
+PIECES: Final = moving("pieces", "part", "rows")
 """Operations that read an operand for a part of their elements only."""
 GATHERS: Final = moving("picks")
 SCATTERS: Final = moving("writes")
 """Operations whose loops run over index tensors and that write at the values of these."""
+ROWS: Final = moving("rows", "joins")
+"""Operations that load where the rows of their operand 0 begin and end, from operands 1 and 2."""
+WRITES: Final = moving("writes", "joins")
+"""Operations whose loops run over their root axes: what they write where is loaded."""
 SCANS: Final = frozenset(SCANS_OF)

@@ -9,7 +9,7 @@ import builtins
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from idgraph.arith import as_expr
+from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.ir.argument_resolution import attr, is_int, product
 from idgraph.ir.axis_read import Attr
@@ -17,6 +17,7 @@ from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float, is_integer, is_s
 from idgraph.ir.fusion import Tensor, apply_op
 from idgraph.ir.op_builders import same_extent
 from idgraph.ir.ops_pointwise import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
+from idgraph.ir.ops_ragged import padded_for, ragged_dim, row_lengths
 from idgraph.ir.ops_view import Dims, at_user_line, flatten, reshape, resolve_dim, resolve_dims, squeeze, unsqueeze
 from idgraph.ir.transaction import transactional_build
 
@@ -30,7 +31,7 @@ def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtyp
         attrs["keepdim"] = True
     if dtype is not None:
         attrs["dtype"] = check_dtype(dtype)
-    return apply_op(op, x, name=name, **attrs)
+    return apply_op(op, padded_for(op, x, dims), name=name, **attrs)
 
 
 @arguments(OperationError, keep=transactional_build)
@@ -115,10 +116,25 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     count = as_expr(1)
     is_half = is_short_float(x.dtype)
     total = sum(x, dim, keepdim, dtype="float32") if is_half else sum(x, dim, keepdim)
-    for d in resolve_dims(x, dim if dim != () and dim != [] else None, "mean"):
-        count = count * x.axes[d].extent
-    by = float(int(count)) if count.is_const else count
+    dims = resolve_dims(x, dim if dim != () and dim != [] else None, "mean")
+    rows = ragged_dim(x)
+    for d in dims:
+        count = count * (1 if d == rows else x.axes[d].extent)
+    by: Tensor | float | Expr = float(int(count)) if count.is_const else count
+    if rows is not None and rows in dims:
+        by = _row_counts(x, rows, dims, keepdim, by)
     return cast(div(total, by), x.dtype, name=name) if is_half else div(total, by, name=name)
+
+
+def _row_counts(x: Tensor, rows: int, dims: tuple[int, ...], keepdim: bool, others: float | Expr) -> Tensor:
+    """How many elements each mean over the ragged axis is of, in its shape; ``others``: those along the other axes."""
+    of = x.axes[rows].rows
+    assert of is not None
+    kept = [d for p, d in enumerate(x.axes) if keepdim or p not in dims]
+    behind = len(kept) - 1 - kept.index(of.component)
+    counts = cast(row_lengths(x), "float64" if x.dtype == "float64" else "float32")
+    counts = counts if others == 1.0 else mul(counts, others)
+    return unsqueeze(counts, list(range(1, 1 + behind))) if behind else counts
 
 
 @arguments(OperationError, keep=transactional_build)

@@ -120,7 +120,7 @@ def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str
 
 @arguments(OperationError, keep=transactional_build)
 def squeeze(x: Tensor, dim: Dims = None, *, name: str | None = None) -> Tensor:
-    """Drop axes of extent 1: those named (as in torch, others are left alone), or all.
+    """Drop axes of extent 1: those named (as in torch, others stay as they are), or all.
 
     >>> import idgraph as ig
     >>> ig.squeeze(ig.Fusion("f").input("x", shape=(4, 1, 8)), 1).shape

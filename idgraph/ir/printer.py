@@ -78,7 +78,7 @@ def _symbol_line(name: str, s: Expr) -> str:
 
 
 def numbered_text(fusion: FusionLike) -> str:
-    """The text of a fusion with its tensors numbered: equal for fusions that differ in names and lines alone.
+    """The text of a fusion with its tensors numbered: equal for fusions that differ only in names and lines.
 
     >>> import idgraph as ig
     >>> from idgraph.ir.printer import numbered_text

@@ -62,7 +62,7 @@ def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
 
 
 def _iota_axis(e: TensorExpr, k: int) -> IterDomain | None:
-    """The axis along which index ``k`` counts, alone: it is an iota, perhaps with axes of one element."""
+    """The axis along which index ``k`` counts, and no other: it is an iota, perhaps with axes of one element."""
     along = [(p, r.domain) for p, r in enumerate(e.reads[k]) if isinstance(r, Mapped)]
     t = e.inputs[k]
     wide = [d for p, d in along if not t.axes[p].is_broadcast]

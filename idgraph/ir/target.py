@@ -52,7 +52,7 @@ GPU: Final = Target(
         "select_loads", "peel", "carry_digits",
         "unroll", "join_checks", "short_ints", "short_functions", "merge_tests",
         "vectorize_loads", "realign", "cse", "reciprocals", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
-        "roll", "fuse_lanes", "scalar_replacement",
+        "roll", "fuse_lanes", "scalar_replacement", "end_rows",
     ),
     threads=True,
     typed=True,
@@ -79,7 +79,7 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         Target(
             "cpu", f"numba for the CPU; {_COMPILED}", "numba",
             ("serial", "collapse", "own_rows", "columns", "rename_columns", "hoist_loads", "prove_checks",
-             "rows_of_core", "interchange", "unswitch", "round_once", "composed", "keep_rolled"),
+             "rows_of_core", "interchange", "unswitch", "round_once", "composed", "keep_rolled", "end_rows"),
             cores=True, typed=True,
         ),
         GPU,

@@ -113,10 +113,10 @@ def build_expand(
     logical: list[IterDomain] = []
     for p, wanted in enumerate(shape):
         if p < lead:
-            logical.append(fusion.new_domain(fusion.extent("expand", p, _int_if_constant(wanted))))
+            logical.append(fusion.new_domain(fusion.extent("expand", p, int_if_constant(wanted))))
             continue
         d = x.axes[p - lead]
-        extent = d.extent if wanted == -1 else fusion.extent("expand", p, _int_if_constant(wanted))
+        extent = d.extent if wanted == -1 else fusion.extent("expand", p, int_if_constant(wanted))
         if not d.is_broadcast and not same_extent(extent, d.extent):
             raise OperationError(
                 f"axis {p - lead} of {x.name} has extent {d.extent} and cannot become {extent}",
@@ -127,7 +127,8 @@ def build_expand(
     return fusion.emit("expand", args, dict(attrs), [reads], x.dtype, moved_domain(logical, logical), name)
 
 
-def _int_if_constant(e: Expr) -> int | Expr:
+def int_if_constant(e: Expr) -> int | Expr:
+    """A constant as a number."""
     return int(e) if e.is_const else e
 
 

@@ -160,9 +160,10 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             return _replace_parts(s, operands=_each(operand, operands), local=made(local))
         case Store(_, address, value):
             return _replace_parts(s, address=index(address), value=operand(value))
-        case Loop(extent=extent, first=first, column=column):
+        case Loop(extent=extent, first=first, column=column, stop=stop):
             axis = None if column is None else _replace_parts(column, extent=index(column.extent))
-            return _replace_parts(s, extent=index(extent), first=index(first), column=axis)
+            end = None if stop is None else index(stop)
+            return _replace_parts(s, extent=index(extent), first=index(first), column=axis, stop=end)
         case If(condition):
             return _replace_parts(s, condition=index(condition))
         case BoundsCheck(condition, point=point):
@@ -299,10 +300,10 @@ def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
 
 
 def carried(loop: Loop) -> tuple[str, ...]:
-    """Names of the accumulators that a step of a loop hands on to the next one, in the order of their first update.
+    """Names of the accumulators that a step of a loop carries to the next one, in the order of their first update.
 
     An accumulator that the body itself declares begins anew in each step. The steps of a loop on blocks or threads
-    hand nothing on: each has accumulators of its own.
+    carry nothing: each has accumulators of its own.
 
     >>> from idgraph.arith import as_expr
     >>> s, m = Local("s", "float64"), Local("m", "float64")

@@ -2,8 +2,8 @@
 
 A rounding to bfloat16 moves a value by up to 2**-9 of it, one to float16 by up to 2**-12. An error of 1/64 of a unit in
 the last place before that does not matter: the result is then off by 0.516 units at most. The analysis goes backward.
-A product hands the error of a factor on as it is, a difference may make it any size: which operations hand errors on is
-a column of `idgraph.ir.op_table`, and a value with a use that is not such an operation has no tolerance.
+A product passes the error of a factor on as it is, a difference may make it any size: which operations pass errors on
+is a column of `idgraph.ir.op_table`, and a value with a use that is not such an operation has no tolerance.
 
 Errors of several operands add up, so operands that may have one get equal shares. Those are the results of the
 functions that a pass means to compute by shorter forms, whose errors it gives, and all that is computed of them.

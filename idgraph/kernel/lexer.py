@@ -117,7 +117,7 @@ def place_of(text: str) -> Place:
     for place in places:
         if place == text:
             return place
-    raise WrongError(f"{text[:40]!r} is not a place in memory: {', '.join(places)}")
+    raise WrongError(f"{text[:40]!r} is not a memory space: {', '.join(places)}")
 
 
 def reduction_of(text: str) -> AccumulateOp:

@@ -266,7 +266,7 @@ class _KernelParser(LineParser):
         parts, line = split_top_level(head[4:], ","), self.at
         var, extent = split_once(parts[0], " < ")
         made = Loop(name_of(var), self.expr(extent), "serial", (), note)
-        how, first, column = "serial", ZERO, None
+        how, first, column, stop = "serial", ZERO, None, None
         told: list[str] = []
         for part in parts[1:]:
             if part.startswith("from "):
@@ -274,6 +274,8 @@ class _KernelParser(LineParser):
             elif part.startswith("column "):
                 axis, loops = split_once(part[7:], " of ")
                 column = SplitAxis(self.expr(axis), integer_of(loops))
+            elif part.startswith("stop "):
+                stop = self.expr(part[5:])
             elif part.startswith("carries "):
                 told.append(name_of(part[8:]))
             else:
@@ -286,7 +288,7 @@ class _KernelParser(LineParser):
         else:
             body = self.inside(depth)
         self.scope = scope
-        loop = Loop(made.var, made.extent, how, body, note, first, column)
+        loop = Loop(made.var, made.extent, how, body, note, first, column, stop)
         if told and tuple(told) != carried(loop):
             self.at = line
             raise WrongError(f"the loop {made.var} carries {', '.join(carried(loop)) or 'nothing'}")
@@ -306,7 +308,7 @@ class _KernelParser(LineParser):
             raise WrongError("a check ends with its loops, their point, and `always`")
         site = CheckSite(
             string_of(tensor),
-            integer_of(axis),
+            -1 if axis == "-1" else integer_of(axis),
             self.expr(extent),
             string_of(index),
             string_of(expr),

@@ -280,7 +280,7 @@ class _Lines:
             self.names.scope = scope
 
     def units(self, body: Sequence[Stmt]) -> Iterator[tuple[Sequence[Stmt], Sequence[Stmt]]]:
-        """The comments that stand behind a statement, and the statement; or arrays of registers, or comments alone."""
+        """The comments that stand behind a statement, and the statement; or arrays of registers, or only comments."""
         at = 0
         while at < len(body):
             alike = _leading_run(body[at:])
@@ -365,12 +365,13 @@ class _Lines:
         """The head of one statement, without its body."""
         expr = self.names.expr
         match s:
-            case Loop(var, extent, parallel, _, note, first, column):
+            case Loop(var, extent, parallel, _, note, first, column, stop):
                 how = "" if parallel == "serial" else f", {parallel}"
                 start = "" if first == ZERO else f", from {expr(first)}"
                 axis = "" if column is None else f", column {expr(column.extent)} of {column.loops}"
                 handed_on = "".join(f", carries {name}" for name in carried(s))
-                return f"for {var} < {expr(extent)}{how}{start}{axis}{handed_on}:{'  # ' + note if note else ''}"
+                end = "" if stop is None else f", stop {expr(stop)}"
+                return f"for {var} < {expr(extent)}{how}{start}{axis}{end}{handed_on}:{'  # ' + note if note else ''}"
             case If(condition):
                 return f"if {expr(condition)}:"
             case StraightLineBlock():

@@ -77,7 +77,10 @@ Operand = Local | Constant | Index
 
 @dataclass(frozen=True, slots=True)
 class CheckSite:
-    """Where a loaded index is used: for the error that says it is out of range. ``loops`` are the loops around it."""
+    """Where a loaded index is used: for the error that says it is out of range. ``loops`` are the loops around it.
+
+    With axis -1 what is loaded is where a row "begins" or "ends", as ``tensor`` says, of rows of ``extent`` elements.
+    """
 
     tensor: str
     axis: int
@@ -124,7 +127,8 @@ class Loop:
     a loop whose number of steps the compiler of the source does not know).
 
     On blocks, block number ``first`` runs ``var`` = 0: nests may share a launch. ``column``: the axis whose loops begin
-    here, where the schedule split it.
+    here, where the schedule split it. ``stop``: no step from this number on does anything, so that a printed loop ends
+    there.
     """
 
     var: str
@@ -134,10 +138,11 @@ class Loop:
     note: str = ""
     first: Expr = ZERO
     column: SplitAxis | None = None
+    stop: Expr | None = None
 
 
 def axis_loops(s: Loop) -> list[Loop]:
-    """The loops of the axis that begins at ``s``; that loop alone where the schedule did not split its axis, or
+    """The loops of the axis that begins at ``s``; only that loop where the schedule did not split its axis, or
     something stands between the loops now.
 
     >>> from idgraph.arith import as_expr
@@ -203,7 +208,7 @@ class Comment:
 @dataclass(frozen=True, slots=True)
 class InitAccumulator:
     """An accumulator and its initial value: the one kind of variable that changes, by `Accumulate` and
-    `BlockReduce` alone."""
+    Only for `BlockReduce`."""
 
     name: str
     dtype: DType

@@ -19,7 +19,7 @@ Value = Load | Compute | Select  # the statements that make one value of others
 
 @dataclass(slots=True)
 class ValueNumbering:
-    """The numbers of what variables hold at one place of a kernel; `define` moves on by a statement.
+    """The numbers of what variables hold at one point of a kernel; `define` moves on by a statement.
 
     ``read_only`` are the buffers whose elements no statement changes (None: all of them). A variable that is a copy of
     another one holds the same value.

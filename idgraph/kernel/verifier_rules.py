@@ -149,14 +149,14 @@ FIRST = "the first of "
 
 
 def _first_thread_dims(s: Stmt) -> tuple[str, ...]:
-    """Marks of dimensions of which the first thread alone runs ``s``: what it adds up is the whole sum."""
+    """Marks of dimensions of which only the first thread runs ``s``: what it adds up is the whole sum."""
     if isinstance(s, SingleThread):
         return tuple(FIRST + d for d in s.dims)
     return (FIRST + s.parallel,) if isinstance(s, Loop) and s.extent == 1 and "Idx" in s.parallel else ()
 
 
 def _implies_first(condition: Expr, var: str) -> bool:
-    """True of a condition that holds in the first step of a loop alone."""
+    """True of a condition that holds only in the first step of a loop."""
     steps = [x for x in condition.symbols if x.name == var]
     return bool(steps) and is_true(steps[0] < 1, (condition,))
 
@@ -184,7 +184,7 @@ class ThreadSums:
     steps: dict[str, str] = field(default_factory=dict[str, str])
 
     def level(self, body: Sequence[Stmt], apart: frozenset[str]) -> list[tuple[Accumulate, frozenset[str]]]:
-        """The statements of one level, where threads along ``apart`` differ or one alone runs; the sums inside them,
+        """The statements of one level, where threads along ``apart`` differ or only one runs; the sums inside them,
         with what is apart there."""
         found: list[tuple[Accumulate, frozenset[str]]] = []
         for s in body:
@@ -253,17 +253,17 @@ class ThreadSums:
                 raise malformed_error(self.name, f"{x.name} is made of a value that one thread of {dims} holds", s)
 
     def cases(self, s: Select) -> Iterator[tuple[set[str], Local]]:
-        """The variables among which ``s`` chooses, each with the marks of the threads that alone choose it."""
+        """The variables among which ``s`` chooses, each with the marks of the only threads that choose it."""
         for condition, x in (*s.cases, (None, s.default)):
             if isinstance(x, Local):
                 yield set(self.first_in(condition) if condition is not None else ()), x
 
     def first_in(self, condition: Expr) -> tuple[str, ...]:
-        """Marks of the dimensions of which the first thread alone meets ``condition``."""
+        """Marks of the dimensions of which only the first thread meets ``condition``."""
         return tuple(FIRST + d for d, v in self.steps.items() if _implies_first(condition, v))
 
     def is_partial(self, s: Stmt, apart: frozenset[str]) -> None:
-        """A value made of a part is one, and so is a value that the first thread alone makes."""
+        """A value made of a part is one, and so is a value that only the first thread computes."""
         given = [x for x in operands_of(s) if isinstance(x, Local)]
         found = {d for x in given for d in self.parts.get(x.name, ())}
         if isinstance(s, Select):

@@ -12,6 +12,7 @@ from idgraph.index.allocation import address_of
 from idgraph.index.producer_map import pull_back
 from idgraph.ir import Fusion, Resize, Tensor, TensorExpr
 from idgraph.ir.op_table import VIEWS
+from idgraph.ir.view_builders import int_if_constant
 
 MOVES = VIEWS - {"copy"}
 """Operations of one tensor that make no values: each element of the result is one of the operand's."""
@@ -88,7 +89,9 @@ def _alias(tensor: Tensor) -> Alias | NoAlias:
         return Alias(joined.of, seen.strides, seen.offset) if isinstance(seen, Alias) else seen
     if source is tensor:
         return (
-            _no_view(e) if e is not None else Alias(source, _strides_of(source), _int_if_const(as_expr(source.offset)))
+            _no_view(e)
+            if e is not None
+            else Alias(source, _strides_of(source), int_if_constant(as_expr(source.offset)))
         )
     return _view_of_memory(tensor, source)
 
@@ -138,7 +141,7 @@ def _joined(e: TensorExpr) -> Alias | NoAlias:
         if t.axes[at].extent != 1 and not _provably_same(part.strides[at], step):
             return _no_view(e)
         place = simplify(place + t.axes[at].extent * step)
-    strides = (*first.strides[:at], _int_if_const(step), *first.strides[at + 1 :])
+    strides = (*first.strides[:at], int_if_constant(step), *first.strides[at + 1 :])
     return Alias(first.of, strides, first.offset)
 
 
@@ -161,7 +164,7 @@ def view_of(tensor: Tensor, source: Tensor, strides: Sequence[int | Expr], offse
     while (t := chain[-1].inputs[0] if chain else tensor) is not source:
         e = t.definition
         if e is None:
-            return NoAlias(f"{tensor.name} is not made of {source.name} alone")
+            return NoAlias(f"{tensor.name} is not computed from only {source.name}")
         if not _moves(e) and not (e.op == "copy" and len(e.inputs) == 1):
             return _no_view(e)
         chain.append(e)
@@ -200,7 +203,7 @@ def _linear(
         whole = whole + x * step
     if not isinstance(prove_equal(address, simplify(whole)), Proof):
         return NoAlias(f"the address is not a sum over the axes: {chain[0].op} copies", chain[0])
-    return Alias(source, tuple(map(_int_if_const, steps)), _int_if_const(offset))
+    return Alias(source, tuple(map(int_if_constant, steps)), int_if_constant(offset))
 
 
 def _at_zero(x: Expr, variables: tuple[Expr, ...]) -> Expr:
@@ -211,9 +214,5 @@ def _at_zero(x: Expr, variables: tuple[Expr, ...]) -> Expr:
 def _strides_of(t: Tensor) -> tuple[int | Expr, ...]:
     from_allocation = {d: address_of(t, [as_expr(int(x is d)) for x in t.allocation]) for d in t.allocation}
     return tuple(
-        _int_if_const(simplify(from_allocation[d] - as_expr(t.offset))) if d in from_allocation else 0 for d in t.axes
+        int_if_constant(simplify(from_allocation[d] - as_expr(t.offset))) if d in from_allocation else 0 for d in t.axes
     )
-
-
-def _int_if_const(x: Expr) -> int | Expr:
-    return int(x) if x.is_const else x

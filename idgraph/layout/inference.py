@@ -21,6 +21,7 @@ from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.clone import rewriting
 from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import item_size
+from idgraph.ir.view_builders import int_if_constant
 from idgraph.layout.stride_order import Order, memory_order, offered
 from idgraph.layout.torch_strides import eager_strides
 
@@ -243,7 +244,7 @@ def _demanded_layout(t: Tensor) -> LayoutDecision:
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
     inside = set(t.allocation) <= set(t.axes)
     order = _axis_numbers(t, memory_order(t))
-    told = tuple(_plain(by_axis[d]) for d in t.axes) if inside else dense_strides(t, order)
+    told = tuple(int_if_constant(by_axis[d]) for d in t.axes) if inside else dense_strides(t, order)
     reasons = tuple(f"{_axis_text(t, a)}: set_allocation" for a in order)
     return LayoutDecision(t, order, told, None, "demand", reasons)
 
@@ -314,7 +315,7 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
             continue
         before = next((x for x in reversed(t.axes[:at]) if x in why), None)
         axes.insert(axes.index(before) + 1 if before is not None else 0, d)
-        why[d] = "no tensor places it: behind its logical neighbour"
+        why[d] = "no tensor determines its position: behind its logical neighbour"
     return tuple(axes), tuple(why[d] for d in axes)
 
 
@@ -383,10 +384,6 @@ def _axis_numbers(t: Tensor, axes: Sequence[IterDomain]) -> tuple[int, ...]:
 
 def _axis_text(t: Tensor, axis: int) -> str:
     return f"axis {axis} ({t.axes[axis].extent} elements)"
-
-
-def _plain(x: Expr) -> int | Expr:
-    return int(x) if x.is_const else x
 
 
 @arguments(OperationError, keep=rewriting)

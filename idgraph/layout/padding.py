@@ -62,7 +62,7 @@ class PaddedStrides:
 
 @dataclass(frozen=True, slots=True)
 class StridePadding(Printed):
-    """A row for each tensor that padding changes, and why others were left alone; prints as a table."""
+    """A row for each tensor that padding changes, and why others were not changed; prints as a table."""
 
     rows: tuple[PaddedStrides, ...]
     skipped: tuple[tuple[Tensor, str], ...]
@@ -252,7 +252,7 @@ def lay_out(fusion: Fusion, tensors: Iterable[Tensor]) -> None:
     >>> f = ig.Fusion("f")
     >>> t = f.output(f.input("x", shape=(2, 3), strides=(1, 2)) * 2.0)
     >>> lay_out(f, [t])
-    >>> print(t.allocation, f.formats[0].told.splitlines()[0])
+    >>> print(t.allocation, f.formats[0].summary.splitlines()[0])
     (I3[3], I2[2]) t1 (2, 3): strides (1, 2), a hint from x
     >>> take_back(f)
     >>> t.allocation

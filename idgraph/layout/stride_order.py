@@ -27,6 +27,7 @@ from idgraph.ir import (
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -157,6 +158,10 @@ def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDoma
         case Swizzle(sx, sy, out_x, out_y):
             _replace_neighbours(axes, names, [sx], [out_x])
             _replace_neighbours(axes, names, [sy], [out_y])
+        case RowPartition():
+            have = [d for d in x.inputs if d in axes]
+            together = len(have) == len(x.inputs) and axes[axes.index(have[0]) :][: len(have)] == have
+            _replace_neighbours(axes, names, have, x.outputs if together else [])  # where rows end has no such axis
         case _:
             assert_never(x)
     return ""
@@ -165,7 +170,7 @@ def _replay_backward(x: DomainExpr, axes: list[IterDomain], names: dict[IterDoma
 def _replace_neighbours(
     axes: list[IterDomain], names: dict[IterDomain, str], old: Sequence[IterDomain], new: Sequence[IterDomain]
 ) -> None:
-    """Put ``new`` in the place of the neighbours ``old``; nothing changes where the order does not have them."""
+    """Replace by ``new`` the neighbours ``old``; nothing changes where the order does not have them."""
     if not old or old[0] not in axes:
         return
     at = axes.index(old[0])

@@ -18,6 +18,7 @@ from idgraph.index.races import line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import compute_dtype
+from idgraph.ir.walks import reach
 from idgraph.kernel.ir import Buffer, Local
 
 
@@ -180,12 +181,7 @@ def index_title(t: Tensor) -> str:
     >>> index_title(i), index_title(i + 1)
     ('i', 't1 (made of i)')
     """
-    seen, open_ = {t}, [t]
-    while open_:
-        e = open_.pop().definition
-        fresh = [x for x in e.inputs if x not in seen] if e is not None else []
-        seen.update(fresh)
-        open_ += fresh
+    seen = reach([t], lambda u: () if u.definition is None else u.definition.inputs)
     given = [x.name for x in t.fusion.inputs if x in seen and is_integer(x.dtype) and x is not t]
     if not given:
         return t.name

@@ -25,7 +25,8 @@ from idgraph.index.loop_tree import (
 from idgraph.index.races import Crossing, check_races
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_builders import finished_type
-from idgraph.ir.op_table import PIECES
+from idgraph.ir.op_table import PIECES, ROWS
+from idgraph.ir.ragged_axes import COVERS
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.def_use import index_exprs
 from idgraph.kernel.ir import (
@@ -57,9 +58,16 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.launch_grid import check_shared_total
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import Access
-from idgraph.lower.buffers import BufferBinding, ThreadMapping, bind_buffers, index_title, memory_dtype, private_buffer
+from idgraph.lower.buffers import (
+    BufferBinding,
+    ThreadMapping,
+    bind_buffers,
+    index_title,
+    memory_dtype,
+    private_buffer,
+)
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
-from idgraph.lower.scan_scatter import compared, copied, scan_steps, update
+from idgraph.lower.scan_scatter import compared, copied, covered, scan_steps, update
 from idgraph.lower.statements import (
     PendingValue,
     accumulator,
@@ -67,6 +75,7 @@ from idgraph.lower.statements import (
     identity,
     known_indices,
     made_in_place,
+    none_where_wrong,
     statement_value,
 )
 from idgraph.lower.sync_insertion import barriers, check_barriers, merge_adjacent_ifs
@@ -263,7 +272,9 @@ class _KernelBuilder:
             return self.scatter(e)
         skip = reduction_positions(e, self.maps)
         value = self.value(e)
-        guard = and_(*access.conditions, *value.guards)
+        # What ends of rows decide is asked where they are loaded.
+        within = and_(*(c for c in access.conditions if c.names & access.loads.keys()))
+        guard = and_(*(c for c in access.conditions if not c.names & access.loads.keys()), *value.guards)
         out: list[Stmt] = [Comment(_describe(e))]
         if e.op in SCANS:
             r = self.running(e, skip[0]) if skip else None
@@ -280,7 +291,9 @@ class _KernelBuilder:
             inside = (*value.body, step)
         else:
             rounded = () if value.result == home.value else (_emit_identity_reduction(e, value.result, home.value),)
-            inside = (*value.body, *rounded, *self.store(e, home.value, ()))
+            loaded = max((n for n, s in enumerate(value.body, 1) if isinstance(s, Let)), default=0)
+            made = (*value.body[loaded:], *rounded, *self.store(e, home.value, ()))
+            inside = (*value.body[:loaded], *_guarded(within, made))
             if home.is_local and guard is not TRUE:
                 out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
         wrapped = value.wrap(inside)
@@ -393,6 +406,14 @@ class _KernelBuilder:
         if (bounded := compared(e, self.maps)) is not None:
             result.add(Let("ld0", operands[0], self.reads(e, 0)))
             result.check([bounded[0]], bounded[1])
+        if COVERS in e.attrs:
+            for k in (0, 1):
+                result.add(Let(f"ld{k}", operands[k], self.reads(e, k)))
+            sites, bounds = covered(e, self.maps)
+            result.check(sites, bounds)
+            statement_value(result, operands, self.maps)
+            none_where_wrong(result, and_(*bounds))
+            return result
         statement_value(result, operands, self.maps)
         return result
 
@@ -401,7 +422,7 @@ class _KernelBuilder:
     ) -> Operand:
         """One operand: a variable, or a load; where it may not exist the load is guarded, else the statement is."""
         e, access = result.expr, self.maps.read(result.expr, k)
-        optional = e.op in PIECES
+        optional = e.op in PIECES and (k == 0 or e.op not in ROWS)
         if optional:
             result.exists[k] = extra
         elif extra is not TRUE:
@@ -431,6 +452,8 @@ class _KernelBuilder:
         """A use site for each axis of operand ``k`` whose index is loaded."""
         t, loads, found = e.inputs[k], self.maps.read(e, k).loads, list[CheckSite]()
         loops = tuple(v.name for v in self.maps.loops(e))
+        if e.op in ROWS:
+            return []  # the difference of the offsets is tested
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
             if isinstance(read, LoadedCoordinate) and f"ld{read.operand}" in loads:
                 index = index_title(e.inputs[read.operand])

@@ -1,6 +1,6 @@
 """The purpose of each access: the operation, which of its operands, and the logical point, in loop variables.
 
-The axes that loops go over: what the schedule split stays one index, which kernels are told.
+The axes that loops go over: what the schedule split stays one index, which kernels are given.
 
 The choices of one kernel: those of its tensors, which must not contradict each other.
 """
@@ -14,8 +14,9 @@ from idgraph.errors import ScheduleError, SourceLine
 from idgraph.index.access_relation import IndexMaps
 from idgraph.index.allocation import is_block
 from idgraph.index.loop_tree import LoopNest, scatter_entries
-from idgraph.ir import SCATTERS, IterDomain, Split, Tensor, TensorExpr
+from idgraph.ir import IterDomain, Split, Tensor, TensorExpr
 from idgraph.ir.fusion import tensor_of
+from idgraph.ir.op_table import WRITES
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.kernel.ir import Provenance, SplitAxis
 
@@ -24,15 +25,16 @@ START = "_start"  # behind the name of a scatter's output: the copy of what it u
 
 def read_provenance(e: TensorExpr, maps: IndexMaps, name: str, operand: int) -> Provenance:
     """A read of ``operand`` by ``e``, whose output is called ``name``, at the point of all its logical axes."""
-    return Provenance(name, operand, _entry(e, maps) if e.op in SCATTERS else tuple(maps.write(e).logical))
+    return Provenance(name, operand, _entry(e, maps) if e.op in WRITES else tuple(maps.write(e).logical))
 
 
 def write_provenance(e: TensorExpr, maps: IndexMaps, name: str, along: Sequence[int] = ()) -> Provenance:
-    """The result of ``e`` at a point of its shape; of a scatter, an entry of what it writes.
+    """The result of ``e`` at a point of its shape; of a scatter, an entry of what it writes; of rows that
+    are combined, an element of one.
 
     ``along`` are axes of the shape that have one running value.
     """
-    if e.op in SCATTERS:
+    if e.op in WRITES:
         return Provenance(name, None, _entry(e, maps))
     axes = [p for p, d in enumerate(e.output.logical) if d.kind != "reduction"]
     logical = maps.write(e).logical
@@ -41,6 +43,8 @@ def write_provenance(e: TensorExpr, maps: IndexMaps, name: str, along: Sequence[
 
 def _entry(e: TensorExpr, maps: IndexMaps) -> tuple[Expr, ...]:
     """The coordinates of an entry of a scatter: of its index and, for index_put, of the axes that are not indexed."""
+    if e.op == "combine":
+        return tuple(maps.read(e, 0).coordinates)
     if e.op != "index_put":
         return tuple(maps.read(e, 1).coordinates)
     dims = e.attrs["dims"]

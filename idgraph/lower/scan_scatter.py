@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
+from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
 from idgraph.index import address_of
 from idgraph.index.allocation import is_thread, product, row_major
 from idgraph.index.loop_tree import IndexMaps, conflicting_scatter_entries, meeting_loops
 from idgraph.ir import Tensor, TensorExpr, has_atomic_update, item_size
+from idgraph.ir.ragged_axes import COVERS, row_bounds
 from idgraph.ir.target import access_bytes
 from idgraph.kernel.ir import (
     Accumulate,
@@ -134,6 +135,19 @@ def compared(e: TensorExpr, maps: IndexMaps) -> tuple[CheckSite, list[Expr]] | N
     site = CheckSite(numbers.name, axis, as_expr(within), index_title(index), made, line, loops)
     value = symbol("ld0")
     return site, [value >= 0, value < within]
+
+
+def covered(e: TensorExpr, maps: IndexMaps) -> tuple[list[CheckSite], list[Expr]]:
+    """(where, bounds) for the offsets of rows, which a checked run tests where it takes their difference."""
+    (at,), (rows,), extent = maps.write(e).coordinates, e.output.axes, as_expr(e.attrs[COVERS])  # type: ignore[arg-type]
+    start, stop = row_bounds(at, rows.extent, extent, symbol("ld1"), symbol("ld0"))
+    made = e.inputs[0].definition
+    offsets = index_title(e.inputs[0] if made is None else made.inputs[0])
+    loops = tuple(v.name for v in maps.loops(e))
+    sites: list[CheckSite] = []
+    for end in ("begins", "ends"):
+        sites.append(CheckSite(end, -1, extent, offsets, f"{e.output.name} = {e.op}", str(e.source_line or ""), loops))
+    return sites, [start, TRUE, stop, TRUE]
 
 
 def is_shared(e: TensorExpr, maps: IndexMaps, ways: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import SCATTERS, DType, LoadedCoordinate, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.dtypes import int_limits
 from idgraph.ir.op_builders import REDUCTIONS, result_dtype
-from idgraph.ir.op_table import GATHERS, OPERATIONS, POINTWISE, SCANS_OF, VIEWS
+from idgraph.ir.op_table import GATHERS, OPERATIONS, PIECES, POINTWISE, SCANS_OF, VIEWS
 from idgraph.kernel.ir import (
     AccumulateOp,
     BoundsCheck,
@@ -131,8 +131,9 @@ class PendingValue:
     def wrap(self, inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``inside``, the statements that end in the store, within the checks."""
         for before, condition, site in reversed(self._outer):
-            loaded = next(iter(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))}))
-            inside = (*before, BoundsCheck(condition, loaded, site, inside, always=self.expr.op in SCATTERS))
+            loaded = min(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))})
+            writes = self.expr.op in SCATTERS
+            inside = (*before, BoundsCheck(condition, loaded, site, inside, always=writes))
         return inside
 
 
@@ -148,7 +149,7 @@ def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: Inde
         narrow = tuple(_converted_operand(v, operands[k], dtype, k) for k in (0, 1))
         v.add(Compute(product, "mul", narrow, wide))
         v.result = product
-    elif op in ("pad", "cat", "slice_scatter"):
+    elif op in PIECES:
         v.add(_choice(v, operands))
         v.result = v.local
     elif op == "full":
@@ -162,12 +163,22 @@ def statement_value(v: PendingValue, operands: Mapping[int, Operand], maps: Inde
         value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
         v.add(Compute(v.local, "cast", (value,), dtype))
         v.result = v.local
-    elif op in VIEWS or op in GATHERS:
+    elif op in VIEWS or op in GATHERS or op == "combine":
         v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
         v.result = v.local
     else:
         v.add(_pointwise(v, _all_operands(e, operands)))
         v.result = v.local
+
+
+def none_where_wrong(v: PendingValue, right: Expr) -> None:
+    """The value is 0 where ``right`` does not hold, which a run without checks does not refuse: rows of wrong offsets
+    are empty, so that nothing outside of memory is touched."""
+    made = v.expr.output.dtype
+    found = Local(f"{v.local.name}_found", made)
+    v.add(Compute(found, "cast", (v.result,), made))
+    v.result = Local(f"{v.local.name}_right", made)
+    v.add(Select(v.result, ((right, found),), Constant(0)))
 
 
 def _plain(a: Scalar | Expr) -> Operand:
@@ -206,8 +217,9 @@ def _pointwise(v: PendingValue, operands: tuple[Operand, ...]) -> Compute:
 
 def _choice(v: PendingValue, operands: Mapping[int, Operand]) -> Select:
     e = v.expr
-    if e.op == "pad":
-        return _settled(v.local, [(v.exists[0], operands[0])], Constant(_scalar_attribute(e, "value")))
+    if e.op in ("pad", "pad_ragged", "crop_ragged", "partition"):
+        value = _scalar_attribute(e, "value") if "value" in e.attrs else 0
+        return _settled(v.local, [(v.exists[0], operands[0])], Constant(value))
     if e.op == "slice_scatter":
         return _settled(v.local, [(v.exists[1], operands[1])], operands[0])
     # Parts that these loops never reach (an empty one, one that was cut away) may not be computed at all.
@@ -255,11 +267,11 @@ def known_indices(e: TensorExpr, maps: IndexMaps) -> frozenset[int]:
 
 
 def made_in_place(v: PendingValue, k: int, place: Sequence[Expr]) -> Operand:
-    """The value of operand ``k`` at ``place``, where that is known from the coordinates alone: see `COUNTED`."""
+    """The value of operand ``k`` at ``place``, where the coordinates determine it: see `COUNTED`."""
     t = v.expr.inputs[k]
     made = t.definition
     if made is None or made.op not in COUNTED:
-        raise EmitError(f"{t.name} is not made of coordinates alone")
+        raise EmitError(f"{t.name} is not computed from coordinates only")
     to = Local(f"{v.local.name}_in{k}", t.dtype)
     if made.op == "full":
         v.add(Compute(to, "cast", (Constant(_scalar_attribute(made, "value")),), t.dtype))

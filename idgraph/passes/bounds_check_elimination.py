@@ -2,7 +2,7 @@
 
 An index that a program computes (positions scaled to a picture, numbers clamped to a table's length, bytes that address
 256 rows) cannot leave its axis. Its variable gets the range; the check, its branch and its report go, and 32 bits hold
-the address. The range follows from the arithmetic, with room for every rounding
+the address. The range follows from the arithmetic, wide enough for every rounding
 (`idgraph.passes.value_range_analysis`).
 
 join_checks: the checks of several loaded indices of one lane together, so that what they address is loaded together.
@@ -245,7 +245,8 @@ def _is_read(e: Expr, after: Effects) -> bool:
 
 
 def _replace_innermost_body(s: BoundsCheck, made: Callable[[Body], Body]) -> BoundsCheck:
-    """``s`` with other statements in the innermost of its checks, where these stand alone in each other."""
+    """``s`` with other statements in the innermost of its checks, where each is the only statement of the one around
+    it."""
     if len(s.body) == 1 and isinstance(s.body[0], BoundsCheck) and not s.body[0].always:
         return replace(s, body=(_replace_innermost_body(s.body[0], made),))
     return replace(s, body=made(s.body))

@@ -81,7 +81,7 @@ def _is_row_neighbour(address: Expr, row: Expr, column: Expr) -> bool:
 
 
 def _column_fits_cache(s: Load, column: Expr, length: int) -> bool:
-    """Whether the lines of a whole column find room in half of the nearest cache: lines apart by a multiple of a power
+    """Whether the lines of a whole column fit into half of the nearest cache: lines apart by a multiple of a power
     of two are in few of its sets."""
     cpu = current_device("cpu")
     nearest = cpu.levels[0][0] if cpu.levels else cpu.cache

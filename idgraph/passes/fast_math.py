@@ -9,7 +9,7 @@ A function of a function may have a form of its own. 1 + tanh(x) = 2 / (1 + e **
 right to its last places where tanh is near -1; so have 1 - tanh(x), 1 - sigmoid(x), and 1 + erf(x) = erfc(-x). With
 1 + x as y, tanh(log(y)) = (y ** 2 - 1) / (y ** 2 + 1).
 
-tanh and e ** x - 1 alone are a difference of 1 and a power, in which 4 bits cancel at most: below 1/16 they are the
+Only tanh and e ** x - 1 are a difference of 1 and a power, in which 4 bits cancel at most: below 1/16 they are the
 first terms of their series.
 
 composed: a function of a function as one, where that is nearer to the exact value and costs less.

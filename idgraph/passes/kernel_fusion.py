@@ -398,7 +398,7 @@ class _Launches:
 
 
 def _choices(n: Nested) -> KernelHints | None:
-    """The choices of a nest with rows: they speak of these alone."""
+    """The choices of a nest with rows: they speak only of these."""
     rows = any(isinstance(s, Accumulate) and s.buffer is None for s in walk(n.kernel.body))
     return n.kernel.choices if rows else None
 

@@ -11,7 +11,7 @@ after::
       t = x[q] * x[q]
       y[q] = t + 1
 
-Loops of vector accesses alone become straight-line code (`in_line`).
+Loops of nothing but vector accesses become straight-line code (`in_line`).
 
 Index expressions of neighbouring lanes as one expression along a variable.
 """
@@ -201,7 +201,7 @@ def in_scalars(body: Body) -> Body:
 
 
 def in_line(body: Body) -> Body:
-    """Loops of vector loads alone as the loads, those of one array side by side.
+    """Loops of nothing but vector loads as the loads, those of one array side by side.
 
     NVVM moves a value that one later loop uses, the reciprocal of a row's deviation for example, in front of that loop,
     past any loop between. A division has a slow path, a branch: registers that loads have filled before it are all

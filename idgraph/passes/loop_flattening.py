@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -175,34 +176,47 @@ def _by_columns(chunk: VectorTail, chain: Sequence[Loop]) -> Loop | None:
     return Loop(outer.var, simplify(rows * parts), outer.parallel, (columns,), outer.note)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _FlattenedRow:
     """Statements as those of element ``number`` of ``total``; ``length`` neighbours are a row, of which the columns up
-    to each of ``ends`` have plain indices."""
+    to each of ``ends`` have plain indices. ``loops`` are statements over loops, whose variables are at ``place``;
+    ``exprs`` are their index expressions at the number."""
 
-    body: tuple[Stmt, ...]
+    loops: tuple[Stmt, ...]
+    place: Mapping[Expr, Expr]
+    exprs: frozenset[Expr]
     number: Expr
     total: int
     ends: tuple[int, ...]
+
+    @cached_property
+    def body(self) -> tuple[Stmt, ...]:
+        """The statements at the number; most rows are compared with others, and never written."""
+        checked = map_body(self.loops, lambda x: remap_check_point(x, self.place))
+        return _substitute_indices(checked, self.place)
 
     @property
     def length(self) -> int:
         """Columns of a row."""
         return self.ends[-1]
 
-    @property
+    @cached_property
     def has_tests(self) -> bool:
         """Whether conditions tell rows apart, in any piece."""
         start = symbol("collapse_row", 0, self.total // self.length - 1) * self.length
-        inside = (symbol(PIECE, 0, end - first - 1) + first for first, end in pairwise((0, *self.ends)))
-        return any(
-            e.is_condition and not e.is_const for p in inside for x in walk(self.at(start + p)) for e in index_exprs(x)
-        )
+        for first, end in pairwise((0, *self.ends)):
+            place = start + (symbol(PIECE, 0, end - first - 1) + first)
+            open_ = (simplify(e.substitute({self.number: place})) for e in self.exprs if e.is_condition)
+            if all(e.is_const for e in open_):
+                continue  # none is left, in whichever statements
+            if any(e.is_condition and not e.is_const for x in walk(self.at(place)) for e in index_exprs(x)):
+                return True
+        return False
 
     @property
     def periods(self) -> set[int]:
         """The numbers of elements after which a division of an index may change."""
-        return {k for e in _numbers_of(self.body, self.number) for k in division_periods(e, self.number)}
+        return {k for e in self.exprs for k in division_periods(e, self.number)}
 
     def side_by_side(self, parts: int) -> _FlattenedRow | None:
         """Rows of several parts, one after the other in memory, for rows that visit one part after the other."""
@@ -211,9 +225,9 @@ class _FlattenedRow:
             return None
         row, column = self.number // self.length, self.number % self.length
         place = {self.number: simplify((row % parts * rows + row // parts) * self.length + column)}
-        body = _substitute_indices(self.body, place)
-        ends = _ends_of(_numbers_of(body, self.number), self.number, self.total, parts * self.length, MAX_PIECES)
-        return _FlattenedRow(body, self.number, self.total, ends) if ends else None
+        exprs = _at(self.exprs, place)
+        ends = _ends_of(exprs, self.number, self.total, parts * self.length, MAX_PIECES)
+        return _FlattenedRow(self.body, place, exprs, self.number, self.total, ends) if ends else None
 
     def at(self, place: Expr) -> tuple[Stmt, ...]:
         """The statements of one element; conditions that are known there are decided, and what only these read goes."""
@@ -350,10 +364,7 @@ def row_of(order: Sequence[Loop], body: tuple[Stmt, ...], pieces: int = 1) -> _F
     if total < 1:  # a tensor without elements
         return None
     number = symbol(NUMBER, 0, total - 1)
-    body = map_body(
-        body, lambda x: map_statement(remap_check_point(x, place), index=lambda e: simplify(e.substitute(place)))
-    )
-    every = _numbers_of(body, number)
+    every = _at(_exprs_of(body), place)
     lengths = sorted({total, *(k for e in every for k in division_periods(e, number) if k >= LEAST and total % k == 0)})
     best: tuple[int, ...] = ()
     for k in reversed(lengths):
@@ -362,13 +373,18 @@ def row_of(order: Sequence[Loop], body: tuple[Stmt, ...], pieces: int = 1) -> _F
             best = ends
         if len(best) == 1:
             break
-    return _FlattenedRow(body, number, total, best) if best else None
+    return _FlattenedRow(body, place, every, number, total, best) if best else None
 
 
-def _numbers_of(body: Sequence[Stmt], number: Expr) -> set[Expr]:
-    """The index expressions of the number; the point of a check is told, not computed."""
+def _exprs_of(body: Sequence[Stmt]) -> set[Expr]:
+    """The index expressions of statements; the point of a check is given, not computed."""
     plain = (replace(x, point=()) if isinstance(x, BoundsCheck) else x for x in walk(tuple(body)))
-    return {e for x in plain for e in index_exprs(x) if number in e.symbols}
+    return {e for x in plain for e in index_exprs(x)}
+
+
+def _at(exprs: Iterable[Expr], place: Mapping[Expr, Expr]) -> frozenset[Expr]:
+    """Index expressions at other places."""
+    return frozenset(simplify(e.substitute(place)) for e in exprs)
 
 
 def _numbered(order: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[dict[Expr, Expr], int, tuple[Stmt, ...]]:

@@ -7,7 +7,7 @@ apart. After: the running values are an array, and the loop over rows is inside 
     for c: for a: all[a] <- x[c*n + a]  (a few c at once)
     for a: acc = all[a]; out[a] = acc
 
-Several loops over columns, as those of a softmax, are taken one by one: what a row hands on from one to the next is an
+Several loops over columns, as those of a softmax, are taken one by one: what a row carries from one to the next is an
 array, too, and a row that is kept has its columns `many` elements apart.
 """
 
@@ -155,7 +155,7 @@ def _nest(s: Stmt) -> _Nest | None:
 
 
 def _loops_and_statements(body: Body) -> tuple[Loop | Body, ...]:
-    """The loops of ``body``, and the statements between them, without notes alone."""
+    """The loops of ``body``, and the statements between them, without levels of only notes."""
     made: list[Loop | Body] = []
     for is_loop, some in groupby(body, lambda x: isinstance(x, Loop)):
         found = tuple(some)
@@ -167,7 +167,7 @@ def _loops_and_statements(body: Body) -> tuple[Loop | Body, ...]:
 
 
 def _is_straight(part: Loop | Body) -> bool:
-    """No loop, branch or update of memory inside; updates of running values in loops alone."""
+    """No loop, branch or update of memory inside; updates of running values only in loops."""
     if isinstance(part, Loop):
         plain = all(isinstance(x, (Comment, Load, Compute, Select, Accumulate, Store)) for x in part.body)
         return plain and part.parallel == "serial"
@@ -300,7 +300,7 @@ def _rebuilt(nest: _Nest) -> Loop:
 
 
 def _arrays(nest: _Nest, many: int) -> dict[str, tuple[Local, Buffer]]:
-    """Running values, and what one part hands on to others: the variable and its array, by name."""
+    """Running values, and what one part passes to others: the variable and its array, by name."""
     outside = frozenset[str]().union(*map(_live_in, nest.parts))
     found: dict[str, Local] = {}
     for part in nest.parts:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, multiple_of, simplify, symbol
+from idgraph.arith.solve import affine_in
 from idgraph.ir import item_size
 from idgraph.kernel.def_use import map_body, map_statement
 from idgraph.kernel.ir import (
@@ -311,10 +312,8 @@ def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
     moving = {v.var for v in around} | {s.var}
     if cut.op not in ("lt", "le") or cut.args[1].names & moving:
         return None
-    step = symbol(s.var, 0, s.extent - 1)
-    apart = simplify(cut.args[0].substitute({step: as_expr(1)}) - cut.args[0].substitute({step: as_expr(0)}))
-    linear = simplify(cut.args[0].substitute({step: as_expr(0)}) + step * apart)
-    return cut if apart.is_const and int(apart) > 0 and simplify(cut.args[0] - linear) == 0 else None
+    affine = affine_in(cut.args[0], symbol(s.var, 0, s.extent - 1))
+    return cut if affine is not None and affine[0].is_const and int(affine[0]) > 0 else None
 
 
 def _peel_last_iterations(s: Loop, cut: Expr) -> list[Stmt]:

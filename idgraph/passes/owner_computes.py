@@ -1,7 +1,7 @@
 """owner: a reduction whose value is one element of a row, stored by the thread that has that element.
 
 `idgraph.rewrite.gather_strategy` writes a gather "by predicate" as the greatest of ``where(column == index, x,
-lowest)``. At most one column equals the index, so its thread alone computes what follows and stores it: no thread
+lowest)``. At most one column equals the index, so only its thread computes what follows and stores it: no thread
 combines anything, and no other one waits. Where no column equals the index (an unchecked run), the first thread stores
 what the reduction would have given. (The owner-computes rule: Callahan and Kennedy, Compiling programs for
 distributed-memory multiprocessors, 1988.)
@@ -252,7 +252,7 @@ class _Owner:
         )
 
     def after(self, body: Sequence[Stmt], acc: str, loop: Loop) -> tuple[Body, list[Stmt]] | None:
-        """(what the reduction's value is used for, the other statements), where its owner can do that alone."""
+        """(what the reduction's value is used for, the other statements), where its owner can do that by itself."""
         tainted, uses = {acc}, list[Stmt]()
         for s in body:
             if tainted & (all_reads((s,)) | _live_out_names((s,))):

@@ -207,7 +207,7 @@ def pack_partners(body: Sequence[Stmt], defined: Mapping[str, Stmt]) -> dict[str
     """16-bit floats that are computed side by side: of each low one the high one, by name.
 
     Two values are mates where whatever reads the one is a store beside the other, or computes a value whose mate reads
-    the other at the same place: nothing else needs either of them alone.
+    the other at the same position: nothing else needs one of them without the other.
     """
     readers = defaultdict[str, list[Stmt]](list)
     for s in walk(tuple(body)):

@@ -21,6 +21,7 @@ from idgraph.passes import divmod_strength_reduction as carry_digits
 from idgraph.passes import divmod_strength_reduction as reciprocals
 from idgraph.passes import fast_math as compose
 from idgraph.passes import fast_math as short_functions
+from idgraph.passes import idle_steps as end_rows
 from idgraph.passes import kernel_fusion as fuse_launches
 from idgraph.passes import lane_loop_fusion as fuse_lanes
 from idgraph.passes import lane_unrolling as unroll
@@ -129,6 +130,7 @@ PASSES: Mapping[str, Pass] = {
         Pass("dead_code", "values that nobody reads left out", _each(dead_code.eliminate_dead_code)),
         Pass("roll", "straight code of lanes as loops over registers", _each(roll.reroll_lanes)),
         Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fuse_lane_loops)),
+        Pass("end_rows", "rows of loaded length to their end", _each(end_rows.end_before_idle_steps)),
         Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalar_replacement)),
     )
 }

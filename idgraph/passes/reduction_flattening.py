@@ -5,7 +5,7 @@ pictures of 3136 elements. After: ``for i < 16: for c < 3136: s <- sum x[i*20070
 
 own_rows: blocks that may add to one element become one block, so that cores need not wait for each other.
 
-A scatter along a row adds to elements of that row alone. Where a row is cut into several blocks, each core takes whole
+A scatter along a row adds only to elements of that row. Where a row is cut into several blocks, each core takes whole
 rows: no two of them meet, and each element gets its terms in their order.
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.arith.solve import affine_in
 from idgraph.kernel.def_use import all_reads, all_sets, loaded_in, map_body, map_statement
 from idgraph.kernel.ir import (
     Accumulate,
@@ -220,10 +221,10 @@ def _limits(address: Expr | None, check: BoundsCheck) -> list[tuple[Expr, Expr]]
 
 def _is_injective_in(address: Expr, row: Expr) -> bool:
     """Whether no two values of ``row`` lead to one address: it is ``row * step``, and less than ``step``."""
-    first = simplify(address.substitute({row: as_expr(0)}))
-    step = simplify(address.substitute({row: as_expr(1)}) - first)
-    if row in first.symbols or not step.is_const or simplify(first + row * step - address) != 0:
+    affine = affine_in(address, row)
+    if affine is None or not affine[0].is_const:
         return False
+    step, first = affine
     return is_true(simplify(first >= 0)) and is_true(simplify(first < step))
 
 

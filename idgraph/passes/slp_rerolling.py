@@ -93,11 +93,11 @@ class RegisterArrayPool:
     done: list[str] = field(default_factory=list[str])
 
     def inside(self) -> RegisterArrayPool:
-        """The room of a level inside this one."""
+        """The scope of a level inside this one."""
         return RegisterArrayPool([*self.free, *self.done])
 
     def behind(self, inner: RegisterArrayPool, several: Set[str]) -> RegisterArrayPool:
-        """The room behind a statement whose level had ``inner``; an array without ``several`` elements becomes a
+        """The scope behind a statement whose level had ``inner``; an array without ``several`` elements becomes a
         variable, and stays its own."""
         used = [*(x for x in inner.used if x in several), *inner.done]
         kept = [x for x in self.done if x in inner.free]

@@ -168,7 +168,7 @@ def _fitting(found: ValueInterval | None, dtype: DType) -> ValueInterval | None:
 
 
 def _rounded(found: ValueInterval, largest: int | float, dtype: DType) -> ValueInterval:
-    """The range with room for the roundings of an operation among whose numbers ``largest`` is the largest."""
+    """The range widened by the roundings of an operation among whose numbers ``largest`` is the largest."""
     room = _rounding_room(dtype) * (largest + _LEAST_NORMAL)
     return _clamp_to_dtype(ValueInterval(found.lo - room, found.hi + room, found.nan), dtype)
 

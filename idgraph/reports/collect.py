@@ -19,7 +19,7 @@ from idgraph.fuse import Obstacle, obstacles
 from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.exact import SelfMapping
-from idgraph.index import Access, IdModel, LoopVariable
+from idgraph.index import Access, Contiguity, IdModel, LoopVariable
 from idgraph.index.vector_width import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.kernel.ir import Buffer, Comment, Kernel, walk
@@ -219,7 +219,7 @@ def with_suggestions(m: IdModel, operations: list[OperationFacts], limit: int) -
     Accesses that look alike (those of a model's layers) are asked about once.
     """
     found = [(e, k) for e, op in enumerate(operations) for k, a in enumerate(op.accesses) if a.narrow]
-    found.sort(key=lambda at: -_points(operations[at[0]].accesses[at[1]]))
+    found.sort(key=lambda at: -accessed_points(operations[at[0]].accesses[at[1]]))
     alike: dict[tuple[object, ...], None] = {}
     made = list(operations)
     for e, k in found:
@@ -238,7 +238,8 @@ def with_suggestions(m: IdModel, operations: list[OperationFacts], limit: int) -
     return made
 
 
-def _points(a: AccessFacts) -> int:
+def accessed_points(a: AccessFacts) -> int:
+    """The points of an access; 0 where they are not known."""
     return a.points if isinstance(a.points, int) else 0
 
 
@@ -281,7 +282,8 @@ def lane_loop(loops: tuple[LoopVariable, ...]) -> LoopVariable | None:
 def access_facts(a: Access) -> AccessFacts:
     """The facts of one access, and the proofs about it."""
     loop = lane_loop(a.loops)
-    step, pattern = _pattern(a, loop)
+    steps = {x.name: a.explain_contiguous(x) for x in a.loops if x.extent != 1}
+    step, pattern = _pattern(a, loop, steps)
     width, why = 1, "one element"
     limit: Limit = "extent"
     if loop is not None:
@@ -289,7 +291,7 @@ def access_facts(a: Access) -> AccessFacts:
         width = found.width
         limit = found.limit
         why = _why(found.reason, pattern, loop, step)
-    along = tuple(x.name for x in a.loops if x.extent != 1 and a.contiguous(x))
+    along = tuple(n for n, found in steps.items() if found)
     loads = tuple(LoadFacts(n, t.name, tuple(map(str, where))) for n, (t, where) in a.loads.items())
     points = total([1])
     for x in a.loops:
@@ -302,13 +304,13 @@ def access_facts(a: Access) -> AccessFacts:
     )  # fmt: skip
 
 
-def _pattern(a: Access, loop: LoopVariable | None) -> tuple[str | None, Pattern]:
-    """The stride along the loop in elements, and the name of its pattern."""
+def _pattern(a: Access, loop: LoopVariable | None, steps: Mapping[str, Contiguity]) -> tuple[str | None, Pattern]:
+    """The stride along the loop in elements, and the name of its pattern; ``steps`` of all loops of several steps."""
     if loop is None:
         return "0", "one element"
     if loaded_along(a, loop):
         return None, "data-dependent"
-    found = a.explain_contiguous(loop)
+    found = steps[loop.name]
     if found:
         return "1", "contiguous"
     if found.step == 0:

@@ -329,6 +329,6 @@ def _by_place(r: IndexReport) -> dict[str, list[AccessFacts]]:
 
 
 def _widths_text(found: Sequence[AccessFacts]) -> str:
-    """The vector width of each access and what limits it; for registers and private arrays their place alone."""
+    """The vector width of each access and what limits it; for registers and private arrays only their memory."""
     told = [f"{a.vector_width}" + (f" ({a.why})" if a.narrow else "") if a.in_memory else a.place for a in found]
     return "; ".join(dict.fromkeys(told))

@@ -36,7 +36,7 @@ def program_time(program: Program, symbols: Mapping[str, int]) -> float:
 def kernel_times(program: Program, symbols: Mapping[str, int]) -> dict[str, float]:
     """Microseconds of each kernel: of the program up to it, less of the program up to the one before.
 
-    A kernel run alone would read buffers that were never written. Empty for a program of more than `MOST` kernels.
+    A kernel run by itself would read buffers that were never written. Empty for a program of more than `MOST` kernels.
     """
     if len(program.kernels) > MOST:
         return {}

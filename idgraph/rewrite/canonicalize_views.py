@@ -12,7 +12,7 @@ is part of the pass of either, and no exchange makes fewer kernels: it stays.
 
 What ends it: pointwise operations are visited once each, producers first, and an exchange replaces one by one.
 
-An operation computed another way: its tensor keeps its name and place, what served it alone goes.
+An operation computed another way: its tensor keeps its name and position, what only served it goes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from idgraph.ir.op_table import POINTWISE
 
 
 def replace_operation(e: TensorExpr, build: Callable[[], Tensor]) -> None:
-    """Let the output of ``e`` be computed as ``build`` says; operations that served ``e`` alone are removed."""
+    """Let the output of ``e`` be computed as ``build`` says; operations that only served ``e`` are removed."""
     fusion, t = e.output.fusion, e.output
     made, exprs = fusion.trying(lambda: materialize_shape(build(), t), e.source_line)
     kept = _needed(made, exprs)

@@ -65,7 +65,7 @@ _TRUTHS: Mapping[str, Callable[..., Any]] = {
 
 @arguments(ScheduleError, first=True, keep=rewriting)
 def fold_constants(fusion: Fusion) -> int:
-    """Compute what follows from numbers alone; returns the number of operations removed.
+    """Compute what follows from constants; returns the number of operations removed.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("shift")

@@ -54,9 +54,9 @@ def ways_of(
 ) -> dict[Strategy, Estimate | str]:
     """The cost of the operations near a gather by each way of ``possible``, or why one cannot be scheduled or emitted.
 
-    The gathers before it go their ``ways``. Of those after it, one from the same source goes the same way, since alone
-    none may save the store; the rest recomputes where it can, or is a gather still, whichever takes less with the
-    first of the ways. "one-hot" does what "predicate" does and adds: it is reported with the estimate of that.
+    The gathers before it go their ``ways``. Of those after it, one from the same source goes the same way, since by
+    itself none may save the store; the rest recomputes where it can, or is a gather still, whichever takes less with
+    the first of the ways. "one-hot" does what "predicate" does and adds: it is reported with the estimate of that.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

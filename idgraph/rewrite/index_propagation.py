@@ -15,6 +15,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_registry import apply
 from idgraph.ir.op_table import OPERATIONS, POINTWISE
+from idgraph.ir.walks import reach
 from idgraph.rewrite.canonicalize_views import replace_operation
 
 MOST: Final = 12  # operations on an index that are computed again for each vector that it picks
@@ -22,7 +23,7 @@ SHIFTED: Final = frozenset({"unsqueeze", "squeeze", "slice", "flip", "roll"})  #
 
 
 def align_indices(fusion: Fusion) -> None:
-    """Align the index tensors that few operations compute; each serves one gather or scatter alone then.
+    """Align the index tensors that few operations compute; each then serves a single gather or scatter.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -86,16 +87,12 @@ def _is_few(t: Tensor) -> bool:
 
 def _operation_count(t: Tensor) -> int:
     """Plain operations on elements that compute ``t`` from what is read."""
-    count, stack, seen = 0, [t], set[Tensor]()
-    while stack:
-        u = stack.pop()
-        e = u.definition
-        if u in seen or e is None or not _follows(u, e):
-            continue
-        seen.add(u)
-        count += e.op in POINTWISE
-        stack += e.inputs
-    return count
+
+    def definition(u: Tensor) -> TensorExpr | None:
+        return u.definition if u.definition is not None and _follows(u, u.definition) else None
+
+    found = map(definition, reach([t], lambda u: () if (e := definition(u)) is None else e.inputs))
+    return sum(e is not None and e.op in POINTWISE for e in found)
 
 
 def _follows(t: Tensor, e: TensorExpr) -> bool:

@@ -83,7 +83,7 @@ class Rematerializer:
         found = self.known.get(key)
         if found is None:
             if len(self.known) > MAX_READS:
-                raise CannotRematerialize(f"more than {MAX_READS} reads would take its place")
+                raise CannotRematerialize(f"more than {MAX_READS} reads would replace it")
             found = self.known[key] = self._read(t, key[1])
         return found
 

@@ -1,7 +1,7 @@
-"""Kinds of arrays that callers hand in: NumPy's, torch's tensors, and memory on a device by the CUDA array interface.
+"""Kinds of arrays that callers pass: NumPy's, torch's tensors, and memory on a device by the CUDA array interface.
 
 A kind describes an array (`declared`), says what its binding follows from (`key`, fast), where it lies (`address`), and
-makes memory of its own sort on the same device. torch is loaded by callers that hand in a tensor, never here.
+makes memory of its own sort on the same device. torch is loaded by callers that pass a tensor, never here.
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ def check_writable(kind: ArrayBackend, name: str, target: Any) -> None:
         raise EmitError(f"out of {name} is read-only", hint="pass an array that may be written, or a copy of it")
     if kind.placing(target).repeats:
         raise EmitError(
-            f"out of {name} has several elements in one place", hint="pass memory of its own for each element"
+            f"out of {name} has several elements at one address", hint="pass memory of its own for each element"
         )
 
 

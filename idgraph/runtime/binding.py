@@ -47,7 +47,7 @@ class OutputMemory(NamedTuple):
 
 
 class BoundArray(NamedTuple):
-    """An array handed in: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
+    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -336,7 +336,7 @@ def has_distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def overlap_message(t: Tensor, want: Sequence[int]) -> EmitError:
     """That an array holds different elements where its declaration has one."""
     return EmitError(
-        f"input {t.name}: its strides {tuple(want)} put several elements of the array in one place, and they differ",
+        f"input {t.name}: its strides {tuple(want)} put several elements of the array at one address, and they differ",
         where=t.source_line,
         hint="pass an array that is constant along the axes of stride 0: np.broadcast_to(row, shape)",
     )
@@ -451,6 +451,13 @@ def out_of_range(site: CheckSite, value: int, point: list[int], env: Mapping[str
     """A loaded index is outside the axis it indexes."""
     at = ", ".join(f"{name}={v}" for name, v in zip(site.loops, point, strict=False))
     extent: Expr | int = site.extent if env is None else int(site.extent.evaluate(env))
+    if site.axis < 0:
+        return IndexingError(
+            f"{site.index} holds {value} where a row {site.tensor}: these are no offsets of rows of {extent} elements",
+            where=site.line,
+            because=[f"in {site.expr} at {at or 'its only point'}"],
+            hint=f"offsets begin at 0, never fall, and end at {extent}",
+        )
     return IndexingError(
         f"index {value} loaded from {site.index} is outside axis {site.axis} of {site.tensor}, of extent {extent}",
         where=site.line,

@@ -6,7 +6,7 @@ expressions of all of them are found here once; `CallSignature.numbers` gives th
 A frozen call in the fewest steps: a function that is written for so many arrays, as most calls need no more.
 
 It serves calls whose inputs are taken as they lie and whose outputs are new arrays without gaps. Where an input has to
-be copied, is refused, or there is no memory, the call is handed on to the function that tells more.
+be copied, is refused, or there is no memory, the call goes on to the function that says more.
 """
 
 from __future__ import annotations

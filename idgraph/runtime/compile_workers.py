@@ -39,7 +39,7 @@ class CompileJob:
 
 
 class WorkerPool:
-    """Jobs and the threads that hand them to a process each. ``limit``: the most processes; None: a core each, beside
+    """Jobs and the threads that give each to a process. ``limit``: the most processes; None: a core each, beside
     one for this process."""
 
     def __init__(self, limit: int | None = None) -> None:

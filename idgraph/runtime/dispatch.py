@@ -97,7 +97,7 @@ class Dispatcher:
         return found if strange is None else [_map_memory(x, partial(kinds.given_back, like=strange)) for x in found]
 
     def _lookup(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
-        """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
+        """The route for arrays with these keys: of arrays that differ only in sizes, most of it is the same."""
         for alike in self._alike:
             found = alike(keys)
             if found is not None and (not symbols or symbols.items() <= found.env.items()):

@@ -96,7 +96,7 @@ class Compiled:
         given = dict(zip(self._names, values, strict=False))
         twice = next((n for n in named if n in given), None)
         if twice is not None:
-            raise EmitError(f"input {twice} is given twice, by its place and by name")
+            raise EmitError(f"input {twice} is given twice, by position and by name")
         return tuple(self.program.ordered({**given, **named}))
 
     def _tell_outputs(self) -> None:
@@ -179,8 +179,8 @@ def compile(
     is copied at each call, which is said in a warning the first time, or refused; a call with ``raw=True`` gives the
     memory of outputs and its map (`Program.run`). ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the
     host's arrays go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache``
-    is a folder of compiled kernels, PTX and machine code: code that this process will run, so it must be yours alone; a
-    second process then compiles nothing. ``tuner`` chooses by measurement.
+    is a folder of compiled kernels, PTX and machine code: code that this process will run, so nobody else may write
+    it; a second process then compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.

@@ -103,20 +103,23 @@ def call(program: LoadedKernels, kernel: Kernel, flat: Mapping[str, Array], env:
 
 
 def views_of(fusion: Fusion) -> dict[str, Alias]:
-    """The outputs that are views of inputs, with numbers for strides and offset; none that runs backwards, and none
-    that the user laid out in another way.
+    """The outputs that are views of inputs or of other outputs, with numbers for strides and offset; none that runs
+    backwards, and none that the user laid out in another way.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x = f.input("x", shape=(4, 6))
     >>> a, b = f.output(x.T[1:]), f.output(x * 2.0)
-    >>> {name: str(v) for name, v in views_of(f).items()}
-    {'t2': 'a view of x: strides (1, 6), offset 1'}
+    >>> c = f.output(b[:, 2:])
+    >>> for name, v in views_of(f).items():
+    ...     print(name, "is", v)
+    t2 is a view of x: strides (1, 6), offset 1
+    t4 is a view of t3: strides (6, 1), offset 2
     """
     found: dict[str, Alias] = {}
     for t in fusion.outputs:
         v = alias(fusion, t) if t.definition is not None else None
-        if isinstance(v, Alias) and v.of.definition is not None:
+        if isinstance(v, Alias) and v.of.definition is not None and (v.of is t or v.of not in fusion.outputs):
             continue
         if not (isinstance(v, Alias) and isinstance(v.offset, int) and all(isinstance(n, int) for n in t.shape)):
             continue
@@ -140,7 +143,7 @@ def without(fusion: Fusion, names: Mapping[str, object]) -> Fusion:
 
 
 def view(t: Tensor, v: Alias, given: Any) -> Any:
-    """Output ``t`` in the memory of the array that was given for the input.
+    """Output ``t`` in the memory of the array of the input or output that it is a view of.
 
     Raises `EmitError` for an array that does not lie as declared, and for one that is neither NumPy's nor torch's.
     """

@@ -12,7 +12,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Generator
 from contextvars import copy_context
 from threading import Lock, Thread
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from idgraph.errors import EmitError
 
@@ -43,6 +43,9 @@ def mend_imports() -> None:
             _imp.release_lock()
 
 
+COMPILING: Final = "idgraph compiles"  # the name of the threads that do so
+
+
 def run_uninterruptible(make: Callable[[], T]) -> T:
     """Return what ``make`` gives, or raise what it raises; Ctrl-C ends the waiting, and ``make`` goes on to its end.
 
@@ -67,7 +70,7 @@ def run_uninterruptible(make: Callable[[], T]) -> T:
             raised.append(error)
         ended.release()
 
-    thread = Thread(target=work, name="idgraph compiles", daemon=False)  # Python's end waits for it
+    thread = Thread(target=work, name=COMPILING, daemon=False)  # Python's end waits for it
 
     def begin() -> None:  # `Thread.start` waits for a condition
         try:

@@ -23,7 +23,8 @@ def prepare_launch(
 ) -> PreparedLaunch | HostPrepared | Simulated:
     """The program with its buffers laid out: ``launch()`` runs its kernels, any number of times. ``results()`` are its
     outputs, which another launch overwrites. ``overlap``: on CUDA, blocks of a kernel may be placed while the
-    last ones of the kernel before it run (they wait for its memory); False starts each alone."""
+    last ones of the kernel before it run (they wait for its memory); False starts each after the one before has
+    ended."""
     if program.target in ("python", "numpy"):
         return HostPrepared(program, inputs, symbols, checked, OutputMemory(poison))
     if program.target == "cuda" and simulated():

@@ -277,7 +277,7 @@ class Program(LoadedKernels):
         for t in self.outputs:
             if t.name in self.views:
                 v = self.views[t.name]
-                made[t.name] = view(t, v, inputs[v.of.name])
+                made[t.name] = view(t, v, made[v.of.name] if v.of in self.outputs else inputs[v.of.name])
         return {t.name: made[t.name] for t in self.outputs}
 
     def output_memory(self, raw: bool, fill: float | None, poison: bool = False) -> OutputMemory | None:
@@ -298,7 +298,7 @@ class Program(LoadedKernels):
 
         if raw and self.views:
             raise EmitError(
-                f"{next(iter(self.views))} is a view of an input: it has no memory of its own to be given raw",
+                f"{next(iter(self.views))} is a view: it has no memory of its own to be given raw",
                 hint="emit(..., views=False)",
             )
         if fill is not None:
@@ -365,9 +365,9 @@ def emit(
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels (`idgraph.runtime.kernel_cache`). With ``views``, outputs that are views of inputs
-    (`idgraph.layout.alias`) have no kernel: `Program.run` gives views. Raises `FusionError`, `ScheduleError` for a race
-    or an inlining no loop nest can do, `EmitError` for what a target cannot express.
+    compiled CUDA kernels (`idgraph.runtime.kernel_cache`). With ``views``, outputs that are views of inputs or of other
+    outputs (`idgraph.layout.alias`) have no kernel: `Program.run` gives views. Raises `FusionError`, `ScheduleError`
+    for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig
     >>> from idgraph.runtime import emit

@@ -23,7 +23,7 @@ from idgraph.ir.dtypes import int_limits, is_float
 @dataclass(frozen=True, slots=True, eq=False)
 class RawOutput:
     """The memory of an output: ``buffer`` is a flat array of the caller's kind, gaps included; ``map`` takes the
-    coordinates of an element to its place in it (elements), and has the shape of the buffer. `Program.run` with
+    coordinates of an element to its offset in it (elements), and has the shape of the buffer. `Program.run` with
     ``raw=True`` gives it.
 
     >>> import idgraph as ig
@@ -46,7 +46,7 @@ class RawOutput:
 
     @property
     def addresses(self) -> npt.NDArray[np.int64]:
-        """The place of each element in the buffer, an array of the result's shape."""
+        """The offset of each element in the buffer, an array of the result's shape."""
         count = len(self.shape)
         at = {
             s.name: np.arange(n, dtype=np.int64).reshape([-1 if q == p else 1 for q in range(count)])
@@ -56,7 +56,7 @@ class RawOutput:
 
     @property
     def holes(self) -> npt.NDArray[np.int64]:
-        """The places of the buffer where no element lies, in order."""
+        """The offsets of the buffer at which no element lies, in order."""
         free = np.ones(int(self.map.shape[0]), bool)
         free[self.addresses.reshape(-1)] = False
         return np.flatnonzero(free)

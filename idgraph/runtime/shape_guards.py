@@ -48,7 +48,7 @@ class GuardSpec(NamedTuple):
 
 
 class ShapeFamily:
-    """Calls of arrays that differ from those of ``frozen`` in sizes alone."""
+    """Calls of arrays that differ from those of ``frozen`` only in sizes."""
 
     __slots__ = ("_lay", "_whole", "count", "frozen", "inputs", "makers", "order", "places")
 
@@ -327,7 +327,7 @@ class _Writer:
             self._tests.append(text)
 
     def environment(self, symbols: Iterable[str]) -> Callable[[Any], dict[str, int] | None]:
-        """The function that gives the values of symbols alone."""
+        """The function that gives only the values of symbols."""
         return self._compiled(symbols, self._tests, "env")
 
     def function(

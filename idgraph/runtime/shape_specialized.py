@@ -1,7 +1,7 @@
 """A program frozen for arrays of certain shapes, types, strides and device: the work that a call need not repeat.
 
 Each buffer has a number. A call finds the address of each (the caller's memory, or memory of the caller's kind that is
-made here), and hands the addresses to the launches, which have everything else laid out.
+made here), and passes the addresses to the launches, which have everything else laid out.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ class FlatTiling:
     ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it. With
     ``steps`` there are no vectors: a thread takes as many elements, a block apart. With ``several`` a thread's elements
     are several vectors, of whole steps along a short innermost axis. ``period`` is the number of vectors after which
-    they begin at the same place of such an axis: a block has a multiple of it, so that a thread's vectors are alike.
+    they begin at the same index of such an axis: a block has a multiple of it, so that a thread's vectors are alike.
     """
 
     axes: int
@@ -310,7 +310,7 @@ def flat_cut(
     realigned: bool = True,
     whole_steps: bool = False,
 ) -> FlatTiling | None:
-    """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
+    """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where only the innermost axis is
     not a multiple of it; None where nothing is gained.
 
     The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,

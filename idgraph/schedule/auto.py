@@ -1,7 +1,7 @@
 """An automatic schedule: every loop nest flattened over its kept axes, cut into blocks and threads, inlined within.
 
 Each output (and each tensor that must be stored, because it is reduced or gathered from) is a reference: its kept axes
-become one axis, split by the block size onto blockIdx.x and threadIdx.x; what feeds it alone follows and is inlined. A
+become one axis, split by the block size onto blockIdx.x and threadIdx.x; what only feeds it follows and is inlined. A
 tensor that is read in several parts or places gets a private copy for each, where that is cheaper than storing it.
 """
 
@@ -49,6 +49,7 @@ from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
+from idgraph.schedule.ragged_scheduling import has_rows, schedule_ragged
 from idgraph.schedule.reduction_domain import reduces
 from idgraph.schedule.reduction_groups import Scheduled, schedule_rows
 from idgraph.schedule.reduction_persistence import choose_persistence
@@ -83,7 +84,7 @@ def auto(
     formats, the loops over rows, the rules.
 
     Tiles, widths and threads are those of ``device``: as many as its processors keep busy, as wide as its accesses, as
-    large as its shared memory and registers have room for. By default the device in force (`ig.cost.use_device`), an
+    large as its shared memory and registers can hold. By default the device in force (`ig.cost.use_device`), an
     H200. For a CPU, loops have the sizes of the GPU in force, and no tiles in shared memory.
 
     First constants are folded (`idgraph.rewrite.constant_folding`): a tensor of one number becomes a number in its
@@ -113,7 +114,7 @@ def auto(
     with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)), use_device(machine):
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
-    return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules), tuple(rows.tilings))
+    return Decided(fusion.decisions, fusion.formats, tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings))
 
 
 def schedule_loops(
@@ -132,6 +133,9 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
             t.memory = "auto"
             t.forget("set_memory")
             reset(t)
+    if has_rows(fusion):
+        schedule_ragged(fusion, config, threads=shared)
+        return Scheduled()
     _join_reshapes(fusion)
     numbers_into_readers(fusion)
     if any(e.is_reduction for e in fusion.exprs):
@@ -168,7 +172,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
     rows.loops = proved if fusion.version == version else None
     rows.inline(agreed=rows.loops is not None)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
-    rows.rules = [told for group in rows.groups for told in choose_persistence(group)]
+    rows.rules = [rule for group in rows.groups for rule in choose_persistence(group)]
     return rows
 
 

@@ -10,7 +10,7 @@ would be read before it is complete.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -172,7 +172,7 @@ def _positioned(
     common = common_loops(fusion, rest)
     limits = {t: min(_limit(t), common[t]) for t in rest}
     alike = _InlineLimits(fusion, rest, limits)
-    joined = NestMembers(fusion)
+    joined: NestMembers = NestMembers(fusion)
     conflicts = _Conflicts({t.name for t in rest}, set[frozenset[str]]() if known is None else known)
     done, step, settled = 0, len(rest), 0
     named: list[int] = []  # places of tensors that the last refusal names, in order
@@ -182,14 +182,19 @@ def _positioned(
         # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then those before
         # each of the tensors that a refusal names, or half of them where that is refused too.
         batch = rest[done : done + step]
-        batch, after = batch[: conflicts.first(batch)], joined.copy()
+        batch = batch[: conflicts.first(batch)]
+        after: NestMembers = joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:
             positions[t] = after.limit(t, limits[t])
             after.join(t, positions[t])
-        end, told = done + len(batch), set[str]()
-        if later and not done and end == len(rest) and (proved := _try(fusion, batch, positions, later)):
-            return rest, proved
+        end, told = done + len(batch), list[tuple[str, ...]]()
+        if later and not done and end == len(rest):
+            if (proved := _try(fusion, batch, positions, later, told)) is not None:
+                return rest, proved
+            if conflicts.add(told) and conflicts.first(batch) < len(batch):
+                continue  # as below: which of them is tried alone
+            told.clear()
         loops = proved if not any(positions.values()) else None  # where nothing is inlined, nothing is judged anew
         if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, told))):
             proved = loops
@@ -200,7 +205,7 @@ def _positioned(
             continue
         elif len(batch) > 1:
             before, step = bool(named), len(batch) // 2
-            named = [done + n for n, t in enumerate(batch) if t.name in told and (n <= step or not before)]
+            named = [done + n for n, t in enumerate(batch) if told and t.name in told[0] and (n <= step or not before)]
             refused = end
         else:
             (t,) = batch
@@ -227,12 +232,12 @@ class _Conflicts:
     known: set[frozenset[str]]
     _inlined: set[str] = field(default_factory=set[str])
 
-    def add(self, told: Collection[str]) -> bool:
-        """A refusal has named these; False where it is about one alone."""
-        found = frozenset(told) & frozenset(self.names)
-        if len(found) > 1:
-            self.known.add(found)
-        return len(found) > 1
+    def add(self, told: Iterable[Collection[str]]) -> bool:
+        """A refusal has named these together; False where each is about a single one."""
+        found = {frozenset(some) & frozenset(self.names) for some in told}
+        found = {some for some in found if len(some) > 1}
+        self.known |= found
+        return bool(found)
 
     def inlined(self, batch: Sequence[Tensor]) -> None:
         """These are settled; a conflict all of whose tensors are inlined was none."""
@@ -241,7 +246,7 @@ class _Conflicts:
             self.known.discard(c)
 
     def first(self, batch: Sequence[Tensor]) -> int:
-        """The number of tensors of the batch before one that completes a conflict; one that does so comes alone."""
+        """The number of tensors of the batch before one that completes a conflict; one that does so comes by itself."""
         seen, of = set(self._inlined), {n: c for c in self.known for n in c}
         if not of:
             return len(batch)
@@ -256,9 +261,9 @@ class _Conflicts:
 class _InlineLimits:
     """How far a tensor that was refused could be inlined if no other were, which limits all that are like it.
 
-    Where its readers run over axes of their own alone, whatever else is inlined, what is not legal alone is not legal
-    beside others either. What was tried once is known of each tensor that is made, scheduled and read in the same way:
-    a model of many equal parts asks once.
+    Where its readers run only over axes of their own, whatever else is inlined, a tensor that is not legal by itself
+    is not legal beside others either. What was tried once is known of each tensor that is made, scheduled and read in
+    the same way: a model of many equal parts asks once.
     """
 
     fusion: Fusion
@@ -314,15 +319,15 @@ def _try(
     batch: Sequence[Tensor],
     positions: Mapping[Tensor, int],
     later: Mapping[Tensor, int] | None = None,
-    told: set[str] | None = None,
+    told: list[tuple[str, ...]] | None = None,
 ) -> Legal | None:
     """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
-    the loops, or None where it is not; ``told`` then gets the names of tensors that the refusal is about."""
+    the loops, or None where it is not; that list then gets the names of tensors that each refusal is about."""
     for t in batch:
         t.inline_position = positions[t]
     for t, p in (later or {}).items():
         t.inline_position = p
-    loops = _legal_loops(fusion, batch, later or (), set() if told is None else told)
+    loops = _legal_loops(fusion, batch, later or (), [] if told is None else told)
     if loops is not None and not all(_is_written(fusion, t) for t in batch):
         loops = None
     for t in (*(later or ()), *(() if loops is not None else batch)):
@@ -330,17 +335,19 @@ def _try(
     return loops
 
 
-def _legal_loops(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: set[str]) -> Legal | None:
+def _legal_loops(
+    fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: list[tuple[str, ...]]
+) -> Legal | None:
     """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
     longer or shorter than its own."""
     try:
         loops = legal_nests(fusion, sharing(*batch, *beside))
     except ScheduleError as error:
-        told.update(error.subject)
+        told += error.subjects
         return None
     longer = next((t for t in batch if loops.longer(t)), None)
     if longer is not None:
-        told.add(longer.name)
+        told.append((longer.name,))
     return None if longer is not None else loops
 
 

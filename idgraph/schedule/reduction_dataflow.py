@@ -24,7 +24,7 @@ MOST_VALUES = 300  # of one sweep that are looked at
 
 
 class UnclearError(Exception):
-    """The values of a column are not told by the tensors alone: only the kernel says."""
+    """The values of a column do not follow from the tensors: only the kernel says."""
 
 
 @dataclass(frozen=True, slots=True)

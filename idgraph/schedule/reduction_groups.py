@@ -94,7 +94,7 @@ def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:
 
 
 def _members_and_neighbours(space: ReductionDomain, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
-    """The members, and what is computed for them or from them up to what stays alone; readers first."""
+    """The members, and what is computed for them or from them up to what stays by itself; readers first."""
     found = {t.definition for t in space.labels}
     up, down = list(found), list[TensorExpr]()
     while up:
@@ -195,13 +195,13 @@ def apply_loops(space: ReductionDomain, t: Tensor, how: ReductionTiling) -> None
 @dataclass(slots=True)
 class Scheduled:
     """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
-    reductions of rows with several passes, ``told`` and ``rules`` say what was decided, for each of ``groups``.
+    reductions of rows with several passes, ``decisions`` and ``rules`` say what was decided, for each of ``groups``.
     ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal."""
 
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
     again: set[Tensor] = field(default_factory=set[Tensor])
-    told: list[ReductionDecision] = field(default_factory=list[ReductionDecision])
+    decisions: list[ReductionDecision] = field(default_factory=list[ReductionDecision])
     groups: list[ReductionGroup] = field(default_factory=list[ReductionGroup])
     rules: list[Ruled] = field(default_factory=list[Ruled])
     tilings: list[TilingDecision] = field(default_factory=list[TilingDecision])
@@ -215,7 +215,7 @@ class Scheduled:
             ReductionGroup(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order))
         )
         rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
-        self.told.append(
+        self.decisions.append(
             ReductionDecision(
                 tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why
             )

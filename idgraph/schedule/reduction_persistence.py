@@ -38,10 +38,10 @@ NO_VALUE = "no value of one pass is read by another"
 CONDITIONS = "parts of its columns are read under conditions"
 DIGITS = "a loop over its columns has a condition, or an index modulo its steps"
 CHEAP = "nothing to hold that costs more than its loads"
-UNTOLD = "nothing says that it is held"
+NO_RULE = "nothing says that it is held"
 AGAIN = "as a row that is read again"
 ON_CORE = KernelHints(items_per_thread=BLOCK, why=AGAIN)
-UNCLEAR = KernelHints(online=False, why="its tensors alone do not tell what a column reads")
+UNCLEAR = KernelHints(online=False, why="what a column reads does not follow from its tensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ReductionGroup:
 def choose_persistence(group: ReductionGroup) -> Iterator[Ruled]:
     """Write what the rules decide on the reductions of a space, nest by nest.
 
-    What the tensors alone do not tell is not one pass with others, and decides nothing for them.
+    Where the tensors do not say it, it is not one pass with others, and decides nothing for them.
     """
     flow = Dataflow(group.space, frozenset(t for t in group.space.labels if not t.inline_position))
     passes: list[ReductionPass] = []

@@ -1,7 +1,7 @@
 """Scans: their axis on the threads of a block, whichever axis lies innermost in memory.
 
 A block walks along the axis in steps of its threads; each thread makes the running value of a few neighbours, and the
-block hands on what the threads before have (`idgraph.passes.block_scan`). Memory is read once, side by side: along the
+block passes on what the threads before have (`idgraph.passes.block_scan`). Memory is read once, side by side: along the
 axis where that is contiguous, else by a warp of neighbouring columns at once.
 """
 

@@ -23,6 +23,7 @@ from idgraph.ir import (  # fmt: skip
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -144,7 +145,7 @@ class _Replay:
         if wide:
             self._whole.update(e.outputs)
         match e:
-            case Split() | Merge():
+            case Split() | Merge() | RowPartition():
                 return False
             case Resize() | Stride() | Roll() | Swizzle():
                 if not wide and not is_partial(e):
@@ -183,6 +184,8 @@ class _Replay:
                 ):
                     return  # as of a broadcast axis that the reader resolves
                 loop_steps.swizzle(t, e.kind, at[0], at[1])
+            case RowPartition():
+                return  # no schedule step makes rows: the loops over them are the operation's own
             case _:
                 assert_never(e)
         self.image.update(zip(e.outputs, t.domain.loop_exprs[-1].outputs, strict=True))

@@ -134,7 +134,8 @@ def _scans(nest: TransposeNest) -> bool:
 
 
 def _base(t: Tensor) -> tuple[IterDomain, ...]:
-    """The axes of a reference to loop over: before a final flattening, so that what it joins can be told apart."""
+    """The axes of a reference to loop over: before a final flattening, so that the axes that it joins can be
+    distinguished."""
     if t.domain.exprs and all(isinstance(x, Merge) for x in t.domain.exprs) and t.allocation == t.axes:
         return t.root
     return t.logical

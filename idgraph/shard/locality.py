@@ -15,6 +15,7 @@ from idgraph.arith import (
     TRUE,
     CounterExample,
     Expr,
+    IndexMap,
     Proof,
     and_,
     as_expr,
@@ -260,7 +261,7 @@ class LocalityDecision:
     def _reduce(self, read: OperandRead, owner: Ownership, over: str) -> None:
         """The move of an operand that is a partial result, to where whole ones are needed."""
         n = self.mesh.sizes[over]
-        scattered = over in self.ranks
+        scattered = over in self.ranks and self._one_device(read, self.ranks[over])
         sizes = owner.sizes(dict.fromkeys(owner.ranks, 0))
         count = prod(int(x) for x in sizes) if all(x.is_const for x in sizes) else None
         kind: Collective = "reduce-scatter" if scattered else "all-reduce"
@@ -273,6 +274,18 @@ class LocalityDecision:
                 None if size is None else (size,) * self.mesh.size,
             )
         )  # fmt: skip
+
+    def _one_device(self, read: OperandRead, rank: Expr) -> bool:
+        """Whether each element of an operand is read by one device along a mesh axis: its coordinates fix the rank."""
+        names = {n for x in (*read.coordinates, rank) for n in x.names}
+        symbols = tuple(s for s in self.symbols if s.name in names)
+        if IndexMap(symbols, read.coordinates, tuple(read.tensor.shape), read.condition).is_injective:
+            return True
+        again = {s: symbol(f"{s.name}_again", *s.symbol_bounds[:2]) for s in symbols}
+        facts = [x.eq(x.substitute(again)) for x in read.coordinates]
+        if read.condition is not TRUE:
+            facts += [read.condition, read.condition.substitute(again)]
+        return isinstance(prove_equal(rank, rank.substitute(again), facts=facts), Proof)
 
 
 def _first_foreign(same: Expr, condition: Expr, symbols: tuple[Expr, ...]) -> dict[str, int] | None:

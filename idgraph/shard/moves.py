@@ -1,6 +1,6 @@
 """Elements that must move between devices: they by source and destination, the collective that they are, bytes.
 
-Points are listed for those symbols alone that decide where an element lies or goes; the others multiply the counts.
+Points are listed only for those symbols that decide where an element lies or goes; the others multiply the counts.
 """
 
 from __future__ import annotations

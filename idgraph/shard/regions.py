@@ -86,7 +86,7 @@ def boxed(part: DevicePart, decision: LocalityDecision) -> DevicePart:
     found = decision.found
     for span, term in zip(part.terms, found.terms, strict=True):
         if span.step != 1 or span.count != int(as_expr(term.symbol_bounds[1] or 0)) + 1:
-            raise MeshError(f"{found.expr!r}: no device can make its terms alone", where=found.expr.source_line)
+            raise MeshError(f"{found.expr!r}: no device can compute its terms by itself", where=found.expr.source_line)
     needs = {k: tuple(Span(s.start, s.stop - s.start) for s in region) for k, region in part.needs.items()}
     return DevicePart(part.output, part.terms, needs, False)
 

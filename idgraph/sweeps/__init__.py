@@ -1,6 +1,6 @@
 """Sweeps: many graphs imported, reported and checked, each in a process of its own, on any executor.
 
-rows (the file) < examine (one graph) < child, guard (its process) < clusters, run (`sweep`)
+rows (the file) < examine (one graph) < child, guard (its process) < run (`sweep`, and executors by address)
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from idgraph.runtime import Target
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from idgraph.sweeps.clusters import RayExecutor, cluster
     from idgraph.sweeps.results import Status, Sweep, SweepRow, read_rows
-    from idgraph.sweeps.run import Seen
+    from idgraph.sweeps.run import RayExecutor, Seen, cluster
 
 __all__ = ["RayExecutor", "SweepRow", "Sweep", "cluster", "read_rows", "sweep"]
 
 _LATER = {
-    "RayExecutor": "clusters",
+    "RayExecutor": "run",
     "SweepRow": "results",
     "Sweep": "results",
-    "cluster": "clusters",
+    "cluster": "run",
     "read_rows": "results",
 }
 

@@ -231,7 +231,7 @@ class RowFile:
 
 @contextlib.contextmanager
 def row_file(path: Path) -> Generator[RowFile]:
-    """The file, open for this sweep alone, and a link to it stays one. Raises `IdGraphError` where another sweep is
+    """The file, open for this sweep only, and a link to it stays one. Raises `IdGraphError` where another sweep is
     writing it."""
     path = Path(os.path.realpath(path))
     with _report_errors(path):
@@ -264,12 +264,12 @@ def _report_errors(path: Path) -> Generator[None]:
     except OSError as error:
         raise IdGraphError(
             f"cannot write {str(path)!r}: {error.strerror or error}",
-            hint="rows made so far are in it; where there is room again, the same sweep goes on",
+            hint="rows made so far are in it; once there is space again, the same sweep goes on",
         ) from None
 
 
 def _write(stream: BinaryIO, data: bytes) -> None:
-    """Write all of it to the disk, or nothing where there is no room."""
+    """Write all of it to the disk, or nothing where no space is left."""
     before, left = os.fstat(stream.fileno()).st_size, memoryview(data)
     try:
         while left:

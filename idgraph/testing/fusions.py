@@ -318,7 +318,7 @@ def _interleave(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _halves(draw: Draw, t: Tensor) -> Tensor:
-    """Two halves of an axis, selected after a reshape, change places."""
+    """Two halves of an axis, selected after a reshape, are exchanged."""
     axis, twice = _draw_axis(draw, t), ops.mul(t, 2.0)
     shape = list(_extents(t))
     if shape[axis] % 2 or t.ndim >= 4:
@@ -352,7 +352,7 @@ STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
 
 
 def _input(draw: Draw, f: Fusion, name: str, shape: Sequence[int]) -> Tensor:
-    """Contiguous, or with room between rows, or repeated with stride 0, or at an offset."""
+    """Contiguous, or with gaps between rows, or repeated with stride 0, or at an offset."""
     match draw(st.sampled_from(("contiguous", "contiguous", "strided", "repeated", "offset", "free"))):
         case "strided":
             strides = [1] * len(shape)

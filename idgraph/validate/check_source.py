@@ -33,7 +33,7 @@ class _Body:
         self.lines.append("    " * (self.indent + 1) + f"return {code + PLACE * place}")
 
 
-def _text(e: Expr) -> str:
+def _condition_text(e: Expr) -> str:
     return to_source(e, "numba")
 
 
@@ -42,7 +42,8 @@ def _outside(names: Sequence[str], shape: Sequence[int]) -> str:
     return " or ".join(tests) or "False"
 
 
-def _row_major(names: Sequence[str], shape: Sequence[int]) -> str:
+def row_major_source(names: Sequence[str], shape: Sequence[int]) -> str:
+    """The number of an element in row-major order, as text."""
     out = ""
     for c, n in zip(names, shape, strict=True):
         out = f"({out}) * {n} + {c}" if out else c
@@ -96,17 +97,17 @@ def point_source(case: Case, tables: Tables) -> str:
     b = _Body()
     w = case.write
     at = [f"c{p}" for p in range(len(w.coordinates))]
-    b.add(f"happens = {_text(w.predicate)}")
+    b.add(f"happens = {_condition_text(w.predicate)}")
     b.add("if happens:")
     b.indent = 2
     for c, x in zip(at, w.coordinates, strict=True):
-        b.add(f"{c} = {_text(x)}")
+        b.add(f"{c} = {_condition_text(x)}")
     b.fail(_outside(at, w.shape), faults.OUTSIDE_WRITE, 0)
     kept = [at[p] for p in w.kept]
-    b.fail(f"{_text(w.address)} != {_expected_address(b, w, kept)}", faults.ADDRESS, 0)
+    b.fail(f"{_condition_text(w.address)} != {_expected_address(b, w, kept)}", faults.ADDRESS, 0)
     if case.reduced:
         for c, x in zip(kept, case.settled, strict=True):
-            b.fail(f"{c} != {_text(x)}", faults.SPREAD, 0)
+            b.fail(f"{c} != {_condition_text(x)}", faults.SPREAD, 0)
     b.add(f"seen[{_place(kept)}] = 1")
     if tables.terms is not None:
         b.add(f"terms[{_outer(case)}, {_term(case, at)}] = 1")
@@ -116,8 +117,8 @@ def point_source(case: Case, tables: Tables) -> str:
     b.add("return 1")
     b.indent = 1
     for site in case.reads:
-        # Predicates need no loaded value; where nothing is written nothing may be read.
-        b.fail(_text(site.predicate), faults.UNWRITTEN, site.number)
+        # Where nothing is written nothing may be read, whatever is loaded.
+        b.fail(_condition_text(site.unloaded), faults.UNWRITTEN, site.number)
     b.add("return 0")
     variables = [name for name, _ in case.loops]
     head = f"def point({', '.join([*variables, *table_names(case, tables)])}):"
@@ -126,12 +127,12 @@ def point_source(case: Case, tables: Tables) -> str:
 
 def _outer(case: Case) -> str:
     kept = [(name, n) for j, (name, n) in enumerate(case.loops) if j not in case.reduced]
-    return _row_major([name for name, _ in kept], [n for _, n in kept])
+    return row_major_source([name for name, _ in kept], [n for _, n in kept])
 
 
 def _term(case: Case, at: Sequence[str]) -> str:
     folded = [p for p in range(len(at)) if p not in case.write.kept]
-    return _row_major([at[p] for p in folded], [case.write.shape[p] for p in folded])
+    return row_major_source([at[p] for p in folded], [case.write.shape[p] for p in folded])
 
 
 def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: Tables) -> None:
@@ -140,17 +141,17 @@ def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str]
     for load in site.loads:
         _load(b, load, f"value{indices.index(load.tensor.name)}", place)
     b.add(f"want = {_looked_up(f'want{k}', tables.wanted[k], at)}")
-    b.add(f"if {_text(site.predicate)}:")
+    b.add(f"if {_condition_text(site.predicate)}:")
     b.indent = 3
     for bound in site.load_bounds:
-        b.fail(f"not {_text(bound)}", faults.LOAD_BOUNDS, place)
+        b.fail(f"not {_condition_text(bound)}", faults.LOAD_BOUNDS, place)
     if tables.allowed[k] is None:
         b.fail("want < 0", faults.LOOSE, place)
     mine = [f"r{k}_{p}" for p in range(len(site.coordinates))]
     for r, x in zip(mine, site.coordinates, strict=True):
-        b.add(f"{r} = {_text(x)}")
+        b.add(f"{r} = {_condition_text(x)}")
     b.fail(_outside(mine, site.shape), faults.OUTSIDE_READ, place)
-    b.add(f"element = {_row_major(mine, site.shape)}")
+    b.add(f"element = {row_major_source(mine, site.shape)}")
     free = tables.allowed[k]
     if free is not None:
         b.add("if want < 0:")
@@ -159,7 +160,7 @@ def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str]
         b.indent = 3
         b.fail("want < 0", faults.LOOSE, place)
     b.fail("element != want", faults.ELEMENT, place)
-    b.fail(f"{_text(site.address)} != {_expected_address(b, site, mine)}", faults.ADDRESS, place)
+    b.fail(f"{_condition_text(site.address)} != {_expected_address(b, site, mine)}", faults.ADDRESS, place)
     if site.slot is not None:
         _slot(b, site.slot, mine, place)
     b.indent = 2
@@ -172,18 +173,18 @@ def _emit_read_check(b: _Body, case: Case, site: Site, k: int, at: Sequence[str]
 def _load(b: _Body, load: IndexLoad, values: str, place: int) -> None:
     names = [f"{load.name}_{p}" for p in range(len(load.coordinates))]
     for c, x in zip(names, load.coordinates, strict=True):
-        b.add(f"{c} = {_text(x)}")
+        b.add(f"{c} = {_condition_text(x)}")
     b.fail(_outside(names, load.shape), faults.LOAD_RANGE, place)
     b.add(f"{load.name} = {values}[{_place(names)}]")
 
 
 def _slot(b: _Body, slot: ProducerSlot, mine: Sequence[str], place: int) -> None:
     for x, extent in slot.places:
-        text = _text(x)
+        text = _condition_text(x)
         b.fail(f"{text} < 0 or {text} >= {extent}", faults.SLOT_RANGE, place)
-    b.fail(f"not {_text(slot.when)}", faults.SLOT_EMPTY, place)
+    b.fail(f"not {_condition_text(slot.when)}", faults.SLOT_EMPTY, place)
     for r, x in zip(mine, slot.made, strict=True):
-        b.fail(f"{_text(x)} != {r}", faults.SLOT_ELEMENT, place)
+        b.fail(f"{_condition_text(x)} != {r}", faults.SLOT_ELEMENT, place)
 
 
 def split_loop(case: Case, parts: int) -> int:

@@ -1,4 +1,4 @@
-"""Accesses at one concrete size: what an index map says, in loop variables alone, ready to be checked."""
+"""Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
 from idgraph.index import Access, IdModel, LoopVariable
-from idgraph.ir import SCATTERS, Tensor, TensorExpr
+from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir.op_table import WRITES
 from idgraph.validate.memory_layout import MemoryLayout, layout_of
 from idgraph.validate.oracle import shape_of
 from idgraph.validate.oracle.views import number
@@ -53,6 +54,13 @@ class Site:
     load_bounds: tuple[Expr, ...] = ()
     slot: ProducerSlot | None = None
 
+    @property
+    def unloaded(self) -> Expr:
+        """The predicate without what loaded values decide."""
+        names = {load.name for load in self.loads}
+        parts = self.predicate.args if self.predicate.op == "and" else (self.predicate,)
+        return and_(*(c for c in parts if not c.names & names))
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -86,9 +94,9 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     reduced = frozenset(j for j, d in enumerate(out.loop) if d.kind == "reduction")
     write = _site(m.write(e), 0, symbols)
     reads = tuple(_read_site(m, e, k, symbols) for k in range(len(e.inputs)))
-    if e.op in SCATTERS:
+    if e.op in WRITES:
         reads = (*reads, replace(write, number=len(reads) + 1))
-        write = _entries(m, e, symbols)
+        write = _entries(m, e, write, symbols)
     still = {loops[j].name: 0 for j in reduced}
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
     widened = _is_widened(m, e, loops)
@@ -99,10 +107,11 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     return Case(e, numbered, reduced, write, reads, settled, must_cover, widened)
 
 
-def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
-    """The points of a scatter as a tensor of their own, with one element each: the loops visit each once.
+def _entries(m: IdModel, e: TensorExpr, write: Site, symbols: Mapping[str, int]) -> Site:
+    """The points of a scatter, or the elements of rows that are combined, as a tensor of their own, with one element
+    each: the loops visit each once.
 
-    The place that each point writes is checked like a read, against the definition.
+    The element that each point writes is checked like a read, against the definition.
     """
     a, solver = m.write(e), m.solver(e)
     root = e.output.root
@@ -115,7 +124,7 @@ def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
     return Site(
         a,
         0,
-        _bound(a.predicate, symbols),
+        write.unloaded,
         at,
         shape,
         tuple(range(len(root))),
@@ -165,7 +174,7 @@ def _site(a: Access, place: int, symbols: Mapping[str, int]) -> Site:
 def _read_site(m: IdModel, e: TensorExpr, k: int, symbols: Mapping[str, int]) -> Site:
     plain = _site(m.read(e, k), k + 1, symbols)
     t = e.inputs[k]
-    if t.definition is None or t.definition.op in SCATTERS or (t in m.fusion.outputs and t.inline_position == 0):
+    if t.definition is None or t.definition.op in WRITES or (t in m.fusion.outputs and t.inline_position == 0):
         return plain
     slot = _slot(m, plain.access, t.definition, symbols)
     return Site(

@@ -120,7 +120,7 @@ def _check_read(
     for read in site.loads:
         inner[read.name] = _load(read, env, found, happens, place, tables)
     does = _evaluate_points(site.predicate, inner, size)
-    found.fault(does & ~happens, faults.UNWRITTEN, place)
+    found.fault(_evaluate_points(site.unloaded, inner, size) & ~happens, faults.UNWRITTEN, place)
     does = does & happens
     for bound in site.load_bounds:
         found.fault(does & ~_evaluate_points(bound, inner, size), faults.LOAD_BOUNDS, place)

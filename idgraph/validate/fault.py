@@ -54,7 +54,7 @@ TEXT: Final = {
 class Scan:
     """The first faulty point (row-major over the loops), its fault code and access; ``writes`` counts right points.
 
-    ``seconds`` is the time spent on points alone, where an engine can tell it from compiling and copying.
+    ``seconds`` is the time spent only on points, where an engine can separate it from compiling and copying.
     """
 
     writes: int

@@ -27,7 +27,7 @@ from idgraph.validate.engines import CHUNK, check_points, loop_values, scan_nump
 from idgraph.validate.fault import Progress, Scan, silent
 from idgraph.validate.input_values import random_inputs
 from idgraph.validate.memory_layout import free_strides
-from idgraph.validate.oracle import INDEXED, SCATTERED, bind, evaluate, index_operands
+from idgraph.validate.oracle import INDEXED, ROWED, SCATTERED, bind, evaluate, index_operands
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Tables, build_tables, table_bytes
 from idgraph.validate.report import AddressMismatch, AddressReport
@@ -265,6 +265,10 @@ def index_values(
     for e in f.exprs:
         if e.op in INDEXED:
             names |= {t.name for k, t in enumerate(e.inputs) if k != INDEXED[e.op]}
+        if e.op in ROWED:
+            names |= {t.name for t in e.inputs[1:]}
+        if "covers" in e.attrs:
+            names |= {t.name for t in e.inputs}
         if e.op in SCATTERED:
             names |= {e.inputs[k].name for k in index_operands(e)}
     if not names:

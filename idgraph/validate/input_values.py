@@ -191,8 +191,21 @@ def random_inputs(
             raise EmitError(f"{t.name} has {size:.1e} elements: no machine holds its values", where=t.source_line)
         values = stored(_values(t.dtype, shape_of(t, at), limits.get(t.name), rng), t.dtype)
         made[t.name] = laid_out(values.astype(array_dtype(t.dtype)), layout_of(t, at))
+    _make_offsets(f, made, at, rng)
     make_legal(f, made, at, rng)
     return made
+
+
+def _make_offsets(f: Fusion, arrays: Mapping[str, Array], symbols: Mapping[str, int], rng: np.random.Generator) -> None:
+    """Offsets of rows, where they are inputs: they begin at 0, never fall, and end at what the rows cover."""
+    for e in f.exprs:
+        made = e.inputs[0].definition if "covers" in e.attrs else None
+        if made is None or made.inputs[0].name not in arrays or made.inputs[0].definition is not None:
+            continue
+        x = arrays[made.inputs[0].name]
+        cover = number(e.attrs["covers"], symbols)
+        x[...] = np.sort(rng.integers(0, cover + 1, x.shape)).astype(x.dtype)
+        x[0], x[-1] = 0, cover
 
 
 def array_dtype(dtype: DType) -> np.dtype[Any]:

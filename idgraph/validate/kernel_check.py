@@ -206,6 +206,8 @@ class _Check:
         e = case.expr
         for operand, mark in sorted(marks.items(), key=lambda m: -1 if m[0] is None else m[0]):
             needed: Array = np.ones(mark.shape, np.bool_)
+            if operand is None and not name.endswith(START) and (made := self.expected.write(name).wanted) is not None:
+                needed = (made >= 0).reshape(mark.shape)
             if operand is not None:
                 needed = (self.expected.read(name, operand).wanted >= 0).reshape(mark.shape)
             if not case.must_cover and not name.endswith(START):

@@ -38,6 +38,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.statements import LANE, Access, elements_of
+from idgraph.validate.check_source import row_major_source
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Expected
 
@@ -392,11 +393,11 @@ class KernelCheckSource:
             expected = self.expected.write(x.tensor)
             if memory_of(b) is None:  # a running value may be begun for points behind the end, which nobody reads
                 inside = [f"0 <= {p} < {n}" for p, n in zip(point, expected.shape, strict=True)]
-                number = _row_major_source(point, expected.shape)
+                number = row_major_source(point, expected.shape)
                 self.put(depth, f"w = ({number}) if {' and '.join(inside) or 'True'} else -2")
             else:
                 self.outside(depth, point, expected.shape)
-                self.put(depth, f"w = {_row_major_source(point, expected.shape)}")
+                self.put(depth, f"w = {row_major_source(point, expected.shape)}")
                 self.memory(depth, b, expected.tensor.name)
                 self.mark(depth, None, point, expected.shape)
                 if expected.wanted is not None:
@@ -483,10 +484,3 @@ def in_place(f: Fusion, title: str) -> frozenset[str]:
         if more <= found:
             return frozenset(found)
         found |= more
-
-
-def _row_major_source(names: Sequence[str], shape: Sequence[int]) -> str:
-    out = ""
-    for c, n in zip(names, shape, strict=True):
-        out = f"({out}) * {n} + {c}" if out else c
-    return out or "0"

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from idgraph.errors import IndexingError
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.errors import IndexingError, InternalError
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle, Tensor
 from idgraph.validate.oracle import shape_of
 from idgraph.validate.oracle.views import Array, number
 
@@ -91,11 +91,16 @@ def layout_of(t: Tensor, symbols: Mapping[str, int]) -> MemoryLayout:
     return MemoryLayout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
 
 
+def _plain_exprs(t: Tensor) -> list[DomainExpr]:
+    """The axis expressions of a tensor but for rows of loaded length: memory never follows those."""
+    return [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, RowPartition)]
+
+
 def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, str], list[str]]:
     """Lines that compute every axis of ``t`` that follows from its elements, and the name of each."""
     names = {d: f"x{p}" for p, d in enumerate(t.axes)}
     lines: list[str] = []
-    pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
+    pending = _plain_exprs(t)
     while True:
         rest: list[DomainExpr] = []
         for e in pending:
@@ -134,6 +139,8 @@ def _step_text(e: DomainExpr, ins: list[str], symbols: Mapping[str, int]) -> lis
                 f"{ins[0]} ^ {ins[1]}" if e.kind == "xor" else f"({ins[0]} + {ins[1]}) % {number(e.y.extent, symbols)}"
             )
             return [ins[0], turned]
+        case RowPartition():
+            raise InternalError(f"{e} has no formula without its offsets")
 
 
 def _back_text(e: DomainExpr, outs: list[str], symbols: Mapping[str, int]) -> list[str]:
@@ -157,13 +164,15 @@ def _back_text(e: DomainExpr, outs: list[str], symbols: Mapping[str, int]) -> li
                 else f"({outs[1]} - {outs[0]}) % {number(e.y.extent, symbols)}"
             )
             return [outs[0], turned]
+        case RowPartition():
+            raise InternalError(f"{e} has no formula without its offsets")
 
 
 def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Array]:
     """Coordinates of every axis of ``t`` that follows from its elements, over ``t.shape``."""
     shape = shape_of(t, symbols)
     values: dict[IterDomain, Array] = dict(zip(t.axes, np.indices(shape, dtype=np.int64), strict=True))
-    pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
+    pending = _plain_exprs(t)
     while True:
         rest = [e for e in pending if not _apply_domain_expr(e, values, symbols)]
         if len(rest) == len(pending):
@@ -191,6 +200,8 @@ def _apply_domain_expr(e: DomainExpr, values: dict[IterDomain, Array], symbols: 
         case Swizzle():
             turned = ins[0] ^ ins[1] if e.kind == "xor" else (ins[0] + ins[1]) % number(e.y.extent, symbols)
             outs = [ins[0], turned]
+        case RowPartition():
+            return False
     for d, v in zip(e.outputs, outs, strict=True):
         values.setdefault(d, v)
     return True
@@ -214,6 +225,8 @@ def _step_back(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[
         case Swizzle():
             turned = outs[0] ^ outs[1] if e.kind == "xor" else (outs[1] - outs[0]) % number(e.y.extent, symbols)
             ins = [outs[0], turned]
+        case RowPartition():
+            return False
     for d, v in zip(e.inputs, ins, strict=True):
         values.setdefault(d, v)
     return True

@@ -15,7 +15,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.lower.provenance import START
 from idgraph.validate.concrete_access import Case
 from idgraph.validate.memory_layout import MemoryLayout, layout_of
-from idgraph.validate.oracle import SCATTERED, element_numbers, optional, reads, shape_of
+from idgraph.validate.oracle import ROWED, WRITTEN, element_numbers, optional, reads, shape_of, writes
 from idgraph.validate.oracle.views import Array, number
 
 
@@ -40,8 +40,8 @@ def build_tables(case: Case, values: Mapping[str, Array], symbols: Mapping[str, 
     e = case.expr
     wanted = tuple(reads(e, k, values, symbols) for k in range(len(e.inputs)))
     allowed = tuple(optional(e, k, symbols) for k in range(len(e.inputs)))
-    if e.op in SCATTERED:  # the last site is where it writes
-        wanted, allowed = (*wanted, reads(e, 0, values, symbols)), (*allowed, None)
+    if e.op in WRITTEN:  # the last site is where it writes
+        wanted, allowed = (*wanted, writes(e, values, symbols)), (*allowed, None)
     used = {load.tensor.name: values[load.tensor.name] for s in case.reads for load in s.loads}
     shape = tuple(case.write.shape[p] for p in case.write.kept)
     terms = None
@@ -126,8 +126,8 @@ class Expected:
             wanted = None
             if name.endswith(START):
                 shape = (math.prod(shape),)
-            elif e.op in SCATTERED:
-                wanted = reads(e, 0, self.values, self.symbols)
+            elif e.op in WRITTEN:
+                wanted = writes(e, self.values, self.symbols)
                 shape = wanted.shape
             self._writes[name] = ExpectedWrite(t, shape, wanted, self.addresses(t))
         return self._writes[name]
@@ -146,7 +146,10 @@ class Expected:
         if not self._needed:
             self._need()
         mask = self._needed[e.output]
-        return mask if write or e.op in SCATTERED else self._wide(e, mask)
+        if e.op in ROWED and e.op in WRITTEN:  # by the elements of the rows, some of which are not there
+            made = writes(e, self.values, self.symbols)
+            return (made >= 0) & mask.reshape(-1)[np.maximum(made, 0)]
+        return mask if write or e.op in WRITTEN else self._wide(e, mask)
 
     def _wide(self, e: TensorExpr, mask: Array) -> Array:
         """A mask over the shape of the output as one over its logical axes."""
@@ -162,7 +165,7 @@ class Expected:
             self._needed[t][...] = True
         for e in reversed(f.exprs):
             mask = self._needed[e.output]
-            if e.op in SCATTERED:
+            if e.op in WRITTEN:
                 for t in e.inputs if mask.any() else ():
                     self._needed[t][...] = True
                 continue

@@ -149,7 +149,7 @@ class Compared:
 
 
 def rounding_error(rounded: Array, exact: Array) -> float:
-    """The effect of rounding alone on a tensor: the largest difference between the definition computed both ways.
+    """The effect of nothing but rounding on a tensor: the largest difference between the definition computed both ways.
 
     A deep chain (a softmax of large logits, say) multiplies the error of its first operations; a kernel may be wrong
     by a few times what rounding every tensor makes of the definition itself, but not by 1/32 of the largest value.

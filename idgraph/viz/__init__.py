@@ -15,13 +15,14 @@ from idgraph.viz.draw import draw, drawable, graphviz_svg, picture, to_dot, to_s
 from idgraph.viz.fusion_picture import loop_nest
 from idgraph.viz.notebook import coloured
 from idgraph.viz.picture import Cluster, Line, Picture, PictureEdge, PictureNode, Swatch
+from idgraph.viz.ragged_picture import RaggedPicture, ragged
 
 if TYPE_CHECKING:
     from idgraph.viz.explorer import Explorer, explore
 
 __all__ = [
-    "Cluster", "PictureEdge", "Explorer", "Line", "PictureNode", "Picture", "Swatch", "draw", "drawable", "explore",
-    "graphviz_svg", "loop_nest", "notebook", "picture", "to_dot", "to_svg", "write",
+    "Cluster", "PictureEdge", "Explorer", "Line", "PictureNode", "Picture", "RaggedPicture", "Swatch", "draw",
+    "drawable", "explore", "graphviz_svg", "loop_nest", "notebook", "picture", "ragged", "to_dot", "to_svg", "write",
 ]  # fmt: skip
 
 register_renderer("dot", to_dot)

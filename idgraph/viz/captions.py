@@ -15,6 +15,7 @@ from idgraph.ir import (
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -66,6 +67,8 @@ def step_text(e: DomainExpr) -> str:
             return f"roll by {e.shift}"
         case Swizzle():
             return f"swizzle {e.kind}"
+        case RowPartition():
+            return f"{'combine' if e.combines else 'partition'} by {e.offsets.name}"
         case _:
             assert_never(e)
 

@@ -1,6 +1,6 @@
 """Pictures of graphs whose keys are axes: by group (a cycle is a cycle), by tensor, or one box for each tensor.
 
-Pictures of one finding alone: a cycle as a loop with the coordinate at every stop, an explanation as a chain.
+Pictures of a single finding: a cycle as a loop with the coordinate at every stop, an explanation as a chain.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
 
 
 def explanation_picture(explanation: Explanation, *, title: str = "") -> Picture:
-    """The chain of facts from one key to the other, or the place where they part."""
+    """The chain of facts from one key to the other, or the point where they part."""
     if not explanation:
         rows = wrapped(explanation.parting, 70)
         node = PictureNode("parting", tuple(map(Line, rows)), fill=PALE_RED, stroke=RED)

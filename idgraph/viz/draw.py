@@ -21,10 +21,12 @@ from idgraph.viz.fusion_picture import fusion_picture
 from idgraph.viz.index_graph_picture import index_picture
 from idgraph.viz.ownership_picture import ownership_svg
 from idgraph.viz.picture import Picture
+from idgraph.viz.ragged_picture import RaggedPicture, ragged_svg
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
-Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | AccessPicture | Ownership
-DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture, AccessPicture, Ownership)
+Grid = AccessPicture | Ownership | RaggedPicture
+Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | Grid
+DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture, AccessPicture, Ownership, RaggedPicture)
 OPTIONS = {"highlight", "by", "collapse", "title"}
 
 
@@ -66,6 +68,8 @@ def picture(what: object, **options: object) -> Picture:
             return explanation_picture(what, title=title)
         case Picture():
             return replace(what, title=title or what.title)
+        case RaggedPicture():
+            raise IdGraphError("rows are drawn as a grid, which is SVG only", hint="ig.viz.to_svg(picture)")
         case Ownership():
             raise IdGraphError("an ownership is drawn as a grid, which is SVG only", hint="ig.viz.to_svg(owner)")
         case AccessPicture():
@@ -100,6 +104,8 @@ def to_svg(what: object, **options: object) -> str:
     match what:
         case AccessPicture():
             return access_svg(what)
+        case RaggedPicture():
+            return ragged_svg(what)
         case Ownership():
             return ownership_svg(what)
         case _:

@@ -1,4 +1,4 @@
-"""From a picture to places: sizes of boxes from their text, parts side by side, clusters laid out inside first.
+"""From a picture to positions: sizes of boxes from their text, parts side by side, clusters laid out inside first.
 
 Tall pictures in columns: a deep graph is cut between layers, and what was cut is named, as in schematics.
 """

@@ -64,7 +64,7 @@ def _html_lines(text: str) -> str:
 
 
 def table_of(what: object) -> str | None:
-    """The table of an object, or None where it is a picture, or text alone."""
+    """The table of an object, or None where it is a picture, or only text."""
     if drawable(what) or not isinstance(what, Printed):
         return None
     return sheet_html(what.sheet())

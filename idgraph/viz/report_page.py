@@ -265,7 +265,7 @@ def _widths_section(s: SegmentFacts) -> str:
         return ""
     note = (
         "Accesses that do not move 16 bytes at once, the ones with most points first; the operation links to its "
-        "loops. Each change on the right was tried on a copy of the program; an empty place was not asked about."
+        "loops. Each change on the right was tried on a copy of the program; an empty cell was not asked about."
     )
     parts = [f'<h3 id="s{s.number}-lanes">Not fully vectorised</h3><p class="note">{note}</p>']
     for n, (title, rows) in enumerate(found):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from idgraph.errors import IdGraphError
 from idgraph.index import AccessPicture
+from idgraph.reports.collect import accessed_points
 from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.reports.to_text import (
     GROUPS,
@@ -156,7 +157,7 @@ Drawn = list[tuple[str, AccessPicture]]  # with the operations
 def access_pictures(s: SegmentFacts) -> Drawn:
     """(operation, picture) of the accesses of memory with the most bytes asked for and not used."""
     rows = [(e.name, a) for e in s.operations for a in e.accesses if a.place in _STORED and a.access is not None]
-    rows.sort(key=lambda row: (row[1].pattern in ("contiguous", "one element"), -_points(row[1])))
+    rows.sort(key=lambda row: (row[1].pattern in ("contiguous", "one element"), -accessed_points(row[1])))
     found: list[tuple[int, str, AccessPicture]] = []
     for name, a in rows[:LOOKED_AT]:
         picture = _picture(a)
@@ -166,10 +167,6 @@ def access_pictures(s: SegmentFacts) -> Drawn:
             found.append((-max(wasted, 32 * (conflict - 1)), name, picture))
     found.sort(key=lambda row: row[0])
     return [(name, picture) for _, name, picture in found[:SHOWN]]
-
-
-def _points(a: AccessFacts) -> int:
-    return a.points if isinstance(a.points, int) else 0
 
 
 def _picture(a: AccessFacts) -> AccessPicture | None:

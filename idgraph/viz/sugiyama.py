@@ -1,4 +1,4 @@
-"""A layered layout (Sugiyama, Tagawa, Toda 1981): longest-path layers, barycentre order, least-squares places.
+"""A layered layout (Sugiyama, Tagawa, Toda 1981): longest-path layers, barycentre order, least-squares positions.
 
 Every pass is linear in boxes and arrows (sorting apart); the number of passes is fixed. Sizes are pixels.
 """

@@ -52,6 +52,9 @@ def wrong_values(c: Case) -> list[Any]:
 
 Value = Callable[[Case], Any]
 RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.parameter" where it means something else
+    "offsets": lambda c: c.i1, "ragged.offsets": lambda c: [0, 2, 6], "ragged.t": lambda c: ig.partition(c.t, 1, c.i1),
+    "combine.x": lambda c: ig.partition(c.t, 1, c.i1), "pad_ragged.x": lambda c: ig.partition(c.t, 1, c.i1),
+    "crop_ragged.dim": lambda c: 0, "crop_ragged.x": lambda c: c.t[:2],
     "by_rule.target": lambda c: "cuda", "row_loops.axes": lambda c: (0,), "row_loops.columns": lambda c: (1,),
     "x": lambda c: c.t, "a": lambda c: c.t, "b": lambda c: c.x, "input": lambda c: c.t, "condition": lambda c: c.c,
     "index": lambda c: c.i, "indices": lambda c: c.i, "dim": lambda c: 1, "dim0": lambda c: 0, "dim1": lambda c: 1,

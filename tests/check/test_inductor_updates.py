@@ -105,6 +105,12 @@ def diagonal(x: Any) -> Any:
     return y * 2
 
 
+def diagonal_of_clone(x: Any) -> Any:
+    y = x.clone()
+    y.diagonal().add_(1)
+    return y
+
+
 def halves(x: Any) -> Any:
     n = x.shape[0] // 2
     x[:n].add_(1.0)
@@ -122,6 +128,7 @@ UPDATES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool]] = {
     "relative positions": (lambda x: x[(torch.arange(4)[:, None] - torch.arange(4)[None]) % 7], (rand(7),), False),
     "gathered from a pad": (lambda x, i: F.pad(x, (0, 1))[i], (rand(5), torch.tensor([1, 5, 0])), False),
     "halves, for all sizes": (halves, (rand(6),), True),
+    "diagonal of a clone": (diagonal_of_clone, (rand(5, 5),), False),
 }
 
 
@@ -159,6 +166,30 @@ def test_random_updates_are_right_before_loops_are_fused(seed: int) -> None:
 
     report = ig.check.inductor(fn, (rand(n, n), torch.tensor([1, 2])))
     assert not [row for row in report.refuted if row.stage == "before"], str(report)
+
+
+def added(x: Any) -> Any:
+    y = torch.sin(x)
+    y.add_(x.permute(1, 0))
+    return (y.permute(1, 0) * 2,)
+
+
+def multiplied(x: Any) -> Any:
+    y = torch.sin(x)
+    z = y.sum(1)
+    y.mul_(x.permute(1, 0))
+    return z, y * 2
+
+
+@pytest.mark.parametrize("fn", [added, multiplied])
+def test_an_update_of_what_is_in_no_memory_yet(fn: Callable[..., Any]) -> None:
+    """A graph that still updates in place: Inductor puts the new value into the old one's box, in no buffer so far."""
+    tracing: Any = pytest.importorskip("torch.fx.experimental.proxy_tensor")
+    x = rand(4, 4)
+    capture = Capture(name="f")
+    capture.graph(tracing.make_fx(fn)(x), [x], "f")
+    r = deciding.decide(capture.lowered[0].after)
+    assert r.ok and r.decided, str(r)
 
 
 def test_a_fault_of_the_checker_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ buffers, fill and update, partial sums, tails that are shifted back, updates in 
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -206,6 +208,51 @@ def fused(r: random.Random, fault: str) -> Data:
     return {"program": text(f"({n},)", *lines), "body": body}
 
 
+def gathered(r: random.Random, fault: str) -> Data:
+    """y[i] = b[k[i]]: the index is loaded inside of a loop that makes b too."""
+    n, m, buffer = r.randint(2, 4), r.randint(2, 5), r.choice(("b", "tmp"))
+    at = {"": "i", "other index": f"{m - 1} - i"}.get(fault, "i")
+    use = put("use", "y", "i", (buffer, f"{n - 1} - p" if fault == "other element" else "p"), ("k", at))
+    use |= {"loads": {"v": {"buffer": "k", "index": at}}, "places": {"p": {"value": "v", "size": n}}}
+    make = loop("j", n - (fault == "lost element"), put("make", buffer, "j", ("x", "j")), order=any_or_not(r))
+    use = loop("i", m, use, order=any_or_not(r))
+    parts = (use, make) if fault == "swapped" else (make, use)
+    lines = (f'  k = input(shape=({m},), dtype="int64")', "  b = exp(x)", "  y = index_select(b, k, dim=0)")
+    return {"program": text(f"({n},)", *lines), "body": [loop("t", r.randint(1, 2), *parts)]}
+
+
+def scanned(r: random.Random, fault: str) -> Data:
+    n, step = r.randint(3, 6), fault != "lost start"
+    add = put("more", "acc", "0", ("x", f"{n - 1} - i" if fault == "other element" else "i"), mode="add")
+    out = put("out", "y", "i", ("acc", "0"))
+    parts = (out, add) if fault == "swapped" else (add, out)
+    order = "any" if fault == "any order" else "sequential"
+    body = [put("zero", "acc", "0")] * step + [loop("i", n, *parts, order=order)]
+    if not fault and r.random() < 0.5:
+        body = [
+            put("first", "y", "0", ("x", "0")),
+            loop("i", n - 1, put("next", "y", "i + 1", ("x", "i + 1"), ("y", "i"))),
+        ]
+    return {"program": text(f"({n},)", "  y = cumsum(x, dim=0)"), "body": body}
+
+
+def parts(r: random.Random, fault: str) -> Data:
+    """A pointwise operation in parts: y = a, then y += b."""
+    n = r.randint(2, 5)
+    first = put("first", "y", "i", ("x", f"{n - 1} - i" if fault == "other element" else "i"))
+    more = put("more", "y", "i", ("b", "i"), mode="add")
+    if r.random() < 0.5:
+        more = put("more", "y", "i", ("y", "i"), ("b", "i"))
+    last = put("last", "y", "i", ("c", "i"), mode="add")
+    order = {"swapped": (more, first, last), "lost part": (first, last)}.get(fault, (first, more, last))
+    if r.random() < 0.5:
+        body = [loop("i", n, *order, order=any_or_not(r))]
+    else:
+        body = [loop("i", n, x, order=any_or_not(r)) for x in order]
+    lines = (f'  b = input(shape=({n},), dtype="float32")', f'  c = input(shape=({n},), dtype="float32")')
+    return {"program": text(f"({n},)", *lines, "  y = fma(x, b, c)"), "body": body}
+
+
 KINDS: dict[str, tuple[Kind, tuple[str, ...]]] = {
     "halo": (halo, ("lost halo", "other element", "swapped", "shared")),
     "folded": (folded, ("small ring", "short start", "swapped", "any order")),
@@ -217,10 +264,32 @@ KINDS: dict[str, tuple[Kind, tuple[str, ...]]] = {
     "replaced": (replaced, ("swapped", "fused")),
     "cut down": (cut_down, ("lost element", "other element", "swapped")),
     "fused": (fused, ("other point", "swapped")),
+    "gathered": (gathered, ("other index", "other element", "lost element", "swapped")),
+    "scanned": (scanned, ("other element", "swapped", "any order", "lost start")),
+    "parts": (parts, ("other element", "swapped", "lost part")),
 }
+
+
+def split(r: random.Random, body: list[Data]) -> list[Data]:
+    """The same with some loops split in two, with a guard where the length is no multiple."""
+    out: list[Data] = []
+    for node in body:
+        inner = split(r, node["body"]) if "body" in node else []
+        again = {**node, "body": inner} if "body" in node else node
+        if "loop" not in node or r.random() < 0.6:
+            out.append(again)
+            continue
+        name, n, by = node["loop"], node["extent"], r.randint(1, 3)
+        at = f"({name}_o*{by} + {name}_i)"
+        moved = json.loads(re.sub(rf"\b{name}\b(?!\":)", at, json.dumps(inner)))
+        guarded = [{"if": f"{at} < {n}", "body": moved}] if n % by else moved
+        low = {**node, "loop": f"{name}_i", "extent": by, "body": guarded}
+        out.append({**node, "loop": f"{name}_o", "extent": -(-n // by), "private": [], "body": [low]})
+    return out
 
 
 def tree_lowered(r: random.Random) -> Data:
     """A program in the neutral form, right in two of three cases."""
     make, faults = KINDS[r.choice(sorted(KINDS))]
-    return {"version": 1, **make(r, r.choice(faults) if r.random() < 0.35 else "")}
+    data: Data = {"version": 1, **make(r, r.choice(faults) if r.random() < 0.35 else "")}
+    return {**data, "body": split(r, data["body"])} if r.random() < 0.4 else data

@@ -59,7 +59,7 @@ def test_symbols() -> None:
 
 def test_stride_zero_needs_a_constant_array() -> None:
     f = doubled(strides=(4, 0))
-    refused(f, {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}, "several elements of the array in one place")
+    refused(f, {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}, "several elements of the array at one address")
     row = np.arange(3, dtype=np.float32)[:, None]
     got = emit(f).run({"x": np.broadcast_to(row, (3, 4)).copy()})
     assert np.array_equal(got["t1"], np.broadcast_to(row * 2, (3, 4)))

@@ -43,7 +43,7 @@ def test_offset() -> None:
         "a along i0: 1 element of 4",
         "  offset 3 is not a multiple of 4",
         "  4 elements if t1 is sliced at 4 instead of 3 (axis 0)",
-        "  4 elements if the loop is peeled: 7 accesses of 4 and 4 alone",
+        "  4 elements if the loop is peeled: 7 accesses of 4 and 4 single elements",
     ]
     check_suggestions(why)
 

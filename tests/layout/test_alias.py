@@ -187,3 +187,26 @@ def test_only_views_of_inputs_need_no_kernel() -> None:
     value = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
     made, joined = ig.emit(f, "cpu", views=True).run({"x": value}).values()
     assert np.allclose(made, np.exp(value)[1:]) and np.shares_memory(joined, value) and np.array_equal(joined, value)
+
+
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_views_of_computed_outputs_take_no_kernel(target: Any, kind: str, turned: bool) -> None:
+    """A transpose, a part and a reshape of what is an output anyway; also where that lies by columns."""
+    f = ig.Fusion("f")
+    t = ig.exp(f.input("x", shape=(8, 4)))
+    a, b, c = t.T[1:], t[::3, 1:], ig.reshape(t, 32)
+    f.output(a, t, b, c)
+    if turned:
+        t.set_allocation([t.logical[1], t.logical[0]])
+    p = ig.emit(f, target, views=True)
+    assert set(p.views) == {a.name, b.name} | (set() if turned else {c.name})
+    value = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
+    found = p.run({"x": value if kind == "numpy" else torch.from_numpy(value)})
+    assert list(found) == [a.name, t.name, b.name, c.name]
+    want = np.exp(value)
+    for name, x in ((a.name, want.T[1:]), (t.name, want), (b.name, want[::3, 1:]), (c.name, want.reshape(32))):
+        np.testing.assert_allclose(np.asarray(found[name]), x, rtol=1e-6)
+        if name in p.views:
+            assert np.shares_memory(np.asarray(found[name]), np.asarray(found[t.name]))

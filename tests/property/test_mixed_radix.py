@@ -150,6 +150,15 @@ def test_inverses_of_up_to_three_steps_are_right_and_short(simple: bool) -> None
         assert _short(m, back), (m, back)
 
 
+@pytest.mark.parametrize("seed", [5116, 5260, 7291, 7463, 7505])
+def test_what_is_a_number_on_the_way_is_inverted_through_it(seed: int) -> None:
+    """Digits read or written through one number, a rotation of what is no digit: piles of choices before."""
+    m, shape, steps = _case(seed, 3 if seed % 3 else 5, (24, 36, 48, 60, 64, 72, 96, 120)[seed % 8], bool(seed % 2))
+    back = m.inverse()
+    _checked(m, back, shape, steps)
+    assert _short(m, back), (m, back)
+
+
 def test_inverses_of_up_to_five_steps_are_right() -> None:
     """Pitches of pitches whose widths do not divide each other are no digits: few of all compositions."""
     missed = 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 import idgraph as ig
+from idgraph.errors import ScheduleError
+from idgraph.graphs import index_graph
 from idgraph.ir import Tensor
 from idgraph.schedule import inlining
 
@@ -63,9 +65,21 @@ def test_fewer_inlinings_are_tried_and_the_same_are_made(monkeypatch: pytest.Mon
     few = len(tried)
     tried.clear()
 
+    def first(errors: Iterable[ScheduleError]) -> None:
+        for error in errors:
+            raise error
+
+    with monkeypatch.context() as one_refusal:
+        one_refusal.setattr(index_graph, "_raise_first", first)
+        assert scheduled() == with_memory
+    one_at_a_time = len(tried)
+    tried.clear()
+    assert few < one_at_a_time
+
     def whole(self: object, batch: Sequence[Tensor]) -> int:
         return len(batch)
 
     monkeypatch.setattr(module._Conflicts, "first", whole)
     assert scheduled() == with_memory
+    assert few < one_at_a_time < len(tried)
     assert few < 0.75 * len(tried)

@@ -185,6 +185,35 @@ def test_a_sum_over_a_sharded_axis_is_partial() -> None:
     assert step is not None and step.collective == "all-reduce"
 
 
+def minus_a_column(t: ig.Tensor) -> ig.Tensor:
+    column = t.fusion.input("column", shape=(6, 1)).partial("x", "sum")
+    return t.fusion.input("wide", shape=(6, 8)) - column
+
+
+REDUCING: dict[str, tuple[One, int, str]] = {  # of parts of shape (6, 8), with the axis of the result that is sharded
+    "each element": (ig.relu, 0, "reduce-scatter"),
+    "a slice": (lambda t: t[1:5], 1, "reduce-scatter"),
+    "a reshape": (lambda t: ig.reshape(t, (3, 16)), 1, "reduce-scatter"),
+    "a new axis": (lambda t: ig.expand(ig.unsqueeze(t, 0), (4, 6, 8)), 0, "all-reduce"),
+    "rows of a new axis": (lambda t: ig.expand(ig.unsqueeze(t, 0), (4, 6, 8)), 1, "reduce-scatter"),
+    "one column for all": (minus_a_column, 1, "all-reduce"),
+    "a column for its rows": (minus_a_column, 0, "reduce-scatter"),
+}
+
+
+@pytest.mark.parametrize("name", REDUCING)
+def test_a_partial_result_is_scattered_where_one_device_reads_an_element(name: str) -> None:
+    """What several devices along the axis read of one element is no reduce-scatter, wherever the result is sharded."""
+    build, axis, collective = REDUCING[name]
+    f = ig.Fusion("f")
+    f.mesh = ig.Mesh(x=2)
+    f.output(build(f.input("p", shape=(6, 8)).partial("x", "sum")).shard(axis, "x"))
+    (found,) = [p.step for p in ig.shard.propagate(f).values() if p.step is not None and p.step.moves]
+    assert [m.collective for m in found.moves] == [collective]
+    whole = 6 if "column" in name else 48  # elements
+    assert found.bytes == (whole // 2) * 4 * (1 if collective == "reduce-scatter" else 2)
+
+
 @pytest.mark.parametrize("name", LINEAR)
 def test_partial_results_pass_what_is_linear(name: str) -> None:
     """Sums of what devices hold: the operation of the sum is the sum of the operations, for values as well."""

@@ -8,6 +8,7 @@ import itertools
 import json
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,19 @@ def test_calls_that_differ_in_values_share_a_capture() -> None:
     others = (torch.ones(4), 1), (torch.ones(6)[::2], 1), (torch.ones(3), 1.0), (torch.ones(3).int(), 1)
     assert [tried(*o)[0] for o in others] == ["equal"] * 4 and len(programs) == 5
     assert len({operators.likeness(v) for v in (0.0, -0.0, False, 0, None, "0")}) == 6
+
+
+def test_threads_of_others_are_not_waited_for() -> None:
+    """Pools of torch's Inductor have threads that end with the process."""
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    try:
+        assert operators.tried(lambda x: x + 1, (torch.ones(3),), ["numpy"]) == ("equal", "")
+        assert other.is_alive()
+    finally:
+        end.set()
+        other.join()
 
 
 def test_a_shared_program_of_other_values_is_captured_again() -> None:
@@ -114,11 +128,11 @@ def test_joined_rows_tell_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (tmp_path / "old.rows").write_text(json.dumps(row) + "\n" + json.dumps(row | {"dtype": "int64", "counts": {}}))
     out = tmp_path / "new.json"
     known = totals(monkeypatch, out, "--only", "roll", "--dtypes", "bool", "--targets", "numpy", "--commit", "new")
-    joined = ("--join", str(tmp_path / "old.rows"), str(tmp_path / "new.rows"), "--told", "torch=2.1", "commit=old")
+    joined = ("--join", str(tmp_path / "old.rows"), str(tmp_path / "new.rows"), "--recorded", "torch=2.1", "commit=old")
     assert totals(monkeypatch, tmp_path / "all.json", *joined) == known
     found = json.loads((tmp_path / "all.json").read_text())
     assert [(r["dtype"], r["commit"]) for r in found["rows"]] == [("int64", "old"), ("bool", "new")]
-    assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not told": 1, "2": 1}
+    assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not recorded": 1, "2": 1}
 
 
 @pytest.mark.thorough

@@ -219,6 +219,16 @@ def g(x):
     assert sorted(found.line for found in prose.stumbles("m.py", source)) == [1, 3, 4]
 
 
+def test_prose_finds_words_that_the_field_does_not_use() -> None:
+    source = '"""Is told where it stands."""\n\n\ndef room(told: str) -> str:\n    return f"{told} is handed over"\n'
+    assert [(f.line, f.what) for f in prose.terms_of_module("m.py", source)] == [
+        (1, "`told`: say reported"),
+        (5, "`handed over`: say pass, return or export"),
+    ]
+    page = "`f.told` is code.\n\n```\ntold\n```\nThe zoo, and two things in one place.\n"
+    assert [f.line for f in prose.terms("p.md", 1, page)] == [6, 6]
+
+
 def test_public_docs_wants_an_export_list() -> None:
     (found,) = public_docs.undocumented(types.ModuleType("sample"))
     assert "__all__" in found.what

@@ -124,3 +124,19 @@ def test_generated_pages_have_every_command_and_notebook() -> None:
     shown = CliRunner().invoke(cli, ["show", "-h"])  # click keeps what a command was first asked with
     assert shown.exit_code == 0, shown.output
     assert "`'vectorize'`" in made["words.md"]
+
+
+def test_one_tensor_goes_through_every_package() -> None:
+    """The table of CONTRIBUTING.md names each package once, and files that are there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \| ((?:`[\w/.]+`(?:, )?)+) \|", text.partition("### One tensor")[2], re.M
+    )
+    pairs = [(room, file) for a, b in rows for room, file in zip(a.split(", "), b.split(", "), strict=True)]
+    assert sorted(room.strip("`") for room, _ in pairs) == sorted(
+        p.parent.name for p in ROOT.glob("idgraph/*/__init__.py")
+    )
+    missing = [
+        f"{room}/{file}" for room, file in pairs if not (ROOT / "idgraph" / room.strip("`") / file.strip("`")).exists()
+    ]
+    assert not missing

@@ -8,9 +8,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+import torch
 
 import idgraph as ig
 from tools.docs.json_schemas import FOLDER, GRAPHS, KINDS, text
+
+READ = {"buffer": "x", "index": "i"}
 
 
 def stored(name: str) -> Any:
@@ -22,6 +25,28 @@ def test_stored_as_they_are(name: str) -> None:
     """Write again with ``python -m tools.docs.json_schemas`` where this fails on purpose."""
     assert (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8") == text(name)
     jsonschema.Draft202012Validator.check_schema(stored(name))
+
+
+def test_a_real_check_is_what_its_schema_says() -> None:
+    nest = {"name": "k", "loops": [["i", 4]], "writes": [{"buffer": "y", "index": "i", "reads": [READ]}]}
+    fusion = 'fusion "f" {\n  x = input(shape=(4,), dtype="float32")\n  y = flip(x, dims=(0,))\n  output y\n}'
+    found = ig.check.program({"program": fusion, "nests": [nest]})
+    assert found.refuted
+    report = json.loads(found.to_json())
+    jsonschema.validate(report, stored("check-report"), cls=jsonschema.Draft202012Validator)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(report | {"rows": [{"node": "op0"}]}, stored("check-report"))
+
+
+def test_a_real_dtensor_report_is_what_its_schema_says() -> None:
+    def view_and_back(x: torch.Tensor) -> torch.Tensor:
+        return x.view(32).view(2, 4, 4)
+
+    mesh = ig.Mesh(x=2, y=2)
+    found = ig.check.dtensor(view_and_back, (torch.rand(2, 4, 4),), mesh=mesh, placements={"x": ["S(1)", "S(1)"]})
+    report = json.loads(found.to_json())
+    assert {r["verdict"] for r in report["rows"]} == {"local", "wrong"}
+    jsonschema.validate(report, stored("dtensor-report"), cls=jsonschema.Draft202012Validator)
 
 
 def unseen() -> ig.Fusion:

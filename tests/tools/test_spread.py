@@ -64,3 +64,30 @@ def test_each_test_once_and_those_that_belong_together_on_one_worker() -> None:
     assert len({of[t] for t in TESTS if "::many" in t}) == 1
     assert len({of[t] for t in TESTS if t.endswith("@dear")}) == 1
     assert abs(len(done[0]) - len(done[1])) <= 2 * AHEAD
+
+
+def test_a_test_at_which_a_worker_crashes_is_not_tried_again() -> None:
+    """The rest of the worker's tests go to others, and the one in its place waits until it has collected."""
+    options: Any = SimpleNamespace(getvalue=_workers, option=SimpleNamespace(loadscopereorder=True, maxschedchunk=None))
+    dealt: Any = Spread(options, None)
+    one, two, third = Worker(), Worker(), Worker()
+    for w in (one, two):
+        dealt.add_node(w)
+    for w in (one, two):
+        dealt.add_node_collection(w, TESTS)
+    dealt.schedule()
+    ran = [one.sent[0]]
+    dealt.mark_test_complete(one, ran[0])
+    crashed = dealt.remove_node(one)
+    assert crashed == TESTS[one.sent[1]]
+    dealt.add_node(third)
+    dealt.schedule()
+    assert not third.sent
+    dealt.add_node_collection(third, TESTS)
+    dealt.schedule()
+    for w in (two, third):
+        for n in w.sent:  # grows meanwhile
+            dealt.mark_test_complete(w, n)
+            ran.append(n)
+    assert dealt.tests_finished
+    assert sorted(ran) == sorted(n for n, t in enumerate(TESTS) if t != crashed)

@@ -291,6 +291,18 @@ def test_fit_shows_all_at_every_size(opened: Any, size: tuple[int, int]) -> None
 
 
 @pytest.mark.slow
+def test_a_wide_graph_opens_with_its_whole_width(opened: Any) -> None:
+    f = ig.Fusion("wide")
+    for k in range(24):
+        f.output(f.input(f"input_of_part_{k}", (8, 4)).T * 2.0)
+    b = opened(f)
+    for number in range(len(b.find_elements("css selector", ".ig-bar select option"))):
+        b.find_elements("css selector", ".ig-bar select option")[number].click()
+        canvas, world = (b.find_element("css selector", s).rect for s in (".ig-canvas", ".ig-canvas svg > g"))
+        assert canvas["x"] <= world["x"] and world["x"] + world["width"] <= canvas["x"] + canvas["width"] + 1
+
+
+@pytest.mark.slow
 def test_it_opens_with_the_summary_and_search_lists_hits(opened: Any) -> None:
     b = opened(rope())
     pane = text_of(b, ".ig-pane")

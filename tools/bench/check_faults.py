@@ -4,7 +4,7 @@
 
 Programs are captured as they are, then one formula is changed: variables swapped, an offset or a modulus off by one, a
 lost ``% m``, a stride wrong after padding, a mask off by one, a range too long or too short, two buffers exchanged, a
-write misplaced. A change that changes no element read or written (told by evaluating both formulas at every point,
+write misplaced. A change that changes no element read or written (found by evaluating both formulas at every point,
 sets made in plain Python without any code of the check) is not a fault and is not counted.
 """
 

@@ -1,9 +1,15 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 """Functions of models beside the tables that kernels were tuned for: the rows of ``tools.bench.gpu --table classes``.
 
 Each is plain PyTorch, captured and run the user's way. They work on all types: float64 arguments
 give the reference. A case is added by one entry; ``args`` says what each argument is, as "shape type[:range]".
 
-Long: one function a case.
+    python -m tools.bench.gpu --table classes --cases tools.bench.class_cases:OTHER --default-only
+
+`OTHER` and `THIRD` were written in one go each, the latter on 26 November 2026; their first figures, in
+``results/gpu_other_classes.json`` and ``results/gpu_third_classes.json``, are of code that had never met them.
+
+Long: one entry a case.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 torch: Any = import_module("torch")
+
 F: Any = torch.nn.functional
 
 Function = Callable[..., Any]
@@ -78,86 +85,10 @@ def channels(v: Any) -> Any:
     return v[None, :, None, None]
 
 
-# sums and means -------------------------------------------------------------------------------------------------------
-
-
-def sum_first(x: Any) -> Any:
-    return x.sum(0)
-
-
-def mean_middle(x: Any) -> Any:
-    return as_type(wide(x).mean(1), x)
-
-
-def sum_channels(x: Any) -> Any:
-    return x.sum((0, 2, 3))
-
-
-def largest_middle(x: Any) -> Any:
-    return x.amax(1)
-
-
-def mean_first_two(x: Any) -> Any:
-    return as_type(wide(x).mean((0, 1)), x)
-
-
-def bias_gradient(g: Any) -> Any:
-    return as_type(wide(g).sum(0), g)
-
-
-# scans ----------------------------------------------------------------------------------------------------------------
-
-
-def cumsum_last(x: Any) -> Any:
-    return torch.cumsum(x, 1)
-
-
-def cumsum_first(x: Any) -> Any:
-    return torch.cumsum(x, 0)
-
-
-def cumprod_middle(x: Any) -> Any:
-    return torch.cumprod(x, 1)
-
-
-def logcumsumexp_last(x: Any) -> Any:
-    return torch.logcumsumexp(x, 1)
-
-
-def running_max(x: Any) -> Any:
-    return torch.cummax(x, 1).values
-
-
-def position_ids(mask: Any) -> Any:
-    return (torch.cumsum(mask, 1) - 1).clamp(min=0)
-
-
-# gathered rows --------------------------------------------------------------------------------------------------------
-
-
-def weighted_bag(ids: Any, weight: Any, table: Any) -> Any:
-    return (F.embedding(ids, table) * weight[..., None]).sum(1)
-
-
-def mean_of_rows(ids: Any, table: Any) -> Any:
-    return as_type(wide(F.embedding(ids, table)).mean(1), table)
-
-
 def sum_of_codebooks(ids: Any, table: Any) -> Any:
     _, books = ids.shape
     offsets = torch.arange(books, device=ids.device) * 1024
     return wide(F.embedding(ids + offsets, table)).sum(1)
-
-
-def product_of_rows(a: Any, b: Any, left: Any, right: Any) -> Any:
-    return (F.embedding(a, left) * F.embedding(b, right)).sum(-1)
-
-
-def edges_of_graph(a: Any, b: Any, x: Any) -> Any:
-    return as_type(wide(x)[a] - wide(x)[b], x)
-
-
-# tables and norms -----------------------------------------------------------------------------------------------------
 
 
 def bert_embedding(ids: Any, kinds: Any, words: Any, places: Any, segments: Any, w: Any, b: Any) -> Any:
@@ -178,9 +109,6 @@ def two_tables_norm(ids: Any, at: Any, words: Any, places: Any, w: Any, b: Any) 
 def places_and_norm(x: Any, places: Any, w: Any, b: Any) -> Any:
     y = wide(x) + wide(places)[None, : x.shape[1]]
     return as_type(F.layer_norm(y, (y.shape[-1],), wide(w), wide(b), 1e-6), x)
-
-
-# residual and norm ----------------------------------------------------------------------------------------------------
 
 
 def layer_norm_two(x: Any, r: Any, w: Any, b: Any) -> Any:
@@ -212,21 +140,6 @@ def weight_gradients(x: Any, g: Any, mean: Any, s: Any) -> Any:
     return (wide(g) * h).sum(0), wide(g).sum(0)
 
 
-# grouped norms --------------------------------------------------------------------------------------------------------
-
-
-def group_norm(x: Any, w: Any, b: Any) -> Any:
-    return as_type(F.group_norm(wide(x), 32, wide(w), wide(b), 1e-5), x)
-
-
-def group_norm_silu(x: Any, w: Any, b: Any) -> Any:
-    return as_type(F.silu(F.group_norm(wide(x), 16, wide(w), wide(b), 1e-6)), x)
-
-
-def instance_norm(x: Any) -> Any:
-    return F.instance_norm(x, eps=1e-5)
-
-
 def batch_statistics(x: Any) -> Any:
     a = wide(x)
     return a.mean((0, 2, 3)), a.var((0, 2, 3), unbiased=False)
@@ -235,9 +148,6 @@ def batch_statistics(x: Any) -> Any:
 def head_norm(x: Any, w: Any) -> Any:
     a = wide(x)
     return as_type(a * torch.rsqrt((a * a).mean(-1, keepdim=True) + 1e-6) * wide(w), x)
-
-
-# position tables in sections ------------------------------------------------------------------------------------------
 
 
 def turned(x: Any) -> Any:
@@ -276,40 +186,10 @@ def picture_rope(x: Any, cos: Any, sin: Any) -> Any:
     return torch.cat([ya, yb], -1)
 
 
-# pads -----------------------------------------------------------------------------------------------------------------
-
-
-def reflect(x: Any) -> Any:
-    return F.pad(x, (3, 3, 3, 3), mode="reflect")
-
-
-def circular(x: Any) -> Any:
-    return F.pad(x, (4, 4, 4, 4), mode="circular")
-
-
-def replicate(x: Any) -> Any:
-    return F.pad(x, (1, 2, 2, 1), mode="replicate")
-
-
-def reflect_sound(x: Any) -> Any:
-    return F.pad(x, (200, 200), mode="reflect")
-
-
-def circular_row(x: Any) -> Any:
-    return F.pad(x, (8, 8), mode="circular") * 2.0
-
-
-# packed and narrow numbers --------------------------------------------------------------------------------------------
-
-
 def rows_to_bytes(x: Any) -> Any:
     a = wide(x)
     scale = a.abs().amax(-1, keepdim=True).clamp(min=1e-8) / 127
     return torch.round(a / scale).clamp(-127, 127).to(torch.int8), scale
-
-
-def bytes_to_rows(x: Any, scale: Any) -> Any:
-    return as_type(wide(x) * scale, scale)
 
 
 def unpack_halves(x: Any, scale: Any) -> Any:
@@ -327,33 +207,15 @@ def pack_halves(x: Any) -> Any:
     return q[..., 0] | (q[..., 1] << 4), scale[..., 0]
 
 
-def zero_point(x: Any, scale: Any, zero: Any) -> Any:
-    return (wide(x) - zero) * scale
-
-
-# losses ---------------------------------------------------------------------------------------------------------------
-
-
-def smoothed(x: Any, y: Any) -> Any:
-    return F.cross_entropy(wide(x), y, label_smoothing=0.1)
-
-
 def smoothed_each(x: Any, y: Any) -> Any:
     logs = F.log_softmax(wide(x), -1)
     picked = logs.gather(1, y[:, None])[:, 0]
     return -(0.9 * picked + 0.1 * logs.mean(-1))
 
 
-def divergence(x: Any, t: Any) -> Any:
-    return F.kl_div(F.log_softmax(wide(x), -1), F.log_softmax(wide(t), -1), reduction="none", log_target=True).sum(-1)
-
-
 def entropy(x: Any) -> Any:
     logs = F.log_softmax(wide(x), -1)
     return -(logs.exp() * logs).sum(-1)
-
-
-# masks ----------------------------------------------------------------------------------------------------------------
 
 
 def causal(x: Any) -> Any:
@@ -382,9 +244,6 @@ def same_document(x: Any, ids: Any) -> Any:
     return as_type(torch.softmax(wide(x).masked_fill(~same, -10000.0), -1), x)
 
 
-# pictures -------------------------------------------------------------------------------------------------------------
-
-
 def to_channels(x: Any, mean: Any, deviation: Any) -> Any:
     y = x.permute(0, 3, 1, 2).to(mean.dtype) / 255
     return (y - channels(mean)) / channels(deviation)
@@ -395,70 +254,9 @@ def to_bytes(x: Any, mean: Any, deviation: Any) -> Any:
     return torch.round(y).clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-def grey(x: Any, w: Any) -> Any:
-    return (x.to(w.dtype) * w).sum(-1) / 255
-
-
-def bytes_scaled(x: Any, one: Any) -> Any:
-    return x.to(one.dtype) * (1 / 127.5) - one
-
-
-# odd widths -----------------------------------------------------------------------------------------------------------
-
-
-def odd_parts(a: Any, b: Any, c: Any) -> Any:
-    return torch.cat([a, b, c], 1)
-
-
-def odd_exp(x: Any, m: Any) -> Any:
-    return as_type(torch.exp(wide(x) - m), x)
-
-
-def odd_cut(x: Any) -> Any:
-    return F.relu(x[:, 1:-2]) * 2.0
-
-
-def odd_softcap(x: Any) -> Any:
-    return as_type(30 * torch.tanh(wide(x) / 30), x)
-
-
-# functions ------------------------------------------------------------------------------------------------------------
-
-
-def gelu_bias(x: Any, b: Any) -> Any:
-    return as_type(F.gelu(wide(x) + wide(b), approximate="tanh"), x)
-
-
-def gelu_exact(x: Any) -> Any:
-    return as_type(F.gelu(wide(x)), x)
-
-
-def swiglu(x: Any, y: Any) -> Any:
-    return as_type(F.silu(wide(x)) * wide(y), x)
-
-
-def mish(x: Any) -> Any:
-    return as_type(F.mish(wide(x)), x)
-
-
 def geglu(x: Any) -> Any:
     a, b = wide(x).chunk(2, -1)
     return as_type(F.gelu(a) * b, x)
-
-
-# rows at loaded places ------------------------------------------------------------------------------------------------
-
-
-def put_rows(x: Any, at: Any, rows: Any) -> Any:
-    return torch.index_put(x, (at,), rows)
-
-
-def add_rows(x: Any, at: Any, rows: Any) -> Any:
-    return torch.index_add(x, 0, at, rows)
-
-
-def copy_cache(cache: Any, at: Any, new: Any) -> Any:
-    return torch.index_copy(cache, 2, at, new)
 
 
 def sum_by_node(x: Any, at: Any) -> Any:
@@ -466,31 +264,39 @@ def sum_by_node(x: Any, at: Any) -> Any:
     return out.scatter_add(0, at[:, None].expand_as(x), x)
 
 
-def put_along(x: Any, at: Any, v: Any) -> Any:
-    return torch.scatter(x, 1, at, v)
-
-
 CASES: tuple[ClassCase, ...] = (
-    ClassCase("sum_first", "sums", ("16384x4096 f32",), sum_first),
-    ClassCase("mean_middle", "sums", ("64x512x1024 bf16",), mean_middle),
-    ClassCase("sum_channels", "sums", ("64x256x56x56 f32",), sum_channels),
-    ClassCase("largest_middle", "sums", ("128x1000x320 f32",), largest_middle, exact=True),
-    ClassCase("mean_first_two", "sums", ("32x1024x768 bf16",), mean_first_two),
-    ClassCase("bias_gradient", "sums", ("16384x3000 bf16",), bias_gradient),
-    ClassCase("cumsum_last", "scans", ("8192x4096 f32",), cumsum_last),
-    ClassCase("cumsum_first", "scans", ("2048x16384 f32",), cumsum_first),
-    ClassCase("cumprod_middle", "scans", ("64x512x1024 f32:+",), cumprod_middle),
-    ClassCase("logcumsumexp_last", "scans", ("8192x2048 f32",), logcumsumexp_last),
-    ClassCase("running_max", "scans", ("8192x4096 f32",), running_max, exact=True),
-    ClassCase("position_ids", "scans", ("4096x4096 i64:2",), position_ids, exact=True),
-    ClassCase("weighted_bag", "bags", ("16384x8 i64:50000", "16384x8 f32", "50000x256 f32"), weighted_bag),
-    ClassCase("mean_of_rows", "bags", ("8192x16 i64:32000", "32000x512 bf16"), mean_of_rows),
+    ClassCase("sum_first", "sums", ("16384x4096 f32",), lambda x: x.sum(0)),
+    ClassCase("mean_middle", "sums", ("64x512x1024 bf16",), lambda x: as_type(wide(x).mean(1), x)),
+    ClassCase("sum_channels", "sums", ("64x256x56x56 f32",), lambda x: x.sum((0, 2, 3))),
+    ClassCase("largest_middle", "sums", ("128x1000x320 f32",), lambda x: x.amax(1), exact=True),
+    ClassCase("mean_first_two", "sums", ("32x1024x768 bf16",), lambda x: as_type(wide(x).mean((0, 1)), x)),
+    ClassCase("bias_gradient", "sums", ("16384x3000 bf16",), lambda g: as_type(wide(g).sum(0), g)),
+    ClassCase("cumsum_last", "scans", ("8192x4096 f32",), lambda x: torch.cumsum(x, 1)),
+    ClassCase("cumsum_first", "scans", ("2048x16384 f32",), lambda x: torch.cumsum(x, 0)),
+    ClassCase("cumprod_middle", "scans", ("64x512x1024 f32:+",), lambda x: torch.cumprod(x, 1)),
+    ClassCase("logcumsumexp_last", "scans", ("8192x2048 f32",), lambda x: torch.logcumsumexp(x, 1)),
+    ClassCase("running_max", "scans", ("8192x4096 f32",), lambda x: torch.cummax(x, 1).values, exact=True),
+    ClassCase(
+        "position_ids", "scans", ("4096x4096 i64:2",),
+        lambda mask: (torch.cumsum(mask, 1) - 1).clamp(min=0), exact=True,
+    ),
+    ClassCase(
+        "weighted_bag", "bags", ("16384x8 i64:50000", "16384x8 f32", "50000x256 f32"),
+        lambda ids, weight, table: (F.embedding(ids, table) * weight[..., None]).sum(1),
+    ),
+    ClassCase(
+        "mean_of_rows", "bags", ("8192x16 i64:32000", "32000x512 bf16"),
+        lambda ids, table: as_type(wide(F.embedding(ids, table)).mean(1), table),
+    ),
     ClassCase("sum_of_codebooks", "bags", ("16384x9 i64:1024", "9216x512 bf16"), sum_of_codebooks),
     ClassCase(
-        "product_of_rows", "bags",
-        ("262144 i64:100000", "262144 i64:50000", "100000x128 f32", "50000x128 f32"), product_of_rows,
+        "product_of_rows", "bags", ("262144 i64:100000", "262144 i64:50000", "100000x128 f32", "50000x128 f32"),
+        lambda a, b, left, right: (F.embedding(a, left) * F.embedding(b, right)).sum(-1),
     ),
-    ClassCase("edges_of_graph", "bags", ("200000 i64:50000", "200000 i64:50000", "50000x256 bf16"), edges_of_graph),
+    ClassCase(
+        "edges_of_graph", "bags", ("200000 i64:50000", "200000 i64:50000", "50000x256 bf16"),
+        lambda a, b, x: as_type(wide(x)[a] - wide(x)[b], x),
+    ),
     ClassCase(
         "bert_embedding", "tables",
         ("64x512 i64:30000", "64x512 i64:2", "30000x768 f32", "512x768 f32", "2x768 f32", "768 f32", "768 f32"),
@@ -503,10 +309,12 @@ CASES: tuple[ClassCase, ...] = (
         two_tables_norm,
     ),
     ClassCase(
-        "places_and_norm", "tables", ("64x577x1024 bf16", "600x1024 bf16", "1024 bf16", "1024 bf16"), places_and_norm
+        "places_and_norm", "tables", ("64x577x1024 bf16", "600x1024 bf16", "1024 bf16", "1024 bf16"),
+        places_and_norm,
     ),
     ClassCase(
-        "layer_norm_two", "norms", ("16384x4096 bf16", "16384x4096 bf16", "4096 bf16", "4096 bf16"), layer_norm_two
+        "layer_norm_two", "norms", ("16384x4096 bf16", "16384x4096 bf16", "4096 bf16", "4096 bf16"),
+        layer_norm_two,
     ),
     ClassCase("rms_norm_two", "norms", ("32768x2048 bf16", "32768x2048 bf16", "2048 bf16"), rms_norm_two),
     ClassCase("rms_gradient", "norms", ("16384x4096 bf16", "16384x4096 bf16", "4096 bf16"), rms_gradient),
@@ -515,35 +323,69 @@ CASES: tuple[ClassCase, ...] = (
         "weight_gradients", "norms", ("16384x2048 bf16", "16384x2048 bf16", "16384x1 f32", "16384x1 f32"),
         weight_gradients,
     ),
-    ClassCase("group_norm", "groups", ("16x320x64x64 bf16", "320 bf16", "320 bf16"), group_norm),
-    ClassCase("group_norm_silu", "groups", ("8x128x128x128 bf16", "128 bf16", "128 bf16"), group_norm_silu),
-    ClassCase("instance_norm", "groups", ("32x64x96x96 f32",), instance_norm),
+    ClassCase(
+        "group_norm", "groups", ("16x320x64x64 bf16", "320 bf16", "320 bf16"),
+        lambda x, w, b: as_type(F.group_norm(wide(x), 32, wide(w), wide(b), 1e-5), x),
+    ),
+    ClassCase(
+        "group_norm_silu", "groups", ("8x128x128x128 bf16", "128 bf16", "128 bf16"),
+        lambda x, w, b: as_type(F.silu(F.group_norm(wide(x), 16, wide(w), wide(b), 1e-6)), x),
+    ),
+    ClassCase("instance_norm", "groups", ("32x64x96x96 f32",), lambda x: F.instance_norm(x, eps=1e-5)),
     ClassCase("batch_statistics", "groups", ("64x256x32x32 bf16",), batch_statistics),
     ClassCase("head_norm", "groups", ("4x2048x32x128 bf16", "128 bf16"), head_norm),
     ClassCase(
-        "three_streams", "sections", ("2x28x2048x128 bf16", "3x2x1x2048x128 bf16", "3x2x1x2048x128 bf16"), three_streams
+        "three_streams", "sections", ("2x28x2048x128 bf16", "3x2x1x2048x128 bf16", "3x2x1x2048x128 bf16"),
+        three_streams,
     ),
     ClassCase(
-        "two_streams", "sections",
-        ("4x16x2048x64 f32", "4x4x2048x64 f32", "2x4x1x2048x64 f32", "2x4x1x2048x64 f32"), two_streams,
+        "two_streams", "sections", ("4x16x2048x64 f32", "4x4x2048x64 f32", "2x4x1x2048x64 f32", "2x4x1x2048x64 f32"),
+        two_streams,
     ),
     ClassCase(
-        "split_streams", "sections", ("2x32x2048x64 bf16", "3x2x1x2048x64 bf16", "3x2x1x2048x64 bf16"), split_streams
+        "split_streams", "sections", ("2x32x2048x64 bf16", "3x2x1x2048x64 bf16", "3x2x1x2048x64 bf16"),
+        split_streams,
     ),
     ClassCase("picture_rope", "sections", ("16x16x64x64x64 f32", "64x32 f32", "64x32 f32"), picture_rope),
-    ClassCase("reflect", "pads", ("16x64x128x128 f32",), reflect, exact=True),
-    ClassCase("circular", "pads", ("16x64x120x120 bf16",), circular, exact=True),
-    ClassCase("replicate", "pads", ("8x96x112x112 f32",), replicate, exact=True),
-    ClassCase("reflect_sound", "pads", ("64x1x480000 f32",), reflect_sound, exact=True),
-    ClassCase("circular_row", "pads", ("4096x8192 bf16",), circular_row, exact=True),
+    ClassCase("reflect", "pads", ("16x64x128x128 f32",), lambda x: F.pad(x, (3, 3, 3, 3), mode="reflect"), exact=True),
+    ClassCase(
+        "circular", "pads", ("16x64x120x120 bf16",),
+        lambda x: F.pad(x, (4, 4, 4, 4), mode="circular"), exact=True,
+    ),
+    ClassCase(
+        "replicate", "pads", ("8x96x112x112 f32",),
+        lambda x: F.pad(x, (1, 2, 2, 1), mode="replicate"), exact=True,
+    ),
+    ClassCase(
+        "reflect_sound", "pads", ("64x1x480000 f32",),
+        lambda x: F.pad(x, (200, 200), mode="reflect"), exact=True,
+    ),
+    ClassCase(
+        "circular_row", "pads", ("4096x8192 bf16",),
+        lambda x: F.pad(x, (8, 8), mode="circular") * 2.0, exact=True,
+    ),
     ClassCase("rows_to_bytes", "narrow", ("16384x4096 bf16",), rows_to_bytes),
-    ClassCase("bytes_to_rows", "narrow", ("16384x4096 i8", "16384x1 bf16"), bytes_to_rows),
+    ClassCase(
+        "bytes_to_rows", "narrow", ("16384x4096 i8", "16384x1 bf16"),
+        lambda x, scale: as_type(wide(x) * scale, scale),
+    ),
     ClassCase("unpack_halves", "narrow", ("8192x2048 u8", "8192x64 bf16"), unpack_halves),
     ClassCase("pack_halves", "narrow", ("8192x8192 bf16",), pack_halves),
-    ClassCase("zero_point", "narrow", ("8192x6144 u8", "8192x1 f32", "8192x1 f32"), zero_point),
-    ClassCase("smoothed", "losses", ("4096x32000 bf16", "4096 i64:32000"), smoothed),
+    ClassCase(
+        "zero_point", "narrow", ("8192x6144 u8", "8192x1 f32", "8192x1 f32"),
+        lambda x, scale, zero: (wide(x) - zero) * scale,
+    ),
+    ClassCase(
+        "smoothed", "losses", ("4096x32000 bf16", "4096 i64:32000"),
+        lambda x, y: F.cross_entropy(wide(x), y, label_smoothing=0.1),
+    ),
     ClassCase("smoothed_each", "losses", ("4096x50257 bf16", "4096 i64:50257"), smoothed_each),
-    ClassCase("divergence", "losses", ("4096x16000 bf16", "4096x16000 bf16"), divergence),
+    ClassCase(
+        "divergence", "losses", ("4096x16000 bf16", "4096x16000 bf16"),
+        lambda x, t: F.kl_div(
+            F.log_softmax(wide(x), -1), F.log_softmax(wide(t), -1), reduction="none", log_target=True
+        ).sum(-1),
+    ),
     ClassCase("entropy", "losses", ("8192x8192 f32",), entropy),
     ClassCase("causal", "masks", ("32x2048x2048 bf16",), causal),
     ClassCase("window", "masks", ("16x2048x2048 bf16",), window),
@@ -551,20 +393,516 @@ CASES: tuple[ClassCase, ...] = (
     ClassCase("same_document", "masks", ("4x16x1024x1024 bf16", "4x1024 i64:6"), same_document),
     ClassCase("to_channels", "pictures", ("64x224x224x3 u8", "3 f32", "3 f32:+"), to_channels),
     ClassCase("to_bytes", "pictures", ("64x3x224x224 f32", "3 f32", "3 f32"), to_bytes),
-    ClassCase("grey", "pictures", ("64x512x512x3 u8", "3 f32"), grey),
-    ClassCase("bytes_scaled", "pictures", ("32x3x512x512 u8", "1 f32"), bytes_scaled),
-    ClassCase("odd_parts", "odd", ("8192x301 bf16", "8192x77 bf16", "8192x1023 bf16"), odd_parts, exact=True),
-    ClassCase("odd_exp", "odd", ("2048x50257 bf16", "2048x1 f32:+"), odd_exp),
-    ClassCase("odd_cut", "odd", ("16384x2051 f32",), odd_cut, exact=True),
-    ClassCase("odd_softcap", "odd", ("1021x50257 bf16",), odd_softcap),
-    ClassCase("gelu_bias", "functions", ("8192x11008 bf16", "11008 bf16"), gelu_bias),
-    ClassCase("gelu_exact", "functions", ("8192x8192 bf16",), gelu_exact),
-    ClassCase("swiglu", "functions", ("8192x8192 bf16", "8192x8192 bf16"), swiglu),
-    ClassCase("mish", "functions", ("8192x8192 bf16",), mish),
+    ClassCase("grey", "pictures", ("64x512x512x3 u8", "3 f32"), lambda x, w: (x.to(w.dtype) * w).sum(-1) / 255),
+    ClassCase(
+        "bytes_scaled", "pictures", ("32x3x512x512 u8", "1 f32"),
+        lambda x, one: x.to(one.dtype) * (1 / 127.5) - one,
+    ),
+    ClassCase(
+        "odd_parts", "odd", ("8192x301 bf16", "8192x77 bf16", "8192x1023 bf16"),
+        lambda a, b, c: torch.cat([a, b, c], 1), exact=True,
+    ),
+    ClassCase("odd_exp", "odd", ("2048x50257 bf16", "2048x1 f32:+"), lambda x, m: as_type(torch.exp(wide(x) - m), x)),
+    ClassCase("odd_cut", "odd", ("16384x2051 f32",), lambda x: F.relu(x[:, 1:-2]) * 2.0, exact=True),
+    ClassCase("odd_softcap", "odd", ("1021x50257 bf16",), lambda x: as_type(30 * torch.tanh(wide(x) / 30), x)),
+    ClassCase(
+        "gelu_bias", "functions", ("8192x11008 bf16", "11008 bf16"),
+        lambda x, b: as_type(F.gelu(wide(x) + wide(b), approximate="tanh"), x),
+    ),
+    ClassCase("gelu_exact", "functions", ("8192x8192 bf16",), lambda x: as_type(F.gelu(wide(x)), x)),
+    ClassCase(
+        "swiglu", "functions", ("8192x8192 bf16", "8192x8192 bf16"),
+        lambda x, y: as_type(F.silu(wide(x)) * wide(y), x),
+    ),
+    ClassCase("mish", "functions", ("8192x8192 bf16",), lambda x: as_type(F.mish(wide(x)), x)),
     ClassCase("geglu", "functions", ("16384x8192 bf16",), geglu),
-    ClassCase("put_rows", "writes", ("65536x512 bf16", "16384 perm:65536", "16384x512 bf16"), put_rows, exact=True),
-    ClassCase("add_rows", "writes", ("32768x512 f32", "65536 i64:32768", "65536x512 f32"), add_rows),
-    ClassCase("copy_cache", "writes", ("8x8x4096x128 bf16", "64 perm:4096", "8x8x64x128 bf16"), copy_cache, exact=True),
+    ClassCase(
+        "put_rows", "writes", ("65536x512 bf16", "16384 perm:65536", "16384x512 bf16"),
+        lambda x, at, rows: torch.index_put(x, (at,), rows), exact=True,
+    ),
+    ClassCase(
+        "add_rows", "writes", ("32768x512 f32", "65536 i64:32768", "65536x512 f32"),
+        lambda x, at, rows: torch.index_add(x, 0, at, rows),
+    ),
+    ClassCase(
+        "copy_cache", "writes", ("8x8x4096x128 bf16", "64 perm:4096", "8x8x64x128 bf16"),
+        lambda cache, at, new: torch.index_copy(cache, 2, at, new), exact=True,
+    ),
     ClassCase("sum_by_node", "writes", ("200000x128 f32", "200000 i64:32768"), sum_by_node),
-    ClassCase("put_along", "writes", ("16384x2048 f32", "16384x1 i64:2048", "16384x1 f32"), put_along, exact=True),
+    ClassCase(
+        "put_along", "writes", ("16384x2048 f32", "16384x1 i64:2048", "16384x1 f32"),
+        lambda x, at, v: torch.scatter(x, 1, at, v), exact=True,
+    ),
+)  # fmt: skip
+
+
+def std_last_mean(x: Any) -> Any:
+    s, m = torch.std_mean(wide(x), dim=-1)
+    return as_type(s, x), as_type(m, x)
+
+
+def bert_embed(ids: Any, typ: Any, t: Any, s: Any, p: Any, w: Any, b: Any) -> Any:
+    x = t[ids] + s[typ] + p[None]
+    return as_type(F.layer_norm(wide(x), (x.shape[-1],), wide(w), wide(b), 1e-12), x)
+
+
+def residual_rms(x: Any, r: Any, w: Any) -> Any:
+    h = x + r
+    y = wide(h)
+    return as_type(y * torch.rsqrt((y * y).mean(-1, keepdim=True) + 1e-6) * wide(w), x), h
+
+
+def gemma_norm(x: Any, w: Any) -> Any:
+    y = wide(x)
+    return as_type(y * torch.rsqrt((y * y).mean(-1, keepdim=True) + 1e-6) * (1 + wide(w)), x)
+
+
+def ln_grad_wb(g: Any, x: Any, m: Any, r: Any) -> Any:
+    xh = (wide(x) - m) * r
+    return (wide(g) * xh).sum(0), wide(g).sum(0)
+
+
+def grn(x: Any) -> Any:
+    g = torch.linalg.vector_norm(wide(x), dim=(1, 2), keepdim=True)
+    n = g / (g.mean(-1, keepdim=True) + 1e-6)
+    return as_type(wide(x) * n + wide(x), x)
+
+
+def layer2d(x: Any, w: Any, b: Any) -> Any:
+    u = wide(x).mean(1, keepdim=True)
+    s = (wide(x) - u).pow(2).mean(1, keepdim=True)
+    return as_type((wide(x) - u) / torch.sqrt(s + 1e-6) * wide(w)[:, None, None] + wide(b)[:, None, None], x)
+
+
+def rope_inter(x: Any, c: Any, s: Any) -> Any:
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2)
+
+
+def rope_qk(q: Any, k: Any, c: Any, s: Any) -> Any:
+    def turned(x: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return x * c + torch.cat((-b, a), -1) * s
+
+    return turned(q), turned(k)
+
+
+def rope_norm(q: Any, w: Any, c: Any, s: Any) -> Any:
+    y = wide(q)
+    y = as_type(y * torch.rsqrt((y * y).mean(-1, keepdim=True) + 1e-6), q) * w
+    a, b = y.chunk(2, -1)
+    return y * c + torch.cat((-b, a), -1) * s
+
+
+def sincos(t: Any) -> Any:
+    f = torch.exp(-math.log(10000) * torch.arange(0, 160, device=t.device, dtype=torch.float32) / 160)
+    a = t[:, None] * f[None]
+    return torch.cat((a.cos(), a.sin()), -1)
+
+
+def q_groups(x: Any) -> Any:
+    y = wide(x).view(x.shape[0], -1, 128)
+    s = y.abs().amax(-1, keepdim=True) / 127
+    return torch.round(y / s).clamp(-127, 127).to(torch.int8).view(x.shape), s[..., 0]
+
+
+def unpack_int32(q: Any) -> Any:
+    sh = torch.arange(0, 32, 4, device=q.device, dtype=torch.int32)
+    return ((q[..., None] >> sh) & 15).to(torch.int8).flatten(-2)
+
+
+def unpack_bits(q: Any) -> Any:
+    sh = torch.arange(8, device=q.device, dtype=torch.uint8)
+    return ((q[..., None] >> sh) & 1).flatten(-2)
+
+
+def pack_bits(x: Any) -> Any:
+    b = (x.view(x.shape[0], -1, 8) > 0).to(torch.int32)
+    w = 2 ** torch.arange(8, device=x.device, dtype=torch.int32)
+    return (b * w).sum(-1).to(torch.uint8)
+
+
+def focal(x: Any, t: Any) -> Any:
+    p = torch.sigmoid(x)
+    ce = F.binary_cross_entropy_with_logits(x, t, reduction="none")
+    return (ce * (1 - (p * t + (1 - p) * (1 - t))) ** 2).mean()
+
+
+def nll_masked(x: Any, t: Any) -> Any:
+    m = t >= 0
+    lp = torch.log_softmax(wide(x), -1).gather(1, t.clamp(min=0)[:, None])[:, 0]
+    return -(lp * m).sum() / m.sum()
+
+
+def prefix_mask(x: Any) -> Any:
+    n = x.shape[-1]
+    i = torch.arange(n, device=x.device)
+    keep = (i[:, None] >= i[None]) | (i[None] < 256)
+    return as_type(torch.softmax(wide(x).masked_fill(~keep, float("-inf")), -1), x)
+
+
+def rel_bias(x: Any, t: Any) -> Any:
+    n = x.shape[-1]
+    i = torch.arange(n, device=x.device)
+    d = (i[None] - i[:, None]).clamp(-128, 128) + 128
+    return as_type(torch.softmax(wide(x) + t[:, d], -1), x)
+
+
+def sink(x: Any, s: Any) -> Any:
+    m = torch.cat((wide(x), s[None, :, None, None].expand(x.shape[0], -1, x.shape[2], 1)), -1)
+    return as_type(torch.softmax(m, -1)[..., :-1], x)
+
+
+def yuv(x: Any) -> Any:
+    r, g, b = (x[..., k].float() for k in range(3))
+    y, u = 0.299 * r + 0.587 * g + 0.114 * b, -0.169 * r - 0.331 * g + 0.5 * b
+    return torch.stack((y, u, 0.5 * r - 0.419 * g - 0.081 * b), -1)
+
+
+def space2depth(x: Any) -> Any:
+    b, c, h, w = x.shape
+    return x.view(b, c, h // 2, 2, w // 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(b, c * 4, h // 2, w // 2)
+
+
+def shuffle_ch(x: Any) -> Any:
+    b, c, h, w = x.shape
+    return x.view(b, 4, c // 4, h, w).transpose(1, 2).reshape(b, c, h, w)
+
+
+def gated_tanh(x: Any) -> Any:
+    a, b = x.chunk(2, 1)
+    return torch.tanh(a) * torch.sigmoid(b)
+
+
+def dropout_mask(x: Any, m: Any) -> Any:
+    return x * m.to(x.dtype) / 0.9
+
+
+def cache_at(c: Any, pos: Any, k: Any) -> Any:
+    c = c.clone()
+    c[torch.arange(c.shape[0], device=c.device), pos] = k
+    return c
+
+
+def scatter_max(x: Any, i: Any) -> Any:
+    none = torch.zeros(32768, 128, device=x.device, dtype=x.dtype)
+    return none.scatter_reduce(0, i[:, None].expand(-1, 128), x, "amax")
+
+
+def adamw(p: Any, g: Any, m: Any, v: Any) -> Any:
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g * g
+    return p * 0.999 - 1e-3 * m / (v.sqrt() + 1e-8), m, v
+
+
+def qkv_split(x: Any) -> Any:
+    q, k, v = x.view(8, 1024, 3, 16, 64).permute(2, 0, 3, 1, 4).unbind(0)
+    return q * 0.125, k.contiguous(), v.contiguous()
+
+
+OTHER: tuple[ClassCase, ...] = (
+    ClassCase("sum_mid2", "sums", ("128x14x14x1024 bf16",), lambda x: x.sum((1, 2))),
+    ClassCase("var_first", "sums", ("8192x4096 bf16",), lambda x: wide(x).var(0)),
+    ClassCase("std_last_mean", "sums", ("16384x3072 bf16",), std_last_mean),
+    ClassCase("norm_cols", "sums", ("30000x1000 f32",), lambda x: torch.linalg.vector_norm(wide(x), dim=0)),
+    ClassCase("argmax_mid", "sums", ("64x150x96x96 f32",), lambda x: x.argmax(1), exact=True),
+    ClassCase("minmax", "sums", ("4096x10000 f32",), lambda x: torch.aminmax(x, dim=1), exact=True),
+    ClassCase("any_rows", "sums", ("8192x8192 bf16",), lambda x: (x > 3).any(1), exact=True),
+    ClassCase("total", "sums", ("8192x8192 bf16",), lambda x: wide(x).sum()),
+    ClassCase("l1_loss", "sums", ("8192x8191 bf16", "8192x8191 bf16"), lambda a, b: (wide(a) - wide(b)).abs().mean()),
+    ClassCase("huber", "sums", ("4096x8192 f32", "4096x8192 f32"), lambda a, b: F.smooth_l1_loss(wide(a), wide(b))),
+    ClassCase(
+        "bce", "sums", ("8192x4096 f32", "8192x4096 f32:+"),
+        lambda a, b: F.binary_cross_entropy_with_logits(a, b),
+    ),
+    ClassCase("cumsum_mid", "scans", ("32x2048x512 f32",), lambda x: torch.cumsum(x, 1)),
+    ClassCase("cumsum_bf", "scans", ("16x1024x2000 bf16",), lambda x: as_type(torch.cumsum(wide(x), -1), x)),
+    ClassCase(
+        "rev_cumsum", "scans", ("8192x4096 f32",),
+        lambda x: torch.flip(torch.cumsum(torch.flip(x, [1]), 1), [1]),
+    ),
+    ClassCase("cumsum_excl", "scans", ("8192x3000 f32",), lambda x: torch.cumsum(x, 1) - x),
+    ClassCase(
+        "seg_decay", "scans", ("16x2048x1024 f32",),
+        lambda x: torch.exp(torch.cumsum(F.logsigmoid(x), 1)), within=2.0,
+    ),
+    ClassCase("cummin_last", "scans", ("4096x5000 f32",), lambda x: torch.cummin(x, 1).values, exact=True),
+    ClassCase(
+        "bag_max", "bags", ("16384x6 i64:20000", "20000x512 bf16"),
+        lambda ids, t: F.embedding(ids, t).amax(1), exact=True,
+    ),
+    ClassCase(
+        "two_tables", "bags", ("32768 i64:50000", "32768 i64:2048", "50000x768 bf16", "2048x768 bf16"),
+        lambda ids, pos, t, p: F.embedding(ids, t) + F.embedding(pos, p),
+    ),
+    ClassCase(
+        "gathered_dot", "bags", ("200000 i64:50000", "200000 i64:50000", "50000x128 bf16"),
+        lambda i, j, t: (wide(t[i]) * wide(t[j])).sum(1),
+    ),
+    ClassCase(
+        "bert_embed", "tables",
+        ("32x512 i64:30522", "32x512 i64:2", "30522x768 bf16", "2x768 bf16", "512x768 bf16", "768 bf16", "768 bf16"),
+        bert_embed,
+    ),
+    ClassCase(
+        "table_l2", "tables", ("32768 i64:100000", "100000x300 bf16"),
+        lambda ids, t: as_type(F.normalize(wide(t[ids]), dim=-1), t),
+    ),
+    ClassCase("residual_rms", "norms", ("16384x5120 bf16", "16384x5120 bf16", "5120 bf16"), residual_rms),
+    ClassCase("gemma_norm", "norms", ("16384x3584 bf16", "3584 bf16"), gemma_norm),
+    ClassCase(
+        "softmax_grad", "norms", ("16384x4096 f32", "16384x4096 f32"),
+        lambda g, y: y * (g - (g * y).sum(-1, keepdim=True)),
+    ),
+    ClassCase("ln_grad_wb", "norms", ("16384x2048 bf16", "16384x2048 bf16", "16384x1 f32", "16384x1 f32"), ln_grad_wb),
+    ClassCase(
+        "ada_ln", "norms", ("16x1024x1152 bf16", "16x1152 bf16", "16x1152 bf16"),
+        lambda x, sc, sh: as_type(
+            F.layer_norm(wide(x), (x.shape[-1],)) * (1 + wide(sc)[:, None]) + wide(sh)[:, None], x
+        ),
+    ),
+    ClassCase("grn", "groups", ("32x28x28x768 bf16",), grn),
+    ClassCase(
+        "group5", "groups", ("8x640x48x48 bf16", "640 bf16", "640 bf16"),
+        lambda x, w, b: as_type(F.group_norm(wide(x), 20, wide(w), wide(b)), x),
+    ),
+    ClassCase(
+        "pixel_norm", "groups", ("8x512x64x64 bf16",),
+        lambda x: as_type(wide(x) * torch.rsqrt((wide(x) ** 2).mean(1, keepdim=True) + 1e-8), x),
+    ),
+    ClassCase("layer2d", "groups", ("32x192x56x56 bf16", "192 bf16", "192 bf16"), layer2d),
+    ClassCase(
+        "weight_norm", "norms", ("8192x4608 bf16", "8192x1 f32"),
+        lambda v, g: as_type(wide(v) * (g / torch.linalg.vector_norm(wide(v), dim=1, keepdim=True)), v),
+    ),
+    ClassCase("rope_inter", "sections", ("8x32x2048x128 bf16", "2048x64 bf16", "2048x64 bf16"), rope_inter),
+    ClassCase(
+        "rope_qk", "sections", ("4x32x2048x128 bf16", "4x8x2048x128 bf16", "2048x128 bf16", "2048x128 bf16"),
+        rope_qk,
+    ),
+    ClassCase("rope_norm", "sections", ("4x32x2048x128 bf16", "128 bf16", "2048x128 bf16", "2048x128 bf16"), rope_norm),
+    ClassCase("sincos", "sections", ("65536 f32",), sincos),
+    ClassCase(
+        "pad3d", "pads", ("8x32x30x62x62 f32",),
+        lambda x: F.pad(x, (1, 1, 1, 1, 1, 1), mode="replicate"), exact=True,
+    ),
+    ClassCase("reflect1", "pads", ("2048x16000 bf16",), lambda x: F.pad(x, (7, 9), mode="reflect"), exact=True),
+    ClassCase("pad_const", "pads", ("32x64x111x113 bf16",), lambda x: F.pad(x, (3, 5, 2, 1), value=-1.0), exact=True),
+    ClassCase("roll2", "pads", ("64x56x56x192 bf16",), lambda x: torch.roll(x, (-3, 5), (1, 2)), exact=True),
+    ClassCase(
+        "unfold1", "pads", ("64x80000 f32",),
+        lambda x: F.pad(x, (128, 128), mode="reflect").unfold(-1, 400, 160), exact=True,
+    ),
+    ClassCase("q_groups", "narrow", ("8192x8192 bf16",), q_groups),
+    ClassCase(
+        "dq_groups", "narrow", ("8192x8192 i8", "8192x64 bf16"),
+        lambda q, s: (q.view(q.shape[0], -1, 128).float() * s.float()[..., None]).to(s.dtype).view(q.shape),
+    ),
+    ClassCase("unpack_int32", "narrow", ("4096x1024 i32:100000000",), unpack_int32, exact=True),
+    ClassCase("unpack_bits", "narrow", ("8192x1024 u8",), unpack_bits, exact=True),
+    ClassCase("pack_bits", "narrow", ("8192x8192 bf16",), pack_bits, exact=True),
+    ClassCase(
+        "fake_quant", "narrow", ("8192x4096 bf16", "4096 f32:+"),
+        lambda x, s: as_type(torch.round(wide(x) / s).clamp(-128, 127) * s, x),
+    ),
+    ClassCase("focal", "losses", ("65536x80 f32", "65536x80 f32:+"), focal),
+    ClassCase("zloss", "losses", ("8192x32000 bf16",), lambda x: (torch.logsumexp(wide(x), -1) ** 2).mean()),
+    ClassCase("nll_masked", "losses", ("8192x32001 bf16", "8192 i64:32000"), nll_masked),
+    ClassCase(
+        "distill", "losses", ("4096x32000 bf16", "4096x32000 bf16"),
+        lambda a, b: F.kl_div(
+            torch.log_softmax(wide(a) / 2, -1), torch.softmax(wide(b) / 2, -1), reduction="batchmean"
+        ),
+    ),
+    ClassCase(
+        "dpo", "losses", ("8x512x32000 bf16", "8x512 i64:32000"),
+        lambda x, t: torch.log_softmax(wide(x), -1).gather(2, t[..., None])[..., 0].sum(-1),
+    ),
+    ClassCase("prefix_mask", "masks", ("16x2048x2048 bf16",), prefix_mask),
+    ClassCase("rel_bias", "masks", ("8x12x512x512 bf16", "12x257 f32"), rel_bias),
+    ClassCase(
+        "t5_mask", "masks", ("16x12x512x512 bf16", "16x512 i64:2"),
+        lambda x, pad: as_type(torch.softmax(wide(x) + (1 - pad.float())[:, None, None] * -1e9, -1), x),
+    ),
+    ClassCase("sink", "masks", ("4x16x1024x1024 bf16", "16 f32"), sink),
+    ClassCase(
+        "topsig", "masks", ("131072x256 bf16",),
+        lambda x: as_type(torch.sigmoid(wide(x)) / (torch.sigmoid(wide(x)).sum(-1, keepdim=True) + 1e-6), x),
+    ),
+    ClassCase("yuv", "pictures", ("32x512x512x3 u8",), yuv),
+    ClassCase(
+        "bgr", "pictures", ("64x224x224x3 u8",),
+        lambda x: (x.flip(-1).permute(0, 3, 1, 2).float() / 255 - 0.5) * 2,
+    ),
+    ClassCase(
+        "crop_norm", "pictures", ("64x256x256x3 u8",),
+        lambda x: (x[:, 16:240, 16:240].permute(0, 3, 1, 2).float() - 120.0) / 58.0,
+    ),
+    ClassCase(
+        "up2", "pictures", ("16x128x64x64 bf16",),
+        lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), exact=True,
+    ),
+    ClassCase(
+        "bilinear", "pictures", ("16x64x80x80 f32",),
+        lambda x: F.interpolate(x, size=(160, 160), mode="bilinear", align_corners=False),
+    ),
+    ClassCase("avgpool", "pictures", ("32x64x112x112 bf16",), lambda x: F.avg_pool2d(x, 2)),
+    ClassCase("maxpool", "pictures", ("32x64x112x112 f32",), lambda x: F.max_pool2d(x, 3, 2, 1), exact=True),
+    ClassCase("space2depth", "pictures", ("32x32x128x128 bf16",), space2depth, exact=True),
+    ClassCase("shuffle_ch", "pictures", ("32x240x56x56 bf16",), shuffle_ch, exact=True),
+    ClassCase("odd_t", "odd", ("16x1001x771 f32",), lambda x: x.transpose(1, 2).contiguous(), exact=True),
+    ClassCase("odd_add", "odd", ("3x7777x1111 bf16", "3x7777x1111 bf16"), lambda a, b: a + b * 0.5),
+    ClassCase(
+        "odd_ln", "odd", ("16384x1031 bf16", "1031 bf16", "1031 bf16"),
+        lambda x, w, b: as_type(F.layer_norm(wide(x), (x.shape[-1],), wide(w), wide(b)), x),
+    ),
+    ClassCase("odd_cat0", "odd", ("5001x1023 bf16", "777x1023 bf16"), lambda a, b: torch.cat((a, b), 0), exact=True),
+    ClassCase("odd_lsm", "odd", ("4096x10007 f32",), lambda x: as_type(torch.log_softmax(wide(x), -1), x)),
+    ClassCase("softplus", "functions", ("8192x8192 f32",), lambda x: F.softplus(x)),
+    ClassCase("elu_res", "functions", ("8192x8192 bf16", "8192x8192 bf16"), lambda x, r: F.elu(x) + r),
+    ClassCase("tanh_bias", "functions", ("8192x5000 bf16", "5000 bf16"), lambda x, b: torch.tanh(x + b)),
+    ClassCase("relu2", "functions", ("8192x14336 bf16",), lambda x: torch.square(torch.relu(x))),
+    ClassCase("gated_tanh", "functions", ("16x1024x8000 bf16",), gated_tanh),
+    ClassCase("quick_gelu", "functions", ("16384x5120 bf16",), lambda x: x * torch.sigmoid(1.702 * x)),
+    ClassCase("cache_at", "writes", ("64x2048x8x64 bf16", "64 i64:2048", "64x8x64 bf16"), cache_at, exact=True),
+    ClassCase(
+        "hist", "writes", ("4000000 i64:4096", "4000000 f32"),
+        lambda i, w: torch.zeros(4096, device=w.device, dtype=w.dtype).index_add(0, i, w), within=4.0,
+    ),
+    ClassCase("scatter_max", "writes", ("200000x128 f32", "200000 i64:32768"), scatter_max, exact=True),
+    ClassCase("one_hot", "writes", ("16384 i64:4096",), lambda i: F.one_hot(i, 4096).to(torch.float32), exact=True),
+    ClassCase(
+        "moe_combine", "bags", ("65536x1024 bf16", "32768x2 i64:65536", "32768x2 bf16"),
+        lambda y, idx, w: (y[idx] * w[..., None]).sum(1),
+    ),
+    ClassCase("adamw", "functions", ("4000x9001 f32", "4000x9001 f32", "4000x9001 f32", "4000x9001 f32:+"), adamw),
+    ClassCase("ema", "functions", ("8000x4097 f32", "8000x4097 f32"), lambda a, b: torch.lerp(a, b, 0.01)),
+    ClassCase("triu", "masks", ("64x1024x1024 f32",), lambda x: torch.triu(x, 1), exact=True),
+    ClassCase("diag_add", "masks", ("64x512x512 f32", "64x512 f32"), lambda x, d: x + torch.diag_embed(d)),
+    ClassCase("outer", "functions", ("512x300 f32", "512x500 f32"), lambda a, b: a[:, :, None] * b[:, None, :]),
+    ClassCase("dist1", "sums", ("512x64 f32", "2048x64 f32"), lambda a, b: (a[:, None] - b[None]).abs().sum(-1)),
+    ClassCase(
+        "cosine", "sums", ("32768x1024 bf16", "32768x1024 bf16"),
+        lambda a, b: F.cosine_similarity(wide(a), wide(b), -1),
+    ),
+    ClassCase(
+        "swap_heads", "functions", ("8x1024x4096 bf16",),
+        lambda x: x.view(8, 1024, 32, 128).transpose(1, 2).contiguous(), exact=True,
+    ),
+    ClassCase("qkv_split", "functions", ("8x1024x3072 bf16",), qkv_split),
+)  # fmt: skip
+
+
+def _resized(x: Any, size: tuple[int, int], mode: str, corners: bool | None = None) -> Any:
+    return F.interpolate(x, size=size, mode=mode, align_corners=corners)
+
+
+def triplet(a: Any, p: Any, n: Any) -> Any:
+    near, far = ((a - b).square().sum(-1).sqrt() for b in (p, n))
+    return (near - far + 1).clamp(min=0)
+
+
+def q_token(x: Any) -> Any:
+    scale = wide(x).abs().amax(-1, keepdim=True) / 127
+    return torch.round(wide(x) / scale).clamp(-127, 127).to(torch.int8), scale
+
+
+def kl(p: Any, q: Any) -> Any:
+    given, wanted = torch.log_softmax(wide(q), -1), torch.log_softmax(wide(p), -1)
+    return (torch.softmax(wide(p), -1) * (wanted - given)).sum(-1)
+
+
+def near(x: Any) -> Any:
+    return _resized(x, (137, 160), "nearest")
+
+
+BIG = "16384x4096 bf16"
+
+
+THIRD: tuple[ClassCase, ...] = (
+    ClassCase("dist2", "third", ("256x128 f32", "4096x128 f32"), lambda a, b: (a[:, None] - b[None]).square().sum(-1)),
+    ClassCase("bilinear2", "third", ("8x32x100x120 f32",), lambda x: _resized(x, (237, 311), "bilinear", True)),
+    ClassCase(
+        "bilinear16", "third", ("16x64x80x80 bf16",),
+        lambda x: as_type(_resized(wide(x), (160, 160), "bilinear"), x),
+    ),
+    ClassCase("bicubic", "third", ("8x16x80x80 f32",), lambda x: _resized(x, (160, 160), "bicubic")),
+    ClassCase("near", "third", ("16x64x80x80 f32",), near),
+    ClassCase(
+        "grid", "third", ("8x32x128x128 f32", "8x128x128x2 f32"),
+        lambda x, at: F.grid_sample(x, at.clamp(-1, 1), align_corners=False),
+    ),
+    ClassCase("take", "third", ("1000000 f32", "16777216 i64:1000000"), lambda x, i: x[i] * 2),
+    ClassCase("mish", "third", (BIG,), lambda x: F.mish(x)),
+    ClassCase("hardswish", "third", (BIG,), lambda x: F.hardswish(x)),
+    ClassCase("gelu_exact", "third", (BIG,), lambda x: F.gelu(x)),
+    ClassCase("gelu_odd", "third", ("9999x4097 bf16",), lambda x: F.gelu(x)),
+    ClassCase("swiglu_clamped", "third", (BIG, BIG), lambda a, b: F.silu(a.clamp(max=7.0)) * (b.clamp(-7, 7) + 1)),
+    ClassCase("softmax_mid", "third", ("64x256x64x64 f32",), lambda x: torch.softmax(x, 1)),
+    ClassCase("logsumexp_mid", "third", ("64x256x4096 bf16",), lambda x: as_type(torch.logsumexp(wide(x), 1), x)),
+    ClassCase("instance_norm", "third", ("64x128x56x56 f32",), lambda x: F.instance_norm(x)),
+    ClassCase(
+        "norm_silu", "third", ("32x256x64x64 bf16", "256 bf16", "256 bf16"),
+        lambda x, w, b: as_type(F.silu(F.group_norm(wide(x), 32, wide(w), wide(b))), x),
+    ),
+    ClassCase(
+        "ln_odd", "third", ("32768x1537 bf16", "1537 bf16", "1537 bf16"),
+        lambda x, w, b: as_type(F.layer_norm(wide(x), (x.shape[-1],), wide(w), wide(b)), x),
+    ),
+    ClassCase(
+        "rms_5000", "third", ("16384x5000 f32", "5000 f32"),
+        lambda x, w: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-06) * w,
+    ),
+    ClassCase("kl", "third", (BIG, BIG), kl),
+    ClassCase("triplet", "third", ("65536x256 f32", "65536x256 f32", "65536x256 f32"), triplet),
+    ClassCase("std_12", "third", ("256x64x1024 f32",), lambda x: x.std((1, 2))),
+    ClassCase("dq_columns", "third", ("16384x4096 i8", "4096 f32"), lambda q, s: (q.float() * s).bfloat16()),
+    ClassCase("q_token", "third", (BIG,), q_token),
+    ClassCase(
+        "masked_softmax", "third", ("16x16x512x512 bf16", "16x1x1x512 i64:2"),
+        lambda x, mask: as_type(torch.softmax(wide(x).masked_fill(mask == 0, -1e9), -1), x),
+    ),
+    ClassCase("drop_add", "third", (BIG, BIG, "16384x4096 u8:2"), lambda x, r, m: r + x * m.to(x.dtype) * 1.25),
+    ClassCase("lerp3", "third", (BIG, BIG, "4096 bf16"), lambda a, b, w: torch.lerp(a, b, w.sigmoid())),
+    ClassCase("poly", "third", (BIG,), lambda x: x * (1 + x * (0.5 + x * (0.25 + x * 0.125)))),
+    ClassCase("norm_clip", "third", (BIG,), lambda x: x / x.norm(dim=-1, keepdim=True).clamp(min=1)),
+    ClassCase(
+        "above_diagonal", "third", ("16x16x512x512 f32",),
+        lambda x: x + torch.full((512, 512), -1e9, device=x.device, dtype=x.dtype).triu(1),
+    ),
+    ClassCase("avg_odd", "third", ("32x64x113x113 f32",), lambda x: F.avg_pool2d(x, 3, 2, 1)),
+    ClassCase(
+        "xent_small", "third", ("65536x1000 bf16", "65536 i64:1000"),
+        lambda x, t: F.cross_entropy(wide(x), t, reduction="none"),
+    ),
+    ClassCase(
+        "bce_mean", "third", (BIG, BIG),
+        lambda a, b: F.binary_cross_entropy_with_logits(wide(a), wide(b).sigmoid()),
+    ),
+    ClassCase(
+        "gather_last", "third", ("8192x4096 f32", "8192x4096 i64:4096"),
+        lambda x, i: torch.gather(x, 1, i), exact=True,
+    ),
+    ClassCase(
+        "gather16", "third", ("8192x4096 bf16", "8192x4096 i64:4096"),
+        lambda x, i: torch.gather(x, 1, i), exact=True,
+    ),
+    ClassCase("index_columns", "third", (BIG, "2048 i64:4096"), lambda x, i: x.index_select(1, i), exact=True),
+    ClassCase("flip_cat", "third", ("16384x2048 bf16",), lambda x: torch.cat([x, x.flip(-1)], -1), exact=True),
+    ClassCase(
+        "repeat_kv", "third", ("8x8x2048x128 bf16",),
+        lambda x: x[:, :, None].expand(-1, -1, 4, -1, -1).reshape(8, 32, 2048, 128), exact=True,
+    ),
+    ClassCase("cumsum_i64", "third", ("16384x2048 i64",), lambda x: x.cumsum(0), exact=True),
+    ClassCase("roll3", "third", ("64x56x56x192 f32",), lambda x: torch.roll(x, (-3, -3), (1, 2)), exact=True),
+    ClassCase(
+        "windows", "third", ("64x56x56x192 bf16",),
+        lambda x: x.view(64, 8, 7, 8, 7, 192).permute(0, 1, 3, 2, 4, 5).reshape(-1, 49, 192), exact=True,
+    ),
+    ClassCase(
+        "pad_reflect2", "third", ("16x64x127x129 f32",),
+        lambda x: F.pad(x, (3, 3, 3, 3), mode="reflect"), exact=True,
+    ),
+    ClassCase("maxpool_odd", "third", ("32x64x113x113 f32",), lambda x: F.max_pool2d(x, 2, 2), exact=True),
+    ClassCase("argmax_last", "third", ("65536x1000 bf16",), lambda x: x.argmax(-1), exact=True),
 )  # fmt: skip

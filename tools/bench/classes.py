@@ -6,7 +6,7 @@
 A function is captured by `from_torch`, compiled by `ig.compile` and called with CUDA tensors; torch.compile gets the
 same function (default, and max-autotune without CUDA graphs). Results are compared with the function in float64, every
 element. Processes capture, compile and compare side by side; what torch tunes by timing, and what is timed here, has
-the device alone. Kernels are timed as a CUDA graph of one call, replayed, so that no host's work counts; ``call_us``
+only the device. Kernels are timed as a CUDA graph of one call, replayed, so that no host's work counts; ``call_us``
 are whole calls. ``ratio`` is the time of the better mode of torch.compile over ours: more than 1 is faster than it.
 
 ``--plan`` says for each function what would run: kernels, threads, lines of source, wide accesses, and what
@@ -67,6 +67,12 @@ class ClassRow:
     ratio: float = float("nan")
     of_copy: float = float("nan")
     note: str = ""
+
+
+def cases_of(options: argparse.Namespace) -> Sequence[Any]:
+    """The functions that ``--cases MODULE[:NAME]`` names."""
+    module, _, name = options.cases.partition(":")
+    return getattr(import_module(module), name or "CASES")
 
 
 def tensors_of(value: Any) -> tuple[Any, ...]:
@@ -168,7 +174,7 @@ def replayed(torch: Any, call: Callable[[], object]) -> Callable[[], object]:
 
 
 def alone(lock: AbstractContextManager[Any]) -> None:
-    """Give the device alone to what torch tunes by timing."""
+    """Give nothing but the device to what torch tunes by timing."""
     kind: Any = import_module("torch._inductor.runtime.benchmarking").benchmarker.__class__
     before: Any = kind.benchmark_gpu
 
@@ -189,7 +195,7 @@ def worker(
     device_copy: Any = import_module("tools.bench.gpu").device_copy
     alone(lock)
     take_options(options)
-    cases = {c.key: c for c in import_module(options.cases).CASES}
+    cases = {c.key: c for c in cases_of(options)}
     ready: dict[str, Ready] = {}
     for key in keys:
         ready[key] = prepare(torch, cases[key], options)
@@ -346,7 +352,7 @@ def plan_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:
     """The table, by the options of `tools.bench.gpu`."""
     out = Console(width=200)
-    cases = [c for c in import_module(options.cases).CASES if not wanted or c.key in wanted]
+    cases = [c for c in cases_of(options) if not wanted or c.key in wanted]
     if options.plan:
         take_options(options)
         plans = [planned(c, options) for c in cases]

@@ -33,7 +33,7 @@ class Scope:
 
 
 class Generator:
-    """A stream of random expressions that depends on its seed alone."""
+    """A stream of random expressions that depends only on its seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

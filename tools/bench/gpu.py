@@ -4,8 +4,8 @@
         [--without realign]
 
 Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`; ``--table classes`` is
-told in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses are
-checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
+described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
+are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
@@ -313,7 +313,7 @@ def table_of(rows: list[Row]) -> Table:
         "G checks/s",
         "us",
         "idgraph",
-        "alone",
+        "no overlap",
         "bar",
         "eager",
         "compile",
@@ -345,7 +345,7 @@ def main() -> None:
     )
     parser.add_argument("--without", default="", help="passes left out, comma-separated")
     parser.add_argument("--whole-steps", action="store_true", help="of classes: a thread takes all channels")
-    parser.add_argument("--cases", default="tools.bench.class_cases", help="of classes: a module with other CASES")
+    parser.add_argument("--cases", default="tools.bench.class_cases", help="of classes: MODULE[:NAME]")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")

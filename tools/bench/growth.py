@@ -1,7 +1,7 @@
 """Growth of work with the size of the question: ``python -m tools.bench.growth [--quick] [--json FILE]``.
 
 Each family is measured at three sizes, each twice the one before, in processes of their own and from the start,
-so that nothing is cached. The growth is told as the power of the size that the time of the last two sizes grows by.
+so that nothing is cached. The growth is reported as the power of the size that the time of the last two sizes grows by.
 """
 
 from __future__ import annotations

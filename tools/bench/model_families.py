@@ -125,7 +125,7 @@ def _arguments(family: Family, config: Any, dtype: Any, device: str) -> Argument
 
 
 def called_with(model: Any, given: dict[str, Any]) -> tuple[Any, Any]:
-    """The logits and the loss; models of timm and torchvision give the logits alone."""
+    """The logits and the loss; models of timm and torchvision give only the logits."""
     if "pixel_values" not in given:
         found = model(**given)
         return found.logits, found.loss

@@ -9,13 +9,13 @@ of torch's own (`op.sample_inputs`).
 
 A sample is equal where `torch.testing.assert_close` says so. Where it does not, the same call in float64 is the judge
 (`no_farther`): results are as good as eager's where they are at most twice as far from it at the worst element, and
-where eager's are not finite and float64's are, they must be close to float64's. A row tells how many samples were
-equal by float64 alone.
+where eager's are not finite and float64's are, they must be close to float64's. A row says how many samples were
+equal only by float64.
 
-Rows of several runs are joined: each tells its torch, commit, samples and limit; ``--told torch=2.11.0`` says what
-older rows do not tell. Of two rows of one operator, type and targets the later one in the list counts:
+Rows of several runs are joined: each has its torch, commit, samples and limit; ``--recorded torch=2.11.0`` says what
+older rows lack. Of two rows of one operator, type and targets the later one in the list counts:
 
-    python -m tools.bench.operators --join a.rows b.rows --told torch=2.11.0 commit=dab289e --out FILE
+    python -m tools.bench.operators --join a.rows b.rows --recorded torch=2.11.0 commit=dab289e --out FILE
 
 Samples of one operator and type that differ in the values of their tensors only run one captured program; where its
 results are not eager's, a sample is captured again by itself.
@@ -54,6 +54,7 @@ from typing import Any
 import rich.progress
 
 import idgraph as ig
+from idgraph.runtime.interrupts import COMPILING
 
 torch: Any = import_module("torch")  # its types are not known to the checker
 
@@ -68,7 +69,7 @@ FACTS = ("machine", "python", "torch", "commit", "samples", "case seconds")  # o
 PART = 16  # samples of one operator and type that a process takes at a time, at most
 ROUNDS = 16  # the parts of a row that are taken in a round are as many as in all rounds before
 PROGRAMS = 256  # captured programs that are kept at a time
-UNTOLD, BY_FLOAT64 = "not told", "equal by float64"
+UNRECORDED, BY_FLOAT64 = "not recorded", "equal by float64"
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 # Not functions of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
 NO_FUNCTIONS = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "uniform", "exponential", "geometric",
@@ -185,7 +186,7 @@ def tried(
     except Exception as error:
         return "torch refuses", str(error)[:200]
     if not all(isinstance(x, torch.Tensor) for x in (wanted if isinstance(wanted, (list, tuple)) else (wanted,))):
-        return "no tensors", "its results are not tensors alone"
+        return "no tensors", "some of its results are not tensors"
     limit(seconds)
     target = ""
     try:
@@ -218,7 +219,7 @@ def tried(
     finally:
         limit(0)
         for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
+            if thread.name == COMPILING:  # others, of torch's pools for one, may never end
                 thread.join()  # a kernel that is still compiled is not the next sample's time
     return status, told
 
@@ -233,7 +234,7 @@ def facts(given: argparse.Namespace) -> dict[str, str]:
     )
     return {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}", "python": platform.python_version(),
-        "torch": torch.__version__, "commit": commit or UNTOLD, "samples": str(given.samples or "all"),
+        "torch": torch.__version__, "commit": commit or UNRECORDED, "samples": str(given.samples or "all"),
         "case seconds": f"{given.case_seconds:g}",
     }  # fmt: skip
 
@@ -244,7 +245,7 @@ def joined(paths: Sequence[Path], told: Mapping[str, str]) -> tuple[list[Row], l
     found, parts = dict[Key, Row](), dict[tuple[Key, int, str], dict[int, Row]]()
     for path in paths:
         for row in map(json.loads, path.read_text().splitlines()):
-            row |= {k: row.get(k, told.get(k, UNTOLD)) for k in FACTS}
+            row |= {k: row.get(k, told.get(k, UNRECORDED)) for k in FACTS}
             key = row["operator"], row["dtype"], "+".join(row["targets"])
             if "part" in row:
                 group = key, row["of"], row["torch"]
@@ -294,8 +295,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--again", default="", help="statuses whose rows are made again all the same: slow,differs")
     parser.add_argument("--claims", type=Path, help="a folder where processes that share the work take their parts")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="only join the rows that these runs wrote")
-    parser.add_argument("--told", nargs="*", default=[], metavar="FACT=VALUE", help="of joined rows that do not tell")
-    parser.add_argument("--commit", default="", help="what rows tell; where absent, git is asked")
+    parser.add_argument("--recorded", nargs="*", default=[], metavar="FACT=VALUE", help="of joined rows that lack them")
+    parser.add_argument("--commit", default="", help="the commit of the rows; where absent, git is asked")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
     parser.add_argument(
         "--case-seconds",
@@ -349,7 +350,7 @@ def main() -> int:
     given = options()
     partial = given.out.with_suffix(".rows")
     if given.join:
-        found, rest = joined(given.join, dict(fact.split("=", 1) for fact in given.told))
+        found, rest = joined(given.join, dict(fact.split("=", 1) for fact in given.recorded))
         partial.write_text("".join(json.dumps(row) + "\n" for row in [*found, *rest]))  # to be joined with more
         return written(given.out, [*found, *begun(found, rest)])
     # Imported here: it builds six hundred descriptions, and `--help` need not wait for them.
@@ -399,7 +400,7 @@ def written(out: Path, rows: Sequence[dict[str, Any]]) -> int:
     for row in rows:
         by_type.setdefault(f"{'+'.join(row['targets'])} {row['dtype']}", Counter()).update(row["counts"])
     head = {
-        **{fact: _only(Counter(row.get(fact, UNTOLD) for row in rows)) for fact in FACTS},
+        **{fact: _only(Counter(row.get(fact, UNRECORDED) for row in rows)) for fact in FACTS},
         "rows of operator and type": len(rows), "operators": len({r["operator"] for r in rows}),
         BY_FLOAT64: sum(row.get(BY_FLOAT64, 0) for row in rows),
         "total": dict(sum(by_type.values(), Counter[str]())), "by targets and type": by_type,

@@ -2,8 +2,8 @@
 
 Chains of pointwise operations, residual blocks (with a reduction over rows, and without), fan-outs, norms with a gate,
 branches that join, and rows gathered from a table, scheduled by `ig.schedule.auto` and planned by `ig.fuse.plan`, each
-in a process of its own. The growth is told as the power of the number of operations that the time of the last two sizes
-grows by. FILE is written after every row, with the machine and its load; a row that was stopped says so.
+in a process of its own. The growth is reported as the power of the number of operations that the time of the last two
+sizes grows by. FILE is written after every row, with the machine and its load; a row that was stopped says so.
 """
 
 from __future__ import annotations

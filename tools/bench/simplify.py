@@ -1,7 +1,7 @@
 """Index simplification beside the peers that are installed: ``python -m tools.bench.simplify``.
 
 solved: equal everywhere checked and at the smallest known cost.  cold: new symbol names, nothing cached; warm: asked
-again.  Times are of the simplifier alone, on expressions already built in its own form, median and 95th percentile.
+again.  Times are only of the simplifier, on expressions already built in its own form, median and 95th percentile.
 """
 
 from __future__ import annotations

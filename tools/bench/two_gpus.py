@@ -5,7 +5,7 @@
     NUMBA_ENABLE_CUDASIM=1 python -m tools.bench.two_gpus --dry  # the same in numba's simulator
 
 Each check is a function below; it raises where a promise does not hold. All run, whatever fails before; a failure is
-told with its traceback. Exit 1 if one fails.
+reported with its traceback. Exit 1 if one fails.
 """
 
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false

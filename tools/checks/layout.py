@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tools.checks.common import Finding, command, tracked
 
-# A new room is a decision: it is added here with the reason it exists.
+# A new folder is a decision: it is added here with the reason it exists.
 TOP = {
     "idgraph": "the library",
     "tests": "its tests",
-    "notebooks": "lessons, executed by tools/check",
+    "notebooks": "tutorials, executed by tools/check",
     "tools": "a developer's commands",
     ".ci": "the CI's command",
     ".github": "the hosted CI, which calls the same command",
@@ -29,7 +29,7 @@ REQUIRED = ("idgraph", "tests", "notebooks", "tools", ".ci", "pyproject.toml", "
 def rule(root: Path) -> list[Finding]:
     """Every unknown entry at the top, and every required one that is missing."""
     present = {name.split("/")[0] for name in tracked(root)}
-    unknown = [Finding(name, 0, "no such room in tools/checks/layout.py") for name in sorted(present - TOP.keys())]
+    unknown = [Finding(name, 0, "no such folder in tools/checks/layout.py") for name in sorted(present - TOP.keys())]
     return unknown + [Finding(name, 0, f"missing: {TOP[name]}") for name in REQUIRED if name not in present]
 
 

@@ -1,4 +1,7 @@
-"""Forms of sentences that readers stumbled over do not come back: in docstrings, and in the messages of errors."""
+"""Forms of sentences that readers stumbled over do not come back: in docstrings, messages of errors and pages.
+
+Words of `TERMS` are read in every text: docstrings, strings with a space in them, pages and tutorials.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,52 @@ NOT_A = re.compile(rf"(?<!here )\b(?:is|are|was|were) no (?!(?:{SPARED})\b)[a-z]
 NOUNS = "array|condition|integer|number|tensor|axis|name|string|text|list|mapping|callable|operation|fusion"
 TAIL = re.compile(rf", no (?:{NOUNS})\b")
 
+# Words that a reader of the field takes for another thing, and what to say.
+TERMS = {
+    r"told": "reported",
+    r"rooms?": "package, memory or space",
+    r"zoo": "models",
+    r"aim(?:s|ed)?": "target",
+    r"lessons?": "tutorial",
+    r"alone": "only, single or by itself",
+    r"hand(?:s|ed|ing)? (?:over|on|out|in)": "pass, return or export",
+    r"(?:at|in) (?:the same|one) place": "at the same element, index or address",
+}
+TERM = re.compile("|".join(rf"(\b(?:{word})\b)" for word in TERMS), re.IGNORECASE)
+CODE = re.compile(r"```.*?```|<!--.*?-->|`[^`\n]*`", re.DOTALL)
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "tools/docs/", "notebooks/")
+
 
 def rule(root: Path) -> list[Finding]:
-    """Every docstring of the package that begins with "What", every "is no ..." and every ", no integer" in it."""
-    names = [name for name in tracked(root) if name.startswith("idgraph/") and name.endswith(".py")]
-    return [f for name in names for f in stumbles(name, (root / name).read_text(encoding="utf-8"))]
+    """Every docstring that begins with "What", every "is no ..." and ", no integer" in it, every term."""
+    names = tracked(root)
+    modules = [name for name in names if name.startswith("idgraph/") and name.endswith(".py")]
+    pages = [name for name in names if name.startswith(PAGES) and name.endswith((".md", ".rst"))]
+    tutorials = [name for name in names if name.startswith("notebooks/") and name.endswith(".py")]
+    texts = {name: (root / name).read_text(encoding="utf-8") for name in (*modules, *pages, *tutorials)}
+    found = [f for name in modules for f in (*stumbles(name, texts[name]), *terms_of_module(name, texts[name]))]
+    found += [f for name in pages for f in terms(name, 1, texts[name])]
+    return found + [f for name in tutorials for f in terms(name, 1, _markdown_of(texts[name]))]
+
+
+def terms(name: str, line: int, text: str) -> Iterator[Finding]:
+    """The words of `TERMS` in ``text``, which begins at ``line``; code between backquotes is not read."""
+    plain = CODE.sub(lambda m: "\n" * m[0].count("\n"), text)
+    for at in TERM.finditer(plain):
+        say = list(TERMS.values())[at.lastindex - 1] if at.lastindex else ""
+        yield Finding(name, line + plain.count("\n", 0, at.start()), f"`{at[0]}`: say {say}")
+
+
+def terms_of_module(name: str, source: str) -> Iterator[Finding]:
+    """Those in the docstrings of a module and in its strings of several words."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            yield from terms(name, node.lineno, node.value)
+
+
+def _markdown_of(source: str) -> str:
+    """The comments of a notebook in percent format, with its code as empty lines."""
+    return "\n".join(line if line.startswith("#") else "" for line in source.split("\n"))
 
 
 def stumbles(name: str, source: str) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ PROTOCOL = {"sheet"}  # every object that shows itself has it: `idgraph.display.
 
 
 def rule(root: Path) -> list[Finding]:
-    """Every public name of the package, and every method of its rooms' classes, that lacks one."""
+    """Every public name of the package, and every method of its packages' classes, that lacks one."""
     del root  # the installed package is asked
     package = importlib.import_module("idgraph")
     rooms = [package, *(importlib.import_module(f"idgraph.{room}") for room in ROOMS)]

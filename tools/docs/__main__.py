@@ -17,7 +17,7 @@ from tools.progress import Steps
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-NEEDED = ("sphinx", "myst_parser", "furo", "numba")
+NEEDED = ("sphinx", "myst_parser", "furo", "numba", "hypothesis")
 
 
 def python(steps: Steps) -> str:

@@ -7,16 +7,27 @@ neutral form of `idgraph.check` has a schema of its own in the package, by which
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 import idgraph as ig
+from idgraph import reports
+from idgraph.check.dtensor_form import DeviceElement, DTensorReport, DTensorRow
+from idgraph.check.report import CheckReport, CheckRow, Difference
+from idgraph.cli.commands import cli
+from idgraph.errors import SourceLine
+from idgraph.runtime.tuning.trial import Measured, Record
+from idgraph.schedule.config import KernelConfig
 from idgraph.sweeps.worker import ExaminationOptions, examine
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "schemas"
+RESULTS = HERE.parent / "bench" / "results"
 GRAPHS = HERE.parent.parent / "tests" / "frontends" / "graphs"
 # Keys whose values have names of the user's, or of operators, for keys; and those whose values may be anything.
 NAMED = {
@@ -31,6 +42,8 @@ NAMED = {
     "symbols",
     "kwargs",
     "totals",
+    "point",
+    "loops",
 }
 FREE = {"args", "kwargs", "out", "meta", "value", "metrics"}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -124,7 +137,126 @@ def _plans() -> list[Any]:
     return [json.loads(ig.fuse.plan(f).to_json()) for f in fusions()[:2]]
 
 
+def _checks() -> list[Any]:
+    """Reports with every verdict, a counterexample, a call of a library, and no rows at all."""
+    line = SourceLine("model.py", 3, "y = x.flip(0)")
+    found = Difference({"i0": 1}, "y[1]", "x[2]", "x[1]", "i0 + 1", "flip", line)
+    rows = (
+        CheckRow("op0", "x", "refuted", "read", "", found, "after", "forward", "flip", line, 8, 0.5),
+        CheckRow("op0", "y", "proved", "write"),
+        CheckRow("op1", "y", "refuted", "write", "", Difference({}, "y[8]", None, None, "")),
+    )
+    return [json.loads(CheckReport("f", x, calls).to_json()) for x, calls in ((rows, ("mm",)), ((), ()))]
+
+
+def _dtensors() -> list[Any]:
+    """Rows with and without a collective, an operation that DTensor refused, one whose bytes are not known."""
+    rows = (
+        DTensorRow("view", "local", inputs=("S(0)",), output="S(0)", line="model.py:3"),
+        DTensorRow("mm", "communication", because="S(0) becomes R", collective="all_gather", bytes=None),
+        DTensorRow("sort", "unknown", refused="no strategy"),
+        DTensorRow("view", "wrong", witness=DeviceElement(0, (0, 0, 2), 3.0, 2.0, (0, 0, 1))),
+    )
+    return [json.loads(DTensorReport("f", "Mesh(x=2)", x).to_json()) for x in (rows, ())]
+
+
+def _metrics() -> list[Any]:
+    made = [json.loads(reports.metrics(f, target="python").to_json()) for f in _scheduled()]
+    return [*made, *map(_timed, made)]
+
+
+def _timed(tables: Any) -> Any:
+    """The tables as with ``measure=True``."""
+    row = {"measured_us": 1.5}
+    return {
+        k: v if isinstance(v, str) else [r | (row if "measured_us" in r else {}) for r in v] for k, v in tables.items()
+    }
+
+
+def _gathers() -> list[Any]:
+    f = ig.Fusion("picked")
+    x, i = f.input("x", shape=(8, 10)), f.input("i", shape=(8, 1), dtype="int64")
+    f.output(ig.gather(x * 2.0, 1, i))
+    return [json.loads(g.to_json()) for g in ig.fuse.gathers(f)]
+
+
+def _records() -> list[Any]:
+    configs = (KernelConfig(), KernelConfig(persistent=True))
+    measured = (Measured(configs[0], 3.5), Measured(configs[1], float("nan"), "other values"))
+    return [json.loads(Record(configs[0], measured).to_text())]
+
+
+def _commands(*command: str, automatic: bool = False) -> list[Any]:
+    """The JSON that a command prints of each fusion."""
+    made: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for f in _scheduled() if automatic else fusions():
+            path = Path(folder) / "fusion.txt"
+            path.write_text(str(f), encoding="utf-8")
+            name, *rest = command
+            done = CliRunner().invoke(cli, [name, str(path), *rest, "--json"])
+            if done.exit_code == 0:  # not so where a size is open that the command needs
+                made.append(json.loads(done.stdout))
+    return made
+
+
+def _validations() -> list[Any]:
+    made = _commands("check")
+    return [*made, made[0] | {"ok": False, "counterexample": "t1[i0=1] reads x[2], meant x[1]"}]
+
+
+def _stored(name: str) -> list[Any]:
+    return [json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))]
+
+
+def _differences() -> list[Any]:
+    first, second = (ig.report(f) for f in (fusions()[0], _scheduled()[0]))
+    return [json.loads(reports.diff(first, second).to_json())]
+
+
 KINDS = {
+    "check-report": Document(
+        "Check report", "`to_json()` of what `ig.check.inductor`, `program`, `mlir` and `halide` give.",
+        _checks,
+    ),
+    "dtensor-report": Document("DTensor report", "`ig.check.dtensor(...).to_json()`.", _dtensors),
+    "kernels": Document(
+        "Kernels", "`program.kernels.to_json()`: a row for each kernel, with its text under `ir`.",
+        lambda: [json.loads(ig.emit(f, t).kernels.to_json()) for f in _scheduled() for t in ("python", "cuda")],
+    ),
+    "gather": Document("Gather strategies", "`ig.fuse.gathers(f)[0].to_json()`.", _gathers),
+    "metrics": Document(
+        "Metric tables", "`ig.reports.metrics(f).to_json()`: table -> rows.",
+        _metrics,
+    ),
+    "report-diff": Document("Difference of reports", "`ig.reports.diff(a, b).to_json()`.", _differences),
+    "tuning-record": Document(
+        "Tuning record", "A file in the folder of `ig.Tuner(cache=...)`: the best config, and all that was measured.",
+        _records,
+    ),
+    "models": Document(
+        "Model timings", "`python -m tools.bench.models`, stored as `tools/bench/results/models_h100.json`.",
+        lambda: _stored("models_h100"),
+    ),
+    "mutation": Document(
+        "Mutation results", "`python -m tools.mutation --json FILE`: each planted fault and the test that found it.",
+        lambda: _stored("mutation"),
+    ),
+    "command-check": Document("`idgraph check FILE --json`", "The validation of a fusion.", _validations),
+    "command-cycles": Document("`idgraph cycles FILE --json`", "Cycles of a graph.", lambda: _commands("cycles")),
+    "command-index": Document("`idgraph index FILE --json`", "Accesses of each operation.", lambda: _commands("index")),
+    "command-show": Document("`idgraph show FILE --json`", "A fusion or graph as text.", lambda: _commands("show")),
+    "command-explain": Document(
+        "`idgraph explain FILE AXIS AXIS --json`", "Whether two axes are the same, and why.",
+        lambda: _commands("explain", "t1:0", "t1:0")[:1],
+    ),
+    "command-emit": Document(
+        "`idgraph emit FILE --json`", "The source of the kernels.", lambda: _commands("emit", "--target", "python"),
+    ),
+    "command-emit-passes": Document(
+        "`idgraph emit FILE --passes --json`", "Kernels after each pass that changed one.",
+        lambda: _commands("emit", "--passes", automatic=True),
+    ),
     "report": Document(
         "Report", "`ig.report(f).to_json()`, `idgraph report FILE --json`: `schema` names the version.",
         lambda: [ig.report(f).to_dict() for f in (*fusions(), *_scheduled())],

@@ -206,7 +206,8 @@ def divisions(s: Stmt) -> int:
 
 
 def steps_together(body: Body) -> int | None:
-    """The steps whose divisions are tested at once, of a loop that alone has more than ``MOST``; None of all others."""
+    """The steps whose divisions are tested at once, of a loop that by itself has more than ``MOST``; None of all
+    others."""
     if len(body) != 1 or not isinstance(body[0], Loop) or divisions(body[0]) <= MOST:
         return None
     each = divisions(body[0]) // int(body[0].extent)

@@ -434,7 +434,9 @@ class _Scalar:
             spread = outermost and self.target.cores and runs_parallel(self.kernel)
             # A part of the blocks, on one core; each core has its own.
             hidden = s.parallel == "rolled" and self.target.cores
-            points = ", ".join(BLOCKS) if spread else f"count({extent})" if hidden else extent
+            if s.stop is not None:
+                extent = f"min({extent}, {self.index(s.stop)})"
+            points = ", ".join(BLOCKS) if spread else f"count({extent})" if hidden and s.stop is None else extent
             if self.part is not None:
                 points, self.part = f"{self.part[0]}, {self.part[0]} + {self.part[1]}", None
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
@@ -642,7 +644,7 @@ class _Scalar:
 
 
 def _exchange(s: Stmt) -> tuple[object, ...] | None:
-    """Equal for block reductions that differ in their variable alone."""
+    """Equal for block reductions that differ only in their variable."""
     return (s.op, s.acc.dtype, s.dims) if isinstance(s, BlockReduce) and s.before is None else None
 
 

@@ -17,7 +17,7 @@ BITS = "it reads the bytes of its operand as another type"
 SOLVES = "linear algebra that is not a sum over indices: a factorisation"
 NUMBER = "a number that depends on values"
 MEMORY = "it writes through a view that may lie anywhere in its memory"
-FILTERS = "the weights of a resampling filter, a number for each pair of places"
+FILTERS = "the weights of a resampling filter, a number for each pair of positions"
 
 _NAMES: dict[str, str] = {
     SORTS: """sort.default sort.stable topk.default argsort.default kthvalue.default mode.default median.default

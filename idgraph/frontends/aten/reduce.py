@@ -222,7 +222,7 @@ def layer_norm(c: Call) -> Parts:
 
 @handles("aten.native_group_norm.default")
 def group_norm(c: Call) -> Parts:
-    """((x - mean) * rstd * weight + bias, mean, rstd) over groups of channels and all places."""
+    """((x - mean) * rstd * weight + bias, mean, rstd) over groups of channels and all positions."""
     x, weight, bias = c.tensor(0, "input"), c.tensor_or_none(1, "weight"), c.tensor_or_none(2, "bias")
     batch, channels, places = c.size(3, "N"), c.int(4, "C"), c.size(5, "HxW")
     groups, eps = c.int(6, "group"), c.number(7, "eps")

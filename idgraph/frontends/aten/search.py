@@ -1,4 +1,4 @@
-"""Handlers of operations that look for a place or a size: arg-maximum, buckets, norms, distances, masked scatter."""
+"""Handlers of operations that look for an index or a size: argmax, buckets, norms, distances, masked scatter."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def unsqueeze(c: Call) -> Tensor:
     "aten.squeeze_copy.default", "aten.squeeze_copy.dim", "aten.squeeze_copy.dims",
 )  # fmt: skip
 def squeeze(c: Call) -> Tensor:
-    """Axes of extent 1 dropped; others named are left alone."""
+    """Axes of extent 1 dropped; others named stay as they are."""
     x = c.tensor(0, "self")
     if c.node.target.endswith(".default"):
         return movement.squeeze(x)
@@ -369,7 +369,7 @@ def cumprod(c: Call) -> Tensor:
 
 @handles("aten.cummax.default", "aten.cummin.default")
 def cummax(c: Call) -> Parts:
-    """(running maximum or minimum, the last place where it was reached)."""
+    """(running maximum or minimum, the last index at which it was reached)."""
     x, dim = c.tensor(0, "self"), c.int(1, "dim")
     if not x.ndim or x.dtype == "bool":
         raise Unmapped(f"a running maximum of {x.dtype} with {x.ndim} axes")

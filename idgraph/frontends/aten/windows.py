@@ -108,7 +108,7 @@ def col2im(c: Call) -> Tensor:
         movement.pad(total, [-sides[1], -sides[1], -sides[0], -sides[0]]) if total is not None and any(sides) else total
     )
     if cut is None:
-        raise Unmapped("windows of no place")
+        raise Unmapped("windows without elements")
     return cut if x.ndim == 3 else movement.squeeze(cut, 0)
 
 

@@ -10,7 +10,7 @@
   the rest.
 
 The tests hold each kind of row to these bounds, and the root mean square of the errors to 1.1 of that of torch's
-cascade; rows that mirror themselves, whose terms cancel in torch's vectors, to the bound alone (Higham, The accuracy of
+cascade; rows that mirror themselves, whose terms cancel in torch's vectors, only to the bound (Higham, The accuracy of
 floating point summation, 1993). Where a loop becomes no vector code, a float64 sum costs no more.
 """
 

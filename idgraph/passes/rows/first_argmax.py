@@ -1,4 +1,4 @@
-"""The first place of a maximum or minimum, in the pass that finds it: ``amin(where(x == top, place, other))``.
+"""The first argmax or argmin, in the pass that finds it: ``amin(where(x == top, place, other))``.
 
 Each thread has the extremum so far and the least place where its elements were equal to it. When the extremum moves,
 the places before it count no more: the running place starts anew, at what is above all places (`Online.first`).

@@ -59,7 +59,8 @@ def reference(top: Local, name: str) -> list[Stmt]:
 def follow(s: ReductionLoop) -> list[Stmt]:
     """The sums so far, rescaled to the present maximum.
 
-    The factor uses the old maximum, not the old reference: a sum over -inf alone is 0, and stays 0 times exp(-inf).
+    The factor uses the old maximum, not the old reference: a sum over nothing but -inf is 0, and stays 0 times
+    exp(-inf).
     """
     if s.online is None:
         return []

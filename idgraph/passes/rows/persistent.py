@@ -19,6 +19,7 @@ from idgraph.errors import EmitError
 from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.ir.schedule_log import KernelHints
+from idgraph.ir.walks import reach
 from idgraph.kernel.def_use import all_reads, all_sets, definitions, index_exprs, reads
 from idgraph.kernel.ir import (
     Accumulate,
@@ -194,19 +195,9 @@ def _varies(s: ReductionLoop, x: Value) -> bool:
     """True where the value may differ from column to column."""
     made = definitions(s.body)
     sums = {y.acc.name for y in s.body if isinstance(y, Accumulate)}
-    open_, seen = [x.local.name], set[str]()
-    while open_:
-        name = open_.pop()
-        y = made.get(name)
-        if name in sums:
-            return True
-        if y is None or name in seen:
-            continue
-        seen.add(name)
-        if any(e.names & s.column.names for e in index_exprs(y)):
-            return True
-        open_ += reads(y)
-    return False
+    found = reach([x.local.name], lambda name: reads(made[name]) if name in made and name not in sums else ())
+    computed = [made[name] for name in found if name in made]
+    return not sums.isdisjoint(found) or any(e.names & s.column.names for y in computed for e in index_exprs(y))
 
 
 def persistent_in_registers(

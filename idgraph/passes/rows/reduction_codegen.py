@@ -27,9 +27,9 @@ from idgraph.schedule.reduction_persistence import (
     CHEAP,
     DIGITS,
     IN_FLIGHT,
+    NO_RULE,
     UNROLLED,
     UNROLLED_STORES,
-    UNTOLD,
     cached_row_bytes,
 )
 
@@ -37,14 +37,14 @@ from idgraph.schedule.reduction_persistence import (
 @dataclass(frozen=True, slots=True)
 class _RowConfig:
     """Decisions of a schedule about rows of one kernel: ``choices`` of the user, ``ruled`` of the rule, for the running
-    value of each reduction. ``done`` gets the names of the choices that a row meets, ``told`` how each is passed over
+    value of each reduction. ``done`` gets the names of the choices that a row meets, ``notes`` how each is read
     and why."""
 
     choices: KernelHints
     ruled: Mapping[str, KernelHints]
     read_only: frozenset[str]
     done: set[str] = field(default_factory=set[str])
-    told: list[str] = field(default_factory=list[str])
+    notes: list[str] = field(default_factory=list[str])
 
     def decided(self, body: Sequence[Stmt]) -> KernelHints:
         """The decisions for the rows of a level: the user's, else those of the rule for each of its reductions.
@@ -57,7 +57,7 @@ class _RowConfig:
             persistent=any(c.persistent for c in found) and all(c.persistent is not False for c in found),
             online=any(c.online for c in found) or not found,
             items_per_thread=max((n for c in found if (n := c.items_per_thread) is not None), default=None),
-            why="; ".join(dict.fromkeys(c.why for c in found)) or UNTOLD,
+            why="; ".join(dict.fromkeys(c.why for c in found)) or NO_RULE,
         )
         made = self.choices.explicit()
         return by_rule.but(**made, **({"why": "so says the schedule"} if "persistent" in made else {}))
@@ -144,7 +144,7 @@ def _kernel(kernel: Kernel, threads: bool) -> Kernel:
         _check_obeyed(kernel.choices, row.done)
     if body is kernel.body:
         return replace(kernel, default_hints=()) if kernel.default_hints else kernel
-    return replace(kernel, body=to_ssa(body), rows=tuple(dict.fromkeys(row.told)), default_hints=())
+    return replace(kernel, body=to_ssa(body), rows=tuple(dict.fromkeys(row.notes)), default_hints=())
 
 
 def _without_axis(s: Stmt) -> Stmt:
@@ -195,7 +195,7 @@ def _passes_text(parts: Sequence[Part]) -> str:
     """How often a row is passed over, and whether sums follow its running maximum."""
     sweeps = [p for p in parts if isinstance(p, ReductionLoop)]
     follow = {s.online.first for s in sweeps if s.online is not None}
-    online = ", sums follow the running maximum" * (False in follow) + ", places follow the running extremum" * (
+    online = ", sums follow the running maximum" * (False in follow) + ", indices follow the running extremum" * (
         True in follow
     )
     variance = ", a variance with its mean" if any(s.moments is not None for s in sweeps) else ""
@@ -216,7 +216,7 @@ def _serial(body: Sequence[Stmt], _side: int, _part: bool, row: _RowConfig) -> l
             parts, arrays = found.parts, found.buffers
             size = simplify(sweep.extent * sum(item_size(b.dtype) for b in arrays))
             why = f"held in arrays: {size} bytes a row, {cached_row_bytes()} at most" if arrays else CHEAP
-        row.told.append(f"{_passes_text(parts)}; {why}, by {_by(choices.persistent)}")
+        row.notes.append(f"{_passes_text(parts)}; {why}, by {_by(choices.persistent)}")
     made: list[Stmt] = [Alloc(b) for b in arrays]
     elements = decided.items_per_thread or BLOCK
     for p, s in zip(parts, short, strict=True):
@@ -254,7 +254,7 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _RowConfig) -> l
         held, why = persistent_in_registers(body, row.read_only, choices)
         if held is not None:
             row.done.add("persistent")
-            row.told.append(f"read once and held by {_by(choices.persistent)}: {why}")
+            row.notes.append(f"read once and held by {_by(choices.persistent)}: {why}")
             return held
         why = DIGITS if part else why
         online = choices.online is not False
@@ -267,7 +267,7 @@ def _threaded(body: Sequence[Stmt], side: int, part: bool, row: _RowConfig) -> l
         return min(most, UNROLLED_STORES) if choices.items_per_thread is None and side == 1 and stores(s) else most
 
     most = max((items(p) for p in parts if isinstance(p, ReductionLoop)), default=0)
-    row.told.append(
+    row.notes.append(
         f"{_passes_text(parts)} by {_by(choices.online)}; not held: {why}; {most} elements in flight by "
         f"{_by(choices.items_per_thread)}"
     )

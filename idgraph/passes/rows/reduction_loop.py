@@ -31,7 +31,7 @@ from idgraph.lower.sync_insertion import merge_adjacent_ifs
 
 COLUMN = "c"
 Plain = Comment | Load | Compute | Select | Accumulate | Store | If
-"""What a sweep does for a column; an `If` is what the owner of one column does alone
+"""What a sweep does for a column; an `If` is what only the owner of one column does
 (`idgraph.passes.owner_computes`)."""
 FAR = 2**31 - 1  # above every place that is counted in 32 bits
 _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread

@@ -25,7 +25,7 @@ def make_trampoline(address: int, signature: Sequence[Any], library: Any, last: 
     each thread of numba runs its part of them.
     """
     if last is not None:
-        import_module("numba.np.ufunc.parallel")._launch_threads()
+        import_module("numba").get_num_threads()  # starts them, where nobody has
     found = partial(_jump(tuple(signature), last), address)
     found.library = library  # type: ignore[attr-defined]
     return found

@@ -1,7 +1,7 @@
 """Functions of float32 for loops on the CPU, in float64, without a branch: logarithms, powers, sines, angles, `fmod`.
 
 Each is computed in float64 to 2**-31 of its result or better and rounded once, so that the error is within 0.51 units
-in the last place, subnormal results too; `exp2_32` alone is computed in float32. What a function is at infinity, zero
+in the last place, subnormal results too; only `exp2_32` is computed in float32. What a function is at infinity, zero
 and NaN is chosen at the end, so that LLVM makes vectors of the loops. No argument is too large: `sin`, `cos` and
 `tan` have the bits of 2/pi that a number of that size needs, and `fmod` divides by multiples of the divisor first.
 

@@ -121,9 +121,9 @@ class _Room:
 class Launch:
     """One launch of a kernel: its arguments stand in a block of words, of which a call writes the addresses.
 
-    The driver reads the block before it returns, so that a room serves one thread after another: ``_rooms`` are
-    those that no call is using. The first call of a launch that was made of another takes one of ``_lent``, which all
-    made of one share: sizes that do not come again need no room of their own.
+    The driver reads the block before it returns, so that an argument block serves one thread after another: ``_rooms``
+    are those that no call is using. The first call of a launch that was made of another takes one of ``_lent``, which
+    all made of one share: sizes that do not come again need no block of their own.
     """
 
     __slots__ = ("_driver", "_early", "_function", "_lent", "_rooms", "_shape", "_shared", "_words")
@@ -147,7 +147,7 @@ class Launch:
         return made
 
     def _room(self) -> tuple[list[_Room], _Room]:
-        """A room that nobody uses, and where it goes back to."""
+        """An unused argument block, and the list that it returns to."""
         lent, self._lent = self._lent, None
         try:
             room = (self._rooms if lent is None else lent).pop()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from idgraph.codegen.runtime_lib.vector_ops import WORDS
-from idgraph.runtime.cuda.intrinsics_memory import loader, pointer, register
+from idgraph.runtime.cuda.intrinsics_memory import loader, numba_modules, pointer, register
 
 # Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
 _MACHINE = {
@@ -60,13 +59,8 @@ def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str,
     }  # fmt: skip
 
 
-def _modules() -> tuple[Any, Any, Any]:
-    extending: Any = import_module("numba.cuda.extending")
-    return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
-
-
 def _half2_memory() -> dict[str, Any]:
-    intrinsic, types, ir = _modules()
+    intrinsic, types, ir = numba_modules()
     word = ir.IntType(32)
 
     def make_load(count: int, where: bool = False) -> Any:
@@ -105,7 +99,7 @@ def _half2_memory() -> dict[str, Any]:
 
 def _picks() -> dict[str, Any]:
     """Half of one word beside half of another: one byte permutation."""
-    intrinsic, types, ir = _modules()
+    intrinsic, types, ir = numba_modules()
     word = ir.IntType(32)
 
     def make(i: int, k: int) -> Any:
@@ -124,7 +118,7 @@ def _picks() -> dict[str, Any]:
 
 def _machine(text: str, operands: int) -> Any:
     """An instruction from words to a word."""
-    intrinsic, types, ir = _modules()
+    intrinsic, types, ir = numba_modules()
     word = ir.IntType(32)
 
     def emit(builder: Any, args: Any) -> Any:
@@ -148,7 +142,7 @@ def _machine(text: str, operands: int) -> Any:
 
 def _pack(text: str) -> Any:
     """Two float32 rounded into one word."""
-    intrinsic, types, ir = _modules()
+    intrinsic, types, ir = numba_modules()
 
     def pack(typingctx: Any, low: Any, high: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -162,7 +156,7 @@ def _pack(text: str) -> Any:
 
 def _half(kind: str, high: bool) -> Any:
     """One element of a word as float32."""
-    intrinsic, types, ir = _modules()
+    intrinsic, types, ir = numba_modules()
     word = ir.IntType(32)
 
     def half(typingctx: Any, pair: Any) -> Any:

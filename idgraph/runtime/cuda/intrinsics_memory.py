@@ -28,7 +28,8 @@ def vectors(cc: tuple[int, int]) -> dict[str, Any]:
     return loads | {f"vstore{w}": _store(w, cc) for w in WIDTHS}
 
 
-def _modules() -> tuple[Any, Any, Any]:
+def numba_modules() -> tuple[Any, Any, Any]:
+    """``intrinsic``, the types of numba.cuda, and LLVM's builder."""
     extending: Any = import_module("numba.cuda.extending")
     return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
 
@@ -116,7 +117,7 @@ def loaded_where(builder: Any, at: Any, wanted: Any) -> Any:
 def loader(where: bool, build: Any, kinds: Any) -> Any:
     """An intrinsic that loads: ``build(context, builder, signature, args, found)`` takes what is in memory, of the type
     that ``kinds(registers, array)`` says first, with its alignment in bytes."""
-    intrinsic, types, _ = _modules()
+    intrinsic, types, _ = numba_modules()
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector, align = kinds(signature.args[0], signature.args[2])
@@ -163,7 +164,7 @@ def _vector_load(width: int, where: bool = False) -> Any:
 
 
 def _store(width: int, cc: tuple[int, int]) -> Any:
-    intrinsic, types, ir = _modules()
+    intrinsic, types, ir = numba_modules()
 
     def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
         element, held = array.dtype, registers.dtype

@@ -194,7 +194,7 @@ class _Exchange:
         return known(self.builder.module, made, name)
 
     def shared(self, count: int) -> Any:
-        """A shared array of this exchange alone."""
+        """A shared array for this exchange only."""
         ir, b = _ir(), self.builder
         double = ir.DoubleType() if self.held.bitwidth == 64 else ir.FloatType()
         element = double if self.is_float else ir.IntType(64)

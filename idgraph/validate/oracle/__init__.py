@@ -4,13 +4,12 @@ It sees operations by name and attributes only. It imports no graph, no index ma
 no axis expression: a mistake there cannot hide here.
 """
 
-from idgraph.validate.oracle.evaluate import ancestors, element_numbers, evaluate, optional, reads
-from idgraph.validate.oracle.rounding import kept_dtype, stored
-from idgraph.validate.oracle.scatters import SCATTERED, index_operands
-from idgraph.validate.oracle.views import INDEXED, bind, shape_of
+from idgraph.validate.oracle.evaluate import WRITTEN, ancestors, element_numbers, evaluate, optional, reads, writes
+from idgraph.validate.oracle.pointwise import kept_dtype, stored
+from idgraph.validate.oracle.rows import ROWED
+from idgraph.validate.oracle.views import INDEXED, SCATTERED, bind, index_operands, shape_of
 
 __all__ = [
-    "INDEXED", "SCATTERED", "ancestors", "bind", "element_numbers", "evaluate", "index_operands", "kept_dtype",
-    "optional", "reads", "shape_of",
-    "stored",
+    "INDEXED", "ROWED", "SCATTERED", "WRITTEN", "ancestors", "bind", "element_numbers", "evaluate", "index_operands",
+    "kept_dtype", "optional", "reads", "shape_of", "stored", "writes",
 ]  # fmt: skip

@@ -14,21 +14,24 @@ import numpy as np
 from idgraph.errors import OperationError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.op_builders import REDUCTIONS
-from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running
-from idgraph.validate.oracle.rounding import stored
-from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter, scatter_reads
+from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running, stored
+from idgraph.validate.oracle.rows import ROWED, check_rows, row_reads, row_writes, rows
 from idgraph.validate.oracle.views import (
     INDEXED,
     MOVES,
+    SCATTERED,
     Array,
     Symbols,
     bind,
     check_index,
+    index_operands,
     index_reads,
     move,
     number,
     numbers,
     region,
+    scatter,
+    scatter_reads,
     shape_of,
 )
 
@@ -99,6 +102,8 @@ def evaluate_one(e: TensorExpr, operands: list[Array], symbols: Symbols, rounded
     dtype = e.output.dtype
     if e.op == "eq" and "within" in e.attrs:  # an index beside the numbers of an axis
         check_index(operands[0], number(e.attrs["within"], symbols), e.op)
+    if "covers" in e.attrs:
+        check_rows(operands[1], operands[0], number(e.attrs["covers"], symbols))
     if e.op in POINTWISE:
         return evaluate_pointwise(e, operands, shape, rounded, symbols)
     if e.op in REDUCTIONS:
@@ -124,6 +129,10 @@ def evaluate_one(e: TensorExpr, operands: list[Array], symbols: Symbols, rounded
         src = operands[-1] if isinstance(last, Tensor) else stored(np.asarray(last), dtype, rounded)
         indices = [operands[k] for k in index_operands(e)]
         return stored(scatter(e.op, e.attrs, operands[0], indices, src), dtype, rounded)
+    if e.op in ROWED:
+        fill = e.attrs.get("value", 0)
+        plain = fill if isinstance(fill, (bool, int, float)) else 0
+        return stored(rows(e.op, e.attrs, operands, shape, stored(np.asarray(plain), dtype, rounded)), dtype, rounded)
     if e.op in MOVES:
         parts = [stored(x, dtype, rounded) for x in operands] if e.op in ("cat", "slice_scatter") else operands
         fill = e.attrs.get("value", 0)
@@ -132,6 +141,8 @@ def evaluate_one(e: TensorExpr, operands: list[Array], symbols: Symbols, rounded
     raise OperationError(f"the oracle knows no operation {e.op!r}", where=e.source_line)
 
 
+WRITTEN: Final = SCATTERED | {"combine"}
+"""Operations whose points are not the elements of their output: values say which element each writes."""
 LARGEST: Final = 1 << 31  # 8 GiB of numbers; beyond that no machine that runs the tests has the memory
 
 
@@ -175,6 +186,9 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
         known = values or {}
         indices = [known[e.inputs[j].name] for j in index_operands(e)]
         return scatter_reads(e, k, ids, shape_of(e.inputs[0], at), indices)
+    if e.op in ROWED:
+        points = shape_of(e.inputs[0], at) if e.op == "combine" else shape
+        return row_reads(e.op, e.attrs, k, ids, _row_ends(e, values), points)
     if e.op not in MOVES:
         raise OperationError(f"the oracle knows no operation {e.op!r}")
     if e.op in INDEXED:
@@ -186,6 +200,23 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
     nothing = np.full((), -1, ids.dtype)
     parts = [ids if p == k else np.broadcast_to(nothing, shape_of(t, at)) for p, t in enumerate(e.inputs)]
     return move(e.op, e.attrs, parts, at, -1)
+
+
+def writes(e: TensorExpr, values: Mapping[str, Array] | None = None, symbols: Symbols | None = None) -> Array:
+    """Element number of the output that each point of an operation of `WRITTEN` writes, -1 for none.
+
+    The points are those of the index of a scatter, and the elements of the rows that are combined.
+    """
+    if e.op in SCATTERED:
+        return reads(e, 0, values, symbols)
+    at = dict(symbols or {})
+    ids = element_numbers(e.output, at)
+    return row_writes(e.attrs, ids, _row_ends(e, values), shape_of(e.inputs[0], at))
+
+
+def _row_ends(e: TensorExpr, values: Mapping[str, Array] | None) -> list[Array]:
+    known = values or {}
+    return [known[t.name] for t in e.inputs[1:]]
 
 
 def optional(e: TensorExpr, k: int, symbols: Symbols | None = None) -> Array | None:

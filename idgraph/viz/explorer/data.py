@@ -191,7 +191,7 @@ def _line_data(x: SourceLine) -> Data:
 
 
 def _source_parts(lines: Sequence[SourceLine]) -> list[Data]:
-    """The lines with those around them, where their file can be read; ``own`` is a line's place in ``lines``."""
+    """The lines with those around them, where their file can be read; ``own`` is a line's index in ``lines``."""
     parts: list[Data] = []
     for n, x in enumerate(lines):
         text = _program_of(x)
@@ -229,8 +229,8 @@ def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> li
         f"{w} element{'s' * (w > 1)}: {n} access{'es' * (n > 1)}" for w, n in sorted(moved.items(), reverse=True)
     )
     rows = [
-        ("inputs", ", ".join(_shape_text(t) for t in fusion.inputs)),
-        ("outputs", ", ".join(_shape_text(t) for t in fusion.outputs)),
+        ("inputs", _listed([_shape_text(t) for t in fusion.inputs])),
+        ("outputs", _listed([_shape_text(t) for t in fusion.outputs])),
         ("operations", str(len(fusion.exprs))),
         ("kernels", f"none: {facts.refused}" if program is None else _kernel_names(program)),
         ("bytes", "" if facts.refused else _bytes_line(facts)),
@@ -241,9 +241,12 @@ def _summary(fusion: Fusion, facts: SegmentFacts, program: Program | None) -> li
 
 
 def _kernel_names(program: Program) -> str:
-    names = [k.name for k in program.kernels]
-    rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"{len(names)} for {program.target}: {', '.join(names[:6])}{rest}"
+    return f"{len(program.kernels)} for {program.target}: {_listed([k.name for k in program.kernels])}"
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{rest}"
 
 
 def _bytes_line(facts: SegmentFacts) -> str:

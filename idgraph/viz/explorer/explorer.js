@@ -127,7 +127,7 @@ function idgraphExplorer(root, data) {
   canvas.append(picture, caption, map);
   const pan = zoom().scaleExtent([0.005, 3]).on("zoom", (event) => { world.setAttribute("transform", event.transform.toString()); mapSeen(event.transform); });
   select(picture).call(pan).on("dblclick.zoom", null);
-  let graph = null, shown = null, drawn = null;
+  let graph = null, shown = null, drawn = null, extent = null; // `extent`: all that is drawn, frames and titles too
 
   // the minimap: all boxes without their text, and the part that is in view -----------------------------------------
   function drawMap() {
@@ -142,9 +142,9 @@ function idgraphExplorer(root, data) {
   function mapSeen(t) {
     const w = canvas.clientWidth, h = canvas.clientHeight;
     if (!graph || !w) return;
-    const g = graph.graph(), x = -t.x / t.k, y = -t.y / t.k;
+    const x = -t.x / t.k, y = -t.y / t.k;
     for (const [k, v] of Object.entries({ x, y, width: w / t.k, height: h / t.k })) seen.setAttribute(k, v);
-    const all = x <= 0 && y <= 0 && x + w / t.k >= g.width && y + h / t.k >= g.height; // then the map says nothing
+    const all = x <= extent.x && y <= extent.y && x + w / t.k >= extent.x + extent.width && y + h / t.k >= extent.y + extent.height; // then the map says nothing
     map.classList.toggle("ig-idle", all);
   }
   function mapTo(event) { // the point under the pointer to the middle of the canvas
@@ -163,9 +163,9 @@ function idgraphExplorer(root, data) {
     }
     return d;
   }
-  function write(group, lines, x, y, middle, room) {
+  function write(group, lines, x, y, middle, width) {
     lines.forEach((l, i) => {
-      const chips = l[2] || [], most = room ? Math.max(4, Math.floor(room / CELL)) : Infinity;
+      const chips = l[2] || [], most = width ? Math.max(4, Math.floor(width / CELL)) : Infinity;
       const text = l[0].length > most ? l[0].slice(0, most - 1) + "\u2026" : l[0];
       chips.forEach((c, k) => group.append(svg("rect", { x: x + k * 14, y: y + i * ROW - 10, width: 11, height: 11, fill: c[0], stroke: c[1] })));
       group.append(svg("text", { x: x + chips.length * 14, y: y + i * ROW, class: l[1] === "head" ? "ig-head" : l[1] === "plain" ? null : "ig-faint", "text-anchor": middle ? "middle" : null }, text));
@@ -178,7 +178,7 @@ function idgraphExplorer(root, data) {
     drawn = stepped();
     world.replaceChildren();
     const depth = (id) => { let n = 0; for (let p = view.parents.get(id); p; p = view.parents.get(p)) n++; return n; };
-    const head = new Map(); // room for the titles of a frame and of those inside it
+    const head = new Map(); // the height of the titles of a frame and of those inside it
     for (const [id, f] of [...shown.frames].sort((a, b) => depth(b[0]) - depth(a[0]))) {
       head.set(id, (head.get(id) || 0) + 8 + ROW * f.lines.length);
       const p = view.parents.get(id);
@@ -212,14 +212,15 @@ function idgraphExplorer(root, data) {
       g.addEventListener("keydown", (event) => { if (event.key === "Enter") act(); });
       world.append(g);
     }
+    extent = canvas.clientWidth ? world.getBBox() : { x: 0, y: 0, ...graph.graph() };
     drawMap();
     caption.replaceChildren(...view.alarm.map((t) => html("div", { class: "ig-alarm" }, t)), ...view.caption.map((t) => html("div", {}, t)));
   }
-  function fit(least) { // all in view; `least`: the scale that opening a view does not go below
+  function fit(least) { // all in view; with `least`, a tall graph opens at that scale if its width still fits, at its top
     const w = canvas.clientWidth || 900, h = (canvas.clientHeight || 600) - caption.offsetHeight;
-    const b = canvas.clientWidth ? world.getBBox() : { x: 0, y: 0, ...graph.graph() }; // frames and titles too
-    const whole = Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), k = Math.max(whole, w < 600 ? 0 : least || 0); // a phone has no room for a legible part
-    const from = (room, start, length) => (length * k > room ? 8 : (room - length * k) / 2) - start * k;
+    const b = extent;
+    const across = (w - 16) / b.width, k = Math.max(Math.min(across, (h - 16) / b.height, 1.4), w < 600 ? 0 : Math.min(across, least || 0));
+    const from = (size, start, length) => (length * k > size ? 8 : (size - length * k) / 2) - start * k;
     select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width), from(h, b.y, b.height)).scale(k));
   }
   function centre(id) {
@@ -402,7 +403,7 @@ function idgraphExplorer(root, data) {
   root.replaceChildren(bar, canvas, side);
   if (linked) { readLink(); window.addEventListener("hashchange", readLink); } else { draw(); fit(LEGIBLE); panel(); }
   if (!canvas.clientWidth && typeof ResizeObserver !== "undefined") {
-    const sized = new ResizeObserver(() => { if (canvas.clientWidth) { sized.disconnect(); fit(LEGIBLE); } });
+    const sized = new ResizeObserver(() => { if (canvas.clientWidth) { sized.disconnect(); draw(); fit(LEGIBLE); mark(); } });
     sized.observe(canvas);
   }
 }

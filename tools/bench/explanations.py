@@ -1,10 +1,11 @@
-"""Explanations of programs that nobody had tried, judged: ``python -m tools.bench.told [--match TEXT] [--json FILE]``.
+"""Explanations of programs that nobody had tried, judged: ``python -m tools.bench.explanations [--match TEXT] [--json
+FILE]``.
 
 Functions of torch, as models have them, are imported; each pair of operations that does not share a kernel must have
 one of the causes, and an alignment or the proof that none exists. Each alignment is taken on a copy of the two
 operations: its program must launch fewer kernels (as many where others need the first one's result too), have the
-oracle's values, and move as many bytes less as was told. The recompute factor is compared with a count of reads by the
-oracle, of which `ig.fuse` knows nothing.
+oracle's values, and move as many bytes less as was reported. The recompute factor is compared with a count of reads by
+the oracle, of which `ig.fuse` knows nothing.
 
 Long: one function a program.
 """
@@ -361,7 +362,7 @@ def _lies_behind(made: Tensor, x: Tensor) -> bool:
 
 
 def judged(o: Obstacle) -> dict[str, Any]:
-    """The pair, its outcome, and what was found wrong with what is told of it."""
+    """The pair, its outcome, and what was found wrong with what is reported of it."""
     row: dict[str, Any] = {"a": o.a.output.name, "b": o.b.output.name, "cause": o.cause, "wrong": []}
     wrong: list[str] = row["wrong"]
     if o.cause not in CAUSES:
@@ -384,12 +385,12 @@ def judged(o: Obstacle) -> dict[str, Any]:
         if not np.allclose(found[t.name], expected[t.name], 1e-4, 1e-5, equal_nan=True):
             wrong.append(f"other values of {t.name}")
     if o.alignment.one_kernel:
-        row |= {"told": o.bytes_saved, "counted": moved(apart) - moved(together)}
-        if row["told"] != row["counted"]:
-            wrong.append(f"told {row['told']} bytes, counted {row['counted']}")
+        row |= {"reported": o.bytes_saved, "counted": moved(apart) - moved(together)}
+        if row["reported"] != row["counted"]:
+            wrong.append(f"reported {row['reported']} bytes, counted {row['counted']}")
     factor = reads_of_each(o) if o.accesses[0].is_write and not o.a.is_reduction else None
     if factor is not None and abs(max(1.0, factor) - o.recompute_factor) > 1e-9:
-        wrong.append(f"told a factor of {o.recompute_factor}, counted {factor}")
+        wrong.append(f"reported a factor of {o.recompute_factor}, counted {factor}")
     return row
 
 
@@ -417,10 +418,10 @@ def main() -> int:
     for program in PROGRAMS:
         if args.match in program[0].__name__:
             rows += pairs_of(program)
-            told = [r for r in rows if r["program"] == program[0].__name__]
-            bad = [r for r in told if r["wrong"]]
-            print(f"{program[0].__name__:<28} {len(told):>4} pairs, {len(bad)} wrong", flush=True)
-            for r in told:
+            mine = [r for r in rows if r["program"] == program[0].__name__]
+            bad = [r for r in mine if r["wrong"]]
+            print(f"{program[0].__name__:<28} {len(mine):>4} pairs, {len(bad)} wrong", flush=True)
+            for r in mine:
                 if r["wrong"] or r["outcome"] == "none found":
                     said = (r.get("a"), r.get("b"), r["cause"], r["outcome"], *r["wrong"], *r.get("tried", ()))
                     print("   ", *said, sep="; ")

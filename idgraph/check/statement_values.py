@@ -1,0 +1,274 @@
+"""Statements as numbers: a write's ``value`` is a formula of its reads, run in float64 at random inputs.
+
+A formula is text in Python's syntax: ``r0``, ``r1`` ... are the write's reads in their order (0 where one does not
+happen), names of loops are their numbers; it is parsed here, with limits, and evaluated by this module alone. A program
+whose writes all say what they compute is run in order; where a result is another number than the program means, a
+constant or an operation is wrong.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from idgraph.check.program import (
+    ZERO,
+    BufferLayout,
+    CheckError,
+    Nest,
+    NeutralProgram,
+    StatementValue,
+    TreeGuard,
+    TreeNode,
+    Write,
+)
+from idgraph.check.program_tree import leaves, tree_of
+from idgraph.errors import IdGraphError
+from idgraph.validate.oracle import evaluate, shape_of
+
+DEPTH = 60
+NODES = 2000
+POINTS = 1 << 16
+CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
+
+
+def _float_power(a: float, b: float) -> float:
+    return math.pow(a, b)
+
+
+def _float_quotient(a: float, b: float) -> float:
+    return a / b
+
+
+def _floor_quotient(a: float, b: float) -> float:
+    return a // b
+
+
+def _rsqrt(a: float) -> float:
+    return 1 / math.sqrt(a)
+
+
+def _conditional(c: float, a: float, b: float) -> float:
+    return a if c else b
+
+
+def _logical_and(a: float, b: float) -> bool:
+    return bool(a) and bool(b)
+
+
+def _logical_or(a: float, b: float) -> bool:
+    return bool(a) or bool(b)
+
+
+FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
+    "neg": (1, operator.neg), "add": (2, operator.add), "sub": (2, operator.sub), "mul": (2, operator.mul),
+    "div": (2, _float_quotient), "mod": (2, operator.mod), "floordiv": (2, _floor_quotient), "min": (2, min),
+    "max": (2, max), "abs": (1, abs), "exp": (1, math.exp), "log": (1, math.log), "sqrt": (1, math.sqrt),
+    "rsqrt": (1, _rsqrt), "tanh": (1, math.tanh), "sin": (1, math.sin), "cos": (1, math.cos), "erf": (1, math.erf),
+    "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, _float_power), "where": (3, _conditional),
+    "lt": (2, operator.lt), "le": (2, operator.le), "gt": (2, operator.gt), "ge": (2, operator.ge),
+    "eq": (2, operator.eq), "ne": (2, operator.ne), "and": (2, _logical_and), "or": (2, _logical_or),
+    "not": (1, operator.not_),
+}  # fmt: skip
+"""By name: the number of operands and the function, on floats."""
+_BINARY: Mapping[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "mod",
+    ast.Pow: "pow", ast.BitAnd: "and", ast.BitOr: "or",
+}  # fmt: skip
+_COMPARE: Mapping[type[ast.cmpop], str] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+}  # fmt: skip
+_COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "sum": math.fsum, "amax": max, "amin": min, "prod": math.prod,
+}  # fmt: skip
+
+
+def parse_value(text: str, names: frozenset[str], where: str) -> StatementValue:
+    """A formula of ``names``; raises `CheckError`.
+
+    >>> parse_value("r0*2.5 + max(r1, 0)", frozenset({"r0", "r1"}), "value").text
+    'r0*2.5 + max(r1, 0)'
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise CheckError(f"{where}: {text[:80]!r} is not a formula") from None
+    count = [0]
+
+    def node(e: ast.expr, depth: int) -> StatementValue:
+        count[0] += 1
+        if depth > DEPTH or count[0] > NODES:
+            raise CheckError(f"{where}: the formula is too large")
+
+        def inner(op: str, *parts: ast.expr) -> StatementValue:
+            return StatementValue(op, tuple(node(x, depth + 1) for x in parts))
+
+        match e:
+            case ast.Constant(value=bool() | int() | float() as number) if abs(number) < 1e300:
+                return StatementValue("number", number=float(number))
+            case ast.Name(id=name) if name in names:
+                return StatementValue("name", name=name)
+            case ast.UnaryOp(op=ast.USub(), operand=x):
+                return inner("neg", x)
+            case ast.UnaryOp(op=ast.Not(), operand=x):
+                return inner("not", x)
+            case ast.BinOp(left=a, op=op, right=b) if type(op) in _BINARY:
+                return inner(_BINARY[type(op)], a, b)
+            case ast.BoolOp(op=op, values=[a, b]):
+                return inner("and" if isinstance(op, ast.And) else "or", a, b)
+            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
+                return inner(_COMPARE[type(op)], a, b)
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
+                name in FUNCTIONS and len(args) == FUNCTIONS[name][0]
+            ):
+                return inner(name, *args)
+            case _:
+                what = ast.unparse(e)[:80]
+                raise CheckError(f"{where}: {what!r} is not known here", hint=f"functions: {', '.join(FUNCTIONS)}")
+
+    return replace(node(tree.body, 0), text=text)
+
+
+def number_of(v: StatementValue, env: Mapping[str, float]) -> float:
+    """The value of a formula; not a number where it has none.
+
+    >>> number_of(parse_value("r0*2", frozenset({"r0"}), "value"), {"r0": 1.5})
+    3.0
+    """
+    if v.op == "number":
+        return v.number
+    if v.op == "name":
+        if v.name not in env:
+            raise CheckError(f"{v.name} has no number here")
+        return env[v.name]
+    try:
+        found = FUNCTIONS[v.op][1](*(number_of(x, env) for x in v.parts))
+    except (ArithmeticError, ValueError):
+        return math.nan
+    return math.nan if isinstance(found, complex) else float(found)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNumber:
+    """A result that holds another number than the program means: which element, who wrote it where, both numbers."""
+
+    tensor: str
+    element: tuple[int, ...]
+    nest: Nest
+    write: Write
+    point: Mapping[str, int]
+    found: float
+    meant: float
+
+
+def other_number(p: NeutralProgram, sizes: Mapping[str, int], seeds: Sequence[int] = (0, 1)) -> OtherNumber | None:
+    """The first element whose number is wrong at random inputs; None where none is, or where not all is known."""
+    every = [w for n in leaves(p.body or p.nests) for w in n.writes]
+    floats = all(t.dtype.startswith("float") for t in (*p.fusion.inputs, *p.fusion.outputs))
+    if not floats or not every or any(w.value is None for w in every):
+        return None
+    found = None
+    for seed in seeds:
+        try:
+            found = _Run(p, dict(sizes), seed).wrong()
+        except (IdGraphError, ArithmeticError):
+            return None
+        if found is None:
+            return None
+    return found
+
+
+@dataclass(slots=True)
+class _Run:
+    program: NeutralProgram
+    sizes: dict[str, int]
+    seed: int
+    memory: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+    last: dict[tuple[str, int], tuple[Nest, Write, Mapping[str, int]]] = field(
+        default_factory=dict[tuple[str, int], tuple[Nest, Write, Mapping[str, int]]]
+    )
+    steps: int = 0
+
+    def places(self, b: BufferLayout) -> Iterator[tuple[tuple[int, ...], int]]:
+        t = next(t for t in self.program.fusion.tensors if t.name == b.tensor)
+        start, steps = int(b.offset.evaluate(self.sizes)), [int(s.evaluate(self.sizes)) for s in b.strides]
+        for c in product(*map(range, shape_of(t, self.sizes))):
+            yield c, start + sum(x * s for x, s in zip(c, steps, strict=True))
+
+    def wrong(self) -> OtherNumber | None:
+        f, draw = self.program.fusion, np.random.default_rng(self.seed)
+        inputs = {t.name: draw.uniform(0.5, 1.5, shape_of(t, self.sizes)) for t in f.inputs}
+        meant = evaluate(f, inputs, self.sizes, rounded=False)
+        for b in self.program.buffers:
+            if b.tensor in inputs:
+                self.memory.update({(b.home, at): float(inputs[b.tensor][c]) for c, at in self.places(b)})
+        self.nodes(tree_of(self.program), {})
+        for t in f.outputs:
+            b = next((b for b in self.program.buffers if b.tensor == t.name), None)
+            for c, at in self.places(b) if b is not None else ():
+                place = b.home if b is not None else "", at
+                has, should = self.memory.get(place, math.nan), float(meant[t.name][c])
+                near = not abs(has - should) > CLOSE * max(abs(has), abs(should), 1e-2)  # not a number: not known
+                if not near and place in self.last:
+                    return OtherNumber(t.name, c, *self.last[place], has, should)
+        return None
+
+    def nodes(self, body: Sequence[TreeNode], at: Mapping[str, int]) -> None:
+        for node in body:
+            if isinstance(node, TreeGuard):
+                if node.when.evaluate({**self.sizes, **at}):
+                    self.nodes(node.body, at)
+            elif isinstance(node, Nest):
+                spans = [range(int(a.extent.evaluate(self.sizes))) for a in node.loops]
+                for c in product(*spans):
+                    self.nest(node, {**at, **dict(zip((a.name for a in node.loops), c, strict=True))})
+            else:
+                for k in range(int(node.axis.extent.evaluate(self.sizes))):
+                    self.nodes(node.body, {**at, node.axis.name: k})
+
+    def nest(self, n: Nest, at: Mapping[str, int]) -> None:
+        if n.loads or n.places or n.position is not None or n.unread or n.loose:
+            raise CheckError(f"{n.name} is not run on numbers")
+        for w in n.writes:
+            values: list[float] = []
+            env = {**self.sizes, **at}
+            for c in product(*(range(int(a.extent.evaluate(self.sizes))) for a in n.reduce)):
+                self.steps += 1
+                if self.steps > POINTS:
+                    raise CheckError("too many points are run")
+                env = {**self.sizes, **at, **dict(zip((a.name for a in n.reduce), c, strict=True))}
+                if w.when.evaluate(env) and w.value is not None:
+                    values.append(number_of(w.value, {**env, **self.read(w, env)}))
+            if not values:
+                continue
+            to = self.place(w.buffer, int(w.index.evaluate(env)))
+            total = self.combined(w, values) if n.reduce else values[0]
+            self.memory[to] = total + (self.memory.get(to, math.nan) if w.mode == "add" else 0.0)
+            self.last[to] = n, w, dict(at)
+
+    def read(self, w: Write, env: Mapping[str, int]) -> dict[str, float]:
+        out: dict[str, float] = {}
+        for k, r in enumerate(w.reads):
+            live = r.when.evaluate(env)
+            out[f"r{k}"] = self.memory.get(self.place(r.buffer, int(r.index.evaluate(env))), math.nan) if live else 0.0
+        return out
+
+    def place(self, name: str, index: int) -> tuple[str, int]:
+        b = next((b for b in self.program.buffers if b.name == name), None)
+        home, base = (b.home, b.base) if b is not None else self.program.memory.get(name, (name, ZERO))
+        return home, index + int(base.evaluate(self.sizes))
+
+    def combined(self, w: Write, values: Sequence[float]) -> float:
+        b = next((b for b in self.program.buffers if b.name == w.buffer), None)
+        t = next((t for t in self.program.fusion.tensors if b is not None and t.name == b.tensor), None)
+        op = t.definition.op if t is not None and t.definition is not None else ""
+        if op not in _COMBINED:
+            raise CheckError(f"how {w.buffer} is combined is not known")
+        return _COMBINED[op](values)

@@ -1,0 +1,177 @@
+"""A serial loop ends before the steps that do nothing: those at which all that it writes is excluded, and what it adds
+to its running values is what changes none.
+
+A row of loaded length stands in a loop over as many elements as there are, behind a condition ``i < length``: the loop
+then runs to the length. The condition stays where it is; the end is known only to the printed loop (`Loop.stop`), so
+that every question about the loop speaks of all of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from idgraph.arith import FALSE, Expr, as_expr, ceildiv, simplify, symbol
+from idgraph.kernel.def_use import Body, all_sets, index_exprs
+from idgraph.kernel.ir import (
+    Accumulate,
+    Comment,
+    Compute,
+    Constant,
+    If,
+    InitAccumulator,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Operand,
+    Select,
+    SingleThread,
+    Stmt,
+    bodies,
+    walk,
+)
+from idgraph.lower.statements import Accumulator, identity
+
+
+def end_before_idle_steps(kernel: Kernel) -> Kernel:
+    """end_rows: loops that run to the end of a row.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer n: int64[4] input "n"
+    ...   buffer x: float32[36] input "x"
+    ...   buffer y: float32[36] output "y"
+    ...   for r < 4:
+    ...     v: int64 = n[r]
+    ...     for c < 9:
+    ...       let ld1 = v
+    ...       if c < ld1:
+    ...         u: float32 = x[r*9 + c]
+    ...         y[r*9 + c] = u
+    ... ''')
+    >>> print(end_before_idle_steps(k))
+    kernel k():
+      where ld1_end in _, _
+      where ld1 in _, _
+      buffer n: int64[4] input "n"
+      buffer x: float32[36] input "x"
+      buffer y: float32[36] output "y"
+      for r < 4:
+        v: int64 = n[r]
+        let ld1_end = v
+        for c < 9, stop ld1_end:
+          let ld1 = v
+          if c < ld1:
+            u: float32 = x[c + r*9]
+            y[c + r*9] = u
+    """
+    taken = {*all_sets(kernel.body), *kernel.scalars}
+    return replace(kernel, body=_with_row_ends(kernel.body, taken))
+
+
+def _with_row_ends(body: Sequence[Stmt], taken: set[str]) -> Body:
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            found = _end_of(s) if s.parallel in ("serial", "rolled") and s.stop is None else None
+            s = replace(s, body=_with_row_ends(s.body, taken))
+            if found is not None:
+                value, step = found
+                name = next(n for k in range(len(taken) + 1) if (n := f"ld1_end{k or ''}") not in taken)
+                taken.add(name)
+                made.append(Let(name, value))
+                s = replace(s, stop=simplify(ceildiv(symbol(name), step)))
+        elif bodies(s):
+            s = replace(s, body=_with_row_ends(s.body, taken))  # type: ignore[call-arg]
+        made.append(s)
+    return tuple(made)
+
+
+def _end_of(loop: Loop) -> tuple[Local, int] | None:
+    """(value, step): no step ``i`` of the loop with ``i * step`` not below the value does anything; None: not known."""
+    inside = all_sets(loop.body)
+    lets = {s.name: s.value for s in walk(loop.body) if isinstance(s, Let)}
+    ends = {n: v for n, v in lets.items() if isinstance(v, Local) and v.at is None and v.name not in inside}
+    for condition in (c for s in walk(loop.body) for c in (*index_exprs(s), *_cases(s)) if c.is_condition):
+        for name in sorted(condition.names & ends.keys()):
+            step = _step_of(condition, loop.var)
+            end = ends[name]
+            if step is None:
+                continue
+            own = symbol(f"{end.name} end")
+            same = {n: own for n, v in ends.items() if v == end}
+            idle = _Idle(same, as_expr(step) * _variable(condition, loop.var) >= own)
+            if idle.body(loop.body):
+                return end, step
+    return None
+
+
+def _cases(s: Stmt) -> Iterator[Expr]:
+    if isinstance(s, Select):
+        yield from (c for c, _ in s.cases)
+
+
+def _variable(condition: Expr, name: str) -> Expr:
+    return next(s for s in condition.symbols if s.name == name)
+
+
+def _step_of(condition: Expr, name: str) -> int | None:
+    """By how much ``name`` moves the left side of ``left < right``, where that is a positive number."""
+    if condition.op != "lt" or name not in condition.args[0].names or name in condition.args[1].names:
+        return None
+    v, left = _variable(condition, name), condition.args[0]
+    slope = simplify(left.substitute({name: v + 1}) - left)
+    return int(slope) if slope.is_const and int(slope) > 0 else None
+
+
+@dataclass(slots=True)
+class _Idle:
+    """Whether statements do nothing where ``beyond`` holds; ``same`` are names of the loaded end."""
+
+    same: Mapping[str, Expr]
+    beyond: Expr
+
+    def never(self, condition: Expr) -> bool:
+        return simplify(condition.substitute(self.same), facts=[self.beyond]) == FALSE
+
+    def body(self, body: Sequence[Stmt], known: dict[str, Constant] | None = None) -> bool:
+        """The same of a body; ``known`` are the variables that hold one number there."""
+        known = {} if known is None else known
+        return all(self.statement(s, known) for s in body)
+
+    def statement(self, s: Stmt, known: dict[str, Constant]) -> bool:
+        match s:
+            case Comment() | Let() | Load() | InitAccumulator():
+                return True
+            case Compute(local, op, operands):
+                if op == "cast" and len(operands) == 1 and (value := self.value(operands[0], known)) is not None:
+                    known[local.name] = value
+                return True
+            case Select(local, cases, default):
+                rest = [v for c, v in cases if not self.never(c)]
+                value = self.value(default, known)
+                if not rest and value is not None:
+                    known[local.name] = value
+                return True
+            case Accumulate(acc, op, value, running=None):
+                added = self.value(value, known)
+                return added is not None and _is_neutral(added, identity(Accumulator(op, acc.dtype)))
+            case If(condition, inside):
+                return self.never(condition) or self.body(inside, known)
+            case SingleThread(body=inside):
+                return self.body(inside, known)
+            case Loop(parallel=way, body=inside):
+                return "blockIdx" not in way and self.body(inside, known)
+            case _:  # a store, a check that would report, an exchange that all threads must reach
+                return False
+
+    def value(self, x: Operand, known: Mapping[str, Constant]) -> Constant | None:
+        return x if isinstance(x, Constant) else known.get(x.name) if isinstance(x, Local) else None
+
+
+def _is_neutral(a: Constant, b: bool | float) -> bool:
+    """Equal as numbers: 0 and 0.0, but no zero of another sign and no NaN."""
+    return float(a.value) == float(b) and str(float(a.value)) == str(float(b))

@@ -1,0 +1,154 @@
+"""Rows of loaded length: one nest of loops for all that is computed of them, rows outermost, the row itself inside.
+
+A block (on a CPU, a step of a core) has one row. What needs the whole row, a reduction, stands before what reads its
+result, in loops of its own over the row; what only moves or combines elements is computed again in each of those loops.
+So nothing of a row is stored, and the nest is one kernel for each result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from idgraph.ir import AxisRead, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir.op_builders import same_extent
+from idgraph.ir.op_table import ROWS
+from idgraph.ir.ragged_axes import row_axes
+from idgraph.schedule.config import KernelConfig
+from idgraph.schedule.inlining import inline_far, private_copy
+from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
+from idgraph.schedule.reduction_domain import reduces
+
+THREADS: Final = 128  # of a block, along its row
+
+
+def has_rows(fusion: Fusion) -> bool:
+    """Whether some operation of a fusion is one on rows of loaded length.
+
+    >>> import idgraph as ig
+    >>> has_rows(ig.Fusion("f"))
+    False
+    """
+    return any(e.op in ROWS for e in fusion.exprs)
+
+
+def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> set[Tensor]:
+    """Loops for a fusion with ragged axes, whose loops are its own axes now; ``threads``: a block has threads along its
+    row. Returns the tensors that are stored.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, offsets = f.input("x", shape=(9,)), f.input("offsets", shape=(4,), dtype="int64")
+    >>> t = f.output(ig.sum(ig.partition(x, 0, offsets), 1))
+    >>> [t.name for t in schedule_ragged(f, KernelConfig(), threads=False)], len(ig.emit(f, target="cpu").kernels)
+    (['t7'], 1)
+    """
+    nests = _RowNests(*_row_positions(fusion))
+    for e in reversed(fusion.exprs):
+        nests.place(e.output)
+    stored = {t for t, root in nests.root.items() if t is root}
+    for e in fusion.exprs:
+        t = e.output
+        if t in nests.component:
+            _over_rows(t, nests, threads)
+        elif t in stored or not t.uses:
+            schedule_reference(t, sources_of(t, stored), stored, config)
+    inline_far(fusion, [e.output for e in fusion.exprs if e.output not in stored])
+    return stored
+
+
+def _row_positions(fusion: Fusion) -> tuple[dict[Tensor, int], dict[Tensor, int]]:
+    """Where the component axis and the axis along the row stand among the loops of each computed tensor: those of the
+    operations on rows, and what is read, or reads, at the same coordinate."""
+    part: dict[IterDomain, int] = {}
+    for e in fusion.exprs:
+        for k, d in enumerate(row_axes(e) or ()):
+            part[d] = k
+    pairs = [
+        (axis, d) for e in fusion.exprs for t, row in zip(e.inputs, e.reads, strict=True)
+        for axis, read in zip(t.axes, row, strict=True) if (d := _met(axis, read)) is not None
+    ]  # fmt: skip
+    known = -1
+    while known != len(part):
+        known = len(part)
+        for pair in (*pairs, *reversed(pairs)):
+            for a, b in (pair, pair[::-1]):
+                if a in part:
+                    part.setdefault(b, part[a])
+    found: tuple[dict[Tensor, int], dict[Tensor, int]] = {}, {}
+    for e in fusion.exprs:
+        for p, d in enumerate(e.output.loop):
+            if d in part:
+                found[part[d]].setdefault(e.output, p)
+    return found
+
+
+def _met(axis: IterDomain, read: AxisRead) -> IterDomain | None:
+    """The axis of the output at whose coordinate an operand's axis is read; one of one element, too."""
+    match read:
+        case Mapped(d):
+            return d
+        case Fixed(resolves=IterDomain() as d) if same_extent(axis.extent, d.extent):
+            return d
+        case _:
+            return None
+
+
+@dataclass(slots=True)
+class _RowNests:
+    """``root``: the stored tensor in whose nest each one is computed; ``phase``: the tensor in whose loop over the row.
+    Tensors without a component axis are computed where they are read, or stored."""
+
+    component: dict[Tensor, int]
+    ragged: dict[Tensor, int]
+    root: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
+    phase: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
+
+    def place(self, t: Tensor) -> None:
+        """The nest and the phase of ``t``, whose readers have theirs; private copies for readers in others."""
+        groups: dict[Tensor, list[TensorExpr]] = {}
+        for use in dict.fromkeys(t.uses):
+            groups.setdefault(self._key(t, use), []).append(use)
+        own = t.fusion.is_output(t) or not groups
+        if own or (len(groups) > 1 and not self._is_copied(t, groups)):
+            self.root[t] = self.phase[t] = t
+            return
+        *others, last = groups.items()
+        order = {e: n for n, e in enumerate(t.fusion.exprs)} if others else {}
+        for key, uses in others:
+            uses.sort(key=lambda use: -order[use])  # the copy stands in front of the first of them, which comes last
+            made = private_copy(t, uses[0])
+            for use in uses[1:]:
+                t.fusion.replace_operand(use, t, made)
+            for known in (self.component, self.ragged):
+                if t in known:
+                    known[made] = known[t]
+            self._note(made, key, uses[0])
+        self._note(t, last[0], last[1][0])
+
+    def _note(self, t: Tensor, key: Tensor, use: TensorExpr) -> None:
+        self.root[t] = self.root[use.output]
+        self.phase[t] = t if reduces(t) else key
+
+    def _key(self, t: Tensor, use: TensorExpr) -> Tensor:
+        """The tensor that readers have in common which can share one computation of ``t``."""
+        o = use.output
+        if t not in self.ragged or reduces(t):
+            return self.root[o]
+        return o if reduces(o) else self.phase[o]
+
+    def _is_copied(self, t: Tensor, groups: Mapping[Tensor, object]) -> bool:
+        """Whether ``t`` is computed for each group of readers: nothing of it waits for a whole row of its own."""
+        return not reduces(t) and t.definition is not None and not t.definition.is_reduction and len(groups) > 1
+
+
+def _over_rows(t: Tensor, nests: _RowNests, threads: bool) -> None:
+    """Rows outermost, on blocks; then the row, on the threads of a block; then all else."""
+    first: list[IterDomain] = [t.loop[known[t]] for known in (nests.component, nests.ragged) if t in known]
+    order = [*first, *(d for d in t.loop if d not in first)]
+    if order != list(t.loop):
+        t.reorder([t.loop.index(d) for d in order])
+    if threads and t in nests.ragged:
+        t.split(1, THREADS).parallelize(2, "threadIdx.x")
+    t.parallelize(0, "blockIdx.x")

@@ -1,0 +1,128 @@
+"""The rows of a ragged axis as SVG: each row as long as it is, every element with its address.
+
+One colour a row: the same in its line and in the memory below, where the rows lie one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from idgraph.display import Shown
+from idgraph.errors import OperationError, arguments, short_repr, user_line
+from idgraph.ir import RaggedRows, Tensor
+from idgraph.ir.argument_resolution import is_int
+from idgraph.viz.access_picture import lane_colour
+from idgraph.viz.picture import DIM, INK, SANS, WHITE, clip, document, label, px, xml
+
+MARGIN, LEFT, CELL_WIDTH, CELL_HEIGHT = 22.0, 96.0, 30.0, 26.0
+DRAWN_ROWS, DRAWN_COLUMNS = 32, 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RaggedPicture(Shown):
+    """The rows of one ragged tensor for one array of offsets; `ragged` makes one.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, offsets = f.input("x", (9,)), f.input("offsets", (4,), "int64")
+    >>> print(ig.viz.ragged(ig.partition(x, 0, offsets, name="u"), [0, 2, 2, 9]))
+    u: 3 rows of offsets, of 2, 0, 7 elements
+    """
+
+    tensor: Tensor
+    rows: RaggedRows
+    offsets: tuple[int, ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The number of elements of each row.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x, offsets = f.input("x", (9,)), f.input("offsets", (3,), "int64")
+        >>> ig.viz.ragged(ig.partition(x, 0, offsets), [0, 4, 9]).lengths
+        (4, 5)
+        """
+        return tuple(b - a for a, b in pairwise(self.offsets))
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.lengths[:DRAWN_ROWS])) + (", ..." if len(self.lengths) > DRAWN_ROWS else "")
+        return f"{self.tensor.name}: {len(self.lengths)} rows of {self.rows.offsets.name}, of {shown} elements"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@arguments(OperationError)
+def ragged(t: Tensor, offsets: Sequence[int]) -> RaggedPicture:
+    """How long each row of a ragged tensor is, for these numbers as its offsets; notebooks draw it.
+
+    Raises `OperationError` where the tensor has no ragged axis, and for numbers that cannot be offsets.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, offsets = f.input("x", (9,)), f.input("offsets", (4,), "int64")
+    >>> picture = ig.viz.ragged(ig.partition(x, 0, offsets), [0, 2, 2, 9])
+    >>> picture.lengths, ig.viz.to_svg(picture).count("<rect")
+    ((2, 0, 7), 19)
+    """
+    rows = next((d.rows for d in t.axes if d.rows is not None), None)
+    if rows is None:
+        raise OperationError(f"ragged: {t.name} has no ragged axis", where=user_line(), hint="ig.partition makes one")
+    if not isinstance(offsets, (list, tuple)) or not all(map(is_int, offsets)):
+        raise OperationError(f"ragged: offsets is {short_repr(offsets)}", where=user_line(), hint="a list of integers")
+    ends = tuple(offsets)
+    if len(ends) < 2 or ends[0] != 0 or any(b < a for a, b in pairwise(ends)):
+        raise OperationError(
+            f"ragged: {clip(str(list(ends)), 60)} cannot be offsets", where=user_line(),
+            hint="offsets begin at 0 and never fall; there is one more than rows",
+        )  # fmt: skip
+    return RaggedPicture(t, rows, ends)
+
+
+def ragged_svg(picture: RaggedPicture) -> str:
+    """The whole document, as text.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, offsets = f.input("x", (9,)), f.input("offsets", (3,), "int64")
+    >>> ragged_svg(ig.viz.ragged(ig.partition(x, 0, offsets), [0, 4, 9])).count("row 1, element ")
+    10
+    """
+    title = f"{clip(picture.tensor.name, 40)}: rows of {clip(picture.rows.offsets.name, 40)}"
+    parts = [
+        label(title, MARGIN, MARGIN + 15, size=15, weight="bold", family=SANS),
+        label(clip(str(picture), 100), MARGIN, MARGIN + 36, fill=DIM),
+    ]
+    top, widest, left_out = MARGIN + 52, 1, False
+    shown = list(zip(picture.offsets, picture.lengths, strict=False))[:DRAWN_ROWS]
+    step = max(1, 32 // max(1, len(shown)))
+    for b, (start, count) in enumerate(shown):
+        y = top + b * CELL_HEIGHT
+        parts.append(label(f"row {b}: {count}", MARGIN + LEFT - 8, y + 17, size=11, fill=DIM, anchor="end"))
+        for j in range(min(count, DRAWN_COLUMNS)):
+            parts += _element_cell(b, j, start + j, MARGIN + LEFT + j * CELL_WIDTH, y, lane_colour(b * step))
+        widest = max(widest, min(count, DRAWN_COLUMNS))
+        left_out = left_out or count > DRAWN_COLUMNS
+    y = top + len(shown) * CELL_HEIGHT + 12
+    parts.append(label("memory", MARGIN + LEFT - 8, y + 17, size=11, fill=DIM, anchor="end"))
+    places = [(b, j, start + j) for b, (start, count) in enumerate(shown) for j in range(count)]
+    for n, (b, j, address) in enumerate(places[:DRAWN_COLUMNS]):
+        parts += _element_cell(b, j, address, MARGIN + LEFT + n * CELL_WIDTH, y, lane_colour(b * step))
+    left_out = left_out or len(places) > DRAWN_COLUMNS or len(picture.lengths) > len(shown)
+    note = "the number in a cell is the address of the element" + ("; the rest is not drawn" if left_out else "")
+    parts.append(label(note, MARGIN, y + CELL_HEIGHT + 18, size=11, fill=DIM, family=SANS))
+    columns = max(widest, min(len(places), DRAWN_COLUMNS))
+    width = max(MARGIN * 2 + LEFT + columns * CELL_WIDTH, MARGIN * 2 + 8.5 * max(len(title), 62))
+    return document(title, str(picture), (width, y + CELL_HEIGHT + 18 + MARGIN), parts)
+
+
+def _element_cell(row: int, j: int, address: int, x: float, y: float, colour: str) -> list[str]:
+    told = xml(f"row {row}, element {j}: at address {address}")
+    return [
+        f'<rect x="{px(x)}" y="{px(y)}" width="{px(CELL_WIDTH)}" height="{px(CELL_HEIGHT)}" '
+        f'fill="{colour}" stroke="{WHITE}"><title>{told}</title></rect>',
+        label(clip(str(address), 4), x + CELL_WIDTH / 2, y + 17, size=11, fill=INK, anchor="middle"),
+    ]

@@ -1,0 +1,257 @@
+"""Ragged axes against loops over NumPy's rows: values, order, empty rows, and offsets that are none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir.target import TargetName
+from idgraph.kernel.ir import Alloc, Loop, walk
+from idgraph.runtime import Program, compile_ptx
+from tests.emit.turns import simulated
+
+OFFSETS = ([0, 2, 2, 9], [0, 0, 0, 9], [0, 9, 9, 9], [0, 3, 6, 9])
+WRONG = {
+    "begins late": ([1, 2, 2, 9], "off holds 1 where a row begins"),
+    "falls": ([0, 5, 3, 9], "off holds 3 where a row ends"),
+    "ends early": ([0, 3, 6, 8], "off holds 8 where a row ends"),
+    "ends late": ([0, 3, 6, 12], "off holds 12 where a row ends"),
+    "beyond and back": ([0, 3, 12, 9], "off holds 12 where a row ends"),
+    "below zero": ([-1, 3, 3, 9], "off holds -1 where a row begins"),
+    "an empty first row begins late": ([2, 2, 3, 9], "off holds 2 where a row begins"),
+}
+Array = np.ndarray[Any, np.dtype[Any]]
+Rows = Sequence[Array]
+
+
+def flat(rows: Sequence[Array]) -> Array:
+    return np.concatenate(rows)
+
+
+def soft(row: Array) -> Array:
+    if not len(row):
+        return row
+    e = np.exp(row - row.max(0))
+    return e / e.sum(0)
+
+
+def folded(row: Array, f: Callable[[Array], Any], empty: float) -> Any:
+    return f(row) if len(row) else empty
+
+
+CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Rows, Array], Array]]] = {
+    "identity": (lambda u, s: ig.combine(u), lambda rows, s: flat(rows)),
+    "exp": (lambda u, s: ig.combine(ig.exp(u)), lambda rows, s: np.exp(flat(rows))),
+    "scaled": (
+        lambda u, s: ig.combine(u * ig.unsqueeze(s, 1)),
+        lambda rows, s: flat([r * k for r, k in zip(rows, s, strict=True)]),
+    ),
+    "sum": (lambda u, s: ig.sum(u, 1), lambda rows, s: np.array([r.sum() for r in rows])),
+    "prod": (lambda u, s: ig.prod(u, 1), lambda rows, s: np.array([r.prod() for r in rows])),
+    "amax": (lambda u, s: ig.amax(u, -1), lambda rows, s: np.array([folded(r, np.max, -np.inf) for r in rows])),
+    "amin": (lambda u, s: ig.amin(u, 1), lambda rows, s: np.array([folded(r, np.min, np.inf) for r in rows])),
+    "mean": (lambda u, s: ig.mean(u, 1), lambda rows, s: np.array([folded(r, np.mean, np.nan) for r in rows])),
+    "softmax": (lambda u, s: ig.combine(ig.softmax(u, 1)), lambda rows, s: flat([soft(r) for r in rows])),
+    "centred": (
+        lambda u, s: ig.combine(u - ig.mean(u, 1, keepdim=True)),
+        lambda rows, s: flat([r - r.mean() if len(r) else r for r in rows]),
+    ),
+    "all of it": (lambda u, s: ig.sum(ig.combine(u * 2.0)), lambda rows, s: np.array(2 * flat(rows).sum())),
+    "any": (
+        lambda u, s: ig.any(ig.gt(u, 1.0), 1),
+        lambda rows, s: np.array([bool((r > 1).any()) for r in rows]),
+    ),
+    "padded": (
+        lambda u, s: ig.pad_ragged(u, -7.0),
+        lambda rows, s: np.array([[*r, *[-7.0] * (9 - len(r))] for r in rows]),
+    ),
+}
+
+
+def built(name: str) -> Fusion:
+    f = ig.Fusion("rows")
+    x, off, s = f.input("x", (9,)), f.input("off", (4,), "int64"), f.input("s", (3,))
+    f.output(CASES[name][0](ig.partition(x, 0, off), s))
+    return f
+
+
+def run(p: Program, x: Array, off: Sequence[int], s: Array) -> Array:
+    (out,) = p.run({"x": x, "off": np.array(off), "s": s}).values()
+    return np.asarray(out)
+
+
+def check(name: str, p: Program) -> None:
+    x, s = np.linspace(-1, 2, 9, dtype=np.float32), np.array([0.5, -2, 3], np.float32)
+    for off in OFFSETS:
+        wanted = CASES[name][1](np.split(x, off[1:-1]), s)
+        found = run(p, x, off, s)
+        assert found.shape == wanted.shape
+        assert np.allclose(found, wanted, rtol=1e-5, atol=1e-6, equal_nan=True), (name, off, found, wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_against_numpy_rows(name: str) -> None:
+    f = built(name)
+    check(name, ig.emit(f, target="python"))
+    check(name, ig.emit(f, target="numpy"))
+    ig.schedule.auto(f, device="cpu")
+    check(name, ig.emit(f, target="python"))
+
+
+@pytest.mark.parametrize("name", ["softmax", "scaled", "sum"])
+def test_rows_on_cpu(name: str) -> None:
+    f = built(name)
+    ig.schedule.auto(f, device="cpu")
+    p = ig.emit(f, target="cpu")
+    check(name, p)
+    assert len(p.kernels) == 1
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("all of it",)])
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_one_kernel(name: str, device: str) -> None:
+    f = built(name)
+    ig.schedule.auto(f, device=device)
+    assert len(ig.emit(f, target="cuda" if device == "H200" else "cpu").kernels) == 1
+
+
+@pytest.mark.parametrize("why", WRONG)
+@pytest.mark.parametrize("name", ["identity", "sum", "padded"])
+@pytest.mark.parametrize("auto", [False, True])
+def test_wrong_offsets_are_refused_by_name(name: str, why: str, auto: bool) -> None:
+    f = built(name)
+    if auto:
+        ig.schedule.auto(f, device="cpu")
+    off, said = WRONG[why]
+    with pytest.raises(ig.IndexingError, match=said) as info:
+        run(ig.emit(f, target="python"), np.zeros(9, np.float32), off, np.ones(3, np.float32))
+    assert "offsets begin at 0, never fall, and end at 9" in str(info.value)
+
+
+def test_loops_end_with_the_row() -> None:
+    """The number of steps is that of all elements, not of rows times elements."""
+    f = ig.Fusion("long")
+    x, off = f.input("x", (4096,)), f.input("off", (65,), "int64")
+    f.output(ig.combine(ig.softmax(ig.partition(x, 0, off), 1)))
+    ig.schedule.auto(f, device="cpu")
+    p = ig.emit(f, target="cpu")
+    assert p.source.count("range(min(4096, ld1_end") == 3  # maximum, sum, result: each ends with the row
+
+
+def test_loops_of_threads_end_with_the_row() -> None:
+    f = ig.Fusion("long")
+    x, off = f.input("x", (4096,)), f.input("off", (65,), "int64")
+    f.output(ig.combine(ig.softmax(ig.partition(x, 0, off), 1)))
+    ig.schedule.auto(f, device="H200")
+    p = ig.emit(f, target="cuda")
+    assert str(p.kernels[0]).count("+ 127)//128") == 3
+    assert str(ig.kernel.parse(str(p.kernels[0]))) == str(p.kernels[0])
+    (ptx,) = compile_ptx(p)
+    assert ".visible .entry" in ptx
+
+
+def test_without_checks_nothing_outside_is_written() -> None:
+    """Rows of wrong offsets are empty where nobody looks at the checks."""
+    f = built("identity")
+    ig.schedule.auto(f, device="cpu")
+    p = ig.emit(f, target="python")
+    x = np.arange(9, dtype=np.float32)
+    out = p.run({"x": x, "off": np.array([0, 400, 3, 9]), "s": np.ones(3, np.float32)}, checked=False)
+    (made,) = out.values()
+    assert np.array_equal(np.asarray(made)[3:], x[3:])
+
+
+@pytest.mark.parametrize("target", ["python", "numpy"])
+@pytest.mark.parametrize("auto", [False, True])
+def test_oracle_agrees(target: TargetName, auto: bool) -> None:
+    for name in ("softmax", "centred", "padded"):
+        f = built(name)
+        if auto:
+            ig.schedule.auto(f, device="cpu")
+        for seed in (0, 3):
+            r = ig.validate(f, target=target, exhaustive=True, seed=seed)
+            assert r.ok, r
+
+
+def test_axes_beside_the_rows_and_symbols() -> None:
+    f = ig.Fusion("beside")
+    n, b = f.symbol("n", min=1), f.symbol("b", min=2)
+    x, off, s = f.input("x", (2, n, 3)), f.input("off", (b,), "int32"), f.input("s", (b - 1,))
+    u = ig.partition(x, 1, off)
+    f.output(ig.mean(u, 2, name="mean"), ig.amax(u, (2, 3), name="top"))
+    f.output(ig.combine(u * ig.reshape(s, 1, -1, 1, 1) - ig.mean(u, 2, keepdim=True), name="moved"))
+    assert str(ig.parse(str(f))) == str(f)
+    rng = np.random.default_rng(0)
+    for auto, off_ in itertools.product((None, "cpu", "H200"), ([0, 3, 3, 4, 11], [0, 7])):
+        if auto:
+            ig.schedule.auto(f, device=auto)
+            assert len(ig.emit(f, target="python").kernels) == 3
+        v = rng.random((2, off_[-1], 3), np.float32)
+        k = rng.random(len(off_) - 1, np.float32)
+        rows = np.split(v, off_[1:-1], axis=1)
+        out = ig.emit(f, target="python").run({"x": v, "off": np.array(off_, np.int32), "s": k})
+        mean = [r.mean(1) if r.shape[1] else np.full((2, 3), np.nan) for r in rows]
+        top = [r.max((1, 2)) if r.shape[1] else np.full(2, -np.inf) for r in rows]
+        moved = [r * w - m[:, None] for r, w, m in zip(rows, k, mean, strict=True)]
+        assert np.allclose(out["mean"], np.stack(mean, 1), equal_nan=True, rtol=1e-5)
+        assert np.allclose(out["top"], np.stack(top, 1))
+        assert np.allclose(out["moved"], np.concatenate(moved, 1), rtol=1e-4, atol=1e-6)
+
+
+def test_one_row_and_one_element() -> None:
+    for n, off in ((1, [0, 1]), (5, [0, 5]), (1, [0, 0, 1])):
+        f = ig.Fusion("one")
+        x, o = f.input("x", (n,)), f.input("off", (len(off),), "int64")
+        u = ig.partition(x, 0, o)
+        f.output(ig.combine(u + 1.0, name="y"), ig.sum(u, 1, name="z"))
+        v = np.arange(1, n + 1, dtype=np.float32)
+        for auto in (False, True):
+            if auto:
+                ig.schedule.auto(f, device="cpu")
+            out = ig.emit(f, target="python").run({"x": v, "off": np.array(off)})
+            assert np.array_equal(out["y"], v + 1)
+            assert np.array_equal(out["z"], [float(r.sum()) for r in np.split(v, off[1:-1])])
+
+
+def test_integers_and_truth_values() -> None:
+    f = ig.Fusion("ints")
+    x, off = f.input("x", (9,), "int32"), f.input("off", (4,), "int64")
+    u = ig.partition(x, 0, off)
+    f.output(ig.amax(u, 1, name="top"), ig.sum(u, 1, name="total"), ig.all(ig.gt(u, 0), 1, name="all"))
+    v = np.array([3, -1, 4, 1, 5, 9, 2, 6, 5], np.int32)
+    ig.schedule.auto(f, device="cpu")
+    out = ig.emit(f, target="python").run({"x": v, "off": np.array([0, 2, 2, 9])})
+    assert np.array_equal(out["top"], [3, np.iinfo(np.int32).min, 9])
+    assert np.array_equal(out["total"], [2, 0, 32])
+    assert np.array_equal(out["all"], [False, True, True])
+
+
+@pytest.mark.slow
+def test_threads_of_a_block_share_a_row() -> None:
+    found = simulated("-m", "tests.emit.simulated_rows")
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_nothing_of_a_row_is_stored() -> None:
+    """What several operations of one loop read, and one of another loop, is computed once in each, in a variable."""
+    f = ig.Fusion("twice")
+    x, off = f.input("x", (9,)), f.input("off", (4,), "int64")
+    v = ig.partition(x, 0, off) * 2.0
+    w = v * ig.exp(v)
+    f.output(ig.combine(w - ig.amax(v, 1, keepdim=True)))
+    ig.schedule.auto(f, device="cpu")
+    (kernel,) = ig.emit(f, target="cpu").kernels
+    assert not [s for s in walk(kernel.body) if isinstance(s, Alloc)]
+
+
+def test_a_loop_that_stores_behind_the_row_does_not_end_with_it() -> None:
+    f = built("padded")
+    ig.schedule.auto(f, device="cpu")
+    (kernel,) = ig.emit(f, target="cpu").kernels
+    assert all(s.stop is None for s in walk(kernel.body) if isinstance(s, Loop))

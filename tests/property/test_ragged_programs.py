@@ -1,0 +1,109 @@
+"""Random programs on ragged axes against a list of NumPy rows: each element visited once, each row to its end.
+
+The expected values know neither offsets nor loops: rows are separate arrays from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import idgraph as ig
+from idgraph.ir import Tensor
+from idgraph.runtime import Program
+from tests.property.budget import examples
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Step = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, float], Array]]
+STEPS: dict[str, Step] = {
+    "negative": (lambda u, s: -u, lambda r, k: -r),
+    "twice": (lambda u, s: u + u, lambda r, k: r + r),
+    "half": (lambda u, s: u * 0.5, lambda r, k: r * 0.5),
+    "scaled": (lambda u, s: u * s, lambda r, k: r * k),
+    "shifted": (lambda u, s: s - u, lambda r, k: k - r),
+    "top": (lambda u, s: u - ig.amax(u, 1, keepdim=True), lambda r, k: r - r.max(0) if len(r) else r),
+    "mean": (lambda u, s: u - ig.mean(u, 1, keepdim=True), lambda r, k: r - r.mean(0) if len(r) else r),
+    "total": (lambda u, s: u + ig.sum(u, 1, keepdim=True), lambda r, k: r + r.sum(0)),
+    "again": (lambda u, s: again(u), lambda r, k: r),
+    "padded": (lambda u, s: ig.crop_ragged(ig.pad_ragged(u, 9.0), 0, offsets_of(u)), lambda r, k: r),
+}
+ENDS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[list[Array]], Array]]] = {
+    "combine": (ig.combine, np.concatenate),
+    "sum": (lambda u: ig.sum(u, 1), lambda rows: np.stack([r.sum(0) for r in rows])),
+    "prod": (lambda u: ig.prod(u, 1), lambda rows: np.stack([r.prod(0) for r in rows])),
+    "amin": (lambda u: ig.amin(u, 1), lambda rows: np.stack([r.min(0, initial=np.inf) for r in rows])),
+}
+
+
+def offsets_of(u: Tensor) -> Tensor:
+    """The offsets of the rows of a tensor."""
+    found = next(d.rows for d in u.axes if d.rows is not None)
+    return u.fusion[found.offsets.name]
+
+
+def again(u: Tensor) -> Tensor:
+    """One behind the other, and apart again."""
+    return ig.partition(ig.combine(u), 0, offsets_of(u))
+
+
+@st.composite
+def offsets(draw: st.DrawFn, most: int) -> list[int]:
+    """Random rows, many of them empty."""
+    return [0, *np.cumsum(draw(st.lists(st.sampled_from((0, 0, 1, 2, 3, 7)), min_size=1, max_size=most))).tolist()]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    offsets(5), st.lists(st.sampled_from(sorted(STEPS)), max_size=4), st.sampled_from(sorted(ENDS)),
+    st.sampled_from((None, "cpu", "H200")), st.sampled_from(("python", "numpy")), st.booleans(),
+)  # fmt: skip
+def test_rows_are_rows(
+    ends: list[int], steps: list[str], end: str, device: str | None, target: Any, wide: bool
+) -> None:
+    n, rest = ends[-1], (2,) if wide else ()
+    f = ig.Fusion("rows")
+    count = f.symbol("n")
+    x, off = f.input("x", (count, *rest)), f.input("off", (len(ends),), "int64")
+    s = f.input("s", (len(ends) - 1, 1, *(1 for _ in rest)))
+    u = ig.partition(x, 0, off)
+    for name in steps:
+        u = STEPS[name][0](u, s)
+    f.output(ENDS[end][0](u))
+    if device is not None:
+        ig.schedule.auto(f, device=device)
+    rng = np.random.default_rng(n)
+    data = rng.integers(-8, 9, (n, *rest)).astype(np.float32) / 4
+    scale = rng.integers(1, 4, (len(ends) - 1, 1, *(1 for _ in rest))).astype(np.float32)
+    (found,) = ig.emit(f, target=target).run({"x": data, "off": np.array(ends), "s": scale}).values()
+    rows = [r.astype(np.float64) for r in np.split(data, ends[1:-1])]
+    for name in steps:
+        rows = [STEPS[name][1](r, float(k.item())) for r, k in zip(rows, scale, strict=True)]
+    expected = ENDS[end][1](rows)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.nightly
+@settings(max_examples=20000, deadline=None)
+@given(offsets(40), st.integers(0, 1 << 30))
+def test_partition_and_combine_are_inverse(ends: list[int], seed: int) -> None:
+    """Each element is visited once, in its order, on the CPU's compiled loops."""
+    p = _identity()
+    data = np.random.default_rng(seed).random(ends[-1], np.float32)
+    (found,) = p.run({"x": data, "off": np.array(ends)}).values()
+    np.testing.assert_array_equal(found, data)
+
+
+@cache
+def _identity() -> Program:
+    f = ig.Fusion("identity")
+    n, b = f.symbol("n"), f.symbol("b", min=2)
+    f.output(ig.combine(ig.partition(f.input("x", (n,)), 0, f.input("off", (b,), "int64"))))
+    ig.schedule.auto(f, device="cpu")
+    return ig.emit(f, target="cpu")
