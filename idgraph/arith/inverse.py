@@ -363,7 +363,7 @@ def _points_of_box(box: Sequence[Expr]) -> Expr | None:
 
 
 def range_conditions(s: Expr, x: Expr) -> list[Expr]:
-    """What holds of ``x`` where it is a value of the symbol ``s``."""
+    """The conditions that hold of ``x`` where it is a value of the symbol ``s``."""
     lo, hi, step, first = s.symbol_bounds
     out: list[Expr] = [] if lo is None else [x >= lo]
     out += [] if hi is None else [x <= hi]

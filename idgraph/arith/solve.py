@@ -551,7 +551,7 @@ def affine_in(e: Expr, x: Expr) -> tuple[Expr, Expr] | None:
 
 
 def integer_root(e: Expr, s: Expr, wanted: int) -> Root:
-    """Where ``e``, an expression in the symbol ``s`` alone, is ``wanted``; found by halving, where it provably never
+    """Where ``e``, an expression in no symbol but ``s``, is ``wanted``; found by halving, where it provably never
     falls.
 
     >>> from idgraph.arith import symbol

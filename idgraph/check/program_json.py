@@ -272,7 +272,7 @@ def _parse_formula(value: object, where: str, scope: Mapping[str, Expr], *, cond
             known = ", ".join(map(repr, scope)) or "none"
             raise CheckError(
                 f"{where}: {missing[0]!r} is not a loop, loaded value or symbol there",
-                hint=f"names there: {known[:NAME]}; a loop's variable is one inside of the loop alone",
+                hint=f"names there: {known[:NAME]}; a loop's variable is one only inside of the loop",
             )
         found = raw.substitute({n: scope[n] for n in raw.names})
     else:

@@ -37,7 +37,7 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
 
 def order_matters(p: NeutralProgram) -> bool:
     """Whether memory is used in another way than "one buffer, written before it is read", or a value runs along an
-    axis: its nests alone, one by one, do not say what a read sees then.
+    axis: its nests, one by one, do not say what a read sees then.
     """
     order = _MemoryUse(p)
     if any(e.op in SCANS for e in p.fusion.exprs):

@@ -1,7 +1,7 @@
 """Statements as numbers: a write's ``value`` is a formula of its reads, run in float64 at random inputs.
 
 A formula is text in Python's syntax: ``r0``, ``r1`` ... are the write's reads in their order (0 where one does not
-happen), names of loops are their numbers; it is parsed here, with limits, and evaluated by this module alone. A program
+happen), names of loops are their numbers; it is parsed here, with limits, and evaluated only by this module. A program
 whose writes all say what they compute is run in order; where a result is another number than the program means, a
 constant or an operation is wrong.
 """

@@ -3,7 +3,7 @@
 A read of memory that one nest writes sees the element that this nest stored in the same iterations of the loops that
 both are in: where the address has one point of the writer's other loops, which is run (proved from the ranges of the
 loops and the guards), before the reader, and no other iteration of a loop in any order writes there. What is left are
-nests that read arguments alone, which are decided one by one.
+nests that read arguments only, which are decided one by one.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class _Proof:
         return b.offset + 1 + sum(((as_expr(n) - 1) * s for n, s in zip(shape, b.strides, strict=True)), as_expr(0))
 
     def composed(self, x: _Leaf) -> Nest:
-        """The nest, with its loops, whose reads are of arguments alone."""
+        """The nest, with its loops, whose reads are of arguments only."""
         n = replace(x.nest, loops=tuple(a for a, _ in x.loops))
         writes = tuple(replace(w, when=simplify(and_(x.when, w.when))) for w in n.writes)
         n = replace(n, writes=())

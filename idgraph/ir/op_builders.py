@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, as_expr
+from idgraph.arith.prove import equal_by_rules
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
 from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
@@ -25,8 +26,8 @@ from idgraph.ir.op_table import OPERATIONS, SCANS, Result, names
 
 
 def same_extent(a: Expr, b: Expr) -> bool:
-    """Equal by proof: ``2*n`` and ``n + n`` are one extent."""
-    return a == b or simplify(a - b) == 0
+    """Equal by proof: ``2*n`` and ``n + n`` are one extent, and so are ``(n + -n%4)//4`` and ``(n + 3)//4``."""
+    return equal_by_rules(a, b)
 
 
 def operand_dtype(arg: Tensor | Scalar | Expr) -> DType:

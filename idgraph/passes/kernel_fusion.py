@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
@@ -268,16 +268,11 @@ def fuse_kernels(plan: KernelModule) -> KernelModule:
           v_s2: float32 = x[b*256 + t]
           z[b*256 + t] = v_s2
     """
-    found = _Launches()
-    for k in plan.kernels:
-        found.place(k)
-    found.delay()
-    joined = [g.joined() for g in found.groups if g.kernels]
-    return replace(plan, kernels=tuple(replace(k, name=f"kernel{n}") for n, k in enumerate(joined)))
+    return Launches().fused(plan)
 
 
 @dataclass(slots=True)
-class _Launch:
+class LaunchGroup:
     """Kernels of one launch. ``nests``: those kernels, where others may join; their ``block``, and whether its shape
     may still change. ``until``: the first later launch that needs this one."""
 
@@ -329,24 +324,35 @@ class _Launch:
 
 
 @dataclass(slots=True)
-class _Launches:
+class Launches:
     """The launches so far, and which of them touch a buffer: ``written`` the last that writes it, ``readers`` those
-    that read it since. ``open`` are launches that others may join, by the shape of their blocks; None: any."""
+    that read it since. ``open`` are launches that others may join, by the shape of their blocks; None: any.
+    ``nest`` and ``group`` say what a target's kernels are as nests, and which may be one launch."""
 
-    groups: list[_Launch] = field(default_factory=list[_Launch])
+    nest: Callable[[Kernel], Nested | None] = nested
+    group: type[LaunchGroup] = LaunchGroup
+    groups: list[LaunchGroup] = field(default_factory=list[LaunchGroup])
     written: dict[str, int] = field(default_factory=dict[str, int])
     readers: dict[str, set[int]] = field(default_factory=dict[str, "set[int]"])
     open: dict[Block | None, list[int]] = field(default_factory=dict[Block | None, "list[int]"])
+
+    def fused(self, plan: KernelModule) -> KernelModule:
+        """The kernels of the plan, joined."""
+        for k in plan.kernels:
+            self.place(k)
+        self.delay()
+        joined = [g.joined() for g in self.groups if g.kernels]
+        return replace(plan, kernels=tuple(replace(k, name=f"kernel{n}") for n, k in enumerate(joined)))
 
     def place(self, k: Kernel) -> None:
         """Put a kernel into the first launch that it may join, or into one of its own."""
         writes, names = stored_in(k.body), {b.name for b in k.buffers}
         needed = {self.written[n] for n in names if n in self.written}
         needed.update(g for n in writes for g in self.readers.get(n, ()))
-        nest = nested(k)
+        nest = self.nest(k)
         home = len(self.groups) if nest is None else self.home(nest, max(needed, default=-1), names)
         if home == len(self.groups):
-            self.groups.append(_Launch([], set(), None if nest is None else [], sys.maxsize))
+            self.groups.append(self.group([], set(), None if nest is None else [], sys.maxsize))
             if nest is not None:
                 self.open.setdefault(None if nest.free else nest.block, []).append(home)
         group = self.groups[home]
@@ -407,7 +413,7 @@ def _fuse_nests(kernels: Sequence[Kernel]) -> Kernel:
     """One kernel: nests over equal loops merged, the others side by side on ranges of blocks."""
     merged: list[list[Kernel]] = []
     for k in kernels:
-        home = next((g for g in merged if len(g) < MOST and _shares(g, k)), None)
+        home = next((g for g in merged if len(g) < MOST and shares_input(g, k)), None)
         if home is None:
             merged.append([k])
         else:
@@ -415,7 +421,7 @@ def _fuse_nests(kernels: Sequence[Kernel]) -> Kernel:
     first = as_expr(0)
     body: list[Stmt] = []
     for g in merged:
-        for s in _one_nest([k.body for k in g]):
+        for s in one_nest([k.body for k in g]):
             body.append(replace(s, first=first) if isinstance(s, Loop) else s)
         first = simplify(first + g[0].launch["blockIdx.x"][0])
     buffers = {b.name: b for k in kernels for b in k.buffers}
@@ -432,14 +438,14 @@ def _fuse_nests(kernels: Sequence[Kernel]) -> Kernel:
     )
 
 
-def _shares(group: Sequence[Kernel], k: Kernel) -> bool:
+def shares_input(group: Sequence[Kernel], k: Kernel) -> bool:
     """True where ``k`` runs on the same blocks as the group and reads something that the group reads."""
     if simplify(group[0].launch["blockIdx.x"][0] - k.launch["blockIdx.x"][0]) != 0:
         return False
     return any(loaded_in(g.body) & loaded_in(k.body) for g in group)
 
 
-def _one_nest(bodies: Sequence[Body]) -> Body:
+def one_nest(bodies: Sequence[Body]) -> Body:
     """Bodies of one loop: fused where all are one loop of one kind, else one after the other."""
     loops = [[s for s in b if not isinstance(s, Comment)] for b in bodies]
     heads = [b[0] for b in loops if len(b) == 1 and isinstance(b[0], Loop)]
@@ -449,7 +455,7 @@ def _one_nest(bodies: Sequence[Body]) -> Body:
     ):
         note = "; ".join(dict.fromkeys(h.note for h in heads if h.note))
         column = heads[0].column if len({h.column for h in heads}) == 1 else None  # nobody else has its end
-        return (replace(heads[0], body=_one_nest([h.body for h in heads]), note=note, column=column),)
+        return (replace(heads[0], body=one_nest([h.body for h in heads]), note=note, column=column),)
     return tuple(s for b in bodies for s in b)
 
 

@@ -34,6 +34,7 @@ from idgraph.passes import loop_unswitching as keep_rolled
 from idgraph.passes import loop_unswitching as unswitch
 from idgraph.passes import narrowing as round_once
 from idgraph.passes import narrowing as short_ints
+from idgraph.passes import nest_fusion as fuse_nests
 from idgraph.passes import owner_computes as owner
 from idgraph.passes import packed_half2 as pack_half2
 from idgraph.passes import reduction_flattening as columns
@@ -69,6 +70,7 @@ PASSES: Mapping[str, Pass] = {
     for p in (
         Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
         Pass("fuse_launches", "independent kernels in one launch", fuse_launches.fuse_kernels),
+        Pass("fuse_nests", "independent kernels over the same loops as one nest", fuse_nests.fuse_nests),
         Pass(
             "prove_checks",
             "checks of indices that cannot leave their axis",

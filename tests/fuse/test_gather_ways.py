@@ -84,7 +84,7 @@ def test_numbers_are_those_of_the_emitted_program(build: Callable[[], ig.Fusion]
 
 def test_the_owner_is_named_where_it_acts_alone() -> None:
     (ways,) = ig.fuse.gathers(loss())
-    assert "its thread alone" in next(w.why for w in ways.ways if w.name == "predicate")
+    assert "only its thread" in next(w.why for w in ways.ways if w.name == "predicate")
     f, x, i = two((64, 300), (64, 1))
     f.output(x - ig.gather(ig.softmax(x, 1), 1, i))
     (ways,) = ig.fuse.gathers(f)

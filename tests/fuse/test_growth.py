@@ -71,7 +71,7 @@ def test_spaces_of_rows_do_not_go_through_the_whole_fusion_one_by_one(
     f = FAMILIES["residual"](6 * blocks)
     reads = 0
     done = schedule_rows(f)
-    assert len(done.told) == blocks // 8 and reads < 8, reads
+    assert len(done.decisions) == blocks // 8 and reads < 8, reads
 
 
 def test_many_norms_in_a_row_are_cut_into_kernels_of_a_few_passes() -> None:

@@ -120,7 +120,7 @@ CASES = (
     Case("foreign_tensor", 'x + ig.Fusion("g").input("w", (8, 6))', "tensors of one fusion",
          'x + f.input("w", (8, 6))'),
     Case("flag", "ig.sum(x, 1, keepdim=1)", "keepdim: bool", "ig.sum(x, 1, keepdim=True)"),
-    Case("contiguity_and_strides", 'f.input("w", (4,), strides=(1,), contiguity=True)', "strides alone",
+    Case("contiguity_and_strides", 'f.input("w", (4,), strides=(1,), contiguity=True)', "only strides",
          'f.input("w", (4,), strides=(1,))'),
     Case("strides", 'f.input("w", (4, 2), strides=(1,))', "one non-negative number of elements for each axis",
          'f.input("w", (4, 2), strides=(2, 1))'),

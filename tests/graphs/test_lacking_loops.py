@@ -199,3 +199,84 @@ def test_random_implicit_broadcasting(seed: int) -> None:
     for e in reversed(f.exprs[:-1]):
         e.output.inline(r.randrange(e.output.inline_position + 1))
     right(f)
+
+
+@pytest.mark.parametrize("factor", [3, 4, 6])
+def test_a_loop_of_one_element_beside_a_merged_loop(factor: int) -> None:
+    """It runs at each step of the merged loop, inside of a loop of one element that stands for that."""
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(2,)))
+    y = f.output(t1 + f.input("w", shape=(3, 2)))
+    t1.split(0, factor)
+    y.merge(0)
+    t1.inline(1)
+    assert t1.inline_position == 1
+    right(f)
+    right(ig.parse(str(f)))
+
+
+def test_one_element_beside_the_outer_part_of_what_it_resolves_to() -> None:
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(1,)))
+    y = f.output(t1 + f.input("w", shape=(3, 2)))
+    y.reorder([1, 0])
+    y.split(0, 3)
+    t1.inline(1)
+    right(f)
+
+
+def test_parts_of_one_element_beside_several_loops() -> None:
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(1,)))
+    f.output(t1 + f.input("w", shape=(2, 2)))
+    t1.split(0, 1)
+    t1.inline(2)
+    assert t1.inline_position == 2
+    right(f)
+
+
+def test_an_axis_of_one_element_beside_a_reduced_loop() -> None:
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(1, 2, 3)))
+    w = t1 + f.input("w", shape=(2, 2, 3))
+    y = f.output(ig.sum(w, 0))
+    y.reorder([1, 0, 2])
+    w.reorder([1, 0, 2])
+    t1.inline(1)
+    w.inline(1)
+    right(f)
+
+
+def test_loops_of_one_step_are_one_whatever_they_are_made_of() -> None:
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(1, 1, 1)))
+    t2, t4 = ig.cos(t1), ig.sum(t1, 0)
+    f.output(t2, t4)
+    t1.split(0, 1)
+    t2.merge(1, 2)
+    t4.merge(1, 2)
+    t1.inline(1)
+    right(f)
+
+
+def test_one_step_beside_several_is_no_other_coordinate() -> None:
+    """A loop of one step that runs at each of several steps computes the same at all of them."""
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(4,)))
+    y = f.output(ig.flip(t1, 0))
+    t1.split(0, 4)
+    y.split(0, 2)
+    t1.inline_position = 1
+    right(f)
+
+
+@pytest.mark.parametrize("factor", [3, 4])
+def test_an_axis_of_several_elements_is_no_loop_of_one_step(factor: int) -> None:
+    """It is promoted to its reader's one step, and its other elements would be lost."""
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(2,)))
+    y = f.output(ig.cos(t1))
+    y.split(0, factor)
+    t1.inline_position = 1
+    with pytest.raises(ig.ScheduleError, match="is not loop 0"):
+        ig.IdModel(f).verify()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.arith import Expr
+from idgraph.ir.op_builders import same_extent
 
+Size = Callable[[Expr], Expr]
 TARGETS: tuple[Literal["python", "numpy", "cpu"], ...] = ("python", "numpy", "cpu")
 
 
@@ -137,3 +141,27 @@ def test_chains_of_equalities(seed: int) -> None:
     wrong = r.choice([x.name for x in f.inputs])
     with pytest.raises(ig.EmitError, match="does not fit"):
         program.run({**value, wrong: ones(size + 2)})
+
+
+SAME: list[tuple[Size, Size]] = [
+    (lambda n: (n + n % 2) // 2, lambda n: (n + 1) // 2),
+    (lambda n: (n + -n % 4) // 4, lambda n: (n + 3) // 4),
+    (lambda n: (n + -n % 3) // 3 * 3, lambda n: (n + 2) // 3 * 3),
+    (lambda n: n - n // 2, lambda n: (n + 1) // 2),
+    (lambda n: (n - 1) // 2 + 1, lambda n: (n + 1) // 2),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_extents_are_equal_by_proof_whatever_they_are_written_as(one: Size, other: Size) -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n")
+    x, y = f.input("x", shape=(one(n), 2)), f.input("y", shape=(other(n), 2))
+    f.output(x + y)
+    assert not f.equalities
+
+
+def test_extents_that_differ_at_some_size_are_not_equal_by_proof() -> None:
+    n = ig.Fusion("f").symbol("n")
+    assert not same_extent(n // 2, (n + 1) // 2)
+    assert not same_extent((n + n % 4) // 2, (n + 1) // 2)

@@ -185,7 +185,7 @@ TEXT = str(ig.emit(transposed(), "cpu").kernels[0])
         ("kernel k():\n  if 4:\n", "not a condition"),
         ("kernel k():\n  t: float32 = add(1, 2", "line 2"),
         ("kernel k():\n  # a\x0bb", "not printable"),
-        ('kernel k():\n  buffer b: float32[4] disk "x"', "not a place"),
+        ('kernel k():\n  buffer b: float32[4] disk "x"', "not a memory space"),
         ('kernel k():\n  buffer b: float32[4] input "x"\n  b[0; 4] = (1, 2)', "2 values for 4"),
         ("x" * 5_000_000, "too long"),
         ("kernel k():\n" + "\n" * 30_000, "too long"),

@@ -25,6 +25,7 @@ from idgraph.ir import (
     Merge,
     Resize,
     Roll,
+    RowPartition,
     Split,
     Stride,
     Swizzle,
@@ -60,6 +61,8 @@ def forward(x: DomainExpr, v: list[Array]) -> list[Array]:
             made = [(v[0] + int(x.shift)) % max(1, int(x.source.extent))]
         case Swizzle():
             made = [v[0], v[0] ^ v[1] if x.kind == "xor" else (v[0] + v[1]) % int(x.y.extent)]
+        case RowPartition():
+            raise AssertionError("these fusions have no rows")
     bounds = zip(made, x.outputs, strict=True)
     return [np.where(inside & (a >= 0) & (a < int(d.extent)), a, NONE) for a, d in bounds]
 

@@ -16,7 +16,20 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import ScheduleError
-from idgraph.ir import DomainExpr, IterDomain, Mapped, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr
+from idgraph.ir import (
+    DomainExpr,
+    IterDomain,
+    Mapped,
+    Merge,
+    Resize,
+    Roll,
+    RowPartition,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+)
 from tests.property.budget import examples
 
 Known = dict[IterDomain, int]
@@ -42,6 +55,8 @@ def onward(x: DomainExpr, v: list[int]) -> list[int] | None:
             return [(v[0] + int(x.shift)) % n_of(x.source)]
         case Swizzle():
             return [v[0], v[0] ^ v[1] if x.kind == "xor" else (v[0] + v[1]) % n_of(x.y)]
+        case RowPartition():
+            raise AssertionError("these fusions have no rows")
 
 
 def back(x: DomainExpr, v: list[int]) -> list[int]:
@@ -59,6 +74,8 @@ def back(x: DomainExpr, v: list[int]) -> list[int]:
             return [(v[0] - int(x.shift)) % n_of(x.source)]
         case Swizzle():
             return [v[0], v[1] ^ v[0] if x.kind == "xor" else (v[1] - v[0]) % n_of(x.y)]
+        case RowPartition():
+            raise AssertionError("these fusions have no rows")
 
 
 def spread(t: Tensor, known: Known) -> Known | None:

@@ -80,8 +80,12 @@ def read_only() -> Any:
 
 UNWRITABLE: dict[str, tuple[Any, Callable[[], Any], str]] = {
     "read-only": (A, read_only, "read-only"),
-    "overlapping": (A, lambda: np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (8, 6), (4, 4)), "one place"),
-    "repeated": (T, lambda: torch.zeros(6).expand(8, 6), "one place"),
+    "overlapping": (
+        A,
+        lambda: np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (8, 6), (4, 4)),
+        "at one address",
+    ),
+    "repeated": (T, lambda: torch.zeros(6).expand(8, 6), "one address"),
     "masked": (A, lambda: np.ma.masked_array(A, mask=A > 5), "masked array"),
     "without memory": (T, freed, "no memory of its own"),
     "fake": (T, STRANGE["nobody's memory"][0], "FakeTensor"),

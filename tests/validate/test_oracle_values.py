@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -187,7 +188,30 @@ def _index(shape: tuple[int, ...], extent: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(7).integers(0, extent, shape))
 
 
+OFFSETS = torch.tensor([0, 2, 2, 5, 6])  # where rows of six elements begin and end, one of them empty
+
+
+def _rows_of(x: torch.Tensor, value: float) -> torch.Tensor:
+    """Rows one below the other, each as long as all elements, filled up with a value."""
+    made = torch.full((4, 6, *x.shape[1:]), value)
+    for r, (a, b) in enumerate(itertools.pairwise(OFFSETS.tolist())):
+        made[r, : b - a] = x[a:b]
+    return made
+
+
+def _row_beginnings(x: torch.Tensor) -> torch.Tensor:
+    """The first elements of each row, as many as the row has, one behind the other."""
+    return torch.cat([x[r, : b - a] for r, (a, b) in enumerate(itertools.pairwise(OFFSETS.tolist()))])
+
+
 INDEXED: list[tuple[str, Tensors, Callable[..., ig.Tensor], Callable[..., torch.Tensor]]] = [
+    ("partition", [torch.rand(6, 3), OFFSETS], lambda x, o: ig.pad_ragged(ig.partition(x, 0, o), 0.5),
+     lambda x, _: _rows_of(x, 0.5)),
+    ("pad_ragged", [torch.rand(6), OFFSETS], lambda x, o: ig.pad_ragged(ig.partition(x, 0, o) * 2.0, -1.0),
+     lambda x, _: _rows_of(x * 2, -1.0)),
+    ("crop_ragged", [torch.rand(4, 6, 2), OFFSETS], lambda x, o: ig.combine(ig.crop_ragged(x, 0, o)),
+     lambda x, _: _row_beginnings(x)),
+    ("combine", [torch.rand(6, 2), OFFSETS], lambda x, o: ig.combine(ig.partition(x, 0, o) + 1.0), lambda x, _: x + 1),
     ("gather", [torch.rand(5, 6), _index((3, 6), 5)], lambda x, i: ig.gather(x, 0, i), lambda x, i: x.gather(0, i)),
     ("take_along_dim", [torch.rand(5, 1), _index((1, 4), 5)], lambda x, i: ig.take_along_dim(x, i, 0),
      lambda x, i: torch.take_along_dim(x, i, 0)),

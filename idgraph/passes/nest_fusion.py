@@ -1,0 +1,140 @@
+"""fuse_nests: kernels of a CPU over the same loops that need nothing of each other as one loop nest.
+
+What they read in common is then read once: three outputs of two operands are one sweep over them. Kernels over other
+loops stay apart: a CPU gains nothing by starting them together, as a GPU does (`idgraph.passes.kernel_fusion`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from idgraph.arith import Expr, simplify
+from idgraph.kernel.def_use import all_reads, all_sets, loaded_in, map_body, read_only_buffers, rewritten_inside
+from idgraph.kernel.ir import Comment, Kernel, KernelModule, Load, Loop, Stmt, walk
+from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.passes.kernel_fusion import MOST, Launches, LaunchGroup, Nested, one_nest
+
+
+def fuse_nests(plan: KernelModule) -> KernelModule:
+    """fuse_nests: kernels that run the same loops over a common input, as one loop nest each.
+
+    >>> import idgraph as ig
+    >>> from idgraph.kernel.ir import KernelModule
+    >>> text = '''
+    ... kernel k():
+    ...   buffer x: float32[512] input "x"
+    ...   buffer y: float32[512] output "y"
+    ...   for b < 2, blockIdx.x:
+    ...     for i < 256:
+    ...       v: float32 = x[b*256 + i]
+    ...       w: float32 = exp(v)
+    ...       y[b*256 + i] = w
+    ... '''
+    >>> other = text.replace("exp", "neg").replace("y", "z")
+    >>> (fused,) = fuse_nests(KernelModule(tuple(map(ig.kernel.parse, (text, other))), (), {}, {})).kernels
+    >>> print(fused)
+    kernel kernel0():
+      buffer x: float32[512] input "x"
+      buffer y: float32[512] output "y"
+      buffer z: float32[512] output "z"
+      for b < 2, blockIdx.x:
+        for i < 256:
+          v: float32 = x[b*256 + i]
+          w: float32 = exp(v)
+          y[b*256 + i] = w
+          w_s2: float32 = neg(v)
+          z[b*256 + i] = w_s2
+    """
+    return Launches(nest=_as_one_loop, group=_NestGroup).fused(plan)
+
+
+def _as_one_loop(k: Kernel) -> Nested | None:
+    """The kernel as a nest that has no threads; None where it is not one loop."""
+    return Nested(k, (1, 1, 1), free=True, shares=False) if _loop_of(k) is not None else None
+
+
+@dataclass(slots=True)
+class _NestGroup(LaunchGroup):
+    """Kernels that are one nest."""
+
+    def takes(self, nests: Sequence[Nested], arrays: set[str]) -> bool:
+        """Whether the nests run the loops of this group, read some of what it reads, and pass over rows as it does."""
+        mine = [n.kernel for n in self.nests or ()]
+        if len(mine) + len(nests) > MOST:
+            return False
+        return all(_fits(mine, n.kernel) for n in nests)
+
+    def joined(self) -> Kernel:
+        """One nest of them all, in which each value is read once."""
+        if len(self.kernels) == 1:
+            return self.kernels[0]
+        buffers = tuple({b.name: b for k in self.kernels for b in k.buffers}.values())
+        body = to_ssa(one_nest([k.body for k in self.kernels]))
+        inputs = read_only_buffers(buffers, body)
+        once = map_body(body, partial(_loads_once, read_only=inputs))
+        needed = (all_sets(body) - all_sets(once)) & all_reads(once)  # behind the loop that loaded it
+        return replace(
+            self.kernels[0],
+            buffers=buffers,
+            scalars=tuple(dict.fromkeys(s for k in self.kernels for s in k.scalars)),
+            body=body if needed else once,
+            launch=_launch(self.kernels),
+            default_hints=tuple(x for k in self.kernels for x in k.default_hints),
+        )
+
+
+def _launch(kernels: Sequence[Kernel]) -> dict[str, tuple[Expr, ...]]:
+    """The extents of the loops on each parallel dimension, of all kernels."""
+    dims = dict.fromkeys(d for k in kernels for d in k.launch)
+    return {d: tuple(dict.fromkeys(e for k in kernels for e in k.launch.get(d, ()))) for d in dims}
+
+
+def _fits(group: Sequence[Kernel], k: Kernel) -> bool:
+    """Whether the kernel's nest may be one with those of the group."""
+    first = group[0]
+    if k.choices != first.choices or not _same_loop(first, k):
+        return False
+    hints = [{c for _, c in x.default_hints} for x in (*group, k)]
+    if any(a and b and a != b for a in hints for b in hints):
+        return False  # a row that one holds would be read again
+    return any(loaded_in(x.body) & loaded_in(k.body) for x in group)
+
+
+def _loop_of(k: Kernel) -> Loop | None:
+    """The loop that is all of the kernel."""
+    loops = [s for s in k.body if not isinstance(s, Comment)]
+    return loops[0] if len(loops) == 1 and isinstance(loops[0], Loop) else None
+
+
+def _same_loop(a: Kernel, b: Kernel) -> bool:
+    """Whether the nests' outermost loops are one: equal steps of one variable, which all cores share or none."""
+    one, other = _loop_of(a), _loop_of(b)
+    if one is None or other is None or (one.var, one.parallel) != (other.var, other.parallel):
+        return False
+    return simplify(one.extent - other.extent) == 0
+
+
+def _loads_once(s: Stmt, read_only: frozenset[str]) -> Stmt:
+    """A loop without others in it that loads each element of a ``read_only`` buffer once; the first load then serves
+    what the others did."""
+    if not isinstance(s, Loop) or any(isinstance(x, Loop) for x in walk(s.body)):
+        return s
+    values, made, first = ValueNumbering(read_only), list[Stmt](), dict[str, int]()
+    for x in s.body:
+        x = rewritten_inside(x, read=values.operand)
+        if not isinstance(x, Load):
+            values.forget(all_sets((x,)))
+            made.append(x)
+            continue
+        known = values.known(x)
+        values.define(x)
+        at = first.get(known.name) if known is not None else None
+        if at is not None and isinstance(load := made[at], Load):
+            made[at] = replace(load, serves=(*load.serves, *x.serves))
+        else:
+            first[x.local.name] = len(made)
+            made.append(x)
+    return replace(s, body=tuple(made))
