@@ -9,7 +9,7 @@ wholly. So of two tilings that memory alone limits the one with fewer sectors is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, hypot, prod
 
@@ -115,18 +115,30 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
     points = prod(int(d.extent) for d in tiling.axes)
     threads = points / tiling.points
     sectors, count = 0.0, 0
-    known: set[object] = set()  # what another way has loaded already
-    for a in accesses:
-        inside = warp.inside(a)
-        key = (a.name, a.offset, *inside, *a.steps.values())
-        asked, vectors = warp.sectors(a, inside)
-        sectors += 0 if key in known else asked * threads / device.warp
-        count += 0 if key in known and warp.decides(a) else vectors
-        known.add(key)
+    for together in _of_one_memory(accesses).values():
+        inside = [(a, warp.inside(a)) for a in together]
+        decided = [(a, at) for a, at in inside if warp.decides(a)]
+        if decided:  # a thread loads what it reads of them once, in vectors of all
+            union = sorted({k + a.offset for a, at in decided for k in at})
+            inside = [(replace(decided[0][0], offset=0), union), *((a, at) for a, at in inside if not warp.decides(a))]
+        seen: set[object] = set()  # what another way has loaded already
+        for a, at in inside:
+            asked, vectors = warp.sectors(a, at)
+            sectors += 0 if (a.offset, *at) in seen else asked * threads / device.warp
+            count += vectors
+            seen.add((a.offset, *at))
     least = least_sectors(accesses, points, device)
     busy = _busy(threads / block, device)
     issue = count * threads / device.loads
     return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue, 0.0, device))
+
+
+def _of_one_memory(accesses: Sequence[AffineAccess]) -> Mapping[object, list[AffineAccess]]:
+    """Accesses of one tensor with the same steps: parts of it that lie beside each other, as even and odd elements."""
+    found: dict[object, list[AffineAccess]] = {}
+    for a in accesses:
+        found.setdefault((a.name, *a.steps.items()), []).append(a)
+    return found
 
 
 def staged_cost(
