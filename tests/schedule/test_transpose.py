@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -17,6 +18,13 @@ from idgraph.runtime import compile_ptx, emit
 from tests.emit.thread_oracle import faults
 
 Build = Callable[[], ig.Fusion]
+
+
+@pytest.fixture(autouse=True)
+def one_processor() -> Iterator[None]:
+    """A device that a few blocks keep busy: there tensors as small as these are worth a tile."""
+    with ig.cost.use_device(replace(ig.cost.devices["H200"], name="one processor", processors=1)):
+        yield
 
 
 def moved(shape: tuple[int, ...], dims: tuple[int, ...], dtype: DType = "float32") -> ig.Fusion:
