@@ -79,7 +79,7 @@ def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) ->
     ...     y[y.s0.i] = x[3 - y.s0.i]
     ...   }
     ... }''', "")
-    >>> data["body"][0]["loop"], data["body"][0]["order"], data["body"][0]["body"][0]["writes"][0]["reads"]
+    >>> data["body"][0]["for"][0], data["body"][0]["order"], data["body"][0]["body"][0]["writes"][0]["reads"]
     ('y_s0_i', 'any', [{'buffer': 'x', 'index': '3 - y_s0_i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)

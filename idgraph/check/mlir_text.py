@@ -114,7 +114,7 @@ def exported(text: str, program: str) -> dict[str, object]:
     ...   }
     ...   return
     ... }''', "")
-    >>> data["body"][0]["loop"], data["body"][0]["body"][0]["writes"][0]["reads"]
+    >>> data["body"][0]["for"][0], data["body"][0]["body"][0]["writes"][0]["reads"]
     ('i', [{'buffer': 'x', 'index': '3 - i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)

@@ -14,7 +14,7 @@
 ```
 In place of `nests` and `order`, where nests share loops, a tree of nests (without `kernel`), loops and guards.
 ```
-{"body": [{"loop": "i", "extent": 8, "order": "sequential" or "any", "private": ["tile"],
+{"body": [{"for": ["i", 8], "order": "serial" or "any", "private": ["tile"],
            "body": [{"if": "i < 7", "body": [nest, ...]}, nest, ...]}]}
 ```
 Inputs and outputs of the fusion that no buffer names lie as the fusion says, in a buffer of their own name.
@@ -61,7 +61,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
     "a symbol": ("min", "max", "multiple_of"),
     "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy"),
     "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes", "position"),
-    "a loop": ("loop", "extent", "order", "private", "body"),
+    "a loop": ("for", "order", "private", "body"),
     "a guard": ("if", "body"),
     "a load": ("buffer", "index", "text"),
     "a place": ("value", "size"),
@@ -185,18 +185,18 @@ def _parse_node(x: object, where: str, symbols: Mapping[str, Expr], outer: Mappi
         r = _ProgramParser(x, where, "a guard")
         when = r.formula("if", {**symbols, **outer}, condition=True)
         return TreeGuard(when, _parse_body(r, f"{where}.", symbols, outer, depth + 1))
-    if "loop" not in keys and "body" in keys:
-        raise CheckError(f'{where}: a node with a body has a "loop" or an "if"')
-    if "loop" not in keys:
+    if "for" not in keys and "body" in keys:
+        raise CheckError(f'{where}: a node with a body has a "for" or an "if"')
+    if "for" not in keys:
         r = _ProgramParser(x, where, "a nest")
         if r.text("kernel", default=""):
             raise r.fail("kernel", 'nests in a body have none: the "order" of a loop around them says "any"')
         return _parse_nest(r, symbols, outer)
     r = _ProgramParser(x, where, "a loop")
-    (axis,) = _axes(r, "loop", {**symbols, **outer}, [[r.text("loop"), r.data.get("extent")]], symbols)
-    order = r.text("order", default="sequential")
-    if order not in ("sequential", "any"):
-        raise r.fail("order", 'it is neither "sequential" nor "any"')
+    (axis,) = _axes(r, "for", {**symbols, **outer}, [r.data["for"]], symbols)
+    order = r.text("order", default="serial")
+    if order not in ("serial", "any"):
+        raise r.fail("order", 'it is neither "serial" nor "any"')
     private = r.rows("private")
     if not all(isinstance(n, str) and 1 <= len(n) <= NAME and n.isprintable() for n in private):
         raise r.fail("private", "it is not a list of names of buffers")
@@ -426,8 +426,8 @@ def to_json(p: NeutralProgram) -> str:
                 return {"if": str(x.when), "body": [tree(y) for y in x.body]}
             case TreeLoop():
                 return {
-                    "loop": x.axis.name, "extent": shown(x.axis.extent), "private": list(x.private),
-                    "order": "any" if x.any_order else "sequential", "body": [tree(y) for y in x.body],
+                    "for": [x.axis.name, shown(x.axis.extent)], "private": list(x.private),
+                    "order": "any" if x.any_order else "serial", "body": [tree(y) for y in x.body],
                 }  # fmt: skip
             case _:
                 assert_never(x)

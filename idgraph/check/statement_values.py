@@ -131,7 +131,9 @@ def parse_value(text: str, names: frozenset[str], where: str) -> StatementValue:
                 return inner(name, *args)
             case _:
                 what = ast.unparse(e)[:80]
-                raise CheckError(f"{where}: {what!r} is not known here", hint=f"functions: {', '.join(FUNCTIONS)}")
+                known = f"{', '.join(sorted(names)[:8]) or 'no names'} (the reads are r0, r1, ...)"
+                hint = f"{known}; functions: {', '.join(FUNCTIONS)}"
+                raise CheckError(f"{where}: {what!r} is not known here", hint=hint)
 
     return replace(node(tree.body, 0), text=text)
 

@@ -144,7 +144,7 @@ class TextTree:
         if most is None or not as_expr(most).is_const:
             raise unknown
         name, extent = self.name(wanted), max(int(as_expr(most)), 0)
-        node: dict[str, Any] = {"loop": name, "extent": extent, "order": "any" if any_order else "sequential",
+        node: dict[str, Any] = {"for": [name, extent], "order": "any" if any_order else "serial",
                                 "private": [], "body": []}  # fmt: skip
         variable = symbol(name, 0, max(extent - 1, 0))
         self._into().append(node)
@@ -173,7 +173,7 @@ class TextTree:
     def allocated(self, name: str) -> None:
         """Memory that each iteration of the innermost loop has of its own."""
         for node in reversed(self.open):
-            if "loop" in node:
+            if "for" in node:
                 node["private"].append(name)
                 return
 

@@ -86,8 +86,8 @@ class _TirExporter:
         if name in loops:
             raise CheckError(f"two loops inside of each other have the variable {name}")
         nodes, own = self.body(s.body, (*loops, name))
-        order = "any" if str(getattr(s, "kind", 0)) in _ANY_ORDER else "sequential"
-        return {"loop": name, "extent": int(s.extent), "order": order, "private": own, "body": nodes}
+        order = "any" if str(getattr(s, "kind", 0)) in _ANY_ORDER else "serial"
+        return {"for": [name, int(s.extent)], "order": order, "private": own, "body": nodes}
 
     def _store(self, s: Any) -> _Node:
         name, index = str(s.buffer.name), self._address(s.buffer, s.indices)
@@ -150,9 +150,9 @@ def _large_sum(node: _Node) -> _Node:
     while "body" in at and len(at["body"]) == 1:
         chain.append(at)
         (at,) = at["body"]
-    if "body" in at and "loop" in at:
+    if "body" in at and "for" in at:
         chain.append(at)
-    loops = [(x["loop"], x["extent"]) for x in chain if "loop" in x]
+    loops = [tuple(x["for"]) for x in chain if "for" in x]
     last: Any = chain[-1]["body"] if chain else []
     if prod(n for _, n in loops) < LARGE or len(last) != 2 or any(x.get("private") for x in chain):
         return node
@@ -163,7 +163,7 @@ def _large_sum(node: _Node) -> _Node:
     free = [n for n, _ in loops if not re.search(rf"\b{re.escape(n)}\b", b["index"])]
     guards = [x["if"] for x in chain if "if" in x]
     first = sorted(re.sub(r"[()\s]", "", x) for x in start["if"].split("&"))
-    ordered = not any(x.get("order") == "any" and x["loop"] in free for x in chain)
+    ordered = not any(x.get("order") == "any" and x["for"][0] in free for x in chain)
     late = any(re.search(rf"\b{re.escape(n)}\b", g) for n in free for g in guards)
     same = a["buffer"] == b["buffer"] and a["index"] == b["index"] and not a["reads"] and b["mode"] == "add"
     if not (same and ordered and not late and first == sorted(f"{n}==0" for n in free)):

@@ -306,22 +306,12 @@ class _IndexGraphBuilder:
             elif j in mine.direct:  # one element at every step of the wide loop
                 same = self.graph.same(key(axis), own(theirs)) or self._runs_as(mine, out, j)
             else:
-                same = self.graph.same(key(axis), own(theirs)) or self._single(e, k, j) or self._meets(e, k, j)
+                same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j)
             if not same:
                 return j
             if j in mine.direct or (mine.lacking and axis is not t.loop[j]):  # no merge or broadcast says so by itself
                 self._proved[t, e, j] = None
         return None
-
-    def _single(self, e: TensorExpr, k: int, j: int) -> bool:
-        """Whether loop ``j`` has one step in both, by their own axes and as it runs: step 0 of either."""
-        t = e.inputs[k]
-        mine, theirs = self.nests.shadows[t].loop[j], self.nests.shadows[e.output].loop[j]
-        if not all(is_one(d.extent) for d in (t.loop[j], e.output.loop[j], mine, theirs)):
-            return False
-        self._proved[t, e, j] = None
-        self.graph.map(key_of(e, k)(mine), key_of(e, None)(theirs), ("coordinate", e, t, j, ()))
-        return True
 
     def _runs_as(self, mine: PromotedDomain, theirs: PromotedDomain, j: int) -> bool:
         """Whether a wide loop has the length of the reader's."""

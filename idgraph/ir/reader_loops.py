@@ -32,40 +32,31 @@ def loop_plan(t: TensorLike, count: int) -> LoopPlan | None:
 
 
 def _plan_of_reader(t: TensorLike, count: int, e: OperationLike, k: int) -> LoopPlan | None:
-    known, lacking, mine = _corresponding(t, e, k)
-    own = t.loop[:count]
+    known, lacking = _corresponding(t, e, k)
+    own, theirs = t.loop[:count], e.output.loop
     shared: list[int | None] = []
     inside: list[int] = []
     at = 0
-    for c in e.output.loop:
+    for c in theirs:
         while at < count and is_one(own[at].extent) and known.get(c) in own[at + 1 :]:
             inside.append(at)
             at += 1
         if at == count:
             break
-        alone, one = c in lacking or is_one(c.extent), is_one(own[at].extent)
-        if known.get(c) is own[at] or (alone and one and own[at] not in mine):
+        alone = c in lacking or is_one(c.extent)
+        if known.get(c) is own[at] or (alone and is_one(own[at].extent)):
             shared.append(at)
             at += 1
         elif alone:
             shared.append(None)
-        elif one:  # it runs at each step of theirs, in a loop of one element that stands there
-            shared.append(None)
-            inside.append(at)
-            at += 1
         else:
             return None
-    while shared and at < count and is_one(own[at].extent):
-        inside.append(at)
-        at += 1
     return LoopPlan(tuple(shared), tuple(inside)) if at == count else None
 
 
-def _corresponding(
-    t: TensorLike, e: OperationLike, k: int
-) -> tuple[dict[IterDomain, IterDomain], set[IterDomain], set[IterDomain]]:
-    """The reader's axes with those of ``t`` that they are, by what is built on both sides; those that have nothing
-    to do with ``t``; and the axes of ``t`` that are made of some of which the reader has several elements."""
+def _corresponding(t: TensorLike, e: OperationLike, k: int) -> tuple[dict[IterDomain, IterDomain], set[IterDomain]]:
+    """The reader's axes with those of ``t`` that they are, by what is built on both sides; and those that have nothing
+    to do with ``t``."""
     known: dict[IterDomain, IterDomain] = {}
     read: set[IterDomain] = set()
     for axis, way in zip(t.axes, e.reads[k], strict=True):
@@ -77,24 +68,20 @@ def _corresponding(
     lacking = {d for d in (*domain.root, *domain.logical) if d not in read}
     for x in domain.exprs:
         lacking.difference_update(x.outputs)
-    built = {(x.inputs, x.attributes): x.outputs for x in t.domain.loop_exprs}
-    mine = {axis for to, axis in known.items() if not is_one(to.extent)}
-    for x in t.domain.loop_exprs:
-        if not mine.isdisjoint(x.inputs):
-            mine.update(x.outputs)
+    mine = {(x.inputs, x.attributes): x.outputs for x in t.domain.loop_exprs}
     for x in (*domain.exprs, *domain.loop_exprs):
         if all(d in lacking for d in x.inputs):
             lacking.update(x.outputs)
             continue
         have = [known[d] for d in x.inputs if d in known]
         if len(have) == len(x.inputs):
-            made = built.get((tuple(have), x.attributes), ())
+            made = mine.get((tuple(have), x.attributes), ())
             if not made and isinstance(x, Split):  # into itself and a single element
                 made = [have[0] if d.extent == x.source.extent and not is_one(d.extent) else d for d in x.outputs]
             known.update(zip(x.outputs, made, strict=False))
         elif have and isinstance(x, Merge) and {*x.inputs} <= lacking | known.keys():
             known[x.out] = have[0]
-    return known, lacking, mine
+    return known, lacking
 
 
 def inserted(plan: LoopPlan, count: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -108,7 +95,7 @@ def inserted(plan: LoopPlan, count: int) -> tuple[Sequence[int], Sequence[int]]:
     order: list[int] = []
     for n, p in enumerate(plan.shared):
         if p is None:
-            following = next((q for q in plan.shared[n:] if q is not None), max(plan.inside, default=0))
+            following = next(q for q in plan.shared[n:] if q is not None)
             order.append(place[following])
             splits.append(place[following])
             place = [at + (number >= following) for number, at in enumerate(place)]

@@ -261,7 +261,7 @@ class ScheduleMixin:
 
         Where consumers loop over what the tensor lacks outside of loops that it has (a broadcast of theirs, an axis
         that only other operands have), it gets loops of one element there, which the position then counts. A loop of
-        one element of its own that they have not moves inside, also of a loop that they merged.
+        one element of its own that they have not moves inside.
 
         Whether the consumers' loops agree is checked when indices are asked for, when all loops are known.
 

@@ -34,7 +34,8 @@ def fuse_nests(plan: KernelModule) -> KernelModule:
     ...       y[b*256 + i] = w
     ... '''
     >>> other = text.replace("exp", "neg").replace("y", "z")
-    >>> (fused,) = fuse_nests(KernelModule(tuple(map(ig.kernel.parse, (text, other))), (), {}, {})).kernels
+    >>> kernels = tuple(ig.kernel.parse(t) for t in (text, other))
+    >>> (fused,) = fuse_nests(KernelModule(kernels, (), {}, {})).kernels
     >>> print(fused)
     kernel kernel0():
       buffer x: float32[512] input "x"
@@ -48,10 +49,10 @@ def fuse_nests(plan: KernelModule) -> KernelModule:
           w_s2: float32 = neg(v)
           z[b*256 + i] = w_s2
     """
-    return Launches(nest=_as_one_loop, group=_NestGroup).fused(plan)
+    return Launches(nest=_kernel_nest, group=_NestGroup).fused(plan)
 
 
-def _as_one_loop(k: Kernel) -> Nested | None:
+def _kernel_nest(k: Kernel) -> Nested | None:
     """The kernel as a nest that has no threads; None where it is not one loop."""
     return Nested(k, (1, 1, 1), free=True, shares=False) if _loop_of(k) is not None else None
 

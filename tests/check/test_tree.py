@@ -40,7 +40,7 @@ def wrong(data: Data) -> ig.check.CheckReport:
 STENCIL = ("  b = exp(x)", cut_of("l", "b", 0, 8), cut_of("r", "b", 2, 10), "  y = add(l, r)")
 
 
-def tiles(halo: int = 2, order: str = "sequential", buffer: str = "b", private: tuple[str, ...] = ()) -> Data:
+def tiles(halo: int = 2, order: str = "serial", buffer: str = "b", private: tuple[str, ...] = ()) -> Data:
     """Two tiles of y, each with the part of b that it reads."""
     make = loop("p", 4 + halo, put("make", buffer, "t*4 + p", ("x", "t*4 + p")))
     use = loop("i", 4, put("use", "y", "t*4 + i", (buffer, "t*4 + i"), (buffer, "t*4 + i + 2")))
@@ -48,7 +48,7 @@ def tiles(halo: int = 2, order: str = "sequential", buffer: str = "b", private: 
 
 
 @pytest.mark.parametrize("buffer", ["b", "tmp"])
-@pytest.mark.parametrize("order", ["sequential", "any"])
+@pytest.mark.parametrize("order", ["serial", "any"])
 def test_a_producer_recomputed_with_its_halo(buffer: str, order: str) -> None:
     right(tiles(2, order, buffer))
     r = wrong(tiles(1, order, buffer))
@@ -146,7 +146,7 @@ def test_partial_sums_of_a_split_axis() -> None:
     wrong(lost)
 
 
-@pytest.mark.parametrize("order", ["sequential", "any"])
+@pytest.mark.parametrize("order", ["serial", "any"])
 def test_a_last_tile_that_is_shifted_back(order: str) -> None:
     at = "min(t*4, 6) + i"
     move = put("move", "y", at, ("x", at))
@@ -238,7 +238,7 @@ def test_the_form_is_written_as_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("path", "key", "near"),
     [
-        ([], "bdy", "body"), ([0], "ordr", "order"), ([0], "prvate", "private"), ([0, "body", 0], "extnt", "extent"),
+        ([], "bdy", "body"), ([0], "ordr", "order"), ([0], "prvate", "private"), ([0, "body", 0], "fro", "for"),
         ([0, "body", 0, "body", 0], "redce", "reduce"), ([0, "body", 2], "bodi", "body"),
     ],
 )  # fmt: skip
@@ -260,8 +260,8 @@ BAD: list[Data] = [
     {"body": [{"body": []}]},
     {"body": [loop("i", -1)]},
     {"body": [loop("i", 2, loop("i", 2))]},
-    {"body": [{"loop": "i", "extent": 2, "order": "parallel"}]},
-    {"body": [{"loop": "i", "extent": 2, "private": [1]}]},
+    {"body": [{"for": ["i", 2], "order": "parallel"}]},
+    {"body": [{"for": ["i", 2], "private": [1]}]},
     {"body": [{**put("s", "y", "0"), "kernel": "k"}]},
     {"body": [{"if": "i < 2", "body": []}]},
     {"body": 3},

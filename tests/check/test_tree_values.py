@@ -81,7 +81,7 @@ def test_loaded_positions_inside_of_a_shared_loop() -> None:
     wrong(gather("i", late=True))
 
 
-def halo(reach: int = 2, order: str = "sequential", private: tuple[str, ...] = ()) -> Data:
+def halo(reach: int = 2, order: str = "serial", private: tuple[str, ...] = ()) -> Data:
     f = ig.Fusion("f")
     n = f.symbol("n", min=1)
     b = ig.exp(f.input("x", shape=(4 * n + 2,)))
@@ -92,12 +92,12 @@ def halo(reach: int = 2, order: str = "sequential", private: tuple[str, ...] = (
     make = loop("p", 4 + reach, put("make", buffer, f"{base}p", ("x", "t*4 + p")))
     use = loop("i", 4, put("use", "y", "t*4 + i", (buffer, f"{base}i"), (buffer, f"{base}i + 2")))
     body = [loop("t", 2, make, use, order=order, private=private)]
-    body[0]["extent"] = "n"
+    body[0]["for"][1] = "n"
     return {"program": str(f), "symbols": {"n": {"min": 1}}, "body": body}
 
 
 @pytest.mark.parametrize("private", [(), ("tile",)])
-@pytest.mark.parametrize("order", ["sequential", "any"])
+@pytest.mark.parametrize("order", ["serial", "any"])
 def test_tiles_with_a_halo_are_proved_for_all_sizes(order: str, private: tuple[str, ...]) -> None:
     r = ig.check.program(halo(2, order, private))
     assert r.ok and r.decided and {row.verdict for row in r.rows} == {"proved"}, str(r)
@@ -111,7 +111,7 @@ def test_tiles_that_share_one_buffer_are_not_proved() -> None:
     assert ig.check.program(data).refuted
 
 
-@pytest.mark.parametrize("order", ["sequential", "any"])
+@pytest.mark.parametrize("order", ["serial", "any"])
 def test_what_is_too_large_to_follow_is_proved_or_unknown(order: str) -> None:
     """Tiles of 5 000 000 elements: each read of what its own tile writes, or of one element more."""
     n = 5_000_000

@@ -160,7 +160,7 @@ def test_shared_loops_of_tvm() -> None:
     data: Any = exported(s.mod["main"], SHIFTED)
     r = ig.check.program(data)
     assert r.ok and r.decided, str(r)
-    data["body"][0]["body"][0]["extent"] = 3  # without its halo
+    data["body"][0]["body"][0]["for"][1] = 3  # without its halo
     assert ig.check.program(data).refuted
     x, k = te.placeholder((6, 8), name="x"), te.reduce_axis((0, 8), name="k")
     total = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="y")  # pyright: ignore[reportUnknownLambdaType]

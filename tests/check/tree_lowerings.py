@@ -24,8 +24,8 @@ def put(name: str, to: str, at: str, *reads: Any, mode: str = "store", when: str
     return {"name": name, "writes": [{"buffer": to, "index": at, "mode": mode, "when": when, "reads": found}], **more}
 
 
-def loop(name: str, extent: int, *body: Data, order: str = "sequential", private: tuple[str, ...] = ()) -> Data:
-    return {"loop": name, "extent": extent, "order": order, "private": list(private), "body": list(body)}
+def loop(name: str, extent: int, *body: Data, order: str = "serial", private: tuple[str, ...] = ()) -> Data:
+    return {"for": [name, extent], "order": order, "private": list(private), "body": list(body)}
 
 
 def cut(name: str, of: str, start: int, stop: int) -> str:
@@ -38,7 +38,7 @@ def stencil(n: int, reach: int) -> tuple[str, ...]:
 
 
 def any_or_not(r: random.Random) -> str:
-    return r.choice(("any", "sequential"))
+    return r.choice(("any", "serial"))
 
 
 def halo(r: random.Random, fault: str) -> Data:
@@ -73,7 +73,7 @@ def folded(r: random.Random, fault: str) -> Data:
     make = put("make", buffer, f"(i + {reach})%{ring}", ("x", f"i + {reach}"))
     use = put("use", "y", "i", (buffer, f"i%{ring}"), (buffer, f"(i + {reach})%{ring}"))
     parts = (use, make) if fault == "swapped" else (make, use)
-    order = "any" if fault == "any order" else "sequential"
+    order = "any" if fault == "any order" else "serial"
     return {"program": text(f"({n + reach},)", *stencil(n, reach)), "body": [first, loop("i", n, *parts, order=order)]}
 
 
@@ -143,7 +143,7 @@ def factored(r: random.Random, fault: str) -> Data:
     start = put("start", "y", "j")
     total = loop("g", parts - (fault == "lost part"), put("total", "y", "j", ("part", f"j*{parts} + g"), mode="add"))
     final = loop("j", n, *((total, start) if fault == "swapped" else (start, total)))
-    order = "any" if fault == "any order" else "sequential"
+    order = "any" if fault == "any order" else "serial"
     if fault == "any order":
         final = loop("j", n, start, loop("g", parts, total["body"][0], put("again", "y", "j", ("y", "j")), order=order))
     return {"program": text(f"({n}, {m})", "  y = sum(x, dims=(1,))"), "body": [partial, final]}
@@ -226,7 +226,7 @@ def scanned(r: random.Random, fault: str) -> Data:
     add = put("more", "acc", "0", ("x", f"{n - 1} - i" if fault == "other element" else "i"), mode="add")
     out = put("out", "y", "i", ("acc", "0"))
     parts = (out, add) if fault == "swapped" else (add, out)
-    order = "any" if fault == "any order" else "sequential"
+    order = "any" if fault == "any order" else "serial"
     body = [put("zero", "acc", "0")] * step + [loop("i", n, *parts, order=order)]
     if not fault and r.random() < 0.5:
         body = [
@@ -276,15 +276,15 @@ def split(r: random.Random, body: list[Data]) -> list[Data]:
     for node in body:
         inner = split(r, node["body"]) if "body" in node else []
         again = {**node, "body": inner} if "body" in node else node
-        if "loop" not in node or r.random() < 0.6:
+        if "for" not in node or r.random() < 0.6:
             out.append(again)
             continue
-        name, n, by = node["loop"], node["extent"], r.randint(1, 3)
+        (name, n), by = node["for"], r.randint(1, 3)
         at = f"({name}_o*{by} + {name}_i)"
         moved = json.loads(re.sub(rf"\b{name}\b(?!\":)", at, json.dumps(inner)))
         guarded = [{"if": f"{at} < {n}", "body": moved}] if n % by else moved
-        low = {**node, "loop": f"{name}_i", "extent": by, "body": guarded}
-        out.append({**node, "loop": f"{name}_o", "extent": -(-n // by), "private": [], "body": [low]})
+        low = {**node, "for": [f"{name}_i", by], "body": guarded}
+        out.append({**node, "for": [f"{name}_o", -(-n // by)], "private": [], "body": [low]})
     return out
 
 

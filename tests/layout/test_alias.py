@@ -87,7 +87,7 @@ def test_views_take_no_kernel(kind: str) -> None:
     a, b, c = x.T[2:5], ig.relu(x), ig.flip(x, 0)
     f.output(a, b, c)
     p = ig.emit(f, "cpu", views=True)
-    assert set(p.views) == {a.name} and len(p.kernels) == 2
+    assert set(p.views) == {a.name} and len(p.kernels) == 1  # the others share their loops
     whole = np.arange(60, dtype=np.float32).reshape(6, 10)
     given = whole[:, :8] if kind == "numpy" else torch.from_numpy(whole)[:, :8]
     found = p.run({"x": given})
