@@ -35,7 +35,7 @@ from idgraph.frontends.files import load
 from idgraph.frontends.import_ import from_json
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
-from idgraph.ir.target import TARGETS
+from idgraph.ir.device import TARGETS
 from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
@@ -43,7 +43,7 @@ from idgraph.runtime.program import stages
 from idgraph.schedule import auto
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
-from idgraph.validate.fault import busy
+from idgraph.validate.report import busy
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
 

@@ -26,7 +26,7 @@ from idgraph.cost.report import Assembled
 from idgraph.errors import EmitError, IdGraphError, short_repr
 from idgraph.ir import DType, Fusion, Tensor
 from idgraph.ir.device import Device, devices
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.ir.ops_index import scatter_add
 from idgraph.ir.ops_pointwise import add, copy, div, exp, mul, remainder
 from idgraph.ir.ops_view import roll

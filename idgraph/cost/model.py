@@ -29,12 +29,10 @@ from idgraph.cost.memory_traffic import (
 from idgraph.cost.report import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
 from idgraph.errors import IdGraphError, one_line, short_repr
 from idgraph.ir import Fusion, is_float, item_size
-from idgraph.ir.device import Device
+from idgraph.ir.device import TARGETS, Device
 from idgraph.ir.hooks import Estimate, estimate_with
 from idgraph.ir.op_table import OPERATIONS
-from idgraph.ir.target import TARGETS
-from idgraph.kernel.ir import Buffer, Kernel
-from idgraph.kernel.launch_grid import shared_layout
+from idgraph.kernel.ir import Buffer, Kernel, shared_layout
 from idgraph.rewrite.gather_strategy import Force
 from idgraph.runtime.binding import BoundArray, bind_strides, flat_input, given_array
 from idgraph.runtime.program import Program, emit

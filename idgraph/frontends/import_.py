@@ -140,7 +140,18 @@ class Import(Imported, Printed):
 
         ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
         ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment;
-        ``target``, ``device``, ``symbols`` and ``measure`` as there.
+        ``target``, ``device``, ``symbols`` and ``measure`` as there. ``kernels`` of the report says how many are
+        distinct, how many are those of an equal segment, and the seconds that calls have spent so far, by stage:
+
+        >>> import torch
+        >>> from idgraph.frontends import from_torch
+        >>> imp = from_torch(lambda x: ((x @ x).relu() @ x).relu(), (torch.eye(8),)).calling("aten.mm.default")
+        >>> k = imp.report().kernels
+        >>> len(k), k.distinct, k.reused, k.seconds
+        (2, 1, 1, {})
+        >>> _ = imp.run(torch.eye(8))
+        >>> sorted(imp.report().kernels.seconds)
+        ['emit', 'schedule']
         """
         coverage = self.coverage
         return report_parts(
@@ -152,6 +163,7 @@ class Import(Imported, Printed):
             advance=advance,
             suggestions=suggestions,
             how=Emission(target, device, dict(symbols or {}), measure),
+            seconds=self.stages.seconds,
         )
 
     @arguments(FrontendError)

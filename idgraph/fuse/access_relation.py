@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, IndexMap, Proof, and_, as_expr, not_, prove, simplify, symbol
-from idgraph.graphs.coordinate_solver import CoordinateSolver
+from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.op_table import SCANS
 

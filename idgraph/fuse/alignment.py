@@ -10,7 +10,7 @@ from idgraph.ir import Fusion, Tensor
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.loop_transforms import reset
-from idgraph.ir.op_registry import apply as build
+from idgraph.ir.op_table import apply as build
 from idgraph.ir.parser import replay_step
 from idgraph.runtime.program import emit
 from idgraph.schedule import auto

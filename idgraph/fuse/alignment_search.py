@@ -24,8 +24,7 @@ from idgraph.fuse.footprint import elements_met
 from idgraph.fuse.strided_form import StridedForm
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import GATHERS
+from idgraph.ir.op_table import GATHERS, apply
 from idgraph.ir.parser import copy_fusion, declare_input, snapshot
 from idgraph.ir.printer import input_arguments
 from idgraph.ir.walks import upstream

@@ -16,11 +16,18 @@ from idgraph.graphs.exact import (
     build_permissive_resize,
 )  # fmt: skip
 from idgraph.graphs.index_graph import IndexGraph, build_index_graph, common_loops
-from idgraph.graphs.index_keys import canonical_operand, key_of
 from idgraph.graphs.loop_nest import LoopNests, PromotedDomain
 from idgraph.graphs.nest_order import NestMembers
 from idgraph.graphs.proof import Explanation, Fact, Reason
-from idgraph.graphs.signature import SignatureTable, TensorTemplates, key_text, own_domains, own_exprs
+from idgraph.graphs.signature import (
+    SignatureTable,
+    TensorTemplates,
+    canonical_operand,
+    key_of,
+    key_text,
+    own_domains,
+    own_exprs,
+)
 from idgraph.graphs.val_graph import ExprGroup, Group, ValGraph
 
 __all__ = [

@@ -16,13 +16,23 @@ from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, 
 from idgraph.graphs.broadcast_forwarding import descendants, merges_lacking
 from idgraph.graphs.congruence_closure import CongruenceClosure
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.index_keys import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.loop_nest import LoopNests, PromotedDomain
 from idgraph.graphs.loop_promotion import Promotion, SharedLoopProver, SharedLoopResult
 from idgraph.graphs.nest_isomorphism import isomorphic_exprs, structural_key, unique_nests
 from idgraph.graphs.nest_order import order_nests
 from idgraph.graphs.proof import Explanation
-from idgraph.graphs.signature import TensorTemplate, TensorTemplates, key_text, own_domains, own_exprs
+from idgraph.graphs.signature import (
+    Key,
+    LocalExprs,
+    TensorTemplate,
+    TensorTemplates,
+    Use,
+    UseKeys,
+    key_of,
+    key_text,
+    own_domains,
+    own_exprs,
+)
 from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.argument_resolution import is_int

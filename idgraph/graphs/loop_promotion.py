@@ -20,8 +20,7 @@ from random import Random
 
 from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, strongest, symbol
 from idgraph.errors import ScheduleError
-from idgraph.graphs.coordinate_rules import backward, forward, is_bijective_at
-from idgraph.graphs.coordinate_solver import CoordinateSolver
+from idgraph.graphs.coordinate_rules import CoordinateSolver, backward, forward, is_bijective_at
 from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.signature import own_exprs
 from idgraph.ir import (

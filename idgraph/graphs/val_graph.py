@@ -16,14 +16,20 @@ from typing import Any, Generic, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from idgraph.errors import IndexingError, user_line
-from idgraph.graphs.explain_unmapped import (
+from idgraph.graphs.expr_nodes import ENodes
+from idgraph.graphs.proof import (
+    ANY,
+    Equal,
+    Explanation,
+    Fact,
     LabeledEdge,
+    Reason,
+    Reasons,
+    Why,
     distinct_axes_of_one_tensor,
     first_divergence,
     unmapped_neighbors,
 )
-from idgraph.graphs.expr_nodes import ENodes
-from idgraph.graphs.proof import ANY, Equal, Explanation, Fact, Reason, Reasons, Why
 from idgraph.graphs.signature import Keys, axis_of, key_text
 from idgraph.graphs.union_find import UnionFind
 from idgraph.ir.fusion import tensor_of

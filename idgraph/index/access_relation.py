@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 from idgraph.arith import TRUE, Expr, and_, simplify
 from idgraph.display import Printed, Sheet
-from idgraph.graphs.coordinate_solver import Bound
+from idgraph.graphs.coordinate_rules import Bound
 from idgraph.index.allocation import AllocatedBuffer
 from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr
 from idgraph.ir.iter_domain import Parallel

@@ -36,10 +36,8 @@ from idgraph.graphs.loop_promotion import Promotion
 from idgraph.index.access import Access, AccessTable, model_sheet
 from idgraph.index.access_relation import LoopVariable, with_loads
 from idgraph.index.allocation import Allocator, Storage, address_of, is_thread
-from idgraph.index.coverage import check_reads_covered
-from idgraph.index.index_solver import IndexSolver, fold_index_tensor
-from idgraph.index.predicate import Bound, undischarged_bounds
-from idgraph.index.producer_map import pull_back
+from idgraph.index.index_solver import IndexSolver, fold_index_tensor, pull_back
+from idgraph.index.predicate import Bound, check_reads_covered, undischarged_bounds
 from idgraph.ir import (
     SCATTERS,
     Fixed,

@@ -1,18 +1,18 @@
 """Axes, tensors, operations and fusions, with a text form that prints and parses back."""
 
-from idgraph.ir import gather_builders as gather
+from idgraph.ir import gather_scatter_builders as scatter
 from idgraph.ir import op_builders as pointwise
 from idgraph.ir import op_builders as reduce
 from idgraph.ir import op_builders as scan
-from idgraph.ir import ragged_builders as ragged
+from idgraph.ir import ops_ragged as ragged
 from idgraph.ir import reshape
-from idgraph.ir import scatter_builders as scatter
 from idgraph.ir import view_builders as create
 from idgraph.ir import view_builders as shape
 from idgraph.ir.axis_read import AxisRead, Fixed, LoadedCoordinate, Mapped
 from idgraph.ir.clone import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, clone_fusion
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion, current_fusion, tensor_of
+from idgraph.ir.gather_scatter_builders import adds, entry_axes, has_atomic_update, scatter_axes
 from idgraph.ir.iter_domain import (
     DomainExpr,
     IterDomain,
@@ -29,10 +29,9 @@ from idgraph.ir.iter_domain import (
 from idgraph.ir.op_table import SCANS, SCATTERS
 from idgraph.ir.parser import copy_fusion, parse_fusion
 from idgraph.ir.printer import print_fusion
-from idgraph.ir.scatter_builders import adds, entry_axes, has_atomic_update, scatter_axes
 
 # Importing these modules registers the primitive operations.
-PRIMITIVES = (create, gather, pointwise, ragged, reduce, reshape, scan, scatter, shape)
+PRIMITIVES = (create, pointwise, ragged, reduce, reshape, scan, scatter, shape)
 
 __all__ = [
     "DTYPES", "SCANS", "SCATTERS", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion",

@@ -20,7 +20,7 @@ from idgraph.arith import Expr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.ir.parser import declare_input, replay_step
 from idgraph.ir.printer import input_arguments
 from idgraph.ir.transaction import Args, Restore, fusions_among

@@ -33,14 +33,13 @@ from idgraph.errors import (
 )
 from idgraph.ir.argument_resolution import Operators, attr, flags, is_int, listed, plain
 from idgraph.ir.axis_read import Attr, AxisRead, Fixed, LoadedCoordinate, Mapped, from_the_front, plain_text, read_along
-from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
 from idgraph.ir.foreign_calls import UnsupportedArrayApi
 from idgraph.ir.iter_domain import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.limits import check_name
 from idgraph.ir.mesh import Mesh, MeshError, Placement
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.ir.placing import Placing
 from idgraph.ir.printer import print_fusion
 from idgraph.ir.protocols import FusionLike, TensorLike
@@ -50,7 +49,9 @@ from idgraph.ir.schedule_log import (
     NO_CHOICES,
     NO_NAMES,
     NO_RULES,
+    Decision,
     Flat,
+    Format,
     KernelHints,
     Memory,
     ScheduleStep,
@@ -62,8 +63,7 @@ from idgraph.ir.schedule_log import (
 from idgraph.ir.schedule_primitives import ScheduleMixin
 from idgraph.ir.transaction import Mark, Member, Restorable, Restore, with_front
 from idgraph.ir.transaction import transactional_build as adding
-from idgraph.ir.verification import Verification
-from idgraph.ir.verifier import LARGEST, AxisError, check_symbols, violations
+from idgraph.ir.verifier import LARGEST, AxisError, Verification, check_symbols, violations
 
 
 class ShownFusion(Shown):

@@ -191,22 +191,11 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resize:
-    """``source -> out``: out = source + left, of extent ``left + source.extent + right``; negative sides cut.
-
-    >>> import idgraph as ig
-    >>> ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs
-    (Resize(I1[64] -> I2[32]; -32, 0),)
-    >>> e = ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs[0]
-    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
-    ((I1[64],), (I2[32],), ['resize', '-32', '0'])
-    """
+class _OneAxis:
+    """An expression from one axis to one."""
 
     source: IterDomain
     out: IterDomain
-    left: Expr
-    right: Expr
-    line: SourceLine | None = None
 
     @property
     def inputs(self) -> tuple[IterDomain, ...]:
@@ -217,6 +206,23 @@ class Resize:
     def outputs(self) -> tuple[IterDomain, ...]:
         """The axes this expression makes."""
         return (self.out,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resize(_OneAxis):
+    """``source -> out``: out = source + left, of extent ``left + source.extent + right``; negative sides cut.
+
+    >>> import idgraph as ig
+    >>> ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs
+    (Resize(I1[64] -> I2[32]; -32, 0),)
+    >>> e = ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs[0]
+    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
+    ((I1[64],), (I2[32],), ['resize', '-32', '0'])
+    """
+
+    left: Expr
+    right: Expr
+    line: SourceLine | None = None
 
     @property
     def attributes(self) -> tuple[object, ...]:
@@ -228,7 +234,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stride:
+class Stride(_OneAxis):
     """``source -> out``: source = start + step * out. Slices with a step and flips (step -1).
 
     >>> import idgraph as ig
@@ -239,21 +245,9 @@ class Stride:
     ((I1[9],), (I2[4],), ['stride', '1', '2', '4'])
     """
 
-    source: IterDomain
-    out: IterDomain
     start: Expr
     step: Expr
     line: SourceLine | None = None
-
-    @property
-    def inputs(self) -> tuple[IterDomain, ...]:
-        """The axes this expression reads."""
-        return (self.source,)
-
-    @property
-    def outputs(self) -> tuple[IterDomain, ...]:
-        """The axes this expression makes."""
-        return (self.out,)
 
     @property
     def attributes(self) -> tuple[object, ...]:
@@ -265,7 +259,7 @@ class Stride:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Roll:
+class Roll(_OneAxis):
     """``source -> out``: out = (source + shift) mod extent, torch's roll.
 
     >>> import idgraph as ig
@@ -276,20 +270,8 @@ class Roll:
     ((I1[9],), (I2[9],), ['roll', '2'])
     """
 
-    source: IterDomain
-    out: IterDomain
     shift: Expr
     line: SourceLine | None = None
-
-    @property
-    def inputs(self) -> tuple[IterDomain, ...]:
-        """The axes this expression reads."""
-        return (self.source,)
-
-    @property
-    def outputs(self) -> tuple[IterDomain, ...]:
-        """The axes this expression makes."""
-        return (self.out,)
 
     @property
     def attributes(self) -> tuple[object, ...]:

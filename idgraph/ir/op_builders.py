@@ -21,8 +21,7 @@ from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote, scalar_dtype
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
 from idgraph.ir.iter_domain import IterDomain, TensorDomain
-from idgraph.ir.op_registry import primitive
-from idgraph.ir.op_table import OPERATIONS, SCANS, Result, names
+from idgraph.ir.op_table import OPERATIONS, SCANS, Result, names, primitive
 
 
 def same_extent(a: Expr, b: Expr) -> bool:

@@ -14,9 +14,9 @@ from idgraph.ir.argument_resolution import attr, listed
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, is_integer, is_short_float
 from idgraph.ir.fusion import Tensor, apply_op
+from idgraph.ir.gather_scatter_builders import ADDED
 from idgraph.ir.ops_pointwise import add, cast, checked, lt, where
 from idgraph.ir.ops_view import at_user_line, pad, permute, resolve_dim
-from idgraph.ir.scatter_builders import ADDED
 from idgraph.ir.transaction import transactional_build
 from idgraph.ir.value_range import value_bounds
 

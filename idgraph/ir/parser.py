@@ -20,7 +20,7 @@ from idgraph.ir.iter_domain import IterDomain
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.loop_transforms import inline
 from idgraph.ir.mesh import MAX_MESH_AXES, mesh_of
-from idgraph.ir.op_registry import apply, primitives
+from idgraph.ir.op_table import apply, primitives
 from idgraph.ir.protocols import axis_at
 from idgraph.ir.schedule_primitives import choose
 

@@ -10,8 +10,7 @@ from idgraph.errors import OperationError
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import is_integer
 from idgraph.ir.iter_domain import IterDomain, RaggedRows, TensorDomain
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import POINTWISE, ROWS, moving, names
+from idgraph.ir.op_table import POINTWISE, ROWS, apply, moving, names
 from idgraph.ir.protocols import L, OperationLike, TensorLike
 
 _PASSED: Final = POINTWISE | moving("axes") | frozenset(names(kind="reduction"))

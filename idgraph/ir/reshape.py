@@ -13,7 +13,7 @@ from idgraph.ir.dtypes import Scalar
 from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Split, is_one
 from idgraph.ir.op_builders import one_tensor, same_extent
-from idgraph.ir.op_registry import primitive
+from idgraph.ir.op_table import primitive
 from idgraph.ir.view_builders import define, expr_tuple, moved_domain
 
 

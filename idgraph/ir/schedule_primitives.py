@@ -16,11 +16,10 @@ from typing import cast
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
 from idgraph.ir import loop_transforms as loop_steps
-from idgraph.ir.device import current_device
+from idgraph.ir.device import TARGETS, current_device
 from idgraph.ir.iter_domain import IterDomain, Parallel
 from idgraph.ir.protocols import L, TensorLike
 from idgraph.ir.schedule_log import KernelHints, check_choice
-from idgraph.ir.target import TARGETS
 from idgraph.ir.transaction import transactional_step
 
 MAX_LANES = 32

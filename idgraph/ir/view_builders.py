@@ -18,7 +18,7 @@ from idgraph.ir.dtypes import Scalar, check_dtype, is_float, promote
 from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, Roll, Stride, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, int_tuple, one_tensor, read_of, same_extent
-from idgraph.ir.op_registry import primitive
+from idgraph.ir.op_table import primitive
 from idgraph.ir.verifier import LARGEST
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import TRUE, Expr, is_true, not_, simplify
 from idgraph.ir import DType, is_float, item_size
+from idgraph.ir.device import GPU
 from idgraph.ir.dtypes import compute_dtype, is_short_float
 from idgraph.ir.op_table import OPERATIONS
-from idgraph.ir.target import GPU
 from idgraph.kernel.def_use import defs, index_exprs, operands_of, updates
 from idgraph.kernel.printer import statement_text
 from idgraph.kernel.statements import (

@@ -9,7 +9,7 @@ from typing import cast
 from idgraph.arith import Expr, Proof, as_expr, is_true, prove_equal, simplify
 from idgraph.errors import IndexingError, OperationError, arguments
 from idgraph.index.allocation import address_of
-from idgraph.index.producer_map import pull_back
+from idgraph.index.index_solver import pull_back
 from idgraph.ir import Fusion, Resize, Tensor, TensorExpr
 from idgraph.ir.op_table import VIEWS
 from idgraph.ir.view_builders import int_if_constant

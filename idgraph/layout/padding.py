@@ -15,11 +15,10 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, arguments
 from idgraph.index.allocation import strides
 from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Tensor
-from idgraph.ir.decisions import Format
-from idgraph.ir.device import current_device
+from idgraph.ir.device import ALIGNMENT, current_device
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.fusion import TensorExpr
-from idgraph.ir.target import ALIGNMENT
+from idgraph.ir.schedule_log import Format
 from idgraph.layout.inference import Formats, demanded
 from idgraph.layout.stride_order import memory_order
 

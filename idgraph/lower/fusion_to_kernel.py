@@ -52,10 +52,10 @@ from idgraph.kernel.ir import (
     SingleThread,
     Stmt,
     Store,
+    check_shared_total,
     quote,
     walk,
 )
-from idgraph.kernel.launch_grid import check_shared_total
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import Access
 from idgraph.lower.buffers import (
@@ -67,16 +67,20 @@ from idgraph.lower.buffers import (
     private_buffer,
 )
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
-from idgraph.lower.scan_scatter import compared, copied, covered, scan_steps, update
 from idgraph.lower.statements import (
     PendingValue,
     accumulator,
+    compared,
+    copied,
+    covered,
     finish,
     identity,
     known_indices,
     made_in_place,
     none_where_wrong,
+    scan_steps,
     statement_value,
+    update,
 )
 from idgraph.lower.sync_insertion import barriers, check_barriers, merge_adjacent_ifs
 

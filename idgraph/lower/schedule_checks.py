@@ -11,9 +11,8 @@ from math import prod
 from idgraph.arith import Expr, interval
 from idgraph.errors import EmitError, ScheduleError, SourceLine
 from idgraph.ir import Fusion, IterDomain, Tensor
-from idgraph.ir.device import current_device
-from idgraph.ir.target import Target
-from idgraph.kernel.launch_grid import X, Y, Z, most_blocks
+from idgraph.ir.device import Target, current_device
+from idgraph.kernel.ir import X, Y, Z, most_blocks
 from idgraph.schedule.legality import runs_inside
 
 _LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "parallelize", "row_loops", "set_loop")
@@ -29,7 +28,7 @@ def check_schedule(fusion: Fusion, target: Target) -> None:
         )
     limits = dict(target.limits)
     if not any(d.parallel in (Y, Z) for t in fusion.tensors for d in t.loop):
-        limits[X] = most_blocks()  # which `idgraph.kernel.launch_grid` counts along all three
+        limits[X] = most_blocks()  # which `idgraph.kernel.ir` counts along all three
     for t in fusion.tensors:
         if t.definition is None:
             _no_loops(t)

@@ -37,10 +37,12 @@ from idgraph.kernel.ir import (
     Loop,
     SingleThread,
     Stmt,
+    X,
+    beyond_x,
     bodies,
+    shared_layout,
     walk,
 )
-from idgraph.kernel.launch_grid import X, beyond_x, shared_layout
 from idgraph.kernel.ssa import to_ssa
 
 Block = tuple[int, int, int]  # threads of a block along x, y and z

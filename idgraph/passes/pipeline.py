@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from idgraph.ir.target import TARGETS, TargetName
+from idgraph.ir.device import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes import block_scan as scan
 from idgraph.passes import bounds_check_elimination as join_checks

@@ -18,7 +18,7 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.ir.target import access_bytes
+from idgraph.ir.device import access_bytes
 from idgraph.kernel.def_use import all_sets, in_lanes, map_body, map_statement, read_only_buffers, unchanged, updates
 from idgraph.kernel.ir import (
     Accumulate,

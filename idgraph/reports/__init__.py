@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LoopFacts,
         OpaqueFacts,
         OperationFacts,
+        ProgramKernels,
         SegmentFacts,
         SelfMappingFacts,
         SuggestionFacts,
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
-    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ReportDiff", "SegmentFacts", "SelfMappingFacts",
-    "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report", "report_parts",
+    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ProgramKernels", "ReportDiff", "SegmentFacts",
+    "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report",
+    "report_parts",
 ]  # fmt: skip
 
 _LATER = {

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Literal
 
 from idgraph.arith import Expr
+from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.cost import Device, cost
 from idgraph.cost.report import Cost, KernelCost
 from idgraph.errors import IdGraphError
@@ -22,6 +23,7 @@ from idgraph.graphs.exact import SelfMapping
 from idgraph.index import Access, Contiguity, IdModel, LoopVariable
 from idgraph.index.vector_width import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
+from idgraph.ir.printer import numbered_text
 from idgraph.kernel.ir import Buffer, Comment, Kernel, walk
 from idgraph.reports.model import (
     AccessFacts,
@@ -68,6 +70,7 @@ class AsEmitted:
     kernels: tuple[KernelFacts, ...] = ()
     traffic: tuple[Traffic, ...] = ()
     refused: str = ""
+    identity: str = ""
 
 
 def kernel_operations(kernel: Kernel) -> tuple[str, ...]:
@@ -113,7 +116,8 @@ def as_emitted(f: Fusion, how: Emission) -> AsEmitted:
         made.append(KernelFacts(k.name, own, apart, program.kernel_source(k), c, times.get(k.name)))
     buffers = {b.title: b for b in program.plan.buffers}
     traffic = tuple(_traffic(buffers[tensor], f, used, told) for tensor in _touched(told))
-    return AsEmitted(tuple(made), traffic)
+    own = any(site_numbers(k) for k in program.kernels)
+    return AsEmitted(tuple(made), traffic, identity="" if own else numbered_text(f))
 
 
 def _touched(told: Cost) -> tuple[str, ...]:
@@ -202,7 +206,7 @@ def segment_facts(
         number, f.name, tuple(_tensor_facts(f, t) for t in told), tuple(operations),
         tuple(map(cycle_facts, m.exact.cycles())),
         tuple(_self_mapping(s) for s in m.exact.self_mappings),
-        made.traffic, calls, made.kernels, made.refused, f,
+        made.traffic, calls, made.kernels, made.refused, f, made.identity,
     )  # fmt: skip
 
 

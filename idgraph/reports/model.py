@@ -269,11 +269,48 @@ class KernelFacts:
     measured_us: float | None = None
 
 
+class ProgramKernels(tuple[KernelFacts, ...]):
+    """The kernels of a program, in the order in which they run.
+
+    ``distinct``: how many are compiled; ``reused``: how many are those of an equal earlier segment (a layer of the same
+    shape) by other names; ``seconds`` that calls have spent so far, by stage ("schedule", "emit", "compile", "first
+    call"), empty before the first.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> _ = f.output(ig.exp(f.input("x", (8,))))
+    >>> ig.report(f).kernels.distinct, ig.report(f).kernels.reused, dict(ig.report(f).kernels.seconds)
+    (1, 0, {})
+    """
+
+    distinct: int
+    seconds: Mapping[str, float]
+
+    def __new__(
+        cls, rows: Iterable[KernelFacts], reused: int = 0, seconds: Mapping[str, float] | None = None
+    ) -> ProgramKernels:
+        """``rows``: all of them, ``reused`` of which are not compiled again."""
+        made = super().__new__(cls, rows)
+        made.distinct, made.seconds = len(made) - reused, dict(seconds or {})
+        return made
+
+    @property
+    def reused(self) -> int:
+        """Kernels that an equal earlier segment has."""
+        return len(self) - self.distinct
+
+    def __str__(self) -> str:
+        spent = "".join(f", {stage} {seconds:.2f} s" for stage, seconds in self.seconds.items())
+        return f"{self.distinct} distinct kernel{'s' * (self.distinct != 1)}, {self.reused} reused{spent}"
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """One fusion (or none, where nothing is mapped) and the opaque calls after it.
 
     ``kernels`` are those that are emitted for it; ``refused`` says why there are none: then its bytes are not known.
+    ``identity``: its operations and schedule with tensors numbered, where kernels of an equal segment serve it too; ""
+    where they name its tensors (checked indices).
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -294,6 +331,7 @@ class SegmentFacts:
     kernels: tuple[KernelFacts, ...] = ()
     refused: str = ""
     fusion: Fusion | None = field(default=None, repr=False, compare=False)
+    identity: str = field(default="", repr=False)
 
     def __repr__(self) -> str:
         return f"SegmentFacts({self.name!r}, {len(self.operations)} operations, {len(self.kernels)} kernels)"
@@ -345,6 +383,7 @@ class ProgramFacts:
     mapped: Mapping[str, int] = field(default_factory=dict[str, int])
     opaque: Mapping[str, str] = field(default_factory=dict[str, str])
     schedule: str = "as given"
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def cycles(self) -> tuple[CycleFacts, ...]:
@@ -387,9 +426,14 @@ class ProgramFacts:
         return tuple(a for s in self.segments for a in s.memory_accesses)
 
     @property
-    def kernels(self) -> tuple[KernelFacts, ...]:
-        """Every kernel, in the order in which they run."""
-        return tuple(k for s in self.segments for k in s.kernels)
+    def kernels(self) -> ProgramKernels:
+        """Every kernel, in the order in which they run; how many are distinct, and the seconds of their stages."""
+        seen: set[str] = set()
+        reused = 0
+        for s in self.segments:
+            reused += len(s.kernels) if s.identity in seen else 0
+            seen.update([s.identity] if s.identity else [])
+        return ProgramKernels((k for s in self.segments for k in s.kernels), reused, self.seconds)
 
     @property
     def bytes_read(self) -> int | None:

@@ -47,7 +47,8 @@ class IndexReport(ProgramFacts, Printed):
 
     def sheet(self) -> Sheet:
         """The notebook form: totals, and every cycle that changes an index. `save` writes the whole page."""
-        rows = [(name, str(value)) for name, value in totals(self).items()]
+        shown = {**totals(self), "kernels": str(self.kernels)}
+        rows = [(name, str(value)) for name, value in shown.items() if name != "distinct_kernels"]
         rows += [
             ("cycle", f"{c.kind} {c.shift or c.map}, closed by {c.closed_by}") for c in self.cycles if c.changes_index
         ]
@@ -61,7 +62,7 @@ class IndexReport(ProgramFacts, Printed):
         >>> f = ig.Fusion("half")
         >>> t = f.output(f.input("x", shape=(8,))[4:])
         >>> sorted(ig.report(f).to_dict())
-        ['mapped', 'name', 'opaque', 'schedule', 'schema', 'segments', 'totals']
+        ['mapped', 'name', 'opaque', 'schedule', 'schema', 'seconds', 'segments', 'totals']
         """
         return plain_report(self)
 
@@ -169,8 +170,10 @@ def report_parts(
     advance: Advance | None = None,
     suggestions: int | None = None,
     how: Emission | None = None,
+    seconds: Mapping[str, float] | None = None,
 ) -> IndexReport:
-    """The report of a program in segments; ``auto`` schedules a copy of each fusion first."""
+    """The report of a program in segments; ``auto`` schedules a copy of each fusion first; ``seconds`` that its kernels
+    have taken so far, by stage."""
     made: list[SegmentFacts] = []
     for number, part in enumerate(parts):
         if part.fusion is None:
@@ -178,7 +181,9 @@ def report_parts(
             continue
         f = _scheduled(part.fusion) if auto else part.fusion
         made.append(segment_facts(f, None, number, part.calls, advance, suggestions, how))
-    return IndexReport(name, tuple(made), dict(mapped or {}), dict(opaque or {}), "auto" if auto else "as given")
+    return IndexReport(
+        name, tuple(made), dict(mapped or {}), dict(opaque or {}), "auto" if auto else "as given", dict(seconds or {})
+    )
 
 
 def _scheduled(f: Fusion) -> Fusion:

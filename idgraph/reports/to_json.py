@@ -2,12 +2,14 @@
 
 ::
 
-    schema      "idgraph-report/3"
+    schema      "idgraph-report/4"
     name        of the program
     schedule    "as given" or "auto"
     totals      counts: operations accesses contiguous vectorisable data_dependent cycles resize_cycles
-                changing_cycles opaque_calls; bytes: bytes_read bytes_written bytes_between; exact: no byte count is
+                changing_cycles opaque_calls kernels distinct_kernels (compiled; the others are those of an equal
+                segment); bytes: bytes_read bytes_written bytes_between; exact: no byte count is
                 only a bound
+    seconds     stage of the calls so far -> what it has taken
     mapped      ATen name -> number of calls
     opaque      ATen name -> why it is not mapped
     segments    in the order in which they run, each:
@@ -55,7 +57,7 @@ from idgraph.reports.model import (
     Traffic,
 )
 
-SCHEMA = "idgraph-report/3"
+SCHEMA = "idgraph-report/4"
 Plain = dict[str, object]
 
 
@@ -66,6 +68,7 @@ def plain_report(r: ProgramFacts) -> Plain:
         "name": r.name,
         "schedule": r.schedule,
         "totals": totals(r),
+        "seconds": {stage: round(spent, 4) for stage, spent in r.seconds.items()},
         "mapped": dict(sorted(r.mapped.items())),
         "opaque": dict(sorted(r.opaque.items())),
         "segments": [_segment_to_json(s) for s in r.segments],
@@ -84,6 +87,8 @@ def totals(r: ProgramFacts) -> Plain:
         "resize_cycles": len(r.resize_cycles),
         "changing_cycles": sum(c.changes_index for c in r.cycles),
         "opaque_calls": len(r.calls),
+        "kernels": len(r.kernels),
+        "distinct_kernels": r.kernels.distinct,
         "bytes_read": r.bytes_read,
         "bytes_written": r.bytes_written,
         "bytes_between": r.bytes_between,

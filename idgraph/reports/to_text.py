@@ -218,7 +218,7 @@ def _totals(r: ProgramFacts) -> Table:
     table = _table(f"{r.name}, scheduled {r.schedule}", ("what", "how much"))
     facts = [
         ("segments", f"{len(r.segments)} with {t['operations']} operations, {n} accesses of memory"),
-        ("kernels", f"{len(r.kernels)}, estimated {estimated(r):.1f} us" if r.kernels else "none"),
+        ("kernels", f"{r.kernels}, estimated {estimated(r):.1f} us" if r.kernels else "none"),
         ("opaque calls", str(len(r.calls))),
         ("cycles", f"{len(r.cycles)}, {len(r.resize_cycles)} with a resize, {t['changing_cycles']} change an index"),
         ("contiguous", share(len(r.contiguous), n)),

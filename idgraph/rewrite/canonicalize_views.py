@@ -27,8 +27,7 @@ from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.op_builders import REDUCTIONS, aligned_reads, int_tuple, same_extent
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import POINTWISE
+from idgraph.ir.op_table import POINTWISE, apply
 
 
 def replace_operation(e: TensorExpr, build: Callable[[], Tensor]) -> None:

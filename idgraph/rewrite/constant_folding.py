@@ -23,8 +23,7 @@ from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.dtypes import ELEMENT_TYPES, Scalar, is_float, is_short_float, item_size
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import POINTWISE, VIEWS
+from idgraph.ir.op_table import POINTWISE, VIEWS, apply
 from idgraph.rewrite.canonicalize_views import replace_operation
 
 EXACT = 1 << 24  # a float32 holds every integer up to this one

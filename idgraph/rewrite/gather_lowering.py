@@ -19,8 +19,7 @@ from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.dtypes import int_limits, is_float
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import GATHERS
+from idgraph.ir.op_table import GATHERS, apply
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.rematerialize import Along, CannotRematerialize, Coordinate, Rematerializer
 

@@ -26,11 +26,11 @@ from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import EmitError, OperationError, ScheduleError, arguments, user_line
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion, parse_fusion
 from idgraph.ir.clone import extract_subgraph, rewriting, whole_state
-from idgraph.ir.decisions import Decision, Option
 from idgraph.ir.device import Device, current_device, device_of
 from idgraph.ir.hooks import Estimate, estimated
 from idgraph.ir.op_table import GATHERS
 from idgraph.ir.reshape import product
+from idgraph.ir.schedule_log import Decision, Option
 from idgraph.rewrite.canonicalize_views import materialize_shape
 from idgraph.rewrite.gather_lowering import (
     GatherReplacement,

@@ -13,8 +13,7 @@ from typing import Final
 
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.axis_read import Attr
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import OPERATIONS, POINTWISE
+from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
 from idgraph.ir.walks import reach
 from idgraph.rewrite.canonicalize_views import replace_operation
 

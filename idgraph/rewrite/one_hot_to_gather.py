@@ -14,18 +14,17 @@ from math import prod
 
 from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.errors import ScheduleError, arguments
-from idgraph.graphs.coordinate_solver import CoordinateSolver
+from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.ir import DType, Fixed, Fusion, LoadedCoordinate, Mapped, Tensor, TensorExpr, check_fusion, item_size
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import rewriting
-from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.dtypes import int_limits, is_float
 from idgraph.ir.op_builders import same_extent
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import moving
+from idgraph.ir.op_table import apply, moving
+from idgraph.ir.schedule_log import Decision, Option, Saving
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.gather_strategy import place_of
 

@@ -27,8 +27,7 @@ from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.op_builders import REDUCTIONS, int_tuple, same_extent
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import OPERATIONS, POINTWISE
+from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
 from idgraph.ir.ops_reduce import index_select
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.two_stage_reduction import finished, stage

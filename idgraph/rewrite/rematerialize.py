@@ -24,8 +24,7 @@ from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import GATHERS, POINTWISE
+from idgraph.ir.op_table import GATHERS, POINTWISE, apply
 
 MAX_READS = 256  # reads of one gather's operand after which it is not worth while
 AGAIN = 16  # reads of one element after which computing it again is code without end: gathers of gathers double it

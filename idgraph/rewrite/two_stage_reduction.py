@@ -19,8 +19,7 @@ from idgraph.ir.axis_read import Attr
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.op_builders import REDUCTIONS, ROUNDED_TO, int_tuple
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import OPERATIONS
+from idgraph.ir.op_table import OPERATIONS, apply
 from idgraph.rewrite.canonicalize_views import replace_operation
 
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch

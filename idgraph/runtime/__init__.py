@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.errors import EmitError, arguments, no_attribute
 from idgraph.ir import Fusion
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TargetName as Target
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
 from idgraph.index import buffer_size, strides
-from idgraph.index.memory_map import has_strides, memory_map
+from idgraph.index.allocation import has_strides, memory_map
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, CheckSite, Kernel
 from idgraph.runtime.raw_output import RawOutput, raw_output
@@ -47,13 +47,15 @@ class OutputMemory(NamedTuple):
 
 
 class BoundArray(NamedTuple):
-    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
+    """An array argument: ``strides`` in elements, None where they are not whole non-negative numbers of elements;
+    ``whole``: the data is the memory that kernels read, from its first element on, whatever lies where in it."""
 
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None
     data: Any
     device: str = "cpu"
+    whole: bool = False
 
 
 def element_strides(shape: Sequence[int], byte_strides: Sequence[int] | None, size: int) -> tuple[int, ...] | None:

@@ -21,10 +21,10 @@ from idgraph.codegen.printers.scalar import runs_parallel, site_numbers
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.index import buffer_size, strides
 from idgraph.ir import DType, Fusion, Tensor
-from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies
-from idgraph.kernel.launch_grid import shared_layout
+from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies, shared_layout
 from idgraph.runtime.array_backends import UNMAPPED
 from idgraph.runtime.binding import BoundArray, Env, bind, bind_strides, fault_size
+from idgraph.runtime.buffer_reuse import reused_memory
 from idgraph.runtime.source_function import function_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class CallSignature:
         listed = _Listed()
         homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
         self.fusion = fusion
-        self.names: dict[str, int] = {}  # of buffers
+        self.names: dict[str, int] = {}  # of buffers; those that take one memory in turn have one number
         inputs: list[InputSpec] = []
         for position, t in enumerate(fusion.inputs):
             number = None if t.name not in homes else self.names.setdefault(homes[t.name].name, len(self.names))
@@ -124,11 +124,12 @@ class CallSignature:
             inputs.append(InputSpec(t, position, number, _layout(listed, t), storage_dtype(t.dtype).itemsize, symbols))
         self.inputs = tuple(inputs)
         self.input_names = tuple(t.name for t in fusion.inputs)
+        memory = reused_memory(program.plan)
+        written = [b for b in program.plan.buffers if b.place in ("output", "global")]
         self.made = tuple(
-            self._output_specs(listed, b, fusion, program.fusion_names)
-            for b in program.plan.buffers
-            if b.place in ("output", "global")
+            self._output_specs(listed, b, fusion, program.fusion_names) for b in written if b.name not in memory
         )
+        self.names |= {b.name: self.names[memory[b.name]] for b in written if b.name in memory}
         self.kernels = tuple(self._kernel(listed, k, program.target) for k in program.plan.kernels)
         # Of each output the number of its buffer, or -1 less the position of the input that it is.
         positions = {t.name: n for n, t in enumerate(fusion.inputs)}

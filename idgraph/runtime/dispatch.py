@@ -25,6 +25,7 @@ from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.cuda.device_arrays import is_device
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.host_launch import interpreted
+from idgraph.runtime.raw_input import DenseCall, bound_inputs, check_raw, memory_of, other_maps, raw_key
 from idgraph.runtime.raw_output import RawOutput
 from idgraph.runtime.shape_guards import KEPT, GuardSpec, ResizedCall, ShapeFamily, compile_shape_guards
 from idgraph.runtime.shape_specialized import LaunchPlan, PreparedLaunch, ShapeSpecialization, Tell
@@ -78,6 +79,8 @@ class Dispatcher:
         try:
             keys: tuple[Any, ...] = tuple([_KEYS[type(v)](v) for v in values])
         except KeyError:
+            if any(isinstance(v, RawOutput) for v in values):
+                return self._of_raw(values, symbols)(values, out, memory, tell, wait)
             strange = next((v for v in values if hasattr(v, "__array_namespace__") and kind_of(v) is not NUMPY), None)
             values = [self._known(n, v) for n, v in zip(self.program.mold.input_names, values, strict=True)]
             try:
@@ -95,6 +98,32 @@ class Dispatcher:
             wait = True
         found = route(values, out, memory, tell, wait)
         return found if strange is None else [_map_memory(x, partial(kinds.given_back, like=strange)) for x in found]
+
+    def _of_raw(self, values: Sequence[Any], symbols: Symbols) -> DirectCall | DenseCall:
+        """The route for arguments of which some are raw memory."""
+        key = (raw_key(values, lambda v: (kind_of(v) or NUMPY).key(v)), tuple(sorted((symbols or {}).items())))
+        found = self._routes.get(key)
+        if not isinstance(found, (DirectCall, DenseCall)):
+            self._remember(key, found := self._raw_route(values, symbols))
+        return found
+
+    def _raw_route(self, values: Sequence[Any], symbols: Symbols) -> DirectCall | DenseCall:
+        """Kernels on memory as it lies, where each map is that of the declaration; else on copies of the elements."""
+        inputs, target = self.program.fusion.inputs, self.program.target
+        check_raw(inputs, values)
+        found = {kind_of(v) for v in memory_of(values)}
+        kind = next(iter(found))
+        passed = any(t in self.program.fusion.outputs for t in inputs)
+        if len(found) > 1 or kind is None or passed or target not in ("cpu", "cuda") or simulated():
+            return DenseCall(self, symbols)
+        given = bound_inputs(inputs, values, kind)
+        devices = {g.device for g in given.values()}
+        if len(devices) > 1 or (devices == _ON_HOST) != (target == "cpu"):
+            return DenseCall(self, symbols)
+        machine = _CPU if target == "cpu" else calls.machine_of(kind, next(iter(devices)), True)
+        made = ShapeSpecialization(self.program, kind, machine, given, symbols, self.checked)
+        why = other_maps(inputs, values, made.env)
+        return DenseCall(self, symbols, why) if why else DirectCall(made, raw=True)
 
     def _lookup(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> CallPath:
         """The route for arrays with these keys: of arrays that differ only in sizes, most of it is the same."""
@@ -166,6 +195,9 @@ class Dispatcher:
 
     def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
         """The inputs that a call copies before it reads them, and why."""
+        if any(isinstance(v, RawOutput) for v in values):
+            raw = self._of_raw(values, symbols)
+            return raw.frozen.reasons(memory_of(values)) if isinstance(raw, DirectCall) else dict(raw.why)
         found = self.route(values, symbols)
         if isinstance(found, DirectCall):
             return found.frozen.reasons(values)
@@ -242,9 +274,10 @@ def _check_device(given: Mapping[str, BoundArray], device: str) -> None:
 
 @dataclass(slots=True, eq=False)
 class DirectCall:
-    """The frozen program itself, for arrays that its kernels take."""
+    """The frozen program itself, for arrays that its kernels take; ``raw``: some are given as their memory."""
 
     frozen: ShapeSpecialization
+    raw: bool = False
 
     @property
     def launches(self) -> LaunchPlan:
@@ -278,7 +311,7 @@ class DirectCall:
         tell: Tell | None,
         wait: bool,
     ) -> list[Any]:
-        return self.frozen(values, out, memory, tell, wait)
+        return self.frozen(memory_of(values) if self.raw else values, out, memory, tell, wait)
 
 
 def _map_memory(result: Any, turned: Callable[[Any], Any]) -> Any:

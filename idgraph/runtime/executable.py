@@ -12,10 +12,9 @@ from idgraph.display import Printed
 from idgraph.errors import EmitError, arguments
 from idgraph.index.int_width import Fitting, Size, check_sizes, fitting
 from idgraph.ir import Fusion
-from idgraph.ir.target import TARGETS
-from idgraph.ir.target import TargetName as Target
-from idgraph.kernel.ir import Kernel, KernelModule
-from idgraph.kernel.launch_grid import most_threads
+from idgraph.ir.device import TARGETS
+from idgraph.ir.device import TargetName as Target
+from idgraph.kernel.ir import Kernel, KernelModule, most_threads
 from idgraph.runtime.kernel_cache import FORMAT, KernelCache, fallback, versions
 
 

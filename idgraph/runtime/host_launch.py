@@ -30,6 +30,7 @@ from idgraph.runtime.binding import (
     passed_input,
     scalars_of,
 )
+from idgraph.runtime.buffer_reuse import reused_memory
 from idgraph.runtime.cuda.simulator import Simulated
 from idgraph.runtime.loaded_program import LoadedKernels
 
@@ -72,9 +73,12 @@ class HostPrepared:
             made = flat_input(t, self._given[t.name], self.env)
             if t.name in self._homes:
                 self._flat[self._homes[t.name]] = made
+        # Where memory is filled first, each tensor has its own: an element never written shows.
+        taken = {} if memory is not None and memory.fills else reused_memory(program.plan)
         for b in program.plan.buffers:
-            if b.place in ("output", "global"):
+            if b.place in ("output", "global") and b.name not in taken:
                 self._flat[b.name] = global_buffer(program, b, self.env, memory)
+        self._flat |= {name: self._flat[of] for name, of in taken.items()}
         program.check_sizes(self.env)
 
     def launch(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from idgraph.errors import EmitError, arguments
 from idgraph.index.int_width import Size
 from idgraph.ir import Fusion
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TargetName as Target
 from idgraph.kernel.ir import KernelModule
 from idgraph.loading import LOADING
 from idgraph.runtime.executable import Executable

@@ -17,13 +17,13 @@ from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean, warn_user
 from idgraph.index import IdModel
+from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
 from idgraph.index.loop_tree import IndexMaps
-from idgraph.index.memory_map import has_strides
 from idgraph.ir import Fusion, Tensor, check_fusion
-from idgraph.ir.decisions import Decision, Format
-from idgraph.ir.target import TARGETS
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TARGETS
+from idgraph.ir.device import TargetName as Target
+from idgraph.ir.schedule_log import Decision, Format
 from idgraph.kernel.ir import Kernel, KernelModule, quote, walk
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
@@ -259,7 +259,8 @@ class Program(LoadedKernels):
         An output whose layout no strides describe (blocks, padded splits, swizzles) is copied into an array of its
         shape, which is said in a warning the first time; ``raw=True`` gives each output as `RawOutput`: the memory
         that the kernels wrote, and the map from elements to addresses. Elements of memory between those of an output
-        are undefined, or ``fill``.
+        are undefined, or ``fill``. A `RawOutput` is an input, too: the kernels read its buffer as it lies where its map
+        is that of the declared input, element by element, and else a copy of its elements.
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from idgraph.arith import IndexMap, as_expr, symbol
 from idgraph.errors import EmitError
-from idgraph.index.memory_map import memory_map
+from idgraph.index.allocation import memory_map
 from idgraph.ir import Tensor
 from idgraph.ir.dtypes import int_limits, is_float
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idgraph.errors import IdGraphError
 from idgraph.ir import Fusion
-from idgraph.ir.target import TARGETS
+from idgraph.ir.device import TARGETS
 from idgraph.kernel.ir import LaneWidth
 from idgraph.runtime.program import emit
 

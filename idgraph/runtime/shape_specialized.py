@@ -82,7 +82,8 @@ class LaunchBackend(Protocol):
 
 
 class _In(NamedTuple):
-    """An input in memory: taken as it lies, ``before`` bytes ahead of its first element, or copied because ``why``."""
+    """An input in memory: taken as it lies, ``before`` bytes ahead of its first element, or copied because ``why``;
+    ``whole``: it is given as its memory."""
 
     tensor: Tensor
     position: int
@@ -91,6 +92,7 @@ class _In(NamedTuple):
     before: int
     alignment: int
     why: str
+    whole: bool = False
 
 
 class OutputBuffer(NamedTuple):
@@ -151,7 +153,7 @@ class ShapeSpecialization:
         self.device = _one_device(given) if given else device
         self.env, numbers = mold.bind(given, symbols)
         program.check_sizes(self.env)
-        self.count = len(mold.names)
+        self.count = len({*mold.names.values()})
         self.inputs = tuple(
             self._input(i, i.number, given[i.tensor.name], numbers) for i in mold.inputs if i.number is not None
         )
@@ -196,8 +198,9 @@ class ShapeSpecialization:
     def _input(self, i: InputSpec, number: int, g: BoundArray, numbers: Sequence[Number]) -> _In:
         t, layout = i.tensor, i.layout
         offset = cast("int", numbers[layout.offset])
-        why = _EMPTY if 0 in g.shape else why_not(g, _strides(layout, numbers))
-        return _In(t, i.position, number, layout, offset * i.item, t.alignment, why)
+        why = _EMPTY if 0 in g.shape else "" if g.whole else why_not(g, _strides(layout, numbers))
+        before = 0 if g.whole else offset * i.item
+        return _In(t, i.position, number, layout, before, t.alignment, why, g.whole)
 
     def _memory(self, m: OutputSpec, numbers: Sequence[Number]) -> OutputBuffer:
         size = max(1, cast("int", numbers[m.size] or 0))
@@ -302,6 +305,8 @@ class ShapeSpecialization:
             tell(i.tensor.name, why)
         if 0 in g.shape:
             return self.kind.flat(1, i.tensor.dtype, self.device)
+        if i.whole:
+            return self.kind.copied(value)
         return self.kind.laid_out(i.tensor, g, dict(self.env), cast("int", self._numbers[i.layout.size]))
 
     def _given_memory(

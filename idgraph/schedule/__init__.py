@@ -1,7 +1,7 @@
 """Schedules for whole fusions: like a reference, resizes moved upstream, inlining, private copies, automatic."""
 
-from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.hooks import advise_with
+from idgraph.ir.schedule_log import Decision, Option, Saving
 from idgraph.rewrite.gather_strategy import apply_gather_plan, gather_plan
 from idgraph.rewrite.one_hot_to_gather import fold_one_hots
 from idgraph.schedule.auto import auto

@@ -25,11 +25,10 @@ from idgraph.ir import (
 )
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
-from idgraph.ir.decisions import Decided
 from idgraph.ir.device import Device, current_device, device_of, use_device
 from idgraph.ir.loop_transforms import reset
-from idgraph.ir.op_registry import apply
-from idgraph.ir.op_table import MOVES
+from idgraph.ir.op_table import MOVES, apply
+from idgraph.ir.schedule_log import Decided
 from idgraph.ir.schedule_primitives import choose
 from idgraph.layout.padding import lay_out, take_back
 from idgraph.rewrite import constant_folding as constants

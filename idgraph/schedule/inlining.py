@@ -23,7 +23,7 @@ from idgraph.graphs.loop_promotion import Promotion
 from idgraph.graphs.nest_isomorphism import structural_key
 from idgraph.index import IdModel
 from idgraph.index.allocation import is_thread, live_exprs
-from idgraph.index.coverage import check_written
+from idgraph.index.predicate import check_written
 from idgraph.index.races import race_conflicts
 from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr, check_fusion
 from idgraph.ir import loop_transforms as loop_steps

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from idgraph.errors import ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.index import IdModel
-from idgraph.index.coverage import check_covered
 from idgraph.index.loop_tree import check_order, check_scan
+from idgraph.index.predicate import check_covered
 from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
 
 _LANES = ("vectorize", "unroll")

@@ -15,8 +15,8 @@ from idgraph.arith import Expr
 from idgraph.graphs.index_graph import Legal
 from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir import loop_transforms as loop_steps
-from idgraph.ir.decisions import ReductionDecision, Ruled, TilingDecision
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
+from idgraph.ir.schedule_log import ReductionDecision, Ruled, TilingDecision
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inlining import private_copy, sharing
 from idgraph.schedule.legality import nest_error

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from idgraph.arith import as_expr, is_true, simplify
 from idgraph.ir import Tensor, item_size
-from idgraph.ir.decisions import Ruled
 from idgraph.ir.device import current_device
-from idgraph.ir.schedule_log import KernelHints
+from idgraph.ir.schedule_log import KernelHints, Ruled
 from idgraph.schedule.reduction_dataflow import (
     Dataflow,
     FusedPasses,

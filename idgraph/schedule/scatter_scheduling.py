@@ -31,10 +31,10 @@ from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
-from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.device import current_device
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.ir.reshape import product
+from idgraph.ir.schedule_log import Decision, Option, Saving
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.gather_lowering import named
 from idgraph.rewrite.gather_strategy import place_of, sample_points

@@ -14,8 +14,8 @@ from itertools import product
 from math import prod
 
 from idgraph.ir import IterDomain, Merge, Tensor
-from idgraph.ir.decisions import TilingDecision
 from idgraph.ir.device import Device
+from idgraph.ir.schedule_log import TilingDecision
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.access_strides import HEAVY, output_access, source_strides
 from idgraph.schedule.tiling_cost import AffineAccess, Tiling, TilingCost, affine, tiling_cost

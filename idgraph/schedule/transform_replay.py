@@ -10,7 +10,7 @@ from idgraph.arith import Expr, is_true, simplify
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs.broadcast_forwarding import descendants
 from idgraph.index import IdModel
-from idgraph.index.coverage import is_partial
+from idgraph.index.predicate import is_partial
 from idgraph.ir import (  # fmt: skip
     SCANS,
     SCATTERS,

@@ -18,7 +18,7 @@ from idgraph.index.allocation import strides
 from idgraph.ir import SCANS, IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.loop_transforms import reset
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.schedule.inlining import inline_far
 from idgraph.schedule.tiling import TilingChoice
 from idgraph.schedule.tiling_cost import TilingCost, staged_cost

@@ -1,6 +1,6 @@
 """Axes over devices: who owns which element, which steps are local, and what must move where they are not.
 
-ownership -> reads -> moves -> locality -> propagation -> regions -> steps -> program; execution, processes
+ownership -> reads -> moves -> locality -> propagation -> regions -> steps -> program; transfers, execution, processes
 
 A tensor's placement (`Tensor.shard`, `Tensor.partial`) splits its axes over a mesh; everything here is decided from the
 maps of those splits and of the operations, not from a table of operations.

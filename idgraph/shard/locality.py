@@ -135,10 +135,11 @@ class LocalityDecision:
     def _terms(self) -> dict[str, Expr]:
         """Along each mesh axis that the output is partial over: the device that has a term of it."""
         found: dict[str, Expr] = {}
+        terms = {r.name for r in self.found.terms}
         for over, op in self.placement.partials.items():
-            owning = [r for r in self.found.reads if over in self._owns(r)]
-            if owning and REDUCES.get(self.expr.op) == op:
-                found[over] = self._owns(owning[0])[over]
+            ranks = [self._term_rank(r, over) for r in self.found.reads if over in self._owns(r)]
+            if ranks and REDUCES.get(self.expr.op) == op and terms.issuperset(ranks[0].names):
+                found[over] = ranks[0]
                 continue
             partial = [r for r in self.found.reads if over in self.owners[r.tensor.name].placement.partials]
             if not partial or not all(self.passes(r, over, op) for r in partial):
@@ -149,6 +150,13 @@ class LocalityDecision:
                     hint="shard or replicate it there",
                 )
         return found
+
+    def _term_rank(self, read: OperandRead, over: str) -> Expr:
+        """The device along ``over`` that has a term: as the operand is split by those mesh axes alone that the output
+        is partial over, so that each device has terms at equal steps."""
+        steps = self.owners[read.tensor.name].placement.steps
+        split = Placement(tuple(s for s in steps if s.over in self.placement.partials))
+        return simplify(Ownership(read.tensor, split, self.mesh).at(read.coordinates)[0][over])
 
     def _owns(self, read: OperandRead) -> dict[str, Expr]:
         return self.owners[read.tensor.name].at(read.coordinates)[0]

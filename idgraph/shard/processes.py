@@ -1,31 +1,39 @@
 """One device's program in a process of its own: torch.distributed moves what the devices lack (gloo, NCCL or MPI).
 
-Nothing here opens a connection: the process group is the caller's, of torchrun or `init_process_group`.
+Nothing here opens a connection: the process group is the caller's, of torchrun or `init_process_group`. torch's tensors
+stay where they are from the inputs to the outputs: kernels and collectives read and write them on their device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
-from idgraph.errors import arguments, user_line
+from idgraph.errors import arguments, short_repr, user_line
 from idgraph.ir.mesh import MeshError, Reduction
-from idgraph.shard.execution import Array, gather_elements, place, run_kernels, start
+from idgraph.runtime.array_backends import torch_kind
+from idgraph.shard.execution import is_torch_tensor, run_kernels
+from idgraph.shard.regions import local_region
 from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
+from idgraph.shard.transfers import RankTransfer, transfer_of
 
 _OPS: Mapping[Reduction, str] = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
 
 
 @arguments(MeshError, first=True)
-def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Run this process' device of a program: what it holds of each output, from what it holds of each input, by name.
 
-    The rank is torch.distributed's, whose world is as large as the mesh; with NCCL rank r sends from GPU r. An
-    all-reduce is one of the group along its mesh axis, every other move one ``all_to_all_single`` with the sizes that
-    each pair of devices exchanges. Raises `MeshError` where there is no process group, or of another size.
+    Inputs are NumPy arrays, or torch's tensors, which stay on their device: with NCCL pass tensors of this rank's GPU.
+    Outputs are of the same kind. The rank is torch.distributed's, whose world is as large as the mesh. An all-reduce is
+    one of the group along its mesh axis, every other move one ``all_to_all_single`` with the sizes that each pair of
+    devices exchanges. All ranks call it, in the same order of programs. Raises `MeshError` where there is no process
+    group, or of another size, and for an input that is missing or has not the shape of `idgraph.shard.local`.
 
     >>> import idgraph as ig
     >>> f, mesh = ig.Fusion("f"), ig.Mesh(x=2)
@@ -35,8 +43,24 @@ def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, npt.N
     idgraph.ir.mesh.MeshError: there is no process group
       ...
     """
-    dist = _distributed()
+    rank = _checked_rank(program)
+    values = {t.name: _local_input(program, inputs, t.name, rank) for t in program.fusion.inputs}
+    device = _common_device(values)
+    known = _rank_state(program)
+    for step in program.steps:
+        if isinstance(step, Kernels):
+            run_kernels(step, values, rank)
+            if device is not None:
+                for name in step.makes:
+                    values[name] = _torch_tensor(values[name]).to(device)
+        else:
+            values[step.name] = known.exchange(program, step, values[step.tensor], rank)
+    return {t.name: values[t.name] for t in program.fusion.outputs}
 
+
+def _checked_rank(program: DeviceSteps) -> int:
+    """This process' rank in a world that is as large as the mesh."""
+    dist = _distributed()
     if not dist.is_available() or not dist.is_initialized():
         raise MeshError(
             "there is no process group", hint='torch.distributed.init_process_group("gloo")', where=user_line()
@@ -46,21 +70,88 @@ def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, npt.N
             f"{program.mesh} has {program.mesh.size} devices, the process group {dist.get_world_size()}",
             where=user_line(),
         )
-    rank = dist.get_rank()
-    groups = _mesh_groups(program)
-    values: dict[str, Array] = {t.name: np.ascontiguousarray(inputs[t.name]) for t in program.fusion.inputs}
-    for step in program.steps:
-        if isinstance(step, Kernels):
-            run_kernels(step, values, rank)
-        else:
-            values[step.name] = _exchange_operand(program, step, values[step.tensor], rank, groups)
-    return {t.name: values[t.name] for t in program.fusion.outputs}
+    return dist.get_rank()
+
+
+def _local_input(program: DeviceSteps, inputs: Mapping[str, Any], name: str, rank: int) -> Any:
+    """What this device holds of an input, of the shape that it must have."""
+    owner = program.owners[name]
+    shape = tuple(s.count for s in local_region(owner, program.mesh.coordinates(rank)))
+    if name not in inputs:
+        raise MeshError(f"no array for input {name}", where=user_line(), hint=f"rank {rank} holds {shape} of it")
+    value = inputs[name] if is_torch_tensor(inputs[name]) else np.asarray(inputs[name])
+    if tuple(value.shape) != shape:
+        raise MeshError(
+            f"input {name} has the shape {short_repr(tuple(value.shape))}, rank {rank} holds {shape} of it",
+            where=user_line(),
+            hint="program.local_inputs(inputs, rank) cuts it out of whole arrays",
+        )
+    return value
+
+
+def _common_device(values: Mapping[str, Any]) -> Any:
+    """The device that all inputs are on, as torch's tensors; None of NumPy arrays."""
+    tensors = {n: v for n, v in values.items() if is_torch_tensor(v)}
+    devices = {v.device: n for n, v in tensors.items()}
+    if len(devices) > 1 or (tensors and len(tensors) < len(values)):
+        where = [f"{n} {'on ' + str(v.device) if n in tensors else 'a NumPy array'}" for n, v in values.items()]
+        raise MeshError(
+            f"inputs lie apart: {', '.join(where)}", where=user_line(), hint="pass all as tensors on one device"
+        )
+    return next(iter(devices), None)
+
+
+@dataclass(slots=True)
+class _RankState:
+    """What does not change from call to call of this device's program: groups along mesh axes, and positions of moves,
+    by the move and by the device that they lie on."""
+
+    world: Any
+    groups: dict[str, Any]
+    transfers: dict[str, RankTransfer] = field(default_factory=dict[str, RankTransfer])
+    positions: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict[tuple[str, str], tuple[Any, ...]])
+
+    def exchange(self, program: DeviceSteps, step: Exchange, mine: Any, rank: int) -> Any:
+        """The part of a tensor that this device needs, after a move."""
+        given = _torch_tensor(mine)
+        flat = given.to(_link_device(given)).contiguous().reshape(-1)
+        for over, op in step.reduces.items():
+            flat = _all_reduce(flat, op, self.groups[over])
+        if step.name not in self.transfers:
+            self.transfers[step.name] = transfer_of(program, step, rank)
+        transfer = self.transfers[step.name]
+        kept_from, kept_to, sends, gets = self._positions(step.name, str(flat.device))
+        found = flat.new_zeros(prod(transfer.shape))
+        found[kept_to] = flat[kept_from]
+        if len(step.source):
+            found[gets] = _all_to_all(flat[sends], [len(p) for p in transfer.sends], [len(p) for p in transfer.gets])
+        result = found.reshape(transfer.shape).to(given.device)
+        return result if mine is given else torch_kind().numpy(result)
+
+    def _positions(self, name: str, device: str) -> tuple[Any, ...]:
+        """What is kept (from, to), sent and got, as tensors of a device."""
+        if (name, device) not in self.positions:
+            t = self.transfers[name]
+            lists = (t.kept_from, t.kept_to, np.concatenate(t.sends), np.concatenate(t.gets))
+            self.positions[name, device] = tuple(_torch_tensor(p).to(device) for p in lists)
+        return self.positions[name, device]
+
+
+_states: WeakKeyDictionary[DeviceSteps, _RankState] = WeakKeyDictionary()
+
+
+def _rank_state(program: DeviceSteps) -> _RankState:
+    """The state of a program in this process, made anew for another process group."""
+    world = _distributed().group.WORLD
+    found = _states.get(program)
+    if found is None or found.world is not world:
+        found = _states[program] = _RankState(world, _mesh_groups(program))
+    return found
 
 
 def _mesh_groups(program: DeviceSteps) -> dict[str, Any]:
     """The group of this device along each mesh axis that partial results are reduced over; all devices make all."""
     dist = _distributed()
-
     mesh, rank = program.mesh, dist.get_rank()
     over = sorted({m for s in program.steps if isinstance(s, Exchange) for m in s.reduces})
     found: dict[str, Any] = {}
@@ -76,30 +167,34 @@ def _mesh_groups(program: DeviceSteps) -> dict[str, Any]:
     return found
 
 
-def _exchange_operand(program: DeviceSteps, step: Exchange, mine: Array, rank: int, groups: Mapping[str, Any]) -> Array:
-    """The part of a tensor that a device needs, after a move."""
-    dist = _distributed()
+def _all_reduce(flat: Any, op: Reduction, group: Any) -> Any:
+    """The reduction of what the devices of a group have, in a type that each backend reduces; NaN is the largest and
+    the smallest number, as it is to torch."""
+    torch, dist = _torch(), _distributed()
+    wide = {torch.bool: torch.uint8, torch.int16: torch.int32}.get(flat.dtype, flat.dtype)
+    whole = flat.to(wide, copy=True)
+    dist.all_reduce(whole, op=getattr(dist.ReduceOp, _OPS[op]), group=group)
+    if op in ("max", "min") and wide.is_floating_point:
+        undefined = flat.isnan().to(torch.uint8)
+        dist.all_reduce(undefined, op=dist.ReduceOp.MAX, group=group)
+        whole = whole.masked_fill(undefined.bool(), float("nan"))
+    return whole.to(flat.dtype)
 
-    for over, op in step.reduces.items():
-        whole = _torch_array(mine)
-        dist.all_reduce(whole, op=getattr(dist.ReduceOp, _OPS[op]), group=groups[over])
-        mine = whole.cpu().numpy()
-    owner = program.owners[step.tensor]
-    found = start(step, owner, mine, rank)
-    if not len(step.source):
-        return found
-    ranks = program.mesh.ranks
-    sends = [step.element[(step.source == rank) & (step.destination == r)] for r in ranks]
-    gets = [step.element[(step.source == r) & (step.destination == rank)] for r in ranks]
-    parts = [gather_elements(mine, owner, rank, rows) for rows in sends]
-    sent = _torch_array(np.concatenate(parts) if parts else mine[:0])
-    received = sent.new_empty(sum(len(g) for g in gets))
-    dist.all_to_all_single(received, sent, [len(g) for g in gets], [len(s) for s in sends])
-    values, at = received.cpu().numpy(), 0
-    for rows in gets:
-        place(found, step.needs[rank], rows, values[at : at + len(rows)].astype(found.dtype, copy=False))
-        at += len(rows)
-    return found
+
+def _all_to_all(sent: Any, sizes: Sequence[int], gets: Sequence[int]) -> Any:
+    """The elements that the other devices send, by rank; as bytes, which each backend moves."""
+    torch, item = _torch(), sent.element_size()
+    received = sent.new_empty(sum(gets))
+    _distributed().all_to_all_single(
+        received.view(torch.uint8), sent.view(torch.uint8), [n * item for n in gets], [n * item for n in sizes]
+    )
+    return received
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
 
 
 def _distributed() -> Any:
@@ -108,12 +203,15 @@ def _distributed() -> Any:
     return torch.distributed
 
 
-def _torch_array(values: Array) -> Any:
-    """A tensor where the process group's backend reads it: NCCL sends from GPUs, one a rank."""
-    import torch
+def _torch_tensor(value: Any) -> Any:
+    """A tensor as it is, an array as a tensor of the host that shares its memory."""
+    _torch()
+    return value if is_torch_tensor(value) else torch_kind().tensor(np.asarray(value))
 
+
+def _link_device(tensor: Any) -> str:
+    """Where the backend reads: NCCL sends from GPUs, one a rank."""
     dist = _distributed()
-    tensor = cast("Any", torch).from_numpy(np.array(values, order="C"))
-    if "nccl" not in str(dist.get_backend()):
-        return tensor
-    return tensor.to(f"cuda:{dist.get_rank() % torch.cuda.device_count()}")
+    if tensor.device.type == "cuda" or "nccl" not in str(dist.get_backend()):
+        return str(tensor.device)
+    return f"cuda:{dist.get_rank() % _torch().cuda.device_count()}"

@@ -17,10 +17,11 @@ from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion
 from idgraph.ir.mesh import MeshError, Reduction
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.ir.ops_view import full, pad
 from idgraph.ir.ops_view import slice as part_of_axis
-from idgraph.runtime import Target, emit
+from idgraph.runtime import Target
+from idgraph.runtime.fusion_call import scheduled
 from idgraph.shard.locality import REDUCES, Locality, LocalityDecision, mesh_of_fusion
 from idgraph.shard.moves import traffic
 from idgraph.shard.propagation import Placements, propagate
@@ -50,8 +51,9 @@ class DeviceProgram(DeviceSteps):
 
         return simulate(self, inputs)
 
-    def local_inputs(self, inputs: Mapping[str, Any], rank: int) -> dict[str, npt.NDArray[Any]]:
-        """The parts of whole arrays, by input name, that device ``rank`` holds."""
+    def local_inputs(self, inputs: Mapping[str, Any], rank: int) -> dict[str, Any]:
+        """The parts of whole arrays, by input name, that device ``rank`` holds: copies of NumPy arrays, or of torch's
+        tensors on their device."""
         from idgraph.shard.execution import local_inputs  # noqa: PLC0415 - NumPy
 
         return local_inputs(self, inputs, rank)
@@ -172,11 +174,13 @@ class _Steps:
             m: op for m, op in owner.placement.partials.items() if not decision.passes(read, m, op)
         }
         needs = tuple(p.needs[read.operand] for p in parts)
-        self.steps.append(
-            Exchange(
-                read.tensor.name, read.operand, name, moves, needs, sent.source, sent.destination, sent.element, reduces
-            )
+        made = Exchange(
+            read.tensor.name, read.operand, name, moves, needs, sent.source, sent.destination, sent.element, reduces
         )
+        for step in self.steps:
+            if isinstance(step, Exchange) and step.gives_the_same(made):
+                return step.name
+        self.steps.append(made)
         return name
 
     def _segment(self) -> _Segment:
@@ -234,7 +238,7 @@ class _Steps:
                 f.output(tensors[name])
             text = str(f)
             if text not in self.programs:
-                self.programs[text] = emit(f, self.target)
+                self.programs[text] = scheduled(f, self.target)
             programs.append(self.programs[text])
         self.steps.append(Kernels(tuple(now.operations), tuple(programs), tuple(now.reads), tuple(makes)))
 

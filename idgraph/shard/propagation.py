@@ -143,6 +143,8 @@ def candidates(found: OperationReads, placements: Mapping[str, Placement], mesh:
             _follow_operand(found, read, placements[read.tensor.name], mesh, steps)
         made[Placement(tuple(steps))] = None
         made[Placement(tuple(s for s in steps if isinstance(s, Shard)))] = None
+    for leader in found.reads:
+        made[_shifted_shards(found, leader, placements[leader.tensor.name], mesh)] = None
     return [*(p for p in made if p.steps), REPLICATED]
 
 
@@ -164,6 +166,17 @@ def _follow_operand(
         else:
             made = _matching_shard(e, read, simplify(owns[s.over]), s, steps, mesh, found.symbols)
             steps += [] if made is None else [made]
+
+
+def _shifted_shards(found: OperationReads, read: OperandRead, placement: Placement, mesh: Mesh) -> Placement:
+    """The shards of an operand on the axes of the output whose coordinates it is read at, though not on the same
+    devices: a slice, a shift or padding moves what crosses the border of a part, not the whole operand."""
+    owns, _ = Ownership(read.tensor, placement, mesh).at(read.coordinates)
+    steps: list[Shard] = []
+    for s in placement.shards:
+        axes = [k for k, i in enumerate(found.symbols) if i.name in simplify(owns[s.over]).names]
+        steps += [Shard(axes[0], s.over, s.inner)] if axes else []
+    return Placement(tuple(steps))
 
 
 def _matching_shard(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, as_expr, not_, prove, simplify, symbol
-from idgraph.graphs.coordinate_solver import CoordinateSolver
+from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 from idgraph.ir.op_table import SCANS
 

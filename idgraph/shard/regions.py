@@ -92,16 +92,24 @@ def boxed(part: DevicePart, decision: LocalityDecision) -> DevicePart:
 
 
 def _terms_span(decision: LocalityDecision, term: Expr, at: Mapping[str, int]) -> Span:
-    """The terms of a reduction along one axis that a device adds up."""
+    """The terms of a reduction along one axis that a device adds up: those that `LocalityDecision.term_ranks` gives
+    to it."""
+    import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take
+
     top = term.symbol_bounds[1]
-    whole = Span(0, int(as_expr(0 if top is None else top)) + 1)
-    for read in decision.found.reads:
-        owner = decision.owners[read.tensor.name]
-        for k, x in enumerate(read.coordinates):
-            over = [s.over for s in owner.placement.shards if s.axis == k]
-            if x == term and over and all(m in decision.term_ranks for m in over):
-                return local_region(owner, at)[k]
-    return whole
+    count = int(as_expr(0 if top is None else top)) + 1
+    values = np.arange(count, dtype=np.int64)
+    mine = np.ones(count, np.bool_)
+    for over, rank in decision.term_ranks.items():
+        if rank.is_const or term.name in rank.names:
+            mine &= np.asarray(rank.evaluate_array({term.name: values})) == at[over]
+    numbers = np.flatnonzero(mine)
+    if not len(numbers):
+        return Span(0, 0)
+    first, step = int(numbers[0]), int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
+    found = Span(first, len(numbers), step)
+    assert list(found.numbers()) == numbers.tolist()  # as of each local part
+    return found
 
 
 def _needed_span(read: OperandRead, axis: int, spans: Mapping[str, Span], found: OperationReads) -> Span:

@@ -40,6 +40,12 @@ class Exchange:
     element: npt.NDArray[np.int64]
     reduces: Mapping[str, Reduction] = field(default_factory=dict[str, "Reduction"])
 
+    def gives_the_same(self, other: Exchange) -> bool:
+        """Whether the devices have after the other one what they have after this: it need not be done twice."""
+        rows = ((a.source, a.destination, a.element) for a in (self, other))
+        same = (self.tensor, self.needs, self.reduces) == (other.tensor, other.needs, other.reduces)
+        return same and all(a.tolist() == b.tolist() for a, b in zip(*rows, strict=True))
+
     def __str__(self) -> str:
         return "; ".join(map(str, self.moves)) or f"{self.tensor} is spread out on each device"
 

@@ -18,7 +18,7 @@ from idgraph.ir import ops_index as indexed
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir import ops_view as moves
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 
 
 @st.composite

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from idgraph.arith import Expr, to_source
-from idgraph.validate import fault as faults
+from idgraph.validate import report as faults
 from idgraph.validate.concrete_access import Case, IndexLoad, ProducerSlot, Site
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Tables

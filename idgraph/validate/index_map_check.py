@@ -21,16 +21,15 @@ from idgraph.errors import EmitError
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, TensorExpr
 from idgraph.loading import LOADING
-from idgraph.validate import fault as faults
+from idgraph.validate import report as faults
 from idgraph.validate.concrete_access import Case, Site, build_case
 from idgraph.validate.engines import CHUNK, check_points, loop_values, scan_numpy
-from idgraph.validate.fault import Progress, Scan, silent
 from idgraph.validate.input_values import random_inputs
 from idgraph.validate.memory_layout import free_strides
 from idgraph.validate.oracle import INDEXED, ROWED, SCATTERED, bind, evaluate, index_operands
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Tables, build_tables, table_bytes
-from idgraph.validate.report import AddressMismatch, AddressReport
+from idgraph.validate.report import AddressMismatch, AddressReport, Progress, Scan, silent
 
 
 def find_mismatch(case: Case, tables: Tables, found: Scan) -> AddressMismatch | None:
@@ -251,7 +250,7 @@ def _scanner(name: str) -> Scanner:
         return scan_numba
     if name == "cuda":
         with LOADING:
-            from idgraph.validate.engine_cuda import scan_cuda  # noqa: PLC0415
+            from idgraph.validate.engines import scan_cuda  # noqa: PLC0415
 
         return scan_cuda
     raise EmitError(f"unknown engine {name!r}", hint="auto, numpy, numba or cuda")

@@ -17,7 +17,7 @@ import numpy as np
 
 from idgraph.index import IdModel
 from idgraph.ir import TensorExpr
-from idgraph.ir.target import TARGETS
+from idgraph.ir.device import TARGETS
 from idgraph.kernel.ir import Kernel, Loop, Provenance, bodies, walk
 from idgraph.kernel.printer import statement_text
 from idgraph.kernel.statements import Access, elements_of
@@ -274,7 +274,7 @@ def _run(source: KernelCheckSource, text: str, engine: str, out: Array) -> None:
 
     if isinstance(source, DeviceSource):
         with LOADING:
-            from idgraph.validate.engine_cuda import run_kernel_check  # noqa: PLC0415
+            from idgraph.validate.engines import run_kernel_check  # noqa: PLC0415
 
         run_kernel_check(source, text, out)
         return

@@ -42,10 +42,10 @@ def run_guarded(
     with np.errstate(all="ignore"):
         results = frozen(program.ordered(inputs), memory=OutputMemory(poison=True))
     out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
-    titles = {b.name: b.title for b in program.plan.buffers}
-    made = [b for b in program.plan.buffers if b.place in ("output", "global")]
     touched = tuple(
-        titles[b.name] for b, (around, mark) in zip(made, guard.zones, strict=True) if not _untouched(around, mark)
+        m.buffer.title
+        for m, (around, mark) in zip(program.mold.made, guard.zones, strict=True)
+        if not _untouched(around, mark)
     )
     return out, touched
 

@@ -136,6 +136,7 @@ def _overview(r: IndexReport) -> str:
             f"of {len(r.cycles)} cycles change an index; {len(r.resize_cycles)} have a resize on them",
             "bad" if changing else "good",
         ),
+        card(len(r.kernels), f"kernels: {r.kernels}"),
         card(share(len(r.contiguous), n), "contiguous along their lanes"),
         card(share(len(r.vectorisable), n), "vectorisable, proved"),
         card(len(r.data_dependent), "data-dependent accesses"),

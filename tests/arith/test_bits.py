@@ -11,7 +11,7 @@ import idgraph as ig
 from idgraph.arith import parse
 from idgraph.arith.known_bits import diagonals, from_diagonals, may_be_set
 from tests.property.budget import examples
-from tools.bench.expressions_check import Bounds, cost, divmods, evaluate, points
+from tools.judges.expressions import Bounds, cost, divmods, evaluate, points
 
 SIZES = (2, 4, 8, 12, 16, 32)
 

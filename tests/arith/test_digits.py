@@ -14,7 +14,7 @@ from idgraph.arith import Expr, cost, parse, prove_equal
 from idgraph.arith.mixed_radix import mixed_radix_form
 from idgraph.arith.prove import Proof
 from idgraph.arith.rewriter import normal
-from tools.bench.expressions_check import evaluate
+from tools.judges.expressions import evaluate
 
 Array = npt.NDArray[np.int64]
 STYLES = 5  # ways to write a digit

@@ -20,7 +20,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import CounterExample, Proof
-from tools.bench.expressions_check import Bounds, cost, evaluate, points
+from tools.judges.expressions import Bounds, cost, evaluate, points
 
 # ---- XLA: `ranges (inclusive) | result | facts | a form that is as small as one expects` -----------------------------
 XLA = """

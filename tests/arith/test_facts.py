@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.arith import drop_redundant, is_true, parse, strongest, symbol
 from tests.property.budget import examples
-from tools.bench.expressions_check import Bounds, cost, evaluate, points
+from tools.judges.expressions import Bounds, cost, evaluate, points
 
 NAMES = ("a", "b", "c")
 SIZES = (1, 2, 3, 4, 5, 8, 12)

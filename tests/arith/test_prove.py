@@ -22,7 +22,7 @@ from idgraph.arith import (
     simplify,
     symbol,
 )
-from tools.bench.fuzz_simplify import Generator, points, values_of
+from tools.judges.random_expressions import Generator, points, values_of
 
 
 def test_by_rules_on_boxes_too_large_to_enumerate() -> None:

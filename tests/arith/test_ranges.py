@@ -13,7 +13,7 @@ from idgraph.arith.expr import postorder
 from idgraph.arith.fourier_motzkin import nonneg, positive
 from idgraph.arith.linear import terms
 from idgraph.arith.rewriter import normal
-from tools.bench.fuzz_simplify import Generator, points, values_of
+from tools.judges.random_expressions import Generator, points, values_of
 
 
 @given(st.integers(0, 2**40))

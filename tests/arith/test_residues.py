@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.arith import CounterExample, Proof, parse, symbol
 from tests.property.budget import examples
-from tools.bench.expressions_check import Bounds, cost, evaluate, points
+from tools.judges.expressions import Bounds, cost, evaluate, points
 
 NAMES = ("a", "b", "k")
 SIZES = (5, 12, 24, 30)

@@ -10,8 +10,8 @@ import pytest
 from idgraph.arith import Expr, parse, rules, simplify, symbol
 from idgraph.arith.expr import rebuild
 from idgraph.arith.rewriter import TABLE, Rule, kind, normal, one_value
-from tools.bench.fuzz_simplify import Generator, difference
 from tools.docs.rule_table import FILE, document
+from tools.judges.random_expressions import Generator, difference
 
 # A, B, C: constants drawn anew for each instance; i, j, k: non-negative; s: signed; p < n, q < m, r < n*m symbolic.
 TEMPLATES: dict[str, tuple[str, ...]] = {

@@ -25,7 +25,7 @@ from idgraph.arith import (
     symbol,
     to_source,
 )
-from tools.bench.fuzz_simplify import Generator, points, values_of
+from tools.judges.random_expressions import Generator, points, values_of
 
 RENAME = {name: f"v_{name}" for name in "ijknm"}
 

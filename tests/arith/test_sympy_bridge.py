@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idgraph.arith import ArithError, from_sympy, parse, simplify, symbol, to_sympy
-from tools.bench.fuzz_simplify import Generator, difference
+from tools.judges.random_expressions import Generator, difference
 
 sympy: Any = real_sympy
 i, j = sympy.symbols("i j", integer=True)

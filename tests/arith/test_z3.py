@@ -9,8 +9,8 @@ import pytest
 
 from idgraph.arith import Expr, parse, simplify
 from idgraph.arith.expr import postorder
-from tools.bench.expressions_check import Case, load
-from tools.bench.fuzz_simplify import Generator, all_symbols
+from tools.judges.expressions import Case, load
+from tools.judges.random_expressions import Generator, all_symbols
 
 z3: Any = pytest.importorskip("z3", reason="z3-solver is an optional second opinion")
 TIMEOUT_MS = 2000

@@ -8,7 +8,7 @@ from idgraph.check.decide import Checker
 
 pytest.importorskip("torch")
 
-from tools.bench.check_faults import NAMES, Fault, chosen, judged
+from tests.check.planted_index_faults import NAMES, Fault, chosen, judged
 
 QUICK = ("rope half", "swin", "pixel shuffle", "sum both ways", "cat", "pad reflect")
 

@@ -14,7 +14,7 @@ import idgraph as ig
 from idgraph.runtime import Program
 from idgraph.validate.input_values import random_inputs
 from tests.cost.source_counts import ITEM, counted
-from tools.bench.gathers import consumer, producer
+from tests.schedule.gather_programs import consumer, producer
 
 
 def launches(program: Program) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -11,7 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.kernel.launch_grid import shared_layout
+from idgraph.kernel.ir import shared_layout
 from idgraph.runtime import emit
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.dispatch import as_numpy

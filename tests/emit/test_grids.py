@@ -12,8 +12,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import symbol
-from idgraph.ir.target import GPU
-from idgraph.kernel.launch_grid import beyond_x, grid_exprs, grid_of, most_blocks
+from idgraph.ir.device import GPU
+from idgraph.kernel.ir import beyond_x, grid_exprs, grid_of, most_blocks
 from idgraph.runtime import emit
 from idgraph.runtime.cuda.launch import launch_shape
 from tests.emit.cases import Case, arrays_of, difference

@@ -11,7 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import Fusion, Tensor
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.kernel.ir import Alloc, Loop, walk
 from idgraph.runtime import Program, compile_ptx
 from tests.emit.turns import simulated

@@ -11,7 +11,7 @@ import pytest
 import idgraph as ig
 from idgraph.errors import EmitError
 from idgraph.ir import DType
-from idgraph.kernel.launch_grid import most_threads
+from idgraph.kernel.ir import most_threads
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate

@@ -39,9 +39,9 @@ from idgraph.passes import pipeline as table
 from idgraph.passes.lane_loop_fusion import along, is_lanes
 from idgraph.runtime import compile_ptx
 from tests.property.budget import examples
-from tools.bench.class_rows import CLASSES
 from tools.bench.gpu import ptx_facts
-from tools.bench.gpu_rows import CASES
+from tools.programs.class_rows import CLASSES
+from tools.programs.gpu_rows import CASES
 
 MOST = 200  # lines of one kernel's source: numba takes about 10 ms for each
 SIZE = 16

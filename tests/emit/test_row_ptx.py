@@ -12,7 +12,7 @@ import pytest
 import idgraph as ig
 from idgraph.runtime import compile_ptx
 from tools.bench.gpu import ptx_facts
-from tools.bench.gpu_rows import CASES
+from tools.programs.gpu_rows import CASES
 
 pytest.importorskip("numba_cuda")
 

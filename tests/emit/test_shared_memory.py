@@ -20,13 +20,14 @@ from idgraph.kernel.ir import (
     Kernel,
     KernelModule,
     Loop,
+    SharedLayout,
     SingleThread,
     Stmt,
     VectorLoad,
     VectorStore,
+    shared_layout,
     walk,
 )
-from idgraph.kernel.launch_grid import SharedLayout, shared_layout
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.validate import random_inputs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import EmitError
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.kernel.ir import Accumulate, If, Kernel, KernelModule, Load, Loop, walk
 from idgraph.kernel.statements import axis_loops
 from idgraph.lower.fusion_to_kernel import lower_fusion

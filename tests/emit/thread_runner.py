@@ -19,8 +19,7 @@ import numpy as np
 
 from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
-from idgraph.kernel.ir import Kernel
-from idgraph.kernel.launch_grid import shared_layout
+from idgraph.kernel.ir import Kernel, shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import OutputMemory, bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.runtime.cuda.launch import launch_shape

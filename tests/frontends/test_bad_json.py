@@ -198,7 +198,7 @@ def test_an_unknown_operation_is_opaque_and_never_called(tmp_path: Path, target:
 
 
 def _arrays(g: dict[str, Any]) -> list[Any]:
-    from tools.bench.interpret import random_inputs
+    from tools.judges.torch_graph import random_inputs
 
     return [t.numpy() for t in random_inputs(g, 0)]
 

@@ -11,8 +11,8 @@ import torch
 from idgraph.frontends.import_ import Import, from_json
 from idgraph.ir import Fusion, parse_fusion
 from tools.bench.corpus import compare, memory, with_oracle
-from tools.bench.interpret import difference, in_float64, interpret, load, moved, noise, random_inputs
-from tools.bench.smaller import SMALLER, smaller
+from tools.judges.smaller_graph import SMALLER, smaller
+from tools.judges.torch_graph import difference, in_float64, interpret, load, moved, noise, random_inputs
 
 GRAPHS = Path(__file__).parent / "graphs"
 SORT = GRAPHS / "sort_gather.core.json"

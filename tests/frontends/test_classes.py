@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir.clone import clone_fusion
-from tools.bench.class_cases import CASES, ClassCase
+from tools.programs.class_cases import CASES, ClassCase
 
 SMALL = {
     "layer_norm_two": ("6x96 bf16", "6x96 bf16", "96 bf16", "96 bf16"),

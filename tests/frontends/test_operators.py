@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("rich")
 
-from tools.bench import operators_backend as bench
+from tools.bench import operators
+from tools.judges import torch_operators as bench
 
-KNOWN: list[dict[str, Any]] = json.loads(bench.RESULTS.read_text())["rows"]
+KNOWN: list[dict[str, Any]] = json.loads(operators.RESULTS.with_name("operators_backend.json").read_text())["rows"]
 # Those that are captured and take least; a group is one function, so that torch captures it once.
 QUICK = sorted((r for r in KNOWN if r["status"] in ("equal", "opaque")), key=lambda r: (r["cpu_s"], r["operator"]))
 COUNT, GROUP = 200, 10
@@ -53,5 +54,5 @@ def test_the_whole_table(first: int) -> None:
         warnings.simplefilter("ignore")
         found = list(bench.cases(first, 40))
     for case in found:
-        row = bench.judged(case, 600)
+        row = operators.judged_by_backend(case, 600)
         assert row["status"] in ("equal", "opaque", "no graph", "eager"), row

@@ -1,12 +1,12 @@
-"""Programs of torch that `tools.bench.explanations` judges: causes, alignments, bytes, factors against programs and
-oracle."""
+"""Programs of torch that `tests.fuse.explained_programs` judges: causes, alignments, bytes, factors against
+programs and oracle."""
 
 from __future__ import annotations
 
 import pytest
 
 import idgraph as ig
-from tools.bench.explanations import PROGRAMS, Program, pairs_of, reads_of_each
+from tests.fuse.explained_programs import PROGRAMS, Program, pairs_of, reads_of_each
 
 QUICK = ("heads_apart", "maxout", "decayed_scan", "expert_gather", "space_to_depth", "rope_pairs")
 

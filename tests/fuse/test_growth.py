@@ -10,7 +10,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.schedule.reduction_groups import schedule_rows
-from tools.bench.planning import FAMILIES, grown
+from tools.programs.sized_fusions import FUSIONS
 
 
 def calls(f: ig.Fusion) -> int:
@@ -24,9 +24,9 @@ def calls(f: ig.Fusion) -> int:
 
 @pytest.mark.sampled
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FUSIONS)
 def test_work_of_a_plan_is_near_linear(family: str) -> None:
-    make = FAMILIES[family]
+    make = FUSIONS[family]
     calls(make(20))  # what is remembered once
     small, large = (calls(make(n)) for n in (40, 120))
     assert large / small < 3**1.3, (small, large)
@@ -37,7 +37,7 @@ def test_work_of_a_plan_is_near_linear(family: str) -> None:
 @pytest.mark.parametrize(("family", "most"), [("residual", 5300), ("norm", 3900)])
 def test_calls_for_each_further_operation_are_few(family: str, most: int) -> None:
     """Each block of rows gets a score of private copies: none is judged by a builder again (6100 and 4500 calls)."""
-    small, large = (scheduled(FAMILIES[family](n)) for n in (240, 480))
+    small, large = (scheduled(FUSIONS[family](n)) for n in (240, 480))
     assert (large - small) / 240 < most, (small, large)
 
 
@@ -68,21 +68,16 @@ def test_spaces_of_rows_do_not_go_through_the_whole_fusion_one_by_one(
 
     for name, of in whole:
         monkeypatch.setattr(ig.Fusion, name, counted(of))
-    f = FAMILIES["residual"](6 * blocks)
+    f = FUSIONS["residual"](6 * blocks)
     reads = 0
     done = schedule_rows(f)
     assert len(done.decisions) == blocks // 8 and reads < 8, reads
 
 
 def test_many_norms_in_a_row_are_cut_into_kernels_of_a_few_passes() -> None:
-    f = FAMILIES["residual"](84)  # fourteen blocks
+    f = FUSIONS["residual"](84)  # fourteen blocks
     p = ig.fuse.plan(f)
     sums = [sum(p.scheduled[name].definition.is_reduction for name in k) for k in p.kernels]  # type: ignore[union-attr]
     assert len(sums) == p.after == 2 and max(sums) <= 8
     p.apply(f)
     assert ig.validate(f, target="numpy").ok
-
-
-def test_the_growth_of_a_table_is_the_power_of_the_last_two_sizes() -> None:
-    rows: list[dict[str, Any]] = [{"operations": n, "s": n * n / 7} for n in (10, 100, 300)]
-    assert grown(rows, "s") == 2.0 and grown(rows[:1], "s") is None

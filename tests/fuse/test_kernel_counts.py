@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tools.bench.blocks import BLOCKS, counted
+from tools.programs.model_blocks import BLOCKS, counted
 
 AGAIN = ("swin block, not shifted",)  # the other one of its kind has all of its operations, and a roll
 LONG = "swin block"  # its backward graph takes longer to schedule than the graphs of all the others

@@ -16,7 +16,7 @@ from idgraph.kernel.def_use import stored_in
 from idgraph.runtime.program import launches
 from idgraph.testing import fusions
 from tests.emit.test_lanes import check
-from tools.bench.planning import FAMILIES
+from tools.programs.sized_fusions import FUSIONS
 
 
 def norm() -> ig.Fusion:
@@ -51,9 +51,9 @@ def test_launches_in_one_order_are_those_of_the_lowered_kernels(f: ig.Fusion) ->
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "gather"])  # which loads an index
+@pytest.mark.parametrize("family", [name for name in FUSIONS if name != "gather"])  # which loads an index
 def test_launches_of_a_long_fusion_are_told_without_lowering(family: str) -> None:
-    f = FAMILIES[family](120)
+    f = FUSIONS[family](120)
     told = ig.fuse.plan(f).kernels  # from the loops that `auto` has proved
     ig.schedule.auto(f)
     assert told == ordered_launches(f) == operations(f, launches(f))

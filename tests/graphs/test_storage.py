@@ -23,7 +23,7 @@ from idgraph.graphs.signature import ExprSignature, KeyList
 from idgraph.graphs.union_find import UnionFind
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
-from tools.bench.graphs import SHAPES
+from tools.programs.sized_fusions import SHAPES
 
 PACKAGE = Path(ig.__file__).parent
 GRAPHS = ("exact", "almost_exact", "index")

@@ -14,7 +14,7 @@ import numpy as np
 
 import idgraph as ig
 from idgraph.validate import check_addresses
-from tools.bench.expressions_check import cost, evaluate
+from tools.judges.expressions import cost, evaluate
 
 Builder = Callable[[ig.Fusion], None]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from tools.bench.expressions_check import evaluate
+from tools.judges.expressions import evaluate
 
 Build = Callable[[ig.Fusion, ig.Tensor], ig.Tensor]
 

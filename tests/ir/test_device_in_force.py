@@ -16,8 +16,7 @@ from idgraph.errors import EmitError, IdGraphError, ScheduleError
 from idgraph.index.bank_conflicts import warp_bytes
 from idgraph.ir import item_size
 from idgraph.ir.device import Device, current_device, devices, floor_power_of_two, use_device
-from idgraph.kernel.ir import VectorLoad, VectorStore, walk
-from idgraph.kernel.launch_grid import most_threads, shared_layout
+from idgraph.kernel.ir import VectorLoad, VectorStore, most_threads, shared_layout, walk
 from idgraph.runtime import emit
 from idgraph.schedule import KernelConfig
 from idgraph.schedule.reduction_domain import few_rows

@@ -15,8 +15,7 @@ from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib import vector_ops as plain
 from idgraph.errors import EmitError
 from idgraph.ir import ops_pointwise as ops
-from idgraph.ir.op_registry import primitives
-from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS, SCANS_OF, Operation, names
+from idgraph.ir.op_table import OPERATIONS, POINTWISE, SCANS, SCANS_OF, Operation, names, primitives
 from idgraph.kernel import parse
 from idgraph.kernel.statements import AccumulateOp
 from idgraph.lower.statements import Accumulator, identity

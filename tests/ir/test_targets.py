@@ -9,8 +9,7 @@ from typing import get_args
 import pytest
 
 import idgraph
-from idgraph.ir.device import devices
-from idgraph.ir.target import GPU, TARGETS, Target, TargetName
+from idgraph.ir.device import GPU, TARGETS, Target, TargetName, devices
 from idgraph.passes.pipeline import PASSES, TABLE
 
 ROOMS = ("kernel", "lower", "passes", "codegen")

@@ -10,7 +10,7 @@ import idgraph as ig
 from idgraph.kernel.ssa import is_single, simplify_selects, to_ssa
 from idgraph.runtime import Target
 from idgraph.runtime.program import stages
-from tools.bench.class_rows import CLASSES
+from tools.programs.class_rows import CLASSES
 
 TWO_SIDES = """
 kernel k():

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idgraph.arith import Expr, parse, simplify, symbol
-from tools.bench.expressions_check import Case, cost, differs, divmods, load, read_ranges
-from tools.bench.fuzz_simplify import Generator, run
-from tools.bench.inductor_capture import FILE as INDUCTOR
+from tools.judges.expressions import Case, cost, differs, divmods, load, read_ranges
+from tools.judges.inductor_expressions import FILE as INDUCTOR
+from tools.judges.random_expressions import Generator, run
 
 CASES = load()
 

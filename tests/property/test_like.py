@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, event, given, note, reject, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.index.coverage import is_partial
+from idgraph.index.predicate import is_partial
 from idgraph.ir import Fusion, Tensor
 from idgraph.testing import fusions
 from idgraph.validate import check_addresses, check_values, random_inputs

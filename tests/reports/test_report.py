@@ -15,6 +15,7 @@ import idgraph as ig
 from idgraph.index import Access
 from idgraph.ir import item_size
 from idgraph.reports import AccessFacts, IndexReport
+from idgraph.runtime.program import Program
 from idgraph.testing import scheduled_fusions
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"
@@ -106,9 +107,10 @@ def test_claims_of_a_captured_graph_hold(name: str) -> None:
 
 
 KEYS: dict[str, Any] = {
-    "": ["schema", "name", "schedule", "totals", "mapped", "opaque", "segments"],
+    "": ["schema", "name", "schedule", "totals", "seconds", "mapped", "opaque", "segments"],
     "totals": ["operations", "accesses", "contiguous", "vectorisable", "data_dependent", "cycles", "resize_cycles",
-               "changing_cycles", "opaque_calls", "bytes_read", "bytes_written", "bytes_between", "exact"],
+               "changing_cycles", "opaque_calls", "kernels", "distinct_kernels", "bytes_read", "bytes_written",
+               "bytes_between", "exact"],
     "segments": ["number", "name", "tensors", "operations", "cycles", "self_mappings", "traffic", "bytes_read",
                  "bytes_written", "bytes_between", "kernels", "refused", "calls"],
     "kernels": ["name", "operations", "boundaries", "source", "cost", "measured_us"],
@@ -140,7 +142,7 @@ def keyed(value: object, name: str, seen: set[str]) -> None:
     if isinstance(value, list):
         for x in value:  # pyright: ignore[reportUnknownVariableType]
             keyed(x, name, seen)  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(value, dict) and name not in ("mapped", "opaque"):
+    elif isinstance(value, dict) and name not in ("mapped", "opaque", "seconds"):
         assert list(value) == KEYS[name], name  # pyright: ignore[reportUnknownArgumentType]
         seen.add(name)
         for k, x in value.items():  # pyright: ignore[reportUnknownVariableType]
@@ -154,7 +156,7 @@ def test_the_schema_of_the_json() -> None:
     transposed.output(s + s.T)
     for r in (*map(imported, NAMES), ig.report(transposed)):
         found = json.loads(r.to_json())
-        assert found["schema"] == "idgraph-report/3"
+        assert found["schema"] == "idgraph-report/4"
         keyed(found, "", seen)
     assert seen == KEYS.keys()  # each kind of object was there
 
@@ -282,3 +284,30 @@ def test_accesses_that_look_alike_are_asked_about_once() -> None:
     looks = {(op, a.kind, a.shape, a.address, a.why) for op, a in asked}
     assert 0 < len(asked) < sum(a.narrow for _, a in every) and len(looks) == len(asked)
     assert len([a for a in ig.report(f, suggestions=1).accesses if a.suggestions is not None]) == 1
+
+
+def test_kernels_are_counted_as_calls_compile_them() -> None:
+    torch = pytest.importorskip("torch")
+
+    def layers(x: Any, table: Any) -> Any:
+        for _ in range(3):
+            x = (x @ x).relu() * 2.0
+            y = x @ x
+            x = y + table[y[0].long()]  # indices that are checked, with the names of their tensors
+        return x
+
+    args = torch.eye(8), torch.ones(4, 8)
+    imp = ig.frontends.from_torch(layers, args).calling("aten.mm.default")
+    runner = imp.compiled("cpu").runner
+    for number, s in enumerate(imp.segments):
+        if s.scheduled is not None and s.outputs:
+            runner.kernels(number, s.scheduled, s, {}, {})
+    made = {id(k): k for k in imp.kernels.values() if isinstance(k, Program)}
+    r = imp.report(auto=True, target="cpu", suggestions=0)
+    assert r.kernels.distinct == sum(len(p.kernels) for p in made.values()) == 4
+    assert (len(r.kernels), r.kernels.reused) == (6, 2)
+    assert set(r.kernels.seconds) == {"schedule", "emit"} and all(s >= 0 for s in r.kernels.seconds.values())
+    assert "4 distinct kernels, 2 reused, schedule" in str(r.kernels) and "4 distinct kernels" in r.to_html()
+    told: Any = r.to_dict()
+    assert (told["totals"]["kernels"], told["totals"]["distinct_kernels"]) == (6, 4)
+    assert told["seconds"].keys() == {"schedule", "emit"}

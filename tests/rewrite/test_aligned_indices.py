@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.rewrite.index_propagation import align_indices, narrow_indices
 from idgraph.rewrite.rematerialize import unsqueezed
 from idgraph.schedule.pointwise_tiling import coarsening_by_work

@@ -1,4 +1,4 @@
-"""Devices: how they are named and entered; on two GPUs, all that `tools.bench.two_gpus` checks."""
+"""Devices: how they are named and entered; on two GPUs, all that `tests.runtime.two_gpus` checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import idgraph as ig
 from idgraph.runtime.cuda.launch import LaunchContext
 from idgraph.runtime.interrupts import device_text
-from tools.bench import two_gpus
+from tests.runtime import two_gpus
 
 torch: Any = pytest.importorskip("torch")
 

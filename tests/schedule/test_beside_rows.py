@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.ir.decisions import Decision
 from idgraph.ir.hooks import Estimate
+from idgraph.ir.schedule_log import Decision
 from idgraph.rewrite import gather_strategy as gather_times
 from idgraph.rewrite.gather_lowering import GatherReplacement
 from idgraph.rewrite.gather_strategy import MOST, cheapest, near, ways_of
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
-from tools.bench.gathers import program
+from tests.schedule.gather_programs import program
 
 
 def plan(f: ig.Fusion, device: str = "H200") -> Decision:

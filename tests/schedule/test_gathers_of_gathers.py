@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.ir.decisions import Decision
+from idgraph.ir.schedule_log import Decision
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.cost.test_oracle import counted

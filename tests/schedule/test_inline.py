@@ -15,7 +15,7 @@ import idgraph as ig
 from idgraph.errors import ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.graphs.broadcast_forwarding import BroadcastForwarding, shared_reads
-from idgraph.index.coverage import check_written
+from idgraph.index.predicate import check_written
 from idgraph.ir import Fusion, TensorExpr
 from idgraph.schedule import legality as legal
 from idgraph.schedule.inlining import inline_far

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.index.coverage import is_partial
+from idgraph.index.predicate import is_partial
 
 
 def by_like(f: ig.Fusion) -> None:

@@ -101,3 +101,56 @@ def test_an_operation_of_parts_that_fits_in_shape_alone_is_not_taken() -> None:
     f, x = fusion((8,), x=2)
     f.output(ig.roll(x, 1, 0)).shard(0, "x")
     compare(f)
+
+
+def test_every_third_row_goes_to_blocks_of_rows() -> None:
+    f, x = fusion((18, 2), x=3)
+    f.output(ig.copy(x.shard(0, "x", inner=True)).shard(0, "x"))
+    compare(f)
+
+
+def test_a_term_of_one_element_is_on_one_device() -> None:
+    f, x = fusion((1, 3), x=2)
+    f.output(ig.amax(x.shard(0, "x"), 0)).partial("x", "max")
+    f.output(ig.prod(x - 4.0, 0) + 1.0)
+    compare(f)
+
+
+@pytest.mark.parametrize("first", ["x", "z"])
+def test_terms_of_an_axis_that_is_sharded_twice_and_partial_over_one(first: str) -> None:
+    """Each device along x adds up its own terms, whatever comes from the devices along z."""
+    f, x = fusion((11, 3), x=2, z=3)
+    x.shard(0, first).shard(0, "xz".replace(first, ""))
+    f.output(ig.copy(ig.sum(x, 0).partial("x", "sum")).replicate())
+    run = compare(f)
+    assert any(len(s.source) for s in run.steps if isinstance(s, ig.shard.Exchange))
+
+
+def test_a_partial_result_over_an_axis_that_is_not_reduced_is_refused() -> None:
+    f, x = fusion((4, 6), x=2)
+    y = f.output(ig.amax(x.shard(1, "x"), 0)).partial("x", "max")
+    with pytest.raises(ig.MeshError, match=f"{y.name} is not a partial max over x"):
+        ig.shard.emit(f)
+    y.replicate().shard(0, "x")
+    compare(f)
+
+
+def test_a_move_for_two_readers_is_made_once() -> None:
+    f, x = fusion((6, 4), x=2)
+    y = ig.copy(ig.sum(x.shard(0, "x"), 0).partial("x", "sum")).replicate()
+    total = y.definition.inputs[0] if y.definition is not None else x
+    f.output(ig.exp(total) * ig.relu(total))
+    f.output(y)
+    run = compare(f)
+    assert len([s for s in run.steps if isinstance(s, ig.shard.Exchange)]) == 1, str(run)
+
+
+def test_a_slice_of_a_sharded_axis_moves_what_crosses_the_border() -> None:
+    f, x = fusion((17, 4), x=4)
+    x.shard(0, "x")
+    y, z, w = (f.output(t) for t in (x[2:] - x[:-2], ig.pad(x, (0, 0, 1, 2)), ig.roll(x, 1, 0)))
+    run = compare(f)
+    moved = [m for s in run.steps if isinstance(s, ig.shard.Exchange) for m in s.moves]
+    assert [m.collective for m in moved] == ["neighbour exchange"] * 4
+    assert [m.halo for m in moved] == [(1, 1), (3, 0), (1, 0), (1, 0)]
+    assert [str(run.placements[t].placement) for t in (y, z, w)] == ['shard(0, "x")'] * 3

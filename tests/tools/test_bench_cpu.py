@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from tools.bench import cpu_functions
+from tools.bench import cpu
 from tools.bench.cpu import facts_of, measure
-from tools.bench.cpu_rows import CASES, CpuCase
+from tools.programs import cpu_functions
+from tools.programs.cpu_rows import CASES, CpuCase
 
 torch: Any = pytest.importorskip("torch")
 QUICK = argparse.Namespace(rounds=1, no_compile=True)
@@ -43,13 +44,14 @@ def test_every_row_is_a_fusion() -> None:
         assert ig.emit(f, target="cpu").kernels
 
 
-def test_functions_are_compared_with_eager() -> None:
-    rows = [cpu_functions.measure(name, 3, 1, 0.0) for name in ("roll", "where")]
+def test_functions_are_compared_with_eager(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [cpu.measure_function(name, 3, 1, 0.0) for name in ("roll", "where")]
     assert all(r.right and r.share > 0 for r in rows)
-    assert not set(cpu_functions.OF_ONE) & set(cpu_functions.OF_TWO)
-    assert cpu_functions.table_of(rows).row_count == 2
-    assert not set(cpu_functions.NAMES) & set(cpu_functions.CASES)
-    other = [cpu_functions.measure(name, 0, 1, 0.0) for name in ("maximum with places", "gated", "x + y bfloat16")]
+    names = [*cpu_functions.OF_ONE, *cpu_functions.OF_TWO, *cpu_functions.OTHER]
+    assert len(set(names)) == len(names)
+    cpu.show_functions(rows)
+    assert all(r.name in capsys.readouterr().out for r in rows[:1])
+    other = [cpu.measure_function(name, 0, 1, 0.0) for name in ("maximum with places", "gated", "x + y bfloat16")]
     assert all(r.right and r.share > 0 for r in other)
 
 
@@ -62,5 +64,5 @@ def test_a_function_that_is_not_eagers_is_told(monkeypatch: pytest.MonkeyPatch) 
     def compiled(*_: object) -> Any:
         return kept
 
-    monkeypatch.setattr(cpu_functions.ig, "compile", compiled)
-    assert not cpu_functions.measure("x * 2", 3, 1, 0.0).right
+    monkeypatch.setattr(cpu.ig, "compile", compiled)
+    assert not cpu.measure_function("x * 2", 3, 1, 0.0).right

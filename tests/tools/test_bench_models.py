@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tools.bench.model_families import TIMED, families
 from tools.bench.models import MODES, Row, Table
+from tools.programs.model_families import TIMED, families
 
 RESULTS = Path(__file__).parents[2] / "tools/bench/results/model_values.json"
 

@@ -45,12 +45,21 @@ def test_a_family_stays_within_its_time(family: str) -> None:
     assert told < seconds
 
 
-def test_a_row_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "growth.json"
-    monkeypatch.setattr(
-        "sys.argv", ["growth", "--quick", "--family", "product of k different sums", "--json", str(file)]
-    )
-    growth.main()
-    (row,) = json.loads(file.read_text())["rows"]
-    assert row["sizes"] == [3, 6, 12] and all(s is not None for s in row["seconds"])
-    assert "product of k different sums" in capsys.readouterr().out
+def test_rows_are_written_as_they_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured is in the file, whatever happens to the rows after it; a row that was stopped says so."""
+    file, asked = tmp_path / "growth.json", list[tuple[str, int]]()
+
+    def alone(family: str, size: int, limit: float) -> float | str:
+        asked.append((family, size))
+        if family == "plan of chain":
+            raise KeyboardInterrupt
+        return size * 2e-3 if size < 12 or "product" in family else f"over {limit:.0f} s"
+
+    monkeypatch.setattr(growth, "alone", alone)
+    families = ("product of k different sums", "(i+1) to the k", "plan of chain")
+    with pytest.raises(KeyboardInterrupt):
+        growth.main(["--quick", *(x for f in families for x in ("--family", f)), "--json", str(file)])
+    first, second = (told := json.loads(file.read_text()))["rows"]
+    assert first["sizes"] == [3, 6, 12] and first["seconds"] == [0.006, 0.012, 0.024] and first["exponent"] == 1.0
+    assert second["seconds"][2] is None and second["exponent"] is None and "over 60 s at 12" in second["why"]
+    assert told["machine"] and told["load"] and told["day"] and not list(tmp_path.glob("*.part"))

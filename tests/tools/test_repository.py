@@ -11,9 +11,8 @@ from click.testing import CliRunner
 
 import idgraph as ig
 from idgraph.cli.commands import cli
-from tools.bench import series
 from tools.checks.common import tracked
-from tools.docs import generated
+from tools.docs import generated, series
 from tools.docs.pictures import PICTURES
 from tools.env import ROOT
 
@@ -94,7 +93,7 @@ def test_each_picture_of_the_readme_is_drawn_by_the_code() -> None:
 
 
 def test_the_series_ends_with_the_tables_as_they_are() -> None:
-    """``python -m tools.bench.series add TABLE`` where this fails: the figures of a table are kept with their day."""
+    """``python -m tools.docs.series add TABLE`` where this fails: the figures of a table are kept with their day."""
     runs = series.read()
     for table in series.TABLES:
         now = series.run_of(table, (series.RESULTS / f"{table}.json").read_text(), "", "")

@@ -11,7 +11,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime import cuda_available
-from idgraph.validate.engine_cuda import kernel_check_ptx
+from idgraph.validate.engines import kernel_check_ptx
 from idgraph.validate.index_map_check import index_values
 from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.kernel_check_cuda import DeviceSource, fits_device

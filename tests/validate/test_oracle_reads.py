@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.ir.op_registry import apply
+from idgraph.ir.op_table import apply
 from idgraph.validate.oracle import optional, reads
 
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.ir.op_registry import apply, primitives
-from idgraph.ir.op_table import POINTWISE, names
+from idgraph.ir.op_table import POINTWISE, apply, names, primitives
 from idgraph.validate.oracle import evaluate
 
 Tensors = list[torch.Tensor]

@@ -2,28 +2,34 @@
 
     python -m tools.bench.calls --device cpu
     python -m tools.bench.calls --device cuda --json calls.json
+    python -m tools.bench.calls --device mocked       # the host's part of calls on a GPU, on a machine without one
 
 The work is small, so that the call is what is measured. Each figure is the shortest of several windows of calls; on a
 GPU the calls of a window are queued, and a window ends when they are done. Dynamic rows call with another size each
-time, of sizes seen before; torch.compile is asked for dynamic sizes there. "made" is a size that was never seen.
+time, of sizes seen before; torch.compile is asked for dynamic sizes there. "each new" are sizes never seen.
+
+Mocked: kernels are scheduled and lowered for CUDA and bound to torch tensors of the host; the driver is a stand-in that
+looks at no argument and starts nothing (the structures of its launches are the real ones), so what is left is the work
+of `ig.compile`'s calls: keys, sizes, memory, words of arguments. The clock is the processor's then, values are not
+compared, and nothing else takes part.
 """
 
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
-from rich.table import Table
-
 import idgraph as ig
+from idgraph.runtime import dispatch
+from idgraph.runtime.cuda.driver import DeviceKernel
+from idgraph.runtime.cuda.launch import CudaMachine, LaunchContext
+from idgraph.runtime.loaded_program import LoadedKernels
+from tools.bench import report
 
 SIZES = tuple(range(1024, 1024 + 64 * 16, 64))
 
@@ -37,19 +43,59 @@ class Row:
     ok: bool = True
 
 
-def shortest(work: Callable[[], object], wait: Callable[[], object], calls: int, windows: int = 15) -> float:
-    """Microseconds of one call, in the shortest window."""
-    best = float("inf")
-    for _ in range(calls):  # caches, clocks and allocators are warm
-        work()
-    for _ in range(windows):
-        wait()
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            work()
-        wait()
-        best = min(best, (time.perf_counter_ns() - began) / 1000 / calls)
-    return best
+# a driver that does nothing -------------------------------------------------------------------------------------------
+
+
+class Driver:
+    """The driver's structures, and launches that do nothing."""
+
+    def __init__(self) -> None:
+        real: Any = import_module("cuda.bindings.driver")
+        for name in (
+            "CUlaunchAttribute",
+            "CUlaunchAttributeID",
+            "CUlaunchAttributeValue",
+            "CUlaunchConfig",
+            "CUstream",
+        ):
+            setattr(self, name, getattr(real, name))
+        self.launches = 0
+
+    def cuLaunchKernelEx(self, *_: Any) -> tuple[int]:
+        self.launches += 1
+        return (0,)
+
+    def cuStreamIsCapturing(self, _: int) -> tuple[int, int]:
+        return 0, 0
+
+    def cuStreamSynchronize(self, _: int) -> tuple[int]:
+        return (0,)
+
+
+def mock() -> Driver:
+    """Calls of CUDA programs with the host's tensors end in this driver, for the rest of the process."""
+    driver = Driver()
+    machine = CudaMachine(LaunchContext(driver, 0))
+
+    def functions(program: LoadedKernels, checked: bool = True, device: int = 0) -> dict[str, Any]:
+        found = program._functions.get((checked, device))
+        if found is None:
+            made: dict[str, Any] = {}
+            for k in program.plan.kernels:
+                kernel = DeviceKernel.__new__(DeviceKernel)
+                vars(kernel).update(_driver=driver, _function=0, _waits=True)
+                made[k.name] = kernel
+            found = program._functions[checked, device] = made
+        return found
+
+    patched: Any = dispatch
+    patched.calls.machine_of = lambda kind, device, overlap=True: machine
+    patched.simulated, patched.need_device, patched._ON_HOST = lambda: False, lambda: None, set[str]()
+    cast("Any", LoadedKernels).functions = functions
+    return driver
+
+
+# what is called -------------------------------------------------------------------------------------------------------
 
 
 def three(n: Any) -> ig.Fusion:
@@ -85,85 +131,9 @@ def _norm(x: Any) -> Any:
     return x - x.mean(1, keepdim=True)
 
 
-def rows(torch: Any, device: str, calls: int, compiled: bool) -> list[Row]:
-    """All kinds of calls."""
-    wait: Callable[[], object] = torch.cuda.synchronize if device != "cpu" else lambda: None
-    target: Any = "cpu" if device == "cpu" else "cuda"
-
-    def time_of(work: Callable[[], object]) -> float:
-        return shortest(work, wait, calls)
-
-    def fixed(name: str, f: ig.Fusion, eager: Callable[..., Any], *args: Any) -> list[Row]:
-        made: list[Row] = []
-        for checked in (True, False):
-            k = ig.compile(f, target, checked=checked)
-            row = Row(name if checked else f"{name}, checked=False")
-            row.ok = bool(torch.allclose(k(*args), eager(*args), rtol=1e-4, atol=1e-4))
-            row.us["idgraph"] = time_of(lambda k=k: k(*args))
-            row.us["eager"] = time_of(lambda: eager(*args))
-            if compiled:
-                fast: Any = torch.compile(eager)
-                row.us["compile"] = time_of(lambda fast=fast: fast(*args))
-            made.append(row)
-        return made
-
-    def rand(*shape: int) -> Any:
-        return torch.rand(*shape, device=device)
-
-    found: list[Row] = []
-    xyz = [rand(1024) for _ in range(3)]
-    found += fixed("one kernel, four arrays", three(1024), _three, *xyz)[:1]
-    found += fixed("norm 64 x 256", norm(), _norm, rand(64, 256))[:1]
-    at = torch.randint(0, 1000, (64,), device=device)
-    found += fixed("embedding 64 of 1000 x 64", rows_of(), torch.nn.functional.embedding, at, rand(1000, 64))
-    found += dynamic(torch, target, rand, time_of, compiled)
-    return found + imports(torch, target, rand, time_of, compiled)
-
-
-def imports(
-    torch: Any, target: Any, rand: Callable[..., Any], time_of: Callable[[Callable[[], object]], float], compiled: bool
-) -> list[Row]:
-    """Functions of torch's as `from_torch` captures them: the user's way."""
-    found: list[Row] = []
-
-    def row(name: str, call: Callable[..., Any], eager: Callable[..., Any], *args: Any) -> None:
-        made = Row(name)
-        made.ok = all(
-            bool(torch.allclose(a, b, rtol=1e-4, atol=1e-4))
-            for a, b in zip(_tuple(call(*args)), _tuple(eager(*args)), strict=True)
-        )
-        made.us = {"idgraph": time_of(lambda: call(*args)), "eager": time_of(lambda: eager(*args))}
-        if compiled:
-            fast: Any = torch.compile(eager)
-            made.us["compile"] = time_of(lambda: fast(*args))
-        found.append(made)
-
-    xyz = [rand(1024) for _ in range(3)]
-    made = ig.from_torch(_three, xyz)
-    k = ig.compile(made, target)
-    out = rand(1024)
-    row("import: four arrays", k, _three, *xyz)
-    row("import: four arrays, out=", lambda *args: k(*args, out=out), _three, *xyz)
-    row("import: four arrays, imp.run", lambda *args: made.run(*args, target=target), _three, *xyz)
-    both = [rand(64, 256), rand(64, 256)]
-    row("import: two kernels", ig.compile(ig.from_torch(_two, both), target), _two, *both)
-    looked = [rand(1000, 64), torch.randint(0, 1000, (64,), device=xyz[0].device)]
-    row("import: embedding", ig.compile(ig.from_torch(_rows, looked), target), _rows, *looked)
-    part = [rand(64, 256)]
-    row("import: views of the argument", ig.compile(ig.from_torch(_views, part), target), _views, *part)
-    k, sets = _dynamic_import(torch, target, rand)
-    moving = Row("import: dynamic sizes, four arrays")
-    moving.ok = all(bool(torch.allclose(k(*one), _three(*one))) for one in sets)
-    moving.us = {"idgraph": time_of(_turns(k, sets)), "eager": time_of(_turns(_three, sets))}
-    if compiled:
-        moving.us["compile"] = time_of(_turns(torch.compile(_three, dynamic=True), sets))
-    return [*found, moving, _fresh("import: dynamic sizes, each made for the first time", k, rand)]
-
-
-def _dynamic_import(torch: Any, target: Any, rand: Callable[..., Any]) -> tuple[Any, list[list[Any]]]:
-    size = torch.export.Dim("n", min=2, max=1 << 20)
-    sets = [[rand(n) for _ in range(3)] for n in SIZES]
-    return ig.compile(ig.from_torch(_three, sets[0], dynamic_shapes=({0: size},) * 3), target), sets
+def _sorted(x: Any, y: Any, z: Any) -> Any:
+    """Kernels before and after an operation of torch's, which takes 5 us of a hundred numbers."""
+    return (x * 2 + y).sort().values * z
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -183,8 +153,72 @@ def _views(x: Any) -> Any:
     return x[:, :128], x[:, 128:].t(), x * 2.0
 
 
-def _turns(call: Callable[..., Any], sets: list[list[Any]]) -> Callable[[], object]:
-    """Calls with another size each time, of sizes seen before."""
+# who is called --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """How rows are measured: where, by which clock, and beside whom."""
+
+    torch: Any
+    device: str  # of the tensors
+    target: Any
+    calls: int
+    mocked: bool
+    compiled: bool
+
+    def rand(self, *shape: int) -> Any:
+        """Random numbers on the device."""
+        return self.torch.rand(*shape, device=self.device)
+
+    def wait(self) -> None:
+        """Until a GPU has done what was queued."""
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
+
+    def shortest(self, work: Callable[[], object]) -> float:
+        """Microseconds of one call, in the shortest window."""
+        clock, best = time.process_time_ns if self.mocked else time.perf_counter_ns, float("inf")
+        for _ in range(self.calls):  # caches, clocks and allocators are warm
+            work()
+        for _ in range(15):
+            self.wait()
+            began = clock()
+            for _ in range(self.calls):
+                work()
+            self.wait()
+            best = min(best, (clock() - began) / 1000 / self.calls)
+        return best
+
+    def row(self, name: str, call: Callable[..., Any], eager: Callable[..., Any], sets: Sequence[list[Any]]) -> Row:
+        """One kind of call, with each of ``sets`` of arguments in turn."""
+        row = Row(name)
+        others = {} if self.mocked else {"eager": eager}
+        if self.compiled and not self.mocked:
+            others["compile"] = self.torch.compile(eager, dynamic=True if len(sets) > 1 else None)
+        if not self.mocked:
+            pairs = (zip(_tuple(call(*x)), _tuple(eager(*x)), strict=True) for x in sets)
+            row.ok = all(bool(self.torch.allclose(a, b, rtol=1e-4, atol=1e-4)) for p in pairs for a, b in p)
+        row.us = {who: self.shortest(_turns(f, sets)) for who, f in {"idgraph": call, **others}.items()}
+        return row
+
+    def fresh(self, name: str, call: Callable[..., Any], first: int = 3000, count: int = 200) -> Row:
+        """Calls with sizes that were never seen."""
+        clock, best = time.process_time_ns if self.mocked else time.perf_counter_ns, float("inf")
+        for w in range(5 if self.mocked else 1):
+            new = [[self.rand(n) for _ in range(3)] for n in range(first + w * count, first + (w + 1) * count)]
+            began = clock()
+            for one in new:
+                call(*one)
+            best = min(best, (clock() - began) / 1000 / count)
+        return Row(name, {"idgraph": best})
+
+
+def _turns(call: Callable[..., Any], sets: Sequence[list[Any]]) -> Callable[[], object]:
+    """Calls with the next arguments each time, all of them seen before."""
+    if len(sets) == 1:
+        (one,) = sets
+        return lambda: call(*one)
     state = [0]
 
     def work() -> object:
@@ -196,54 +230,73 @@ def _turns(call: Callable[..., Any], sets: list[list[Any]]) -> Callable[[], obje
     return work
 
 
-def _fresh(name: str, k: Callable[..., Any], rand: Callable[..., Any]) -> Row:
-    """Calls with sizes that were never seen."""
-    row = Row(name)
-    new = [[rand(n) for _ in range(3)] for n in range(3000, 3200)]
-    began = time.perf_counter_ns()
-    for one in new:
-        k(*one)
-    row.us["idgraph"] = (time.perf_counter_ns() - began) / 1000 / len(new)
-    return row
+def rows(b: Bench) -> Iterator[Row]:
+    """All kinds of calls."""
+    xyz, sets = [b.rand(1024) for _ in range(3)], [[b.rand(n) for _ in range(3)] for n in SIZES]
+    table, at = b.rand(1000, 64), b.torch.randint(0, 1000, (64,), device=b.device)
+    yield b.row("one kernel, four arrays", ig.compile(three(1024), b.target), _three, [xyz])
+    yield b.row("norm 64 x 256", ig.compile(norm(), b.target), _norm, [[b.rand(64, 256)]])
+    lookup = b.torch.nn.functional.embedding
+    for checked in () if b.mocked else (True, False):  # the stand-in has no memory for what a check found
+        k: Any = ig.compile(rows_of(), b.target, checked=checked)
+        yield b.row(f"embedding 64 of 1000 x 64{'' if checked else ', checked=False'}", k, lookup, [[at, table]])
+    k = ig.compile(three(None), b.target)
+    yield b.row("dynamic sizes, four arrays", k, _three, sets)
+    yield b.fresh("dynamic sizes, each made for the first time", k)
+    yield from imports(b, xyz, sets, [table, at])
 
 
-def dynamic(
-    torch: Any, target: Any, rand: Callable[..., Any], time_of: Callable[[Callable[[], object]], float], compiled: bool
-) -> list[Row]:
-    """Another size at each call; and sizes that were never seen."""
-    f = three(None)
-    k = ig.compile(f, target)
-    sets = [[rand(n) for _ in range(3)] for n in SIZES]
+def imports(b: Bench, xyz: list[Any], sets: Sequence[list[Any]], looked: list[Any]) -> Iterator[Row]:
+    """Functions of torch's as `from_torch` captures them: the user's way."""
 
-    row = Row("dynamic sizes, four arrays")
-    row.ok = all(bool(torch.allclose(k(*one), _three(*one))) for one in sets)
-    row.us = {"idgraph": time_of(_turns(k, sets)), "eager": time_of(_turns(_three, sets))}
-    if compiled:
-        row.us["compile"] = time_of(_turns(torch.compile(_three, dynamic=True), sets))
-    return [row, _fresh("dynamic sizes, each made for the first time", k, rand)]
+    def made(f: Callable[..., Any], given: list[Any], least: int = 0) -> Any:
+        size = b.torch.export.Dim("n", min=least, max=1 << 20) if least else None
+        shapes = ({0: size},) * 3 if least else None
+        return ig.compile(ig.from_torch(f, given, dynamic_shapes=shapes), b.target)
+
+    imported = ig.from_torch(_three, xyz)
+    k: Any = ig.compile(imported, b.target)
+    out = b.rand(1024)
+    yield b.row("import: four arrays", k, _three, [xyz])
+    yield b.row("import: four arrays, out=", lambda *args: k(*args, out=out), _three, [xyz])
+    run = imported.run
+    yield b.row("import: four arrays, imp.run", lambda *args: run(*args, target=b.target), _three, [xyz])
+    both, part = [b.rand(64, 256), b.rand(64, 256)], [b.rand(64, 256)]
+    yield b.row("import: two kernels", made(_two, both), _two, [both])
+    if not b.mocked:
+        yield b.row("import: embedding", made(_rows, looked), _rows, [looked])
+    yield b.row("import: views of the argument", made(_views, part), _views, [part])
+    k = made(_three, sets[0], 2)
+    yield b.row("import: dynamic sizes, four arrays", k, _three, sets)
+    yield b.fresh("import: dynamic sizes, each made for the first time", k)
+    short = [[b.rand(n) for _ in range(3)] for n in range(80, 96)]
+    k = made(_sorted, short[0], 2)
+    yield b.row("import: two kernels around a sort", k, _sorted, short)
+    yield b.fresh("import: two kernels around a sort, each made for the first time", k, first=100, count=50)
 
 
 def main() -> None:
     """One table, JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
+    parser = report.arguments(__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu, mocked, or a device of torch's")
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile (it needs a C++ compiler)")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch: Any = import_module("torch")
-    found = rows(torch, options.device, options.calls, not options.no_compile)
-    what = torch.cuda.get_device_name(options.device) if options.device != "cpu" else f"CPU, {os.cpu_count()} cores"
-    table = Table(title=f"microseconds of a call; {what}, load {os.getloadavg()[0]:.1f}", title_justify="left")
-    for column in ("call", "values", "idgraph", "eager", "compile"):
-        table.add_column(column, justify="left" if column == "call" else "right")
-    for r in found:
-        shown = [f"{r.us[w]:.1f}" if w in r.us else "-" for w in ("idgraph", "eager", "compile")]
-        table.add_row(r.name, "ok" if r.ok else "WRONG", *shown)
-    Console(width=120).print(table)
-    if options.json is not None:
-        facts = {"device": what, "load": os.getloadavg()[0], "torch": str(torch.__version__)}
-        options.json.write_text(json.dumps({**facts, "rows": [asdict(r) for r in found]}, indent=1) + "\n")
+    mocked, host = options.device == "mocked", options.device in ("cpu", "mocked")
+    if mocked:
+        torch.set_num_threads(1)
+        mock()
+    device = "cpu" if host else options.device
+    target = "cpu" if options.device == "cpu" else "cuda"
+    found = list(rows(Bench(torch, device, target, options.calls, mocked, not options.no_compile)))
+    what = f"{options.device}, {os.cpu_count()} cores" if host else torch.cuda.get_device_name(device)
+    who = ("idgraph", "eager", "compile")
+    shown = ((r.name, "ok" if r.ok else "WRONG", *(f"{r.us[w]:.1f}" if w in r.us else "-" for w in who)) for r in found)
+    title = f"microseconds of a call; {what}, load {os.getloadavg()[0]:.1f}"
+    report.show(title, ("call", "values", *who), shown, 120)
+    facts = {"device": what, "load": os.getloadavg()[0], "torch": str(torch.__version__)}
+    report.write(options.json, {**facts, "rows": [asdict(r) for r in found]})
 
 
 if __name__ == "__main__":

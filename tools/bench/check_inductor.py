@@ -28,7 +28,7 @@ from idgraph.check.decide import decide
 from idgraph.check.inductor_capture import Capture, Lowered
 from idgraph.check.inductor_source import of_source
 from idgraph.check.report import VERDICTS, CheckReport
-from tools.bench.check_programs import captured, programs
+from tools.programs.inductor_programs import captured, programs
 
 
 def capture(args: argparse.Namespace) -> Iterator[tuple[str, Capture, str]]:

@@ -1,4 +1,4 @@
-"""Functions of `tools.bench.class_cases` the user's way, beside torch eager and both modes of torch.compile.
+"""Functions of `tools.programs.class_cases` the user's way, beside torch eager and both modes of torch.compile.
 
     python -m tools.bench.gpu --table classes [--rows cumsum_last] [--workers 14] [--json FILE]
     python -m tools.bench.gpu --table classes --plan      # needs no device
@@ -16,7 +16,6 @@ are whole calls. ``ratio`` is the time of the better mode of torch.compile over 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -31,7 +30,6 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from rich.console import Console
-from rich.table import Table
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
@@ -39,6 +37,7 @@ from idgraph.runtime import Program
 from idgraph.runtime.fusion_call import scheduled
 from idgraph.schedule import KernelConfig
 from idgraph.validate import tolerance
+from tools.bench import report
 
 MODES = ("default", "max-autotune-no-cudagraphs")
 WINDOW = 30_000.0  # microseconds of launches that are timed, in five windows
@@ -276,29 +275,16 @@ def mean_ratio(rows: Sequence[ClassRow]) -> float:
     return statistics.geometric_mean(found) if found else math.nan
 
 
-def table_of(rows: Sequence[ClassRow]) -> Table:
+def show(rows: Sequence[ClassRow]) -> None:
     """The rows, and the geometric mean of the ratios."""
-    table = Table(
-        "class",
-        "function",
-        "values",
-        "kernels",
-        "theirs",
-        "us",
-        "eager",
-        "compile",
-        "autotune",
-        "call",
-        "their call",
-        "of copy",
-        "ratio",
-    )
+    columns = ("function", "class", "values", "kernels", "theirs", "us", "eager", "compile", "autotune", "call")
+    lines: list[list[object]] = []
     for r in rows:
         times = (f"{x:.1f}" for x in (r.us, r.eager_us, r.compile_us, r.autotune_us, r.call_us, r.their_call_us))
-        kernels = (str(r.kernels), str(r.their_kernels))
-        table.add_row(r.kind, r.key, "ok" if r.ok else "WRONG", *kernels, *times, f"{r.of_copy:.2f}", f"{r.ratio:.2f}")
-    table.caption = f"geometric mean of the ratios {mean_ratio(rows):.3f}"
-    return table
+        share = (f"{r.of_copy:.2f}", f"{r.ratio:.2f}")
+        lines.append([r.key, r.kind, "ok" if r.ok else "WRONG", r.kernels, r.their_kernels, *times, *share])
+    report.show("functions of models", (*columns, "their call", "of copy", "ratio"), lines, 200, left=2)
+    print(f"geometric mean of the ratios {mean_ratio(rows):.3f}")
 
 
 # without one ----------------------------------------------------------------------------------------------------------
@@ -333,20 +319,20 @@ def planned(case: Any, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def plan_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def show_plans(rows: Sequence[Mapping[str, Any]]) -> None:
     """The plans; estimates below 0.9 of what the least bytes take are the rows to look at."""
-    table = Table("class", "function", "kernels", "launch", "lines", "widths", "moved / least", "sectors", "of least")
+    columns = ("function", "class", "kernels", "launch", "lines", "widths", "moved / least", "sectors", "of least")
+    lines: list[list[object]] = []
     for r in rows:
         least, us = r.get("least", 0), r.get("estimate_us", 0.0)
         share = least / 4255e3 / us if us else math.nan
         more = [f"{r.get(n, 0) / least:.2f}" if least else "-" for n in ("moved", "sector_bytes")]
         opaque = f" + {', '.join(r['opaque'])}" if r.get("opaque") else ""
+        counts = [" ".join(map(str, r.get(k, ()))) for k in ("launch", "lines")]
         widths = " ".join(f"{w}x{d}" for w, d in r.get("widths", ()))
-        table.add_row(
-            r["kind"], r["key"], f"{r.get('kernels', r.get('note', '?'))}{opaque}", " ".join(r.get("launch", ())),
-            " ".join(map(str, r.get("lines", ()))), widths, *more, f"{share:.2f}",
-        )  # fmt: skip
-    return table
+        kernels = f"{r.get('kernels', r.get('note', '?'))}{opaque}"
+        lines.append([r["key"], r["kind"], kernels, *counts, widths, *more, f"{share:.2f}"])
+    report.show("what would run", columns, lines, 200, left=6)
 
 
 def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:
@@ -356,15 +342,14 @@ def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:
     if options.plan:
         take_options(options)
         plans = [planned(c, options) for c in cases]
-        out.print(plan_table(plans))
+        show_plans(plans)
         made: dict[str, Any] = {"rows": plans}
     else:
         began = time.perf_counter()
         rows = measured([c.key for c in cases], options, out)
-        out.print(table_of(rows))
+        show(rows)
         out.print(f"{time.perf_counter() - began:.0f} s in all")
         torch: Any = import_module("torch")
         facts = {"device": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
         made = {**facts, "geometric_mean": mean_ratio(rows), "rows": [asdict(r) for r in rows]}
-    if options.json is not None:
-        options.json.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    report.write(options.json, made)

@@ -2,14 +2,12 @@
 
     python -m tools.bench.compile_time [--rows rope,norm_gradient] [--json FILE]
 
-The kernels are those of `tools.bench.gpu_rows` and `tools.bench.class_rows` at their real sizes; no device is needed.
-The first compilation of a process, which imports the compilers, is done before and not counted.
+The kernels are those of `tools.programs.gpu_rows` and `tools.programs.class_rows` at their real sizes; no device is
+needed. The first compilation of a process, which imports the compilers, is done before and not counted.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import statistics
@@ -17,16 +15,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 import idgraph as ig
 from idgraph.runtime import Program, compile_ptx, emit
-from tools.bench.class_rows import CLASSES
+from tools.bench import report
 from tools.bench.gpu import ptx_facts
-from tools.bench.gpu_rows import CASES
+from tools.programs.class_rows import CLASSES
+from tools.programs.gpu_rows import CASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +67,32 @@ def source_lines(program: Program) -> list[int]:
     return [sum(bool(s.strip()) and not s.strip().startswith("#") for s in t.splitlines()) for t in texts]
 
 
-def shown(rows: list[Compiled]) -> Table:
+def show(rows: list[Compiled]) -> None:
     """A table, and the median and the worst below it."""
-    table = Table(
-        "kernels of", "schedule", "emit", "PTX", "kernels", "s a kernel", "lines", title="compile time, seconds"
+    columns = ("kernels of", "schedule", "emit", "PTX", "kernels", "s a kernel", "lines")
+    lines = (
+        (r.name, f"{r.schedule:.2f}", f"{r.emit:.2f}", f"{r.ptx:.2f}", r.kernels, f"{r.each:.2f}", r.lines)
+        for r in rows
     )
-    for r in rows:
-        table.add_row(
-            r.name, f"{r.schedule:.2f}", f"{r.emit:.2f}", f"{r.ptx:.2f}", str(r.kernels), f"{r.each:.2f}", str(r.lines)
-        )
+    report.show("compile time, seconds", columns, lines)
     each = [r.each for r in rows]
-    table.caption = f"a kernel: median {statistics.median(each):.2f} s, worst {max(each):.2f} s"
-    return table
+    print(f"a kernel: median {statistics.median(each):.2f} s, worst {max(each):.2f} s")
 
 
 def main() -> None:
     """Measure, print, store."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = report.arguments(__doc__)
     parser.add_argument("--rows", default="")
-    parser.add_argument("--json", type=Path)
-    chosen = parser.parse_args()
-    wanted = {key for key in str(chosen.rows).split(",") if key}
+    options = parser.parse_args()
+    made = {c.key: (lambda c=c: c.build(False), c.schedule or ig.schedule.auto) for c in CASES}
+    made |= {name: (build, ig.schedule.auto) for name, build in CLASSES.items()}
+    wanted = report.chosen(parser, options.rows, made)
     measured("warm", lambda: CASES[0].build(True), ig.schedule.auto)
-    rows: list[Compiled] = []
-    for c in CASES:
-        if not wanted or c.key in wanted:
-            rows.append(measured(c.key, lambda c=c: c.build(False), c.schedule or ig.schedule.auto))
-    rows += [measured(name, build, ig.schedule.auto) for name, build in CLASSES.items() if not wanted or name in wanted]
-    Console().print(shown(rows))
-    if chosen.json is not None:
-        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        text = json.dumps(
-            {"machine": machine, "python": platform.python_version(), "rows": [asdict(r) for r in rows]}, indent=1
-        )
-        chosen.json.write_text(text + "\n", encoding="utf-8")
+    rows = [measured(name, *made[name]) for name in made if name in wanted]
+    show(rows)
+    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    python = platform.python_version()
+    report.write(options.json, {"machine": machine, "python": python, "rows": [asdict(r) for r in rows]})
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit POINTS] [--bytes N] [--json FILE]
 
 A graph of more than LIMIT points is run whole where its tensors fit into BYTES, its matrix products by torch where they
-have more than 1e10 points; what that leaves out is run with smaller sizes (`tools.bench.smaller`), every operation by
-emitted kernels. Without --bytes a graph over the limit is not run. A graph already equal in FILE is not run again.
+have more than 1e10 points; what that leaves out is run with smaller sizes (`tools.judges.smaller_graph`), every
+operation by emitted kernels. Without --bytes a graph over the limit is not run. A graph equal in FILE is not run again.
 
 Equal means: integers, and floats that are only moved, bit by bit; other floats to the accuracy of their type (float32:
 1e-4 of the largest value and 4e-4 of each). Sums of float32 in another order can differ by more where a softmax of
@@ -39,8 +39,18 @@ from idgraph.frontends.import_ import Import, from_json, import_program
 from idgraph.frontends.torch_arrays import Array, numpy_dtype
 from idgraph.ir import Fusion
 from idgraph.validate.oracle import evaluate
-from tools.bench.interpret import coarsest, difference, in_float64, interpret, load, moved, noise, random_inputs, refs
-from tools.bench.smaller import smaller
+from tools.judges.smaller_graph import smaller
+from tools.judges.torch_graph import (
+    coarsest,
+    difference,
+    in_float64,
+    interpret,
+    load,
+    moved,
+    noise,
+    random_inputs,
+    refs,
+)
 
 PRODUCTS = ("aten.addmm.default", "aten.bmm.default", "aten.mm.default")
 MANY = 10**10  # points of matrix products that a plain loop nest takes minutes for

@@ -10,7 +10,6 @@ table's ratios lies outside.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -19,12 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 import idgraph as ig
 from idgraph.runtime import Program, emit
-from tools.bench import cpu_rows, gpu_rows
+from tools.bench import report
+from tools.programs import cpu_rows, gpu_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LOW, HIGH = 0.8, 1.25
@@ -98,14 +95,11 @@ def rows_of(wanted: Callable[[str], bool]) -> Iterator[Row]:
             yield row_of("cpu", case.key, emit(f, target="cpu"), cpu[case.key]["us"]["idgraph"])
 
 
-def table_of(name: str, rows: list[Row]) -> Table:
+def show(name: str, rows: list[Row]) -> None:
     """One table's rows."""
-    table = Table(title=f"{name}: estimated / measured", title_justify="left")
-    for column in ("row", "estimated us", "measured us", "ratio", "bound by", "what the model leaves out"):
-        table.add_column(column, justify="right" if column.endswith("us") or column == "ratio" else "left")
-    for r in rows:
-        table.add_row(r.name, f"{r.estimated_us:.1f}", f"{r.measured_us:.1f}", f"{r.ratio:.3f}", r.bound, r.why)
-    return table
+    columns = ("row", "what the model leaves out", "bound by", "estimated us", "measured us", "ratio")
+    lines = ((r.name, r.why, r.bound, f"{r.estimated_us:.1f}", f"{r.measured_us:.1f}", f"{r.ratio:.3f}") for r in rows)
+    report.show(f"{name}: estimated / measured", columns, lines, 170, left=3)
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:
@@ -119,29 +113,25 @@ def summary(rows: list[Row]) -> dict[str, Any]:
 
 def main() -> int:
     """Both tables, and JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.arguments(__doc__)
     parser.add_argument("--rows", default="", help="keys of rows, comma separated; all without it")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     keys = {k for k in options.rows.split(",") if k}
-    out = Console(width=170)
     rows = list(rows_of(lambda key: not keys or key in keys))
     good = True
     told: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(r.table for r in rows):
         own = [r for r in rows if r.table == name]
         told[name] = summary(own)
-        out.print(table_of(name, own))
+        show(name, own)
         s = told[name]
-        out.print(
+        print(
             f"{name}: median {s['median']:.3f}, {s['lowest']:.3f} to {s['highest']:.3f}, "
             f"{s['inside']} of {s['rows']} rows from {LOW} to {HIGH}"
         )
         good &= LOW <= s["median"] <= HIGH and not s["unexplained"]
-    if options.json is not None:
-        devices = {name: json.loads(ig.cost.devices[name].to_json()) for name in told}
-        made = {"devices": devices, "summary": told, "rows": [asdict(r) for r in rows]}
-        options.json.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    devices = {name: json.loads(ig.cost.devices[name].to_json()) for name in told}
+    report.write(options.json, {"devices": devices, "summary": told, "rows": [asdict(r) for r in rows]})
     return 0 if good else 1
 
 

@@ -22,8 +22,8 @@ import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.frontends.import_ import from_json
 from idgraph.fuse import CAUSES, Obstacle
-from tools.bench.blocks import BLOCKS, PRODUCTS, counted, kernels_of
 from tools.bench.fusion_rows import Row, best, judged, read
+from tools.programs.model_blocks import BLOCKS, PRODUCTS, counted, kernels_of
 
 
 def causes(folder: Path, match: str, align: bool) -> dict[str, Any]:

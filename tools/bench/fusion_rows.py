@@ -24,7 +24,7 @@ from idgraph.errors import IdGraphError
 from idgraph.fuse.access_relation import AccessLoop, AccessRelation
 from idgraph.fuse.mismatch import difference
 from idgraph.ir import Tensor
-from tools.bench.check_programs import captured
+from tools.programs.inductor_programs import captured
 
 Row = dict[str, Any]
 THEIRS = ("different numel", "broadcast", "different offset", "Mismatch loop orders", "Unknown reason", "not MemoryDep")

@@ -3,12 +3,14 @@
     python -m tools.bench.gpu [--table layout] [--rows rope] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
         [--without realign]
 
-Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`; ``--table classes`` is
-described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
-are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
-with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
-times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
-PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
+Each row (`tools.programs.gpu_rows`; with ``--table layout`` those of `tools.programs.layout_rows`; ``--table
+classes`` is described in `tools.bench.classes`): a fusion at the size of a real model, scheduled by
+``ig.schedule.auto``. Addresses are checked exhaustively on the device. Values: outputs filled with NaN first, then
+every element compared on the device with the PyTorch function in float64 (cases that only move elements: bit for
+bit). Then the kernels are launched many times between two events, beside a device copy that moves as many bytes (each
+input once, each output once), and PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all
+in this run.
+``--quick`` times
 without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's config; ``--small`` takes
 tiny shapes, which the simulator can run (untimed). ``--without`` leaves passes out, so that two runs time both ways;
 without ``realign`` the schedule does not count on it either. Of classes, ``--whole-steps`` has a thread take all
@@ -18,7 +20,6 @@ channels of a picture (`KernelConfig`).
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import re
 import tempfile
@@ -33,7 +34,6 @@ from typing import Any, cast
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import idgraph as ig
 from idgraph.index import strides
@@ -44,8 +44,9 @@ from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 from idgraph.runtime.prepared_launch import prepare_launch as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.input_values import index_limits
-from tools.bench import classes, gpu_rows, layout_rows
-from tools.bench.gpu_rows import Case
+from tools.bench import classes, report
+from tools.programs import gpu_rows, layout_rows
+from tools.programs.gpu_rows import Case
 
 TABLES = {"models": gpu_rows.CASES, "layout": layout_rows.CASES}
 
@@ -304,48 +305,33 @@ def checks_ahead(keys: list[str], options: argparse.Namespace, out: Console) -> 
     return done
 
 
-def table_of(rows: list[Row]) -> Table:
+def show(rows: list[Row]) -> None:
     """The figures that a reader wants first: the share of a matched copy, ours and theirs."""
-    table = Table(title="share of a device copy of the same bytes", title_justify="left")
-    for column in (
-        "row",
-        "checked",
-        "G checks/s",
-        "us",
-        "idgraph",
-        "no overlap",
-        "bar",
-        "eager",
-        "compile",
-        "autotune",
-        "kernels",
-    ):
-        table.add_column(column, justify="left" if column == "row" else "right")
+    ours = ("row", "checked", "G checks/s", "us", "idgraph", "no overlap", "bar")
+    lines: list[list[object]] = []
     for r in rows:
         peers = [f"{r.copy_us / us:.3f}" for us in (r.eager_us, r.compile_us, r.autotune_us)]
-        rate = f"{r.checks_per_second / 1e9:.2f}"
-        ok = f"ok {r.checks:.3g}" if r.ok else "WRONG"
-        ours = [f"{r.us:.1f}", f"{r.of_copy:.3f}", f"{r.copy_us / r.alone_us:.3f}", f"{r.bar:.2f}"]
-        table.add_row(r.name, ok, rate, *ours, *peers, str(r.kernels))
-    return table
+        checks = [f"ok {r.checks:.3g}" if r.ok else "WRONG", f"{r.checks_per_second / 1e9:.2f}"]
+        shares = [f"{r.us:.1f}", f"{r.of_copy:.3f}", f"{r.copy_us / r.alone_us:.3f}", f"{r.bar:.2f}"]
+        lines.append([r.name, *checks, *shares, *peers, r.kernels])
+    report.show("share of a device copy of the same bytes", (*ours, "eager", "compile", "autotune", "kernels"), lines)
 
 
 def main() -> None:
     """All cases, one table, JSON with the machine named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.arguments(__doc__)
     parser.add_argument("--table", choices=(*TABLES, "classes"), default="models", help="which rows there are")
     parser.add_argument("--rows", default="", help="keys of rows, comma separated; all without it")
     parser.add_argument("--quick", action="store_true", help="no address check, no torch.compile")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
     parser.add_argument("--small", action="store_true", help="tiny shapes, for the simulator")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--workers", type=int, default=4, help="processes that check side by side before the timing")
     parser.add_argument(
         "--tune", action="store_true", help="configs of kernels chosen by measurement, one row at a time"
     )
     parser.add_argument("--without", default="", help="passes left out, comma-separated")
     parser.add_argument("--whole-steps", action="store_true", help="of classes: a thread takes all channels")
-    parser.add_argument("--cases", default="tools.bench.class_cases", help="of classes: MODULE[:NAME]")
+    parser.add_argument("--cases", default="tools.programs.class_cases", help="of classes: MODULE[:NAME]")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")
@@ -361,10 +347,7 @@ def main() -> None:
     options.workers = 1 if options.tune else options.workers
     out, began = Console(width=160), time.perf_counter()
     cases = TABLES[options.table]
-    wanted = [k for k in options.rows.split(",") if k] or [c.key for c in cases]
-    unknown = [k for k in wanted if k not in {c.key for c in cases}]
-    if unknown:
-        parser.error(f"no row {unknown[0]}; rows: {', '.join(c.key for c in cases)}")
+    wanted = report.chosen(parser, options.rows, (c.key for c in cases))
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as private:
         options.cache = options.cache or Path(private)
@@ -378,9 +361,8 @@ def main() -> None:
             out.print(f"{text} {r.ptx} {r.note}", highlight=False, markup=False)
             if not simulated():
                 import_module("torch").cuda.empty_cache()
-            if options.json is not None:
-                options.json.write_text(json.dumps(facts_of(rows), indent=1) + "\n", encoding="utf-8")
-    out.print(table_of(rows))
+            report.write(options.json, facts_of(rows))
+    show(rows)
     out.print(f"{time.perf_counter() - began:.0f} s in all")
 
 

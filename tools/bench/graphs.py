@@ -10,63 +10,21 @@ the graphs. The collector runs as it does in every program.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import os
-import platform
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import networkx as nx
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 import idgraph as ig
 from idgraph.ir import Mapped
+from tools.bench import report
+from tools.programs.sized_fusions import SHAPES
 
-SHAPE = (4, 8, 16, 32)
 LEAST = 1000  # operations from which on the growth is told
-
-
-def chain(n: int) -> ig.Fusion:
-    """A long pointwise chain."""
-    f = ig.Fusion("chain")
-    t = other = f.input("a", shape=SHAPE)
-    for _ in range(n):
-        t = t + other
-    f.output(t)
-    return f
-
-
-def residual(n: int) -> ig.Fusion:
-    """Reshape there and back, rotation of the last axis, residual add: eight operations a round."""
-    f = ig.Fusion("residual")
-    t = f.input("a", shape=SHAPE)
-    for _ in range(max(1, n // 8)):
-        u = ig.reshape(ig.reshape(t, 32, 512), SHAPE)
-        rotated = ig.cat([u[..., 16:], u[..., :16]], dim=-1)
-        t = ig.exp(rotated + t) * u
-    f.output(t)
-    return f
-
-
-def fan(n: int) -> ig.Fusion:
-    """One tensor read by everything."""
-    f = ig.Fusion("fan")
-    t = ig.exp(f.input("a", shape=SHAPE))
-    f.output(*[t * float(k) for k in range(n - 1)])
-    return f
-
-
-SHAPES: dict[str, Callable[[int], ig.Fusion]] = {
-    "pointwise chain": chain,
-    "reshape/slice/cat/residual": residual,
-    "fan-out": fan,
-}
 
 
 def unions(f: ig.Fusion) -> list[tuple[int, int]]:
@@ -177,32 +135,21 @@ def growth(rows: list[dict[str, object]]) -> dict[str, tuple[int, int, float]]:
 
 def main() -> None:
     """Measure, print one table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.arguments(__doc__)
     parser.add_argument("--sizes", default="100,1000,10000,100000")
     parser.add_argument("--repeat", type=int, default=3, help="take the least of so many (default: 3)")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    sizes = [int(s) for s in options.sizes.split(",")]
-    out = Console(width=160)  # thirteen columns: a narrow terminal wraps lines, no figure is cut
-    work = [(name, n) for name in SHAPES for n in sizes]
+    work = [(name, int(n)) for name in SHAPES for n in options.sizes.split(",")]
     rows = [
         measure(name, n, options.repeat) for name, n in track(work, console=Console(stderr=True), description="graphs")
     ]
-    table = Table(title="microseconds of processor time per tensor operation (rank 4)", title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, justify="left" if column == "shape" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(str(v) for v in row.values()))
-    out.print(table)
+    # thirteen columns: a narrow terminal wraps lines, no figure is cut
+    report.show(
+        "microseconds of processor time per tensor operation (rank 4)", list(rows[0]), (list(r.values()) for r in rows)
+    )
     for name, (first, last, ratio) in growth(rows).items():
-        out.print(f"{name}: three graphs at {last} operations cost {ratio} times as much an operation as at {first}")
-    if options.json is not None:
-        machine = {
-            "machine": platform.processor() or platform.machine(),
-            "python": platform.python_version(),
-            "others at work": round(os.getloadavg()[2], 1),  # processes on average, in the last quarter of an hour
-        }
-        options.json.write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        print(f"{name}: three graphs at {last} operations cost {ratio} times as much an operation as at {first}")
+    report.write(options.json, {**report.facts(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,31 +1,26 @@
-"""Growth of work with the size of the question: ``python -m tools.bench.growth [--quick] [--json FILE]``.
+"""Growth of work with the size of the question: ``python -m tools.bench.growth [--quick] [--family F] [--json FILE]``.
 
 Each family is measured at three sizes, each twice the one before, in processes of their own and from the start,
 so that nothing is cached. The growth is reported as the power of the size that the time of the last two sizes grows by.
+"plan of F" and "schedule of F", which only ``--family`` asks for, take a minute or more each: `ig.fuse.plan` and
+`ig.schedule.auto` of up to 10 000 operations (`tools.programs.sized_fusions`). FILE is written after every row.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
-import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from math import log2
-from multiprocessing.context import ForkServerContext
-from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 import idgraph as ig
 from idgraph.arith import symbol
+from tools.bench import report
+from tools.programs.sized_fusions import FUSIONS
 
 LIMIT_S = 60.0  # of one measurement
+MOST = 10_000  # operations of a fusion that is planned
 Made = Callable[[], object]
 
 
@@ -236,6 +231,25 @@ FAMILIES: dict[str, tuple[Callable[[int], Made], int]] = {  # with the largest s
 }
 
 
+def _of_fusions(work: Callable[[ig.Fusion], object]) -> Callable[[str], Callable[[int], Made]]:
+    def family(name: str) -> Callable[[int], Made]:
+        def made(size: int) -> Made:
+            work(FUSIONS[name](20))  # imports
+            f = FUSIONS[name](size)
+            return lambda: work(f)
+
+        return made
+
+    return family
+
+
+PLANNED: dict[str, tuple[Callable[[int], Made], int]] = {
+    f"{what} of {name}": (_of_fusions(work)(name), MOST)
+    for what, work in (("plan", ig.fuse.plan), ("schedule", ig.schedule.auto))
+    for name in FUSIONS
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Grown:
     """Seconds of processor time at each size; None where it took more than the limit or failed, with the reason."""
@@ -249,50 +263,23 @@ class Grown:
     def exponent(self) -> float | None:
         """p where time grows as size**p between the last two sizes; None where one is not known or too short."""
         a, b = self.seconds[-2:]
-        if a is None or b is None or a < 1e-3:
-            return None
-        return round(log2(b / a), 2)
+        return None if a is None or b is None or a < 1e-3 else round(log2(b / a), 2)
 
 
 def timed(family: str, size: int) -> float:
     """Seconds of processor time for one size, in this process."""
-    run = FAMILIES[family][0](size)
+    sys.setrecursionlimit(1000)
+    ig.simplify("warm//2 + warm%2", {"warm": 4})
+    _split_fusion(100, 1, lambda _: 3)
+    run = {**FAMILIES, **PLANNED}[family][0](size)
     start = time.process_time()
     run()
     return time.process_time() - start
 
 
-def _child(family: str, size: int, answer: multiprocessing.Queue[float | str]) -> None:
-    sys.setrecursionlimit(1000)
-    ig.simplify("warm//2 + warm%2", {"warm": 4})
-    _split_fusion(100, 1, lambda _: 3)
-    try:
-        answer.put(timed(family, size))
-    except BaseException as error:  # told as the row's reason
-        answer.put(f"{type(error).__name__}: {str(error)[:200]}")
-
-
-@cache
-def _context() -> ForkServerContext:
-    """Processes that have loaded this module, once for all of them, and nothing of what others have computed."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tools.bench.growth"])
-    return context
-
-
 def alone(family: str, size: int, limit: float) -> float | str:
     """Seconds for one size in a process of its own, or why there are none: no other garbage is collected meanwhile."""
-    context = _context()
-    answer: multiprocessing.Queue[float | str] = context.Queue()
-    child = context.Process(target=_child, args=(family, size, answer))
-    child.start()
-    try:
-        told = answer.get(timeout=limit)
-    except Exception:  # the queue's own kind of timeout
-        told = f"over {limit:.0f} s at {size}"
-        child.kill()
-    child.join()
-    return told
+    return report.alone(timed, family, size, limit=limit, ready="tools.bench.growth")
 
 
 def measured(family: str, largest: int, limit: float) -> Grown:
@@ -301,39 +288,32 @@ def measured(family: str, largest: int, limit: float) -> Grown:
     seconds: list[float | None] = []
     why = ""
     for size in sizes:
-        told = alone(family, size, limit)
-        seconds.append(round(told, 5) if isinstance(told, float) else None)
-        if isinstance(told, str):
-            why = told
-            seconds += [None] * (len(sizes) - len(seconds))
-            break
+        answer = "" if why else alone(family, size, limit)
+        seconds.append(round(answer, 5) if isinstance(answer, float) else None)
+        why = why or (f"{answer} at {size}" if isinstance(answer, str) else "")
     return Grown(family, sizes, tuple(seconds), why)
 
 
-def main() -> None:
-    """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--family", action="append", choices=sorted(FAMILIES), help="only these")
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print a table, write JSON row by row."""
+    parser = report.arguments(__doc__)
+    parser.add_argument("--family", action="append", choices=[*FAMILIES, *PLANNED], help="only these")
     parser.add_argument("--quick", action="store_true", help="at a quarter of the sizes")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of one measurement")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     rows: list[Grown] = []
-    table = Table("family", "sizes", "seconds", "grows as size to the", "")
     for family in args.family or FAMILIES:
-        row = measured(family, FAMILIES[family][1] // (4 if args.quick else 1), args.limit)
-        rows.append(row)
-        seconds = "  ".join("-" if s is None else f"{s:.3f}" for s in row.seconds)
-        shown = "" if row.exponent is None else str(row.exponent)
-        table.add_row(family, "  ".join(map(str, row.sizes)), seconds, shown, row.why)
-    Console(width=160).print(table)
-    if args.json:
-        report = {
-            "machine": platform.processor() or platform.machine(),
-            "python": platform.python_version(),
-            "rows": [{**asdict(r), "exponent": r.exponent} for r in rows],
-        }
-        args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+        largest = {**FAMILIES, **PLANNED}[family][1]
+        rows.append(measured(family, largest // (4 if args.quick else 1), args.limit))
+        report.write(args.json, {**report.facts(), "rows": [{**asdict(r), "exponent": r.exponent} for r in rows]})
+    lines = (
+        (
+            r.family, "  ".join(map(str, r.sizes)), "  ".join("-" if s is None else f"{s:.3f}" for s in r.seconds),
+            "" if r.exponent is None else r.exponent, r.why,
+        )
+        for r in rows
+    )  # fmt: skip
+    report.show("growth", ("family", "sizes", "seconds", "grows as size to the", ""), lines, left=3)
 
 
 if __name__ == "__main__":

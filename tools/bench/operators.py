@@ -27,6 +27,12 @@ second, so that a run that ends early has judged some samples of each; the joine
 
     for k in $(seq 24); do python -m tools.bench.operators --samples 0 --known *.rows --again slow,differs,fails \\
         --claims /tmp/claims --out /tmp/part$k.json & done
+
+``--backend`` goes through ``torch.compile(backend="idgraph")``, results and gradients beside eager's, the first sample
+of float32 of each operator, and writes ``results/operators_backend.json``: "equal", with "opaque" where something in it
+is left to torch; "eager" where a whole graph is; "no graph" where torch captures none; "differs", "error", "slow".
+
+    python -m tools.bench.operators --backend [--every 16 --first 3] [--seconds 600] [--out FILE]
 """
 
 # torch gives its private module no types:
@@ -55,6 +61,7 @@ import rich.progress
 
 import idgraph as ig
 from idgraph.runtime.interrupts import COMPILING
+from tools.judges.torch_operators import Case, cases, described, differences, function_of, likeness, no_farther
 
 torch: Any = import_module("torch")  # its types are not known to the checker
 
@@ -70,84 +77,6 @@ PART = 16  # samples of one operator and type that a process takes at a time, at
 ROUNDS = 16  # the parts of a row that are taken in a round are as many as in all rounds before
 PROGRAMS = 256  # captured programs that are kept at a time
 UNRECORDED, BY_FLOAT64 = "not recorded", "equal by float64"
-NARROW = (torch.float32, torch.float16, torch.bfloat16)
-# Not functions of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
-NO_FUNCTIONS = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "uniform", "exponential", "geometric",
-                "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool", "rrelu",
-                "lowrank")  # fmt: skip
-
-
-def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any], tuple[Tensor, ...]] | None:
-    """The call of a sample as a function of its tensors only, and these; None where it has none."""
-    flat: list[Tensor] = []
-
-    def hole(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            flat.append(value)
-            return len(flat) - 1, "hole"
-        if isinstance(value, (list, tuple)):
-            return [hole(v) for v in value]
-        return value
-
-    args, kwargs = [hole(a) for a in (sample.input, *sample.args)], {k: hole(v) for k, v in sample.kwargs.items()}
-    if not flat or any(t.layout is not torch.strided or t.is_complex() for t in flat) or kwargs.get("dropout_p"):
-        return None
-
-    def filled(value: Any, tensors: Sequence[Tensor]) -> Any:
-        if isinstance(value, tuple) and len(value) == 2 and value[1] == "hole":
-            return tensors[value[0]]
-        return [filled(v, tensors) for v in value] if isinstance(value, list) else value
-
-    def call(*tensors: Tensor) -> Any:
-        exact = any(t.dtype is torch.float64 for t in tensors)  # in float64 no argument asks for less
-        given = {k: torch.float64 if exact and v in NARROW else filled(v, tensors) for k, v in kwargs.items()}
-        return op(*(filled(a, tensors) for a in args), **given)
-
-    return call, tuple(flat)
-
-
-def likeness(value: Any) -> Hashable:
-    """What calls have in common that differ in the values of their tensors only."""
-    match value:
-        case torch.Tensor():
-            return tuple(value.shape), value.stride(), value.storage_offset(), value.dtype, value.is_neg()
-        case list() | tuple():
-            return type(value), tuple(map(likeness, value))
-        case dict():
-            return tuple((k, likeness(v)) for k, v in value.items())
-        case None | bool() | int() | float() | complex() | str() | slice() | torch.dtype() | torch.memory_format():
-            return type(value), repr(value)  # 0.0 is not -0.0, nor False
-        case _:
-            return id(value)
-
-
-def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, wanted: Any) -> bool:
-    """True where results are at most twice as far from float64 as eager's, which rounds between steps."""
-    whole = not any(t.is_floating_point() for t in tensors)  # whole numbers of which a float is made
-    try:
-        exact = call(*(t.double() if whole or t.is_floating_point() else t.clone() for t in tensors))
-    except Exception:  # an index is not a float
-        return False
-    rows = [x if isinstance(x, (list, tuple)) else (x,) for x in (found, wanted, exact)]
-    if not any(w.is_floating_point() for w in rows[1]):
-        return False
-    return all(_as_good(f, w, e) if w.is_floating_point() else torch.equal(f, w) for f, w, e in zip(*rows))
-
-
-def _as_good(found: Tensor, wanted: Tensor, exact: Tensor) -> bool:
-    """Of one result: eager's ``wanted`` where it is finite, else the float64 result rounded to its type."""
-    if found.shape != wanted.shape or found.dtype != wanted.dtype or exact.shape != wanted.shape:
-        return False
-    rounded = exact.to(wanted.dtype)
-    lost = ~wanted.isfinite() & rounded.isfinite()
-    try:
-        torch.testing.assert_close(found[lost], rounded[lost])
-        rest = ~lost & exact.isfinite() & wanted.isfinite()
-        torch.testing.assert_close(found[~lost & ~rest], wanted[~lost & ~rest], equal_nan=True)
-    except AssertionError:
-        return False
-    near, far = ((x.double() - exact.double())[rest].abs() for x in (found, wanted))
-    return near.numel() == 0 or float(near.max()) <= 2 * float(far.max())
 
 
 class Slow(BaseException):  # no wrapper of errors takes it for one
@@ -304,6 +233,7 @@ def options() -> argparse.Namespace:
         default=60.0,
         help="processor time of one sample on all targets; then it is slow",
     )
+    parser.add_argument("--backend", action="store_true", help="through torch.compile, results and gradients")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
 
@@ -345,23 +275,83 @@ def rows_of(op: Any, name: str, given: argparse.Namespace, known: Collection[Par
         yield row | ({} if count == 1 else {"part": part[2:], "of": len(samples)})
 
 
+# behind torch.compile -------------------------------------------------------------------------------------------------
+
+
+def judged_by_backend(case: Case, seconds: float) -> Row:
+    """The outcome of one case."""
+    logs: list[str] = []
+    began = time.process_time()
+    status, text = "equal", ""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            wrong = differences([case], logs.append)
+        left = [str(w.message) for w in said if "left to eager mode" in str(w.message)]
+        if wrong:
+            status, text = "differs", wrong[0]
+        elif not logs:
+            status = "no graph"
+        elif left:
+            status, text = "eager", left[0]
+        elif any("opaque: " in t for t in logs):
+            status = "opaque"
+    except Slow:
+        status, text = "slow", f"over {seconds:g} s"
+    except Exception as error:  # any failure is an entry of the table
+        status, text = "error", f"{type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return {"operator": case.name, "status": status, "text": text[:300], "cpu_s": round(time.process_time() - began, 2)}
+
+
+def backend_written(out: Path, rows: Sequence[Row]) -> int:
+    """Write the table of these rows; 1 where something is wrong."""
+    counts = Counter(r["status"] for r in rows)
+    head = {
+        "machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__,
+        "operators": len(rows), "total": dict(counts),
+    }  # fmt: skip
+    lines = ",\n  ".join(json.dumps(r) for r in sorted(rows, key=lambda r: str(r["operator"])))
+    out.write_text(json.dumps(head, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n')
+    print(json.dumps(head), *(r for r in rows if r["status"] in ("differs", "error", "eager", "slow")), sep="\n")
+    return 1 if counts["differs"] or counts["error"] else 0
+
+
+def behind_compile(given: argparse.Namespace) -> int:
+    """The table of ``--backend``."""
+    out = RESULTS.with_name("operators_backend.json") if given.out == RESULTS else given.out
+    if given.join:
+        return backend_written(out, [json.loads(x) for p in given.join for x in p.read_text().splitlines()])
+    signal.signal(signal.SIGALRM, stop)
+    warnings.simplefilter("ignore")
+    began, rows = time.monotonic(), list[Row]()
+    with out.with_suffix(".rows").open("w") as file:
+        for case in cases(given.first, given.every, given.only):
+            if time.monotonic() - began > given.seconds:
+                break
+            rows.append(judged_by_backend(case, given.case_seconds))
+            file.write(json.dumps(rows[-1]) + "\n")  # what a killed run has found
+            file.flush()
+    return backend_written(out, rows)
+
+
 def main() -> int:
     """0 where nothing differs and nothing fails."""
     given = options()
+    if given.backend:
+        return behind_compile(given)
     partial = given.out.with_suffix(".rows")
     if given.join:
         found, rest = joined(given.join, dict(fact.split("=", 1) for fact in given.recorded))
         partial.write_text("".join(json.dumps(row) + "\n" for row in [*found, *rest]))  # to be joined with more
         return written(given.out, [*found, *begun(found, rest)])
-    # Imported here: it builds six hundred descriptions, and `--help` need not wait for them.
-    op_db: list[Any] = import_module("torch.testing._internal.common_methods_invocations").op_db
     run = facts(given)
     signal.signal(signal.SIGALRM, stop)
     signal.signal(signal.SIGPROF, stop)
     began = time.monotonic()
-    chosen = [o for o in op_db if given.only in o.full_name and not any(w in o.name for w in NO_FUNCTIONS)][
-        given.first :: given.every
-    ]
+    chosen = described(given.only)[given.first :: given.every]
     warnings.simplefilter("ignore")
     if given.claims is not None:
         given.claims.mkdir(parents=True, exist_ok=True)

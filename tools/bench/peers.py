@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from tools.bench.expressions_check import Bounds
+from tools.judges.expressions import Bounds
 
 # text and ranges to: a call that simplifies what has been built, and a reader of its result
 Prepared = tuple[Callable[[], Any], Callable[[Any], str]]

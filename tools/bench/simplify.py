@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tools.bench.expressions_check import Bounds, Case, cost, differs, load
 from tools.bench.peers import PEERS, NotExpressible, installed
-from tools.bench.unseen import unseen
+from tools.judges.expressions import Bounds, Case, cost, differs, load
+from tools.judges.unseen import unseen
 
 _WORDS = ("min", "max", "where", "True", "False")
 

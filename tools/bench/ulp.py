@@ -10,20 +10,16 @@ float32 numbers around the exact result. A result that is infinite, NaN or of th
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
 
 import idgraph as ig
+from tools.bench import report
 
 Array = npt.NDArray[Any]
 TINY = 2.0**-126  # the smallest float32 that is not subnormal
@@ -110,20 +106,14 @@ def largest(found: Array, wanted: Array) -> float:
 
 def main() -> None:
     """One table, JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.arguments(__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    x, found = places(), dict[str, tuple[float, float]]()
-    table = Table(title=f"largest errors in ulp of float32, {x.size} arguments, {options.device}", title_justify="left")
-    for column in ("function", "kernels", "torch"):
-        table.add_column(column)
-    for name in FUNCTIONS:
-        found[name] = measured(name, x, options.device)
-        table.add_row(name, *(f"{e:.2f}" for e in found[name]))
-    Console(width=100).print(table)
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    x = places()
+    found = {name: measured(name, x, options.device) for name in FUNCTIONS}
+    title = f"largest errors in ulp of float32, {x.size} arguments, {options.device}"
+    report.show(title, ("function", "kernels", "torch"), ((n, *(f"{e:.2f}" for e in es)) for n, es in found.items()))
+    report.write(options.json, found)
 
 
 if __name__ == "__main__":

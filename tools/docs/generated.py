@@ -21,7 +21,7 @@ from typing import Any, get_args
 import click
 
 from idgraph.cli.commands import cli
-from tools.bench import series
+from tools.docs import series
 from tools.docs.pictures import CAPTIONS, PICTURES
 
 HERE = Path(__file__).resolve().parent
@@ -128,7 +128,7 @@ def benchmarks() -> str:
     """The series of `tools/bench/results/series.jsonl`, drawn."""
     head = (
         "# Benchmarks over time\n\nEach run of a table in `tools/bench/results` is one point, with its date, commit and"
-        " machine\n(`python -m tools.bench.series add TABLE` adds the present one). Point at a dot to read it.\n\n"
+        " machine\n(`python -m tools.docs.series add TABLE` adds the present one). Point at a dot to read it.\n\n"
     )
     return head + series.page(series.read())
 

@@ -42,6 +42,7 @@ NAMED = {
     "symbols",
     "kwargs",
     "totals",
+    "seconds",
     "point",
     "loops",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idgraph.codegen.printers.grid import vector_kernel
 from idgraph.codegen.printers.scalar import scalar_kernel
-from idgraph.ir.target import Target
+from idgraph.ir.device import Target
 from idgraph.kernel.ir import Kernel, KernelModule
 
 

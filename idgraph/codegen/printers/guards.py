@@ -26,8 +26,8 @@ from math import inf
 
 from idgraph.arith import TRUE, Expr, and_
 from idgraph.codegen.runtime_lib.formulas import IndexText, inner_text
+from idgraph.ir.device import GPU
 from idgraph.ir.op_table import OPERATIONS
-from idgraph.ir.target import GPU
 from idgraph.kernel.def_use import defs, reads
 from idgraph.kernel.ir import (
     BoundsCheck,

@@ -41,10 +41,11 @@ from idgraph.codegen.runtime_lib.formulas import (
 from idgraph.errors import EmitError
 from idgraph.index.allocation import is_thread
 from idgraph.ir import DType, is_float, item_size
+from idgraph.ir.device import Target
 from idgraph.ir.dtypes import ELEMENT_TYPES, is_short_float
-from idgraph.ir.target import Target
 from idgraph.kernel.def_use import names
 from idgraph.kernel.ir import (
+    BLOCK_NUMBER,
     ZERO,
     Accumulate,
     Alloc,
@@ -75,11 +76,12 @@ from idgraph.kernel.ir import (
     VectorAdd,
     VectorLoad,
     VectorStore,
+    beyond_x,
     quote,
+    shared_layout,
     walk,
 )
-from idgraph.kernel.launch_grid import BLOCK_NUMBER, beyond_x, shared_layout
-from idgraph.kernel.launch_grid import X as BLOCKS_X
+from idgraph.kernel.ir import X as BLOCKS_X
 from idgraph.kernel.statements import elements_of
 from idgraph.lower.statements import Accumulator, identity
 

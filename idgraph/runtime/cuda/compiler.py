@@ -14,8 +14,7 @@ from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.ir.device import current_device
-from idgraph.kernel.ir import Kernel
-from idgraph.kernel.launch_grid import most_threads
+from idgraph.kernel.ir import Kernel, most_threads
 from idgraph.runtime.compile_workers import POOL
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.namespace import namespace

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from idgraph.ir.target import GPU
+from idgraph.ir.device import GPU
 from idgraph.runtime.cuda.intrinsics_math import extreme
 
 OPS = ("sum", "prod", "amax", "amin")

@@ -14,10 +14,8 @@ from weakref import WeakSet
 from idgraph.arith import Expr, as_expr, maximum
 from idgraph.codegen.runtime_lib.numpy_ops import storage_dtype
 from idgraph.errors import EmitError, IndexingError
-from idgraph.ir.device import current_device
-from idgraph.ir.target import GPU
-from idgraph.kernel.ir import Kernel
-from idgraph.kernel.launch_grid import X, beyond_x, grid_exprs, grid_of, most_blocks
+from idgraph.ir.device import GPU, current_device
+from idgraph.kernel.ir import Kernel, X, beyond_x, grid_exprs, grid_of, most_blocks
 from idgraph.runtime.binding import Env, raise_fault
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
 from idgraph.runtime.shape_specialized import LaunchArguments
@@ -40,7 +38,7 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
 def launch_of(sizes: Mapping[str, int], wide: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for an illegal one.
 
-    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.launch_grid.beyond_x`)."""
+    ``wide``: the kernel counts its blocks along x, y and z (`idgraph.kernel.ir.beyond_x`)."""
     for dim, size in sizes.items():
         most = most_blocks() if wide and dim == X else GPU.limits[dim]
         if size > most:

@@ -11,8 +11,7 @@ import numpy as np
 
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import IndexingError
-from idgraph.kernel.ir import Kernel
-from idgraph.kernel.launch_grid import shared_layout
+from idgraph.kernel.ir import Kernel, shared_layout
 from idgraph.runtime.binding import (
     OutputMemory,
     bind,

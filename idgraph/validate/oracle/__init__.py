@@ -6,8 +6,7 @@ no axis expression: a mistake there cannot hide here.
 
 from idgraph.validate.oracle.evaluate import WRITTEN, ancestors, element_numbers, evaluate, optional, reads, writes
 from idgraph.validate.oracle.pointwise import kept_dtype, stored
-from idgraph.validate.oracle.rows import ROWED
-from idgraph.validate.oracle.views import INDEXED, SCATTERED, bind, index_operands, shape_of
+from idgraph.validate.oracle.views import INDEXED, ROWED, SCATTERED, bind, index_operands, shape_of
 
 __all__ = [
     "INDEXED", "ROWED", "SCATTERED", "WRITTEN", "ancestors", "bind", "element_numbers", "evaluate", "index_operands",

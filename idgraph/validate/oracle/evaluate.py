@@ -15,21 +15,25 @@ from idgraph.errors import OperationError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.op_builders import REDUCTIONS
 from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running, stored
-from idgraph.validate.oracle.rows import ROWED, check_rows, row_reads, row_writes, rows
 from idgraph.validate.oracle.views import (
     INDEXED,
     MOVES,
+    ROWED,
     SCATTERED,
     Array,
     Symbols,
     bind,
     check_index,
+    check_rows,
     index_operands,
     index_reads,
     move,
     number,
     numbers,
     region,
+    row_reads,
+    row_writes,
+    rows,
     scatter,
     scatter_reads,
     shape_of,

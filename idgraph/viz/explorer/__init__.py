@@ -13,12 +13,12 @@ from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, copy_fusion
-from idgraph.ir.target import TargetName as Target
+from idgraph.ir.device import TargetName as Target
 from idgraph.loading import LOADING
 from idgraph.reports.collect import Emission, segment_facts
 from idgraph.runtime.program import emit
 from idgraph.schedule import auto as schedule_automatically
-from idgraph.validate.fault import busy
+from idgraph.validate.report import busy
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.picture import xml

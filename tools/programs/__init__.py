@@ -1,0 +1,1 @@
+"""Programs as rows: functions, fusions and models that tests ask about and `tools.bench` measures."""
