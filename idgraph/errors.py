@@ -290,6 +290,19 @@ class FrontendError(IdGraphError):
     """
 
 
+class ArgumentError(IdGraphError, TypeError):
+    """A call with a keyword that the function does not have, or without an argument that it needs.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("x", shape=(4,))
+    >>> ig.sum(t, axis=0)
+    Traceback (most recent call last):
+    idgraph.errors.ArgumentError: sum() got an unexpected keyword argument 'axis'
+      ...
+      hint: did you mean dim=?
+    """
+
+
 class InternalError(IdGraphError, RuntimeError):
     """A fault of the library itself, noticed by the library: no argument is to blame, and the fusion is as it was.
 
@@ -333,7 +346,7 @@ def arguments(
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
-        blame, known, noted, trim, by_kind = _blame, IdGraphError, _noted, trimmed, _by_kind
+        blame, misfit, known, noted, trim, by_kind = _blame, _misfit, IdGraphError, _noted, trimmed, _by_kind
         unwritable = _unwritable
         hints = function.__annotations__
         names = function.__code__.co_varnames
@@ -364,7 +377,7 @@ def arguments(
                     raise trim(failure) from failure.__cause__
                 if not isinstance(failure, Exception):
                     raise
-                wrong = blame(function, args, kwargs, error)
+                wrong = misfit(function, failure) or blame(function, args, kwargs, error)
                 if wrong is None and isinstance(failure, ValueError | RecursionError):
                     wrong = unwritable(function, args, kwargs, error)
                 if wrong is not None:
@@ -457,6 +470,21 @@ def _blame(
     return None
 
 
+def _misfit(f: FunctionType, failure: Exception) -> ArgumentError | None:
+    """The error for a call that Python itself refused: a keyword that is not known, an argument that is missing."""
+    at = failure.__traceback__
+    if not isinstance(failure, TypeError) or at is None or at.tb_next is not None:
+        return None
+    code = f.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    said = str(failure).rpartition(".")[2] if "()" in str(failure) else str(failure)
+    strange = said.rpartition("unexpected keyword argument ")[2].strip("'") if "unexpected keyword" in said else ""
+    near = nearest(strange, names) if strange else ""
+    shown = [n for n in names[: code.co_argcount] if n not in ("self", "cls")]
+    call = f"{f.__name__}({', '.join(shown)}{', ...' if code.co_kwonlyargcount else ''})"
+    return ArgumentError(said, where=user_line(), hint=f"did you mean {near}=?" if near else call)
+
+
 def _unwritable(
     f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
 ) -> IdGraphError | None:
@@ -511,18 +539,37 @@ def _named_arguments(
     return found + [(n, v) for n, v in kwargs.items() if n in names[: code.co_argcount + code.co_kwonlyargcount]]
 
 
+# What NumPy, torch, C, LLVM and others call it.
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "axis": ("dim", "dims"), "axes": ("dims",), "keepdims": ("keepdim",), "dim": ("dims",), "dims": ("dim",),
+    "gpu": ("cuda",), "nvidia": ("cuda",), "llvm": ("cpu",), "numba": ("cpu",), "np": ("numpy",),
+    "f16": ("float16",), "fp16": ("float16",), "half": ("float16",), "bf16": ("bfloat16",), "f32": ("float32",),
+    "fp32": ("float32",), "float": ("float32",), "f64": ("float64",), "fp64": ("float64",), "double": ("float64",),
+    "i8": ("int8",), "u8": ("uint8",), "byte": ("uint8",), "i16": ("int16",), "short": ("int16",), "i32": ("int32",),
+    "int": ("int32",), "i64": ("int64",), "long": ("int64",), "i1": ("bool",),
+}  # fmt: skip
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that ``word`` was probably meant to be, "" where none is near.
 
     >>> nearest("slcie", ("slice", "cat")), nearest("SLICE", ("slice",)), nearest("conv2d", ("slice", "cat"))
     ('slice', 'slice', '')
+    >>> nearest("expp", ("Expr", "exp")), nearest("gpu", ("cpu", "cuda")), nearest("axis", ("x", "dims"))
+    ('exp', 'cuda', 'dims')
     """
+    words = sorted(known)
+    for other in _SYNONYMS.get(word.lower(), ()):
+        if other in words:
+            return other
     limit = max(1, min(3, len(word) // 3 + (len(word) > 4)))
     near = [
-        (_distance(word.lower()[:40], k.lower()[:40]), k) for k in sorted(known) if abs(len(k) - len(word)) <= limit
+        (_distance(word.lower()[:40], k.lower()[:40]), _distance(word[:40], k[:40]), k)
+        for k in words
+        if abs(len(k) - len(word)) <= limit
     ]
-    best = min(near, default=(limit + 1, ""))
-    return best[1] if best[0] <= limit else ""
+    best = min(near, default=(limit + 1, 0, ""))
+    return best[2] if best[0] <= limit else ""
 
 
 def _distance(a: str, b: str) -> int:
@@ -555,6 +602,16 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """A hint with the nearest known word, else ``otherwise``."""
     found = nearest(word, known)
     return f"did you mean {found!r}?" if found else otherwise
+
+
+def one_of(word: object, known: Iterable[str]) -> str:
+    """The hint for a word of a closed set: the nearest one, else all of them.
+
+    >>> one_of("H20", ("H200", "cpu")), one_of(5, ("xor", "cyclic"))
+    ("did you mean 'H200'?", 'one of xor, cyclic')
+    """
+    words = list(known)
+    return did_you_mean(word if isinstance(word, str) else "", words, f"one of {', '.join(words)}")
 
 
 def short_repr(value: object, limit: int = 60) -> str:

@@ -43,6 +43,28 @@ def test_a_repr_says_what_the_text_says() -> None:
     assert repr(found["report"]) == "IndexReport('half', 2 operations, scheduled as given)"
 
 
+def test_the_repr_of_an_answer_is_its_text() -> None:
+    """Answers to questions about a fusion: none shows the fields that it was made of."""
+    f = ig.Fusion("crossed")
+    q = f.input("q", (64, 32))
+    a = ig.exp(q)
+    b = ig.sum(a, 1)
+    f.output(b * 2.0)
+    f.output(a.T + 1.0)
+    m, exp = ig.IdModel(f), f.exprs[0]
+    obstacle = ig.fuse.obstacles(f)[0]
+    decisions, access = ig.layout.infer(f), m.access(exp, q)
+    answers: list[object] = [
+        m.exact.explain(q.logical[0], a.logical[0]), obstacle, obstacle.alignment,
+        obstacle.accesses[0], ig.fuse.obstacles(f), ig.fuse.plan(f), decisions, decisions[a], ig.layout.alias(f, b),
+        access.buffer, access.explain_predicate(), access.explain_vector_width(m.loops(exp)[-1]),
+        access.explain_contiguous(m.loops(exp)[-1]), ig.layout.pad_strides(f), ig.emit(f, "numpy").report,
+    ]  # fmt: skip
+    for x in answers:
+        assert repr(x) == str(x), type(x)
+        assert "object at 0x" not in repr(x)
+
+
 @pytest.mark.parametrize(
     ("where", "name", "meant"),
     [

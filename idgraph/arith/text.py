@@ -348,6 +348,7 @@ class _ExprParser:
                 continue
             if kind is None or kind > _SIGN or not want:
                 why = f"an operator is missing before {token!r}" if kind and kind < _SIGN else f"unexpected {token!r}"
+                why += ": integers are divided by //" if token == "/" else ""
                 raise self.fail(why, m.start(kind or 0))
             want = False
             if kind == _NUMBER:

@@ -15,7 +15,6 @@ from idgraph.check.text_tree import (
     chosen,
     combined,
     integer,
-    loaded,
     number,
     parsed,
     refused,
@@ -128,7 +127,12 @@ class HalideImporter:
         self.tree.loop(str(name), trips, inside, unknown, any_order=str(kind) in ("parallel", "vectorized"))
 
     def on_allocate(self, s: Any) -> None:
-        self.tree.allocated(str(s.children[0]))
+        name, _, *counts, _, _ = s.children
+        size = as_expr(1)
+        for x in counts:
+            size = size * integer(self.value(x), _WHAT, x)
+        size = simplify(size)
+        self.tree.allocated(str(name), int(size) if size.is_const else None)
 
     def on_free(self, s: Any) -> None:
         return None
@@ -202,7 +206,7 @@ class HalideImporter:
             if found is not None:
                 return TextValue(simplify(found))
         op = _FUNCTIONS.get(kind, "")
-        return combined(args, op if len(args) == (1 if op in _SINGLE else 2) else "", parts=kind in _SUMS)
+        return combined(args, op if len(args) == (1 if op in _SINGLE else 2) else "")
 
     def of_number(self, e: Any) -> TextValue:
         return TextValue(as_expr(int(e.children[0])))
@@ -231,7 +235,8 @@ class HalideImporter:
 
     def of_load(self, e: Any) -> TextValue:
         name, index, _ = e.children
-        return loaded(str(name), integer(self.value(index), _WHAT, e))
+        size = self.tree.sizes.get(str(name))
+        return self.tree.load(str(name), integer(self.value(index), _WHAT, e), e.meta.line, size)
 
     def of_call(self, e: Any) -> TextValue:
         name = str(e.children[0])

@@ -47,6 +47,10 @@ _MOVES = frozenset({
     "cat", "copy", "expand", "flip", "pad", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze",
 })  # fmt: skip
 
+_IDEMPOTENT = frozenset({"all", "amax", "amin", "any", "cummax", "cummin"})
+_COPY = "\0"  # before the number of a copy: no name has it
+_FEW = 5  # buffers of no operation that are read in both ways
+
 Numbers = npt.NDArray[np.uint64]
 Table = npt.NDArray[np.int64]
 Steps = Iterator[None]
@@ -76,18 +80,43 @@ class Execution:
 
 
 def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int], seed: int) -> Execution:
-    """See `idgraph.check.interpret`."""
+    """See `idgraph.check.interpret`. The form does not say how a buffer of no operation of the program combines: where
+    the program has reductions in which an element counts once, either way is tried, and one that is right is taken.
+    """
+    first = _interpreted(p, inputs, sizes, seed, frozenset())
+    if first.right or not any(e.op in _IDEMPOTENT for e in p.fusion.exprs):
+        return first
+    for unions in _unnamed(p):
+        again = _interpreted(p, inputs, sizes, seed, unions)
+        if again.right:
+            return again
+    return first
+
+
+def _unnamed(p: NeutralProgram) -> Iterator[frozenset[str]]:
+    """Sets of the buffers that hold no operation's result."""
+    own = {t.name for t in p.fusion.tensors if t.definition is not None and t.definition.op not in _MOVES}
+    named = {b.name for b in p.buffers if b.tensor in own}
+    names = sorted({w.buffer for n in leaves(tree_of(p)) for w in n.writes} - named)[:_FEW]
+    for bits in range(1, 1 << len(names)):
+        yield frozenset(x for k, x in enumerate(names) if bits >> k & 1)
+
+
+def _interpreted(
+    p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int], seed: int, unions: frozenset[str]
+) -> Execution:
     missing = sorted(p.symbols.keys() - sizes.keys())
     if missing:
         raise CheckError(f"no value for the symbol {missing[0]!r}", hint=f'pass sizes={{"{missing[0]}": 8}}')
-    machine = _Machine(p, dict(sizes), random.Random(seed), _ORDERS[seed % len(_ORDERS)])
+    machine = _Machine(p, dict(sizes), random.Random(seed), _ORDERS[seed % len(_ORDERS)], unions)
+    machine.rare = _rarity(p.fusion, sizes)
     ranges = _index_ranges(p.fusion, sizes)
     given = {
         t.name: machine.numbers(t.name, shape_of(t, sizes), inputs.get(t.name), ranges.get(t.name, _WORD))
         for t in p.fusion.inputs
     }
     machine.own = {
-        t.name: (machine.draw.randrange(1, _WORD, 2), machine.draw.randrange(_WORD))
+        t.name: OperationNumbers(machine.draw, turned=machine.rare > 0)
         for t in p.fusion.tensors
         if t.definition is not None and t.definition.op not in _MOVES and any(b.tensor == t.name for b in p.buffers)
     }
@@ -98,6 +127,40 @@ def run(p: NeutralProgram, inputs: Mapping[str, object], sizes: Mapping[str, int
     machine.all()
     found = {t.name: machine.contents(t.name, shape_of(t, sizes)) for t in p.fusion.outputs}
     return Execution(found, {n: meant[n] for n in found}, machine.outside)
+
+
+class OperationNumbers:
+    """The number that an operation makes of the sum of its operands, and back. ``turned``: its bits are turned, so that few are
+    set where few were.
+    """
+
+    def __init__(self, draw: random.Random, *, turned: bool) -> None:
+        self.bits = draw.randrange(1, 64) if turned else 0
+        self.scale, self.shift = (1, 0) if turned else (draw.randrange(1, _WORD, 2), draw.randrange(_WORD))
+        self.inverse = pow(self.scale, -1, _WORD)
+
+    def sealed(self, x: int) -> int:
+        x = (x * self.scale + self.shift) % _WORD
+        return (x << self.bits | x >> (64 - self.bits)) % _WORD
+
+    def opened(self, x: int) -> int:
+        x = (x >> self.bits | x << (64 - self.bits)) % _WORD
+        return (x - self.shift) * self.inverse % _WORD
+
+    def sealed_array(self, x: Numbers) -> Numbers:
+        found = [self.sealed(int(v)) for v in x.reshape(-1)]
+        return np.array(found, dtype=np.uint64).reshape(x.shape)
+
+
+def _rarity(f: Fusion, sizes: Mapping[str, int]) -> int:
+    """How often a random number is cut, so that of the numbers that a reduction joins few set the same bit."""
+    most = 0
+    for e in f.exprs:
+        if e.op in _IDEMPOTENT:
+            spans = [n for t in e.inputs for n in shape_of(t, sizes)]
+            most = max(most, prod(shape_of(e.inputs[0], sizes)) // max(prod(shape_of(e.output, sizes)), 1), 2)
+            most = max(most, *spans) if e.op in SCANS else most
+    return most.bit_length() - 1 if most else 0
 
 
 def _index_ranges(f: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -119,7 +182,7 @@ def _index_ranges(f: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _meant(
-    f: Fusion, given: Mapping[str, Numbers], sizes: Mapping[str, int], own: Mapping[str, tuple[int, int]]
+    f: Fusion, given: Mapping[str, Numbers], sizes: Mapping[str, int], own: Mapping[str, OperationNumbers]
 ) -> dict[str, Numbers]:
     known = dict(given)
     for e in f.exprs:
@@ -129,7 +192,7 @@ def _meant(
             )
         integers = {t.name: known[t.name].astype(np.int64) for t in e.inputs} if e.op in INDEXED else {}
         reduced = tuple(k for k, d in enumerate(e.output.logical) if d.kind == "reduction")
-        total = np.zeros(shape_of(e.output, sizes), dtype=np.uint64)
+        total, once = np.zeros(shape_of(e.output, sizes), dtype=np.uint64), e.op in _IDEMPOTENT
         before: list[tuple[str, Table]] = []
         for k, t in enumerate(e.inputs):
             table = np.asarray(reads(e, k, integers, dict(sizes)))
@@ -138,11 +201,14 @@ def _meant(
                     table = np.where(table == other, -1, table)
             before.append((t.name, table))
             flat = np.append(known[t.name].reshape(-1), np.uint64(0))  # -1: nothing is read
-            total = total + flat[table].sum(axis=reduced, dtype=np.uint64).reshape(total.shape)
+            part = flat[table]
+            part = np.bitwise_or.reduce(part, axis=reduced) if once else part.sum(axis=reduced, dtype=np.uint64)
+            total = total + part.reshape(total.shape)
         if e.op in SCANS:
-            total = np.cumsum(total, axis=int(str(e.attrs["dim"])), dtype=np.uint64)
-        scale, shift = own.get(e.output.name, (1, 0))
-        known[e.output.name] = total * np.uint64(scale) + np.uint64(shift)
+            axis = int(str(e.attrs["dim"]))
+            total = np.bitwise_or.accumulate(total, axis) if once else np.cumsum(total, axis, dtype=np.uint64)
+        numbers = own.get(e.output.name)
+        known[e.output.name] = total if numbers is None else numbers.sealed_array(total)
     return known
 
 
@@ -190,8 +256,10 @@ class _Machine:
     sizes: dict[str, int]
     draw: random.Random
     order: Callable[[list[Callable[[], Steps]], random.Random], Steps]
+    unions: frozenset[str] = frozenset()  # buffers of no operation in which an element counts once
+    rare: int = 0  # random numbers that are cut for one in which few bits are set
     memory: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
-    own: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # by results of operations
+    own: dict[str, OperationNumbers] = field(default_factory=lambda: dict[str, OperationNumbers]())
     buffers: dict[str, BufferLayout] = field(default_factory=dict[str, BufferLayout])
     tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     ends: dict[str, int] = field(default_factory=dict[str, int])  # of arguments and results
@@ -202,12 +270,18 @@ class _Machine:
 
     def numbers(self, name: str, shape: tuple[int, ...], given: object, most: int) -> Numbers:
         if given is None:
-            drawn = [self.draw.randrange(most) for _ in range(prod(shape))]
+            drawn = [self._drawn(most) for _ in range(prod(shape))]
             return np.array(drawn, dtype=np.uint64).reshape(shape)
         found = np.asarray(given)
         if found.dtype.kind not in "iub" or found.shape != shape:
             raise CheckError(f"inputs[{name!r}]: it is not an array of integers of shape {shape}")
         return found.astype(np.int64).astype(np.uint64)
+
+    def _drawn(self, most: int) -> int:
+        out = self.draw.randrange(most)
+        for _ in range(self.rare if most == _WORD else 0):
+            out &= self.draw.randrange(_WORD)
+        return out
 
     def places(self, b: BufferLayout, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
         start, steps = int(b.offset.evaluate(self.sizes)), [int(s.evaluate(self.sizes)) for s in b.strides]
@@ -220,7 +294,8 @@ class _Machine:
         shapes = {
             t.name: shape_of(t, self.sizes) for t in f.tensors if any(b.tensor == t.name for b in self.buffers.values())
         }
-        sized = {b.home for b in self.buffers.values() if b.tensor in ends}
+        sized = {b.home for b in self.buffers.values() if b.tensor in ends} - self.program.sizes.keys()
+        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in self.program.sizes.items()}
         for b in self.buffers.values():
             places = list(self.places(b, shapes[b.tensor]))
             if b.home in sized:
@@ -278,7 +353,7 @@ class _Machine:
         own = dict(homes)
         for name in loop.private:
             self.copies += 1
-            own[name] = f"{name}#{self.copies}"
+            own[name] = f"{name}{_COPY}{self.copies}"
         return lambda: self.nodes(loop.body, {**at, **point}, own)
 
     def points(self, axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
@@ -296,37 +371,63 @@ class _Machine:
         for w in n.writes:
             b = self.buffers.get(w.buffer)
             tensor = b.tensor if b is not None else ""
-            scale, shift = self.own.get(tensor, (1, 0))
+            numbers, once = self.own.get(tensor), self.once(w.buffer, tensor)
             total, live = 0, False
-            for inner in self.points(n.reduce):
+            every = list(self.points(n.reduce))
+            if not every:  # an empty reduction stores what it starts from
+                live = bool(w.when.evaluate({**self.sizes, **at, **dict.fromkeys((a.name for a in n.reduce), 0)}))
+            for inner in every:
                 env = self.bound(n, {**self.sizes, **at, **inner}, homes)
                 if w.when.evaluate(env):
                     live = True
-                    total += self.sum(n, w, env, homes)
+                    more = self.sum(n, w, env, homes)
+                    total = total | more if once else total + more
             yield
             if live:
                 where = self.place(w.buffer, w.index, self.bound(n, {**self.sizes, **at}, homes), homes)
-                before = self.load(*where) - shift if w.mode == "add" else 0
-                self.memory[where] = (before + total * scale + shift) % _WORD
+                if w.mode == "add":
+                    before = self.load(*where)
+                    before = before if numbers is None else numbers.opened(before)
+                    total = before | total if once else before + total
+                self.memory[where] = total % _WORD if numbers is None else numbers.sealed(total)
                 self.written[where] = tensor
             yield
+
+    def once(self, buffer: str, tensor: str) -> bool:
+        """Whether an element counts once in what a buffer's writes combine."""
+        t = self.tensors.get(tensor)
+        op = t.definition.op if t is not None and t.definition is not None else ""
+        return op in _IDEMPOTENT if tensor in self.own else buffer in self.unions
+
+    def unrolled(self, tensor: str) -> bool:
+        """Whether several elements that one point reads are several of those that a reduction combines: they are where
+        its operand is stored, or an argument.
+        """
+        e = self.tensors[tensor].definition if tensor in self.own else None
+        t = e.inputs[0] if e is not None else None
+        while t is not None and t.definition is not None and t.definition.op in _MOVES:
+            t = t.definition.inputs[0]
+        return t is None or t.definition is None or t.name in self.own
 
     def sum(self, n: Nest, w: Write, env: Mapping[str, int], homes: Mapping[str, str]) -> int:
         where = {self.place(r.buffer, r.index, env, homes) for r in w.reads if r.when.evaluate(env)}
         b = self.buffers.get(w.buffer)
-        if b is None or b.tensor not in self.own or n.reduce or w.mode == "add":
+        tensor = b.tensor if b is not None else ""
+        numbers, once = self.own.get(tensor), self.once(w.buffer, tensor)
+        if n.reduce or w.mode == "add" or (numbers is None and not once):
             return sum(self.load(*x) for x in where)
         to = self.place(w.buffer, w.index, env, homes)
-        scan = self.tensors[b.tensor].definition
+        scan = self.tensors[tensor].definition if tensor else None
         running = scan is not None and scan.op in SCANS
-        scale, shift = self.own[b.tensor]
-        inverse = pow(scale, -1, _WORD)  # an element of the result that its own operation goes on from
-        return sum(
-            (self.load(*x) - shift) * inverse
-            if self.written.get(x) == b.tensor and (x == to or running)
-            else self.load(*x)
-            for x in where
-        )
+        goes_on = {x for x in where if self.written.get(x) == tensor and (x == to or running)}
+        total = 0
+        for x in where - goes_on:
+            total = total | self.load(*x) if once and self.unrolled(tensor) else total + self.load(*x)
+        for x in goes_on:  # an element of the result that its own operation goes on from
+            before = self.load(*x)
+            before = before if numbers is None else numbers.opened(before)
+            total = total | before if once else total + before
+        return total
 
     def bound(self, n: Nest, env: dict[str, int], homes: Mapping[str, str]) -> dict[str, int]:
         """The point with the loaded values of the nest."""

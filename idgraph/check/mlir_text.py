@@ -15,7 +15,6 @@ from idgraph.check.text_tree import (
     chosen,
     combined,
     integer,
-    loaded,
     number,
     parsed,
     refused,
@@ -87,7 +86,6 @@ _INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "minsi": minimum, "maxsi": maximum, "andi": and_,
 }  # fmt: skip
 _TRUNCATED = {"divsi": "//", "divui": "//", "remsi": "%", "remui": "%"}  # the same as floors for what is not negative
-_SUMS = frozenset({"addf", "addi", "mulf", "muli", "maximumf", "minimumf", "maxnumf", "minnumf", "maxsi", "minsi"})
 _SAME = frozenset({"extf", "truncf", "sitofp", "uitofp"})
 _FUNCTIONS = {"addf": "add", "subf": "sub", "mulf": "mul", "divf": "div", "negf": "neg", "maximumf": "max",
               "maxnumf": "max", "minimumf": "min", "minnumf": "min", "absf": "abs", "exp": "exp", "log": "log",
@@ -102,6 +100,7 @@ class MemRef:
     buffer: str
     strides: tuple[int, ...]
     offset: Expr
+    size: int  # of the buffer
 
 
 def exported(text: str, program: str) -> dict[str, object]:
@@ -155,7 +154,8 @@ class MlirImporter:
         while buffer in self.buffers:
             buffer, k = f"{plain}_{k}", k + 1
         self.buffers.add(buffer)
-        self.memory[str(name)] = MemRef(buffer, *_laid_out(kind))
+        strides, offset, size = _laid_out(kind)
+        self.memory[str(name)] = MemRef(buffer, strides, offset, size)
 
     def region(self, r: Any) -> None:
         values, memory = dict(self.values), dict(self.memory)
@@ -309,7 +309,8 @@ class MlirImporter:
 
     def on_load(self, s: Any) -> None:
         name, memory, indices, _ = s.children
-        self.values[str(name)] = loaded(*self.address(memory, indices))
+        buffer, index = self.address(memory, indices)
+        self.values[str(name)] = self.tree.load(buffer, index, s.meta.line, self.memory[str(memory)].size)
 
     def on_store(self, s: Any) -> None:
         value, memory, indices, _ = s.children
@@ -320,7 +321,8 @@ class MlirImporter:
         if kind.children[0].type != "SHAPE":
             raise refused(_WHAT, s, "an allocation that is not a memref")
         self.declare(name, kind)
-        self.tree.allocated(self.memory[str(name)].buffer)
+        made = self.memory[str(name)]
+        self.tree.allocated(made.buffer, made.size)
 
     def on_dealloc(self, s: Any) -> None:
         return None
@@ -334,7 +336,7 @@ class MlirImporter:
         if not len(strides) == len(sizes.children) == len(steps.children):
             raise refused(_WHAT, s, f"offsets, sizes and strides for {len(strides)} axes are needed")
         found = tuple(a * int(b) for a, b in zip(strides, steps.children, strict=True))
-        self.memory[str(name)] = MemRef(buffer, found, start)
+        self.memory[str(name)] = MemRef(buffer, found, start, self.memory[str(base)].size)
 
     # values -----------------------------------------------------------------------------------------------------------
 
@@ -377,7 +379,7 @@ class MlirImporter:
                     return TextValue(simplify(a // b if _TRUNCATED[op] == "//" else a % b))
         if op in _SAME and len(args) == 1:
             return args[0]
-        return combined(args, _FUNCTIONS.get(op, ""), parts=op in _SUMS and len(args) == 2)
+        return combined(args, _FUNCTIONS.get(op, ""))
 
 
 def _extreme(found: Sequence[Expr], *, largest: bool) -> Expr:
@@ -387,8 +389,8 @@ def _extreme(found: Sequence[Expr], *, largest: bool) -> Expr:
     return out
 
 
-def _laid_out(kind: Any) -> tuple[tuple[int, ...], Expr]:
-    """Strides and offset of a memref's type."""
+def _laid_out(kind: Any) -> tuple[tuple[int, ...], Expr, int]:
+    """Strides and offset of a memref's type, and the elements that it spans from the start of its memory."""
     shape, layout = kind.children
     sizes = [int(n) for n in str(shape).split("x")[:-1]]
     if layout is None:
@@ -397,9 +399,10 @@ def _laid_out(kind: Any) -> tuple[tuple[int, ...], Expr]:
         for n in reversed(sizes):
             strides.append(step)
             step *= n
-        return tuple(reversed(strides)), as_expr(0)
+        return tuple(reversed(strides)), as_expr(0), step
     steps, offset = layout.children
     found = tuple(int(x) for x in steps.children)
     if len(found) != len(sizes):
         raise refused(_WHAT, kind, f"{len(found)} strides for {len(sizes)} axes")
-    return found, as_expr(int(offset or 0))
+    start = int(offset or 0)
+    return found, as_expr(start), start + 1 + sum((n - 1) * s for n, s in zip(sizes, found, strict=True))

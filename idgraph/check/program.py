@@ -179,7 +179,8 @@ class NeutralProgram:
 
     ``order`` are names of nests and of calls (library kernels, which have no formulas); ``sources`` what made each
     tensor: the operation and the user's line; ``memory`` the storage, and the place in it, of buffers that no tensor of
-    the program names. ``body``: the order as a tree (`idgraph.check.program_tree`), where loops are shared.
+    the program names; ``sizes`` the elements of a storage, where that is known. ``body``: the order as a tree
+    (`idgraph.check.program_tree`), where loops are shared.
     """
 
     name: str
@@ -195,3 +196,4 @@ class NeutralProgram:
     opaque: frozenset[str] = frozenset()
     memory: Mapping[str, tuple[str, Expr]] = field(default_factory=dict[str, tuple[str, Expr]])
     body: tuple[TreeNode, ...] = ()
+    sizes: Mapping[str, Expr] = field(default_factory=dict[str, Expr])

@@ -4,7 +4,7 @@
 {"version": 1, "program": fusion text (ig.parse), "name": str,
  "symbols": {"n": {"min": 1, "max": null, "multiple_of": 1}}, "facts": ["n % 8 == 0"],
  "buffers": {"buf0": {"tensor": "t3", "strides": [64, 1], "offset": 0, "base": 0, "storage": "buf0", "after": "k0",
-                      "over": "t1", "copy": false}},
+                      "over": "t1", "copy": false, "size": 512}},
  "nests": [{"name": "k0", "loops": [["i", 64]], "reduce": [["r", 8]], "kernel": "", "position": "r",
             "loads": {"v0": {"buffer": "idx", "index": "i"} or {"text": "floor(x * 0.5)"}},
             "places": {"p0": {"value": "v0", "size": 128}},
@@ -59,7 +59,7 @@ VERSION = 1
 KEYS: Mapping[str, tuple[str, ...]] = {  # of each object of the form
     "a program": ("version", "program", "name", "symbols", "facts", "buffers", "nests", "order", "body"),
     "a symbol": ("min", "max", "multiple_of"),
-    "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy"),
+    "a buffer": ("tensor", "strides", "offset", "base", "storage", "after", "over", "copy", "size"),
     "a nest": ("name", "loops", "reduce", "kernel", "loads", "places", "writes", "position"),
     "a loop": ("for", "order", "private", "body"),
     "a guard": ("if", "body"),
@@ -122,10 +122,17 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
     names = [n.name for n in every]
     if len(set(names)) != len(names):
         raise CheckError("nests: two nests have one name")
-    given = {
-        n: _buffer(_ProgramParser(v, f"buffers.{n}", "a buffer"), n, fusion, scope)
-        for n, v in top.table("buffers").items()
-    }
+    given = dict[str, BufferLayout]()
+    memory, sizes = dict[str, tuple[str, Expr]](), dict[str, Expr]()
+    for n, v in top.table("buffers").items():
+        r = _ProgramParser(v, f"buffers.{n}", "a buffer")
+        storage = r.text("storage", default=n)
+        if "size" in r.data:
+            sizes[storage] = _storage_size(r, scope)
+        if "size" in r.data and "tensor" not in r.data and all(t.name != n for t in fusion.tensors):
+            memory[n] = storage, r.formula("base", scope, 0)
+        else:
+            given[n] = _buffer(r, n, fusion, scope)
     written = {w.buffer: n.name for n in every for w in n.writes}
     for t in fusion.tensors:
         stored = t.definition is None or t.name in written
@@ -148,7 +155,7 @@ def read_program(data: Mapping[str, object]) -> NeutralProgram:
     }
     return NeutralProgram(
         str(title)[:NAME] if title is not None else fusion.name, fusion, tuple(given.values()), nests, order,
-        scope, facts, sources, body=body,
+        scope, facts, sources, memory=memory, body=body, sizes=sizes,
     )  # fmt: skip
 
 
@@ -361,6 +368,13 @@ def _when(r: _ProgramParser, scope: Mapping[str, Expr]) -> Expr:
     return r.formula("when", scope, True, condition=True)
 
 
+def _storage_size(r: _ProgramParser, symbols: Mapping[str, Expr]) -> Expr:
+    found = r.formula("size", symbols)
+    if found.is_const and int(found) < 0:
+        raise r.fail("size", "it is negative")
+    return found
+
+
 def _buffer(r: _ProgramParser, name: str, fusion: Fusion, scope: Mapping[str, Expr]) -> BufferLayout:
     tensor = r.text("tensor", default=name)
     t = next((t for t in fusion.tensors if t.name == tensor), None)
@@ -393,7 +407,10 @@ def _row_major_buffer(t: Tensor, after: str) -> BufferLayout:
 
 
 def to_json(p: NeutralProgram) -> str:
-    """The neutral form of a program as JSON text."""
+    """The neutral form of a program as JSON text.
+
+    Long: one dict, and what it needs for each kind of node.
+    """
 
     def shown(x: Expr) -> object:
         return int(x) if x.is_const and not x.cond else str(x)
@@ -437,7 +454,9 @@ def to_json(p: NeutralProgram) -> str:
         most = high if isinstance(high, int) else None
         return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
-    listed = {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
+    runs = (
+        {"body": [tree(x) for x in p.body]} if p.body else {"nests": [nest(n) for n in p.nests], "order": list(p.order)}
+    )
     return json.dumps({
         "version": VERSION, "name": p.name, "program": str(p.fusion),
         "symbols": {n: bounds(s) for n, s in p.symbols.items()},
@@ -446,7 +465,11 @@ def to_json(p: NeutralProgram) -> str:
             b.name: {
                 "tensor": b.tensor, "strides": [shown(s) for s in b.strides], "offset": shown(b.offset),
                 "base": shown(b.base), "storage": b.home, "after": b.after, "over": b.over, "copy": b.copy,
+                **({"size": shown(p.sizes[b.home])} if b.home in p.sizes else {}),
             } for b in p.buffers
+        } | {
+            n: {"storage": home, "base": shown(base), "size": shown(p.sizes[home])}
+            for n, (home, base) in p.memory.items() if home in p.sizes
         },
-        **({"body": [tree(x) for x in p.body]} if p.body else listed),
+        **runs,
     })  # fmt: skip

@@ -74,6 +74,8 @@ class CheckRow:
         found = self.counterexample
         return text if found is None else "\n".join([text, *("  " + s for s in str(found).splitlines())])
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class CheckReport(Printed):
@@ -148,6 +150,8 @@ class CheckReport(Printed):
 
     def __str__(self) -> str:
         return "\n".join([self._head(), *(str(r) for r in (*self.refuted, *self.unknown))])
+
+    __repr__ = __str__
 
 
 def _finding_text(r: CheckRow) -> object:

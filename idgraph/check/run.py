@@ -17,7 +17,7 @@ from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.check.run_order import order_matters, unwritten
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.statement_values import other_number
-from idgraph.check.tree_verdict import follow_tree
+from idgraph.check.tree_verdict import follow_tree, runs_right
 from idgraph.errors import IdGraphError
 
 SURE = ("proved", "enumerated")
@@ -103,7 +103,7 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckRepo
     if run.right:
         decided = {(r.node, r.buffer) for r in sure if r.role == "write"}
         return replace(found, rows=(*sure, *(r for r in run.rows if (r.node, r.buffer) not in decided)))
-    missing = tuple(unwritten(p))
+    missing: Sequence[CheckRow] = tuple(unwritten(p))
     shared = _several(p)  # what one of several writes stores is not what the element means
     if run.right is False and order_matters(p):
         ran = (r for r in run.rows if all(r.node != m.node for m in missing))
@@ -113,12 +113,23 @@ def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckRepo
         alone = any(r.verdict == "refuted" for r in rows)
         return replace(found, rows=(*rows, *(r for r in run.rows if r is run.outside or not alone)))
     doubted = {n.name for n in p.nests} if run.tried else shared
-    rows = [
-        replace(r, verdict="unknown", counterexample=None) if r.verdict == "refuted" and r.node in doubted else r
-        for r in found.rows
-    ]
+    rows = [_doubted(r) if r.node in doubted else r for r in found.rows]
+    if any(r.verdict == "refuted" for r in (*rows, *missing)) and _runs_right(p):
+        rows, missing = ([_doubted(r) for r in x] for x in (rows, missing))
     why = run.rows if order_matters(p) and not any(r.verdict == "refuted" for r in missing) else ()
     return replace(found, rows=(*rows, *missing, *why))
+
+
+def _doubted(r: CheckRow) -> CheckRow:
+    return replace(r, verdict="unknown", counterexample=None) if r.verdict == "refuted" else r
+
+
+def _runs_right(p: NeutralProgram) -> bool:
+    """Whether runs on numbers are right, where the program is one that is run."""
+    try:
+        return all(runs_right(p, sizes) for sizes in sample_sizes(p))
+    except (NoIndexMeaning, CheckError):
+        return False
 
 
 def _two_sided(r: CheckRow) -> bool:

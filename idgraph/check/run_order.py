@@ -19,7 +19,7 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
     stored = {homes.get(w.buffer, w.buffer) for n in p.nests for w in n.writes}
     for t in dict.fromkeys(p.fusion.outputs):
         own = [b for b in p.buffers if b.tensor == t.name]
-        if t.definition is None or t.name in stored or any(b.home in stored for b in own):
+        if t.definition is None or any(b.home in stored for b in own):
             continue
         if any(b.after and b.after not in names for b in own):  # a library call writes it
             continue
@@ -37,10 +37,10 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
 
 def order_matters(p: NeutralProgram) -> bool:
     """Whether memory is used in another way than "one buffer, written before it is read", or a value runs along an
-    axis: its nests, one by one, do not say what a read sees then.
+    axis, or memory ends where a size says: its nests, one by one, do not say what a read sees then.
     """
     order = _MemoryUse(p)
-    if any(e.op in SCANS for e in p.fusion.exprs):
+    if p.sizes or any(e.op in SCANS for e in p.fusion.exprs):
         return True
     return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -23,24 +23,27 @@ DEPTH = 100  # brackets inside of each other
 
 @dataclass(frozen=True, slots=True)
 class TextRead:
-    """An element that a value is made of."""
+    """An element that a value is made of; ``load`` is the number of its load (`TextTree.load`)."""
 
     buffer: str
     index: Expr
     when: Expr = TRUE
+    load: int = 0
+
+    def where(self, held: Expr) -> TextRead:
+        """The same, used only where a condition holds."""
+        return replace(self, when=simplify(and_(self.when, held)))
 
 
 @dataclass(frozen=True, slots=True)
 class TextValue:
     """A value in a text: what it is, where it is an integer or a condition, and the elements it is made of.
 
-    ``parts``: what it combines, where it is a sum, product, least or largest of two values. ``formula``: what it
-    computes (None: not known here).
+    ``formula``: what it computes (None: not known here).
     """
 
     what: Expr | None = None
     reads: tuple[TextRead, ...] = ()
-    parts: tuple[TextValue, ...] = ()
     formula: TextFormula | None = None
 
     @property
@@ -61,7 +64,7 @@ class TextFormula:
 
     def where(self, held: Expr) -> TextFormula:
         """The same with what is read only where a condition holds."""
-        read = self.read and TextRead(self.read.buffer, self.read.index, simplify(and_(self.read.when, held)))
+        read = self.read and self.read.where(held)
         return TextFormula(self.op, tuple(p.where(held) for p in self.parts), read, self.number, self.what)
 
     def text(self, reads: Sequence[TextRead]) -> str:
@@ -75,23 +78,17 @@ class TextFormula:
         )
 
 
-def loaded(buffer: str, index: Expr) -> TextValue:
-    """An element of memory."""
-    read = TextRead(buffer, index)
-    return TextValue(None, (read,), formula=TextFormula("read", read=read))
-
-
 def number(x: float) -> TextValue:
     """A constant that is not an integer."""
     return TextValue(formula=TextFormula("number", number=x))
 
 
-def combined(values: Sequence[TextValue], op: str = "", *, parts: bool = False) -> TextValue:
+def combined(values: Sequence[TextValue], op: str = "") -> TextValue:
     """A value made of others; it is not an integer here. ``op``: the function, where it is known."""
     reads = dict.fromkeys(r for v in values for r in v.reads)
     known = [f for f in (v.computed for v in values) if f is not None]
     formula = TextFormula(op, tuple(known)) if op and len(known) == len(values) else None
-    return TextValue(None, tuple(reads), tuple(values) if parts else (), formula)
+    return TextValue(None, tuple(reads), formula)
 
 
 def chosen(c: TextValue, a: TextValue, b: TextValue) -> TextValue:
@@ -99,8 +96,8 @@ def chosen(c: TextValue, a: TextValue, b: TextValue) -> TextValue:
     if c.what is None:
         return combined([c, a, b])
     held = c.what if c.what.cond else c.what.ne(0)
-    reads = [TextRead(r.buffer, r.index, simplify(and_(r.when, held))) for r in a.reads]
-    reads += [TextRead(r.buffer, r.index, simplify(and_(r.when, not_(held)))) for r in b.reads]
+    reads = [r.where(held) for r in a.reads]
+    reads += [r.where(not_(held)) for r in b.reads]
     what = where(held, a.what, b.what) if a.what is not None and b.what is not None and not a.what.cond else None
     formula = None
     if a.computed is not None and b.computed is not None and not c.reads:
@@ -110,14 +107,38 @@ def chosen(c: TextValue, a: TextValue, b: TextValue) -> TextValue:
     return TextValue(what, (*c.reads, *dict.fromkeys(reads)), formula=formula)
 
 
+@dataclass(frozen=True, slots=True)
+class TextLoad:
+    """A load as it stands: its node (a place for a nest), its loops and guards, its moment, its line."""
+
+    read: TextRead
+    node: dict[str, Any]
+    depth: int
+    loop: dict[str, Any] | None
+    moment: int
+    line: int
+    inside: bool  # it is known to lie in its memory
+
+
 @dataclass(slots=True)
 class TextTree:
-    """The tree of the neutral form while it is made; ``scopes`` are the loops and guards that are open."""
+    """The tree of the neutral form while it is made; ``open`` are the loops and guards that are open.
+
+    A loaded value is the one of the moment of its load: where memory may be written between it and its use, or it is
+    used under a condition that the load is not under, the load is a nest of its own that fills a register.
+    """
 
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     names: set[str] = field(default_factory=set[str])
-    loops: list[str] = field(default_factory=list[str])
     open: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])  # of memory that the text allocates
+    loads: list[TextLoad] = field(default_factory=list[TextLoad])
+    uses: list[tuple[dict[str, Any], TextRead, int, dict[str, Any] | None]] = field(
+        default_factory=list[tuple[dict[str, Any], TextRead, int, dict[str, Any] | None]]
+    )
+    stored: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])  # buffers and moments
+    ended: dict[int, int] = field(default_factory=dict[int, int])  # moments at which loops end
+    moment: int = 0
     lines: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
     def name(self, wanted: str) -> str:
@@ -149,16 +170,12 @@ class TextTree:
         variable = symbol(name, 0, max(extent - 1, 0))
         self._into().append(node)
         self.open.append(node)
-        self.loops += [name] * (extent > 1)
         if trips.is_const:
             inside(variable)
         else:
             self.guard(variable < trips, lambda: inside(variable))
-        if extent > 1:
-            self.loops.pop()
         self.open.pop()
-        if not node["body"]:
-            self._into().remove(node)
+        self.ended[id(node)] = self.moment
 
     def guard(self, when: Expr, inside: Callable[[], None]) -> None:
         """Statements that run where a condition holds."""
@@ -167,41 +184,79 @@ class TextTree:
         self.open.append(node)
         inside()
         self.open.pop()
-        if not node["body"]:
-            self._into().remove(node)
 
-    def allocated(self, name: str) -> None:
-        """Memory that each iteration of the innermost loop has of its own."""
-        for node in reversed(self.open):
-            if "for" in node:
-                node["private"].append(name)
-                return
+    def allocated(self, name: str, size: int | None) -> None:
+        """Memory of ``size`` elements that each iteration of the innermost loop has of its own."""
+        if size is not None:
+            self.sizes[name] = max(size, self.sizes.get(name, 0))
+        loop = self._innermost()
+        if loop is not None:
+            loop["private"].append(name)
+
+    def _innermost(self) -> dict[str, Any] | None:
+        return next((n for n in reversed(self.open) if "for" in n), None)
+
+    def load(self, buffer: str, index: Expr, line: int, size: int | None = None) -> TextValue:
+        """An element of memory, of ``size`` elements where that is known."""
+        self.moment += 1
+        index, node = simplify(index), dict[str, Any]()
+        inside = size is not None and simplify(and_(index >= 0, index < size)) is TRUE
+        read = TextRead(buffer, index, load=len(self.loads))
+        self._into().append(node)
+        self.loads.append(TextLoad(read, node, len(self.open), self._innermost(), self.moment, line, inside))
+        return TextValue(None, (read,), formula=TextFormula("read", read=read))
 
     def store(self, buffer: str, index: Expr, value: TextValue, line: int) -> None:
-        """A store; one that combines what is there with other values, over a loop that its address lacks, adds up."""
-        index = simplify(index)
-        mode, reads, formula = "store", value.reads, value.computed
-        own = [v for v in value.parts if v.reads and all(_is(r, buffer, index) for r in v.reads)]
-        if own and set(self.loops) - index.names:
-            rest = [v for v in value.parts if v is not own[0]]
-            mode, reads = "add", tuple(dict.fromkeys(r for v in rest for r in v.reads))
-            formula = rest[0].computed if formula is not None and formula.op == "add" and len(rest) == 1 else None
+        """A store."""
+        self.moment += 1
+        index, reads, formula = simplify(index), value.reads, value.computed
+        shown: list[dict[str, Any]] = []
+        for r in reads:
+            loops = (n for n in self.open[self.loads[r.load].depth :] if "for" in n)
+            shown.append({"buffer": r.buffer, "index": str(r.index), "when": str(simplify(r.when))})
+            self.uses.append((shown[-1], r, self.moment, next(loops, None)))
+        self.stored.append((buffer, self.moment))
         self.lines[buffer, line] += 1
         again = self.lines[buffer, line]
         self._into().append({
             "name": f"{buffer} at line {line}" + (f" ({again})" if again > 1 else ""),
             "loops": [], "writes": [{
-                "buffer": buffer, "index": str(index), "mode": mode,
-                **({"value": shown} if (shown := _value_text(formula, reads)) else {}),
-                "reads": [
-                    {"buffer": r.buffer, "index": str(simplify(r.index)), "when": str(simplify(r.when))} for r in reads
-                ],
+                "buffer": buffer, "index": str(index), "mode": "store",
+                **({"value": text} if (text := _value_text(formula, reads)) else {}), "reads": shown,
             }],
         })  # fmt: skip
 
     def neutral(self, program: str) -> dict[str, object]:
         """The program in the neutral form."""
-        return {"version": 1, "program": program, "body": self.body}
+        registers = dict[int, str]()
+        for shown, read, moment, loop in self.uses:
+            load = self.loads[read.load]
+            end = moment if loop is None else self.ended[id(loop)] + 1
+            late = any(b == read.buffer and load.moment < m < end for b, m in self.stored)
+            if not late and (load.inside or read.when is TRUE):
+                continue
+            if read.load not in registers:
+                registers[read.load] = self._register(load, len(registers))
+            shown |= {"buffer": registers[read.load], "index": "0"}
+        self.body = _without_empty(self.body)
+        sizes = {"buffers": {k: {"size": n} for k, n in self.sizes.items()}} if self.sizes else {}
+        return {"version": 1, "program": program, **sizes, "body": self.body}
+
+    def _register(self, load: TextLoad, number: int) -> str:
+        """A load as a nest, and the name of the register that it fills."""
+        name = f"register {number} ({load.read.buffer} at line {load.line})"
+        read = {"buffer": load.read.buffer, "index": str(load.read.index), "when": "True"}
+        write = {"buffer": name, "index": "0", "mode": "store", "value": "r0", "reads": [read]}
+        load.node.update({"name": name, "loops": [], "writes": [write]})
+        if load.loop is not None:
+            load.loop["private"].append(name)
+        return name
+
+
+def _without_empty(body: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes in which something runs."""
+    inner = ({**n, "body": _without_empty(n["body"])} if "body" in n else n for n in body)
+    return [n for n in inner if n.get("body") or "writes" in n]
 
 
 def _value_text(formula: TextFormula | None, reads: Sequence[TextRead]) -> str:
@@ -213,10 +268,6 @@ def _value_text(formula: TextFormula | None, reads: Sequence[TextRead]) -> str:
         return parse_value(text, frozenset(re.findall(r"[A-Za-z_]\w*", text)), "value").text
     except CheckError:
         return ""
-
-
-def _is(r: TextRead, buffer: str, index: Expr) -> bool:
-    return r.buffer == buffer and simplify(r.index - index) == as_expr(0)
 
 
 def row_major(shape: Sequence[int], indices: Sequence[Expr]) -> Expr:

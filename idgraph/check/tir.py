@@ -12,11 +12,13 @@ from math import prod
 from typing import Any
 
 from idgraph.check.program import CheckError
+from idgraph.check.statement_values import FUNCTIONS
 
 _BINARY: Mapping[str, str] = {
     "Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
     "EQ": "==", "NE": "!=", "And": "&", "Or": "|",
 }  # fmt: skip
+_VALUES: Mapping[str, str] = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min"}
 _ANY_ORDER = frozenset({"1", "2", "4", "ForKind.PARALLEL", "ForKind.VECTORIZED", "ForKind.THREAD_BINDING"})
 LARGE = 1 << 18  # points of a sum that is not followed point by point
 _Node = dict[str, object]
@@ -44,8 +46,10 @@ def exported(function: Any, program: str) -> dict[str, object]:
 
 def neutral(function: Any, program: str) -> dict[str, object]:
     """The same of a function that is loops, conditions and stores already."""
-    body, _ = _TirExporter().body(function.body, ())
-    return {"program": program, "body": [_large_sum(x) for x in body]}
+    reader = _TirExporter()
+    body, _ = reader.body(function.body, ())
+    sizes = {"buffers": reader.sizes} if reader.sizes else {}
+    return {"version": 1, "program": program, **sizes, "body": [_large_sum(x) for x in body]}
 
 
 class _TirExporter:
@@ -53,6 +57,7 @@ class _TirExporter:
 
     def __init__(self) -> None:
         self.count = 0
+        self.sizes: dict[str, dict[str, int]] = {}
 
     def body(self, s: Any, loops: tuple[str, ...]) -> tuple[list[_Node], list[str]]:
         """(the nodes of a statement, buffers that it allocates)."""
@@ -73,6 +78,8 @@ class _TirExporter:
             return [self._store(s)], []
         if kind in ("AttrStmt", "DeclBuffer", "AllocBuffer", "Allocate"):
             own = [str(s.buffer.name)] if kind == "AllocBuffer" else []
+            if own:
+                self.sizes[own[0]] = {"size": prod(int(n) for n in s.buffer.shape)}
             if getattr(s, "body", None) is None:
                 return [], own
             nodes, more = self.body(s.body, loops)
@@ -91,21 +98,13 @@ class _TirExporter:
 
     def _store(self, s: Any) -> _Node:
         name, index = str(s.buffer.name), self._address(s.buffer, s.indices)
-        own: dict[str, object] = {"buffer": name, "index": index, "when": "True"}
         reads: list[dict[str, object]] = []
-        sides: list[dict[str, object]] = []
-        if type(s.value).__name__ in ("Add", "Max", "Min", "Mul"):
-            for part in (s.value.a, s.value.b):
-                found: list[dict[str, object]] = []
-                self._reads(part, (), found)
-                sides.append(own) if found == [own] else reads.extend(x for x in found if x not in reads)
-        else:
-            self._reads(s.value, (), reads)
-        added = sides == [own] and own not in reads  # it goes on with what is there
-        if sides and not added:
-            reads += [own]
+        self._reads(s.value, (), reads)
         self.count += 1
-        write: _Node = {"buffer": name, "index": index, "mode": "add" if added else "store", "reads": reads}
+        write: _Node = {"buffer": name, "index": index, "mode": "store", "reads": reads}
+        value = self._value(s.value, reads)
+        if value:
+            write["value"] = value
         return {"name": f"{name}.{self.count - 1}", "writes": [write]}
 
     def _reads(self, e: Any, when: tuple[str, ...], into: list[dict[str, object]]) -> None:
@@ -123,7 +122,7 @@ class _TirExporter:
             parts = (e.condition, e.true_value, e.false_value) if kind == "Select" else e.args
             c = _formula_text(parts[0])
             self._reads(parts[1], (*when, c), into)
-            self._reads(parts[2], (*when, f"(1 - where({c}, 1, 0) == 1)"), into)
+            self._reads(parts[2], (*when, _negated(c)), into)
         elif kind == "Call":
             for a in e.args:
                 self._reads(a, when, into)
@@ -132,6 +131,38 @@ class _TirExporter:
                 x = getattr(e, part, None)
                 if x is not None and hasattr(x, "span"):
                     self._reads(x, when, into)
+
+    def _value(self, e: Any, reads: list[dict[str, object]], when: tuple[str, ...] = ()) -> str:
+        """The computation of a value, in the neutral form's syntax; "" where it is not known here."""
+        kind = type(e).__name__
+        if kind in ("BufferLoad", "TensorLoad"):
+            found: list[dict[str, object]] = []
+            self._reads(e, when, found)
+            return f"r{reads.index(found[0])}"
+        if kind in ("FloatImm", "IntImm"):
+            return repr(float(e.value))
+        if kind == "Call":
+            name = str(e.op.name).rsplit(".", 1)[-1]
+            if name == "if_then_else":
+                return self._choice(e.args, reads, when)
+            parts = [self._value(x, reads, when) for x in e.args]
+            name = {"fabs": "abs"}.get(name, name)
+            known = name in FUNCTIONS and FUNCTIONS[name][0] == len(parts)
+            return f"{name}({', '.join(parts)})" if known and all(parts) else ""
+        if kind == "Select":
+            return self._choice((e.condition, e.true_value, e.false_value), reads, when)
+        if kind == "Cast" and str(getattr(e, "dtype", "")).startswith("float"):
+            return self._value(e.value, reads, when)
+        if kind not in _VALUES:
+            return ""
+        a, b = self._value(e.a, reads, when), self._value(e.b, reads, when)
+        return f"{_VALUES[kind]}({a}, {b})" if a and b else ""
+
+    def _choice(self, parts: Any, reads: list[dict[str, object]], when: tuple[str, ...]) -> str:
+        c = _formula_text(parts[0])
+        a = self._value(parts[1], reads, (*when, c))
+        b = self._value(parts[2], reads, (*when, _negated(c)))
+        return f"where({c}, {a}, {b})" if a and b else ""
 
     def _address(self, b: Any, indices: Any) -> str:
         """Row-major."""
@@ -165,13 +196,19 @@ def _large_sum(node: _Node) -> _Node:
     first = sorted(re.sub(r"[()\s]", "", x) for x in start["if"].split("&"))
     ordered = not any(x.get("order") == "any" and x["for"][0] in free for x in chain)
     late = any(re.search(rf"\b{re.escape(n)}\b", g) for n in free for g in guards)
-    same = a["buffer"] == b["buffer"] and a["index"] == b["index"] and not a["reads"] and b["mode"] == "add"
+    own = {"buffer": b["buffer"], "index": b["index"], "when": "True"}
+    same = a["buffer"] == b["buffer"] and a["index"] == b["index"] and not a["reads"] and own in b["reads"]
     if not (same and ordered and not late and first == sorted(f"{n}==0" for n in free)):
         return node
-    write = {**b, "mode": "store", "when": _conjunction(tuple(guards))}
+    reads = [x for x in b["reads"] if x != own]
+    write = {"buffer": b["buffer"], "index": b["index"], "when": _conjunction(tuple(guards)), "reads": reads}
     inner = [list(p) for p in loops if p[0] in free]
     own = [list(p) for p in loops if p[0] not in free]
     return {"name": update["name"], "loops": own, "reduce": inner, "writes": [write]}
+
+
+def _negated(condition: str) -> str:
+    return f"(1 - where({condition}, 1, 0) == 1)"
 
 
 def _conjunction(conditions: tuple[str, ...]) -> str:

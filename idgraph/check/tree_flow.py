@@ -24,6 +24,8 @@ from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers
 
 MOST = 1 << 20  # accesses that are followed
 
+COPY = "\0"  # before the number of an iteration's own memory: no name has it
+
 Place = tuple[str, int]  # storage, address
 
 
@@ -111,6 +113,7 @@ class TreeRun:
 
     program: NeutralProgram
     sizes: Mapping[str, int]
+    unions: frozenset[str] = frozenset()  # buffers of no operation in which an element counts once
     numbers: ValueNumbers = field(default_factory=ValueNumbers)
     values: ElementValues = field(init=False)
     events: list[TreeEvent] = field(default_factory=list[TreeEvent])
@@ -160,11 +163,13 @@ class TreeRun:
         f = self.program.fusion
         ends = {t.name for t in (*f.inputs, *f.outputs)}
         sized = {b.home for b in self.program.buffers if b.tensor in ends}
+        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in self.program.sizes.items()}
         for b in self.program.buffers:
             if b.home not in sized:
                 continue
             addresses = placed(b, self.values.shapes[b.tensor], self.sizes)
-            self.ends[b.home] = max([self.ends.get(b.home, 0), *(a + 1 for a in addresses)])
+            if b.home not in self.program.sizes:
+                self.ends[b.home] = max([self.ends.get(b.home, 0), *(a + 1 for a in addresses)])
             if any(t.name == b.tensor for t in f.inputs):
                 for a, v in zip(addresses, self.values.of[b.tensor], strict=True):
                     self.memory[b.home, a] = "", v, -1
@@ -187,6 +192,9 @@ class TreeRun:
 
     def _accesses(self, n: Nest, w: Write, loops: tuple[Axis, ...], when: Expr) -> _Accesses:
         spans = [int(a.extent.evaluate(self.sizes)) for a in (*loops, *n.reduce)]
+        empty = 0 in spans[len(loops) :]  # it stores what a reduction starts from
+        if empty:
+            spans[len(loops) :] = [1] * len(n.reduce)
         count = prod(spans)
         self.points += count * (len(w.reads) + 1)
         self._few()
@@ -197,7 +205,7 @@ class TreeRun:
         return _Accesses(
             w, home, own if own in self.values.own else "", max(prod(spans[len(loops) :]), 1),
             [bool(x) for x in _at_points(and_(when, w.when), env, count)], _at_points(w.index + base, env, count),
-            [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
+            [] if empty else [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
         )  # fmt: skip
 
     def _read_table(
@@ -245,7 +253,7 @@ class TreeRun:
                         own = dict(homes)
                         for name in node.private:
                             self._copies += 1
-                            own[name] = f"{name}#{self._copies}"
+                            own[name] = f"{name}{COPY}{self._copies}"
                         if node.any_order:
                             self._any.append((node, flat, k))
                         self._run(node.body, flat * n + k, own)
@@ -274,7 +282,7 @@ class TreeRun:
         self._bounds(n, flat, x.write.buffer, place, "")
         tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
         if x.write.mode == "add":
-            total = self._joined(n, x, value, total) if tag == x.own else total + self.numbers.sealed(tag, value)
+            total = self._joined(n, x, value if tag == x.own else self.numbers.sealed(tag, value), total)
         point, number = self.point(n, flat), len(self.events)
         self.events.append(TreeEvent(n, x.write, point, place, tuple(seen), total & MASK, last, number))
         self._touched_by_write(place, self.numbers.sealed(tag, value), self.numbers.sealed(x.own, total & MASK), x)
@@ -294,24 +302,27 @@ class TreeRun:
                 if s is None:
                     continue
                 tag, raw, _ = self.memory.get(s.place, ("", 0, -1))
-                if x.own and tag == x.own and not r.keys and self._goes_on(x, s.place, place):
+                if tag == x.own and not r.keys and self._goes_on(x, s.place, place):
                     total = self._joined(n, x, raw, total)
                     s = replace(s, partial=True)
                 else:
                     values.append(s.value)
                 seen.append(s)
-            total = (
-                self._joined(n, x, total, self.numbers.union(values))
-                if x.each == 1
-                else (total + self.numbers.union(values))
-            )
+            more = self.numbers.union(values)
+            total = self._joined(n, x, total, more) if x.each == 1 or self._once(x) else total + more
         return total, seen
 
     def _goes_on(self, x: _Accesses, read: Place, written: Place) -> bool:
         return x.each == 1 and x.write.mode == "store" and (read == written or x.own in self.values.scanned)
 
+    def _once(self, x: _Accesses) -> bool:
+        """Whether an element counts once in what a write combines, however often it is combined."""
+        return x.own in self.values.idempotent if x.own else x.write.buffer in self.unions
+
     def _joined(self, n: Nest, x: _Accesses, before: int, more: int) -> int:
         """A value and what is combined with it later: a sum, or one pointwise operation in parts."""
+        if self._once(x):
+            return self.numbers.union((before, more))
         if not before or not more or not x.own or x.own in self.values.summed:
             return before + more
         if self.numbers.shares(before, more):
@@ -337,14 +348,14 @@ class TreeRun:
         tag, value, last = self.memory.get(place, ("", self._nothing(place), -1))
         seen = Seen(place, buffer, self.numbers.sealed(tag, value), last, formula)
         for loop, prefix, k in self._any:
-            if not loop.private or place[0].split("#")[0] not in loop.private:
+            if not loop.private or buffer_of(place) not in loop.private:
                 c = self._contact(loop, prefix, place, seen.value)
                 (c.late if k in c.wrote else c.early).setdefault(k, (len(self.events), seen))
         return seen
 
     def _touched_by_write(self, place: Place, before: int, value: int, x: _Accesses) -> None:
         for loop, prefix, k in self._any:
-            if loop.private and place[0].split("#")[0] in loop.private:
+            if loop.private and buffer_of(place) in loop.private:
                 continue
             c = self._contact(loop, prefix, place, before)
             c.wrote.setdefault(k, len(self.events) - 1)
@@ -364,7 +375,8 @@ class TreeRun:
         return self.numbers.of(("nothing", place))
 
     def _bounds(self, n: Nest, flat: int, buffer: str, place: Place, formula: str) -> None:
-        if (place[1] < 0 or place[1] >= self.ends.get(place[0], place[1] + 1)) and self.outside is None:
+        end = self.ends.get(buffer_of(place), place[1] + 1)
+        if not 0 <= place[1] < end and self.outside is None:
             self.outside = n, self.point(n, flat), place, buffer, formula
 
     def _raced(self, loop: int, writer: int, other: tuple[int, Seen] | int) -> None:
@@ -397,6 +409,11 @@ class TreeRun:
             span = int(a.extent.evaluate(self.sizes))
             flat, out[a.name] = divmod(flat, span)
         return {**self.sizes, **dict(reversed(out.items()))}
+
+
+def buffer_of(place: Place) -> str:
+    """The storage of a place, or the buffer of which an iteration has its own."""
+    return place[0].split(COPY)[0]
 
 
 def _at_points(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:

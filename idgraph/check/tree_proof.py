@@ -176,10 +176,13 @@ class _Proof:
                 (r.buffer, r.index, and_(held, r.when)) for r in w.reads
             )):  # fmt: skip
                 b = self.buffers.get(name)
-                at = index + (b.base if b is not None else 0)
+                at = index + (b.base if b is not None else self.program.memory.get(name, (name, 0))[1])
                 facts = (when, *self.program.facts)
                 good = simplify(at >= 0, facts=facts) is TRUE
-                if b is not None and b.tensor in ends:
+                size = self.program.sizes.get(self.home(name))
+                if size is not None:
+                    good &= simplify(at < size, facts=facts) is TRUE
+                elif b is not None and b.tensor in ends:
                     good &= simplify(at < self.end(b), facts=facts) is TRUE
                 if not good:
                     raise NoIndexMeaning(f"whether {name}[{index}] is in its memory at every size is not proved")

@@ -1,7 +1,8 @@
 """Each element of a program as one number, of all that it is made of: equal numbers, equal values.
 
-A value of a pointwise operation is the set of the elements that it is made of; one of a reduction is the sum, modulo
-2^64, of the numbers of what it combines. A result that a buffer holds gets numbers of its own (its operation), an
+A value of a pointwise operation is the set of the elements that it is made of, as is one of a reduction for which an
+element counts once however often it is combined (`IDEMPOTENT`); one of another reduction is the sum, modulo 2^64, of
+the numbers of what it combines. A result that a buffer holds gets numbers of its own (its operation), an
 element that only moved keeps its number, what is filled is 0. An element that loaded integers name is a choice: the
 numbers of these integers, and all elements that they may name. Two different values have one number with a probability
 of 2^-64 each time.
@@ -33,6 +34,7 @@ MOST = 1 << 20  # elements, times what each is made of
 _MOVES = frozenset({
     "cat", "copy", "expand", "flip", "pad", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze",
 })  # fmt: skip
+IDEMPOTENT = frozenset({"amax", "amin", "any", "all", "cummax", "cummin"})
 
 Ints = npt.NDArray[np.int64]
 
@@ -98,7 +100,8 @@ class ElementValues:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     made: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     operands: dict[str, list[list[int]]] = field(default_factory=dict[str, list[list[int]]])
-    summed: set[str] = field(default_factory=set[str])  # results of reductions and scans
+    summed: set[str] = field(default_factory=set[str])  # results of reductions and scans, idempotent ones left out
+    idempotent: set[str] = field(default_factory=set[str])
     scanned: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
@@ -155,10 +158,14 @@ class ElementValues:
         )
         if found.loose:
             raise NoIndexMeaning(f"{t.name} = {e.op} is made of what loaded values choose")
+        once = e.op in IDEMPOTENT
         if found.reduce:
-            self.summed.add(t.name)
+            (self.idempotent if once else self.summed).add(t.name)
         inner = [(str(r), _extent(r, self.sizes)) for r in found.reduce]
         spans = [*shape, *(n for _, n in inner)]
+        if 0 in (n for _, n in inner):
+            self.operands[t.name] = [[] for _ in range(prod(shape))]
+            return [self.numbers.sealed(own, 0)] * prod(shape)
         count, each = prod(spans), max(prod(n for _, n in inner), 1)
         if count * max(len(found.needs), 1) > MOST:
             raise NoIndexMeaning(f"{t.name} is made of {count} elements: too many to follow each; {SMALLER}")
@@ -167,7 +174,8 @@ class ElementValues:
         columns = [self._column(n, table, env, count) for n in found.needs]
         union = self.numbers.union
         rows = [union(c) for c in zip(*columns, strict=True)] if columns else [0] * count
-        total = [sum(rows[k : k + each]) & MASK for k in range(0, count, each)] if each > 1 else rows
+        groups = (rows[k : k + each] for k in range(0, count, each))
+        total = [union(g) if once else sum(g) & MASK for g in groups] if each > 1 else rows
         self.operands[t.name] = [
             [c[j] for j in range(k, k + each) for c in columns if c[j]] for k in range(0, count, each)
         ]
@@ -202,9 +210,10 @@ class ElementValues:
         ]  # fmt: skip
 
     def _running(self, e: TensorExpr) -> list[int]:
-        """Sums of the values up to each along an axis."""
+        """The values up to each along an axis, combined."""
         name, shape, dim = e.output.name, self.shapes[e.output.name], e.attrs["dim"]
-        self.summed.add(name)
+        once = e.op in IDEMPOTENT
+        (self.idempotent if once else self.summed).add(name)
         self.scanned.add(name)
         if not isinstance(dim, int):
             raise NoIndexMeaning(f"{name} = {e.op} runs along an axis that is not known")
@@ -212,7 +221,8 @@ class ElementValues:
         out, made = list(self.of[e.inputs[0].name]), [[v] if v else [] for v in self.of[e.inputs[0].name]]
         for k in range(len(out)):
             if k // step % shape[dim]:
-                out[k] = (out[k] + out[k - step]) & MASK
+                before = out[k - step]
+                out[k] = self.numbers.union((before, out[k])) if once else (out[k] + before) & MASK
                 made[k] = made[k - step] + made[k]
         self.operands[name] = made
         return out

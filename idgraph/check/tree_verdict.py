@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from idgraph.arith import ArithError
 from idgraph.check.decide import BUDGET
@@ -14,9 +15,9 @@ from idgraph.check.program import CheckError, NeutralProgram
 from idgraph.check.program_tree import leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
-from idgraph.check.tree_flow import Seen, TreeEvent, TreeRun
+from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of
 from idgraph.check.tree_proof import prove_tree
-from idgraph.check.tree_values import placed
+from idgraph.check.tree_values import operations, placed
 
 SEEDS = 10  # runs on numbers, in each order of iterations
 
@@ -39,12 +40,11 @@ def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
     try:
         samples: list[dict[str, int]] = list(sample_sizes(p))
         for sizes in samples:
-            found = TreeRun(p, sizes)
+            found, rows = _followed(p, sizes)
             points += found.points
-            outside = _outside_row(found)
-            rows = ((outside,) if outside is not None else ()) + _wrong(found)
+            outside = next((r for r in rows if found.outside is not None), None)
             if rows:
-                if _confirmed(p, sizes):
+                if not runs_right(p, sizes):
                     return TreeVerdict(False, rows, outside)
                 because = f"{rows[0].because}, though no run on numbers shows it"
                 return TreeVerdict(None, (_unknown(p, because),))
@@ -60,6 +60,40 @@ def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
     ))  # fmt: skip
 
 
+def _followed(p: NeutralProgram, sizes: Mapping[str, int]) -> tuple[TreeRun, tuple[CheckRow, ...]]:
+    """A run and what is wrong in it; where a buffer of no operation of the program is combined in steps, the one of a
+    reading (each element counts once there, or each time) in which nothing is wrong, if there is one.
+    """
+    first = TreeRun(p, sizes)
+    rows = _wrong(first)
+    if not rows or first.outside is not None or first.race is not None:
+        return first, rows
+    points = first.points
+    for unions in _readings(p):
+        if (points := points + first.points) > MOST:
+            break
+        try:
+            again = TreeRun(p, sizes, unions)
+            if not _wrong(again):
+                return again, ()
+        except NoIndexMeaning:
+            continue
+    return first, rows
+
+
+def _readings(p: NeutralProgram) -> Iterator[frozenset[str]]:
+    """Sets of the buffers that no operation of the program is stored in, and that are combined in steps."""
+    named = operations(p)
+    tensors = {b.name: b.tensor for b in p.buffers}
+    steps = dict.fromkeys(
+        w.buffer for n in leaves(p.body or p.nests) for w in n.writes
+        if tensors.get(w.buffer) not in named
+        and (n.reduce or w.mode == "add" or any(r.buffer == w.buffer for r in w.reads))
+    )  # fmt: skip
+    for count in range(1, len(steps) + 1):
+        yield from map(frozenset, combinations(steps, count))
+
+
 def _proved(p: NeutralProgram, why: str, budget: int) -> TreeVerdict:
     """The verdict without counting; ``why`` nothing was counted."""
     try:
@@ -73,16 +107,18 @@ def _unknown(p: NeutralProgram, because: str) -> CheckRow:
     return CheckRow(p.name, "", "unknown", "read", because, graph=p.name)
 
 
-def _confirmed(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
-    """Whether a run on numbers is wrong."""
-    return not all(run(p, {}, sizes, seed).right for seed in range(SEEDS))
+def runs_right(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
+    """Whether all runs on numbers are right; `CheckError` where they are not run."""
+    return all(run(p, {}, sizes, seed).right for seed in range(SEEDS))
 
 
 def _wrong(r: TreeRun) -> tuple[CheckRow, ...]:
+    outside = _outside_row(r)
+    first = () if outside is None else (outside,)
     if r.race is not None:
-        return (_race_row(r, *r.race),)
+        return (*first, _race_row(r, *r.race))
     rows = [_Fault(r, t.name).row() for t in dict.fromkeys(r.program.fusion.outputs)]
-    return tuple(x for x in rows if x is not None)
+    return (*first, *(x for x in rows if x is not None))
 
 
 def _outside_row(r: TreeRun) -> CheckRow | None:
@@ -91,7 +127,8 @@ def _outside_row(r: TreeRun) -> CheckRow | None:
         return None
     nest, point, place, buffer, formula = r.outside
     where = f"{buffer}[{place[1]}]"
-    has = f"an address of {buffer}, which has 0 to {r.ends[place[0]] - 1}" if place[0] in r.ends else "0 or more"
+    end = r.ends.get(buffer_of(place))
+    has = f"an address of {buffer}, which has 0 to {end - 1}" if end is not None else "0 or more"
     because = f"it touches {where}, outside of the memory"
     if formula:
         found = Difference(point, "", where, has, formula)
@@ -105,7 +142,7 @@ def _point_text(point: Mapping[str, int]) -> str:
 
 
 def _address_text(place: tuple[str, int]) -> str:
-    return f"{place[0].split('#')[0]}[{place[1]}]"
+    return f"{buffer_of(place)}[{place[1]}]"
 
 
 def _race_row(r: TreeRun, a: TreeEvent, b: TreeEvent, read: Seen | None, loop: str) -> CheckRow:
@@ -190,7 +227,7 @@ class _Fault:
             for s in e.seen:
                 if s.value not in wanted and not s.partial:
                     return self.read(e, s, name, should)
-        for e in events:
+        for e in events if self.tensor not in self.values.idempotent else ():
             for s in e.seen:
                 if wanted[s.value] < seen[s.value] and not s.partial:
                     return self.read(

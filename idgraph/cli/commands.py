@@ -382,6 +382,8 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
     Without them FILE is a captured graph (JSON): allocations, launches and operations of torch's, as Python text.
     """
     if first is None:
+        if Path(file).suffix == ".py":
+            raise IndexingError("explain: two axes are missing", hint=f"explain {file} TENSOR:AXIS TENSOR:AXIS")
         source = from_json(file).call_source()
         say(json.dumps({"file": file, "source": source}) if as_json else source)
         return

@@ -151,7 +151,8 @@ class _KernelEstimate:
         moved, sectors = sum(t.bytes_moved for t in tensors), sum(a.sectors for a in outside)
         atomics = sum(a.points * a.width for a in outside if a.kind == "atomic")
         limits: dict[Bound, float] = {
-            "memory": self._moving(since), "atomics": atomics / self.device.atomics, "launch": 0.0,
+            "memory": self._moving(since), "launch": 0.0,
+            "atomics": max(atomics / self.device.atomics, self._waiting()),
         }  # fmt: skip
         if self.block.warps:
             limits |= {"arithmetic": busy[0], "special functions": busy[1]}
@@ -267,6 +268,17 @@ class _KernelEstimate:
         """Seconds to move the tensors from where they lie; blocks can use a processor's share of a bandwidth twice."""
         moved = sum(t.bytes_moved / bandwidth_at(self.device, since[t.tensor]) for t in self.tensors)
         return moved / min(1.0, 2 * self._share())
+
+    def _waiting(self) -> float:
+        """Seconds that updates of one line of memory wait for each other, where they spread evenly over a tensor."""
+        if not self.device.line_atomics:
+            return 0.0
+        found = 0.0
+        for s, a in zip(self.found.sites, self.accesses, strict=True):
+            if a.kind == "atomic" and a.place not in ("shared", "private"):
+                lines = max(1.0, self.size[s.buffer.name] * item_size(s.buffer.dtype) / self.device.line)
+                found += a.points / lines / self.device.line_atomics
+        return found
 
     def _collisions(self) -> int | None:
         """Atomics that meet an element already updated, where every index is known."""

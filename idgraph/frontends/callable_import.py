@@ -199,6 +199,9 @@ class CompiledImport:
         self._straight = True  # arrays alone are the program's arguments in their order
         self._packed: tuple[str, Callable[[list[Any]], Any]] | None = None
 
+    def __repr__(self) -> str:
+        return f"CompiledImport({self._imported.program.name!r}, {self.runner.how.target!r})"
+
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """The results for these arguments, packed as the captured function packs them; ``out`` is nested alike."""
         key: tuple[Any, ...] | None = None

@@ -58,6 +58,8 @@ class Coverage(Printed):
         head = f"{calls} call{'s' * (calls != 1)} mapped, {kinds} operation{'s' * (kinds != 1)} opaque"
         return "\n".join([head, *(f"  {name:<{width}}  {what}" for name, what in rows)])
 
+    __repr__ = __str__
+
 
 @dataclass(slots=True)
 class Import(Imported, Printed):

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import cast
 
 from idgraph.arith import Expr
-from idgraph.errors import FrontendError, IdGraphError, OperationError
+from idgraph.errors import FrontendError, IdGraphError, OperationError, one_of
 from idgraph.frontends.aliasing import GETITEM, VIEWS
 from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
 from idgraph.frontends.dynamic_shapes import Size
@@ -290,7 +290,7 @@ class Builder:
             raise FrontendError(
                 f"{where_of(node)}: dtype {short(meta.dtype)} is not known",
                 where=node.line,
-                hint=f"one of {', '.join(DTYPES)}",
+                hint=one_of(meta.dtype, DTYPES),
             )
         self.free_name(node.name)
         # Where elements begin in torch's memory does not matter: the array is laid out anew where it must be.

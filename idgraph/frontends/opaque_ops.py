@@ -86,23 +86,8 @@ def call_reference(
     gets what was called."""
     torch: Any = load_torch(f"and {where_of(node)} runs its operation")
     call = known if known is not None else operation(node)
-    device = space.device if isinstance(space, TorchSpace) else torch.device("cpu")
-
-    def convert(value: Value) -> object:
-        match value:
-            case Ref(name):
-                return operand_of(values.get(name), program[name].meta, env, space)
-            case Expr():
-                return value.evaluate(env)
-            case tuple():
-                return [convert(v) for v in value]
-            case EnumConstant(kind, text):
-                return device if kind == "device" else word_of(torch, text, node)
-            case _:
-                return value
-
-    args = [convert(a) for a in node.args]
-    kwargs = {k: convert(v) for k, v in node.kwargs.items()}
+    args = [_operation_argument(a, program, node, values, env, space) for a in node.args]
+    kwargs = {k: _operation_argument(v, program, node, values, env, space) for k, v in node.kwargs.items()}
     try:
         with torch.no_grad():
             result = call(*args, **kwargs)
@@ -112,6 +97,27 @@ def call_reference(
     if notes is not None:
         notes.append(Raw(call, env, result))
     return _result(result, node, program, env, space)
+
+
+def _operation_argument(
+    value: Value, program: CapturedProgram, node: Node, values: Mapping[str, RunValue], env: dict[str, int],
+    space: ArraySpace,
+) -> object:  # fmt: skip
+    """An argument as torch takes it. No closure: one that calls itself keeps all values until garbage is collected."""
+    torch: Any = load_torch("whose operation it is")
+    match value:
+        case Ref(name):
+            return operand_of(values.get(name), program[name].meta, env, space)
+        case Expr():
+            return value.evaluate(env)
+        case tuple():
+            return [_operation_argument(v, program, node, values, env, space) for v in value]
+        case EnumConstant("device", _):
+            return space.device if isinstance(space, TorchSpace) else torch.device("cpu")
+        case EnumConstant(_, text):
+            return word_of(torch, text, node)
+        case _:
+            return value
 
 
 def operand_of(value: Any, meta: Meta, env: Mapping[str, int], space: ArraySpace) -> object:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from idgraph.codegen.printers.scalar import site_numbers
-from idgraph.errors import FrontendError
+from idgraph.errors import FrontendError, one_of
 from idgraph.frontends.graph import TensorMeta, short
 from idgraph.frontends.imported import FusionRunner, Imported, KernelKey
 from idgraph.frontends.partition import Partition, last_reads
@@ -153,4 +153,4 @@ def known_target(name: str) -> Target:
     for known in get_args(Target):
         if name == known:
             return known
-    raise FrontendError(f"unknown target {short(name)}", hint=f"one of {', '.join(get_args(Target))}")
+    raise FrontendError(f"unknown target {short(name)}", hint=one_of(name, get_args(Target)))

@@ -16,17 +16,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, cast
 
-from idgraph.errors import FrontendError, IdGraphError
+from idgraph.errors import FrontendError, IdGraphError, nearest
 from idgraph.frontends.callable_import import Runner
 from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
 from idgraph.frontends.import_ import Import
+from idgraph.frontends.joint_graph import decompositions, partition
+from idgraph.frontends.padded_products import with_padded_products
 from idgraph.frontends.session import CompileOptions
 from idgraph.frontends.torch_arrays import load_torch
 from idgraph.frontends.torch_export import capture
 from idgraph.frontends.torch_patches import patched
+from idgraph.ir.device import current_device
 from idgraph.loading import load
 from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import fallback, user_folder
@@ -75,7 +78,11 @@ class BackendOptions:
         known = [f.name for f in fields(BackendOptions)]
         for name, value in found.items():
             if name not in known:
-                raise FrontendError(f"{short(name)} is not an option of the backend", hint=", ".join(known))
+                near = nearest(str(name), known)
+                raise FrontendError(
+                    f"{short(name)} is not an option of the backend",
+                    hint=f"did you mean {near!r}?" if near else f"options are {', '.join(known)}",
+                )
             if name in allowed and value not in allowed[name]:
                 raise FrontendError(f"option {name} is {short(value)}", hint=f"one of {allowed[name]}")
         if not isinstance(found.get("cache", True), (bool, str)):
@@ -102,28 +109,28 @@ def backend(
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
-        inference_compiler=partial(_graph, told, graphs, "inference"), partition_fn=_partition,
+        inference_compiler=partial(_graph, told, graphs, "inference"), decompositions=decompositions(),
+        partition_fn=partial(partition, partial(_pad_products, told, "joint")),
     )  # fmt: skip
     compiled = way(patched(module), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
 
 
-def _partition(joint: Any, inputs: Any, **named: Any) -> tuple[Any, Any]:
-    """The forward and the backward graph of a joint one, with the fewest bytes between them: what elementwise
-    operations give is computed again from what is in memory anyway, which is Inductor's choice too."""
-    torch: Any = load_torch("whose graph it is")
-    results = set(joint.graph.output_node().all_input_nodes)
-    for node in list(joint.graph.nodes):  # names of one value: each would be memory of its own for the cut
-        if node.target is torch.ops.aten.detach.default and node not in results:
-            node.replace_all_uses_with(node.args[0])
-            joint.graph.erase_node(node)
-    return torch._functorch.partitioners.min_cut_rematerialization_partition(joint, inputs, **named)
+def _pad_products(options: BackendOptions, part: str, graph: Any) -> Any:
+    """The graph with products on padded operands; forward and backward share what is padded, and so are cut after."""
+    if options.products != "eager":
+        return graph
+    found, made = with_padded_products(graph, current_device("cuda"))
+    for product in made:
+        _say(options, f"{part}: {product}")
+    return found
 
 
 def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
         home = _device(graph, examples)
+        graph = _pad_products(options, part, graph) if part == "inference" else graph
         imported = _imported(options, graph, part)
         target = "cpu" if home.type == "cpu" else "cuda"
         runner = Runner(imported, CompileOptions(target, options.checked, home=home, cache=_cache(options.cache)))

@@ -42,6 +42,7 @@ from idgraph.frontends.torch_patches import FILE, arguments_of, as_module, expor
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _HERE = str(Path(__file__).parent)
+_STANDARD = str(Path(traceback.__file__).parent)  # Python's own library; packages that are installed may be below it
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
 
 OVERLAPPING_VIEWS = ("aten.unfold.default", "aten.as_strided.default")
@@ -203,8 +204,9 @@ def _captured(
 
 
 def _refuse_overlap(title: str, exported: Any) -> None:
-    """Raise for a write through a view with overlapping elements. torch's functionalization asks only views of which
-    strides say it at once, and leaves other values than eager in the elements that the view has twice."""
+    """Raise for a write through a view with overlapping elements, or through windows that leave elements out. torch's
+    functionalization asks only views of which strides say it at once, and leaves other values than eager in the
+    elements that the view has twice or, of windows, not at all."""
     for n in exported.graph.nodes:
         if n.op != "call_function" or not _writes(n.target):
             continue
@@ -213,7 +215,20 @@ def _refuse_overlap(title: str, exported: Any) -> None:
             made: Any = view
             if target_name(made.target) in OVERLAPPING_VIEWS and overlaps(made.meta["val"]):
                 raise _overlap(title, n.meta.get("stack_trace"))
+            if target_name(made.target) == "aten.unfold.default" and _leaves_out(made):
+                raise FrontendError(
+                    f"{title} writes to windows that leave elements out",
+                    where=source_line(n.meta.get("stack_trace")),
+                    because=["torch's functionalization makes those elements 0"],
+                    hint="write to the tensor that the windows are of: y[::2] = 5.0, not y.unfold(0, 1, 2)[:] = 5.0",
+                )
             view = made.args[0]
+
+
+def _leaves_out(unfold: Any) -> bool:
+    """Whether some element is in none of the windows; of sizes that are not known, whether that is not excluded."""
+    whole, windows = unfold.args[0].meta["val"].numel(), unfold.meta["val"].numel()
+    return not (isinstance(whole, int) and isinstance(windows, int) and whole == windows)
 
 
 def _overlap(title: str, trace: object) -> FrontendError:
@@ -577,7 +592,9 @@ def _torch_folder() -> str:
 
 
 def _user_line(file: str, line: int, code: str) -> SourceLine | None:
-    """A line of the user's: outside of torch and of this package."""
+    """A line of the user's: outside of torch, of this package and of Python's own library."""
     if file.startswith((_HERE, _torch_folder())) or file.startswith(("<string>", "<eval_with_key>")):
+        return None
+    if file.startswith(_STANDARD) and "site-packages" not in file:
         return None
     return SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())

@@ -82,6 +82,8 @@ class AccessRelation:
         name = self.expr.output.name
         return f"{self.expr.op} of {name} {verb} {self.buffer.name}[{at}]{when}  for {loops or 'one point'}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class _WalkState:

@@ -41,6 +41,8 @@ class AlignmentStep:
             return f"{self.tensor}: loops as its axes are"
         return f"{self.tensor}.{self.name}({given})"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
@@ -88,6 +90,8 @@ class Alignment:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
+
+    __repr__ = __str__
 
 
 def replay(fusion: Fusion, steps: Sequence[AlignmentStep]) -> None:

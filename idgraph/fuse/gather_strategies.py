@@ -44,6 +44,8 @@ class GatherStrategy:
             f"{self.operations:,} operations, {self.time_us:.2f} us; {self.why}"
         )
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class GatherWays(Printed):
@@ -92,6 +94,8 @@ class GatherWays(Printed):
         run = ", ".join(self.runs) or "one step"
         head = f"gather {self.tensor} of {self.source} on {self.device}, whose indexed axis is run by {run}"
         return "\n".join([head, *(f"  {w}" for w in self.ways), f"  barrier: {self.offer}"])
+
+    __repr__ = __str__
 
     def sheet(self) -> Sheet:
         """One row a way."""

@@ -100,6 +100,8 @@ class Obstacle(Printed):
             lines += [f"    tried: {x}" for x in self.tried if not self.proof]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
     def row(self) -> dict[str, object]:
         """Plain data of this pair: for tables."""
         return {
@@ -168,3 +170,5 @@ class Obstacles(Printed, Sequence[Obstacle]):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows)) or "no obstacle: operations that share a buffer can share their loops"
+
+    __repr__ = __str__

@@ -180,6 +180,8 @@ class FusionPlan(Printed):
         lines += [f"  apart: {o.a.output.name} and {o.b.output.name}, {o.cause} of {o.buffer.name}" for o in self.apart]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
     def sheet(self) -> Sheet:
         """One row a kernel."""
         rows = [(f"kernel{n}", str(len(names)), ", ".join(names)) for n, names in enumerate(self.kernels)]

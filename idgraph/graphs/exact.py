@@ -54,6 +54,8 @@ class SelfMapping:
     def __str__(self) -> str:
         return f"{self.tensor.name} is mapped onto itself: {self.first} = {self.second}\n{self.reason}"
 
+    __repr__ = __str__
+
 
 Unmappable = tuple[IterDomain, IterDomain]
 

@@ -6,6 +6,8 @@ a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 Where tensors are inlined: fits their readers' loops, and a scatter's target is whole in memory.
 
+Loops of a reader beside those of what it reads: when one of one element widens.
+
 Long: one structure, the nests of a fusion and what joins them.
 """
 
@@ -22,9 +24,9 @@ from idgraph.graphs.broadcast_forwarding import (
     descendants,
     lacking_axes,
     replay_extents,
+    sources,
 )
 from idgraph.graphs.union_find import EquivalenceClasses
-from idgraph.graphs.wide_loops import OneAxis, lacks, may_skip, scanned
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -46,6 +48,38 @@ from idgraph.ir import (
 )
 from idgraph.ir.iter_domain import is_one
 from idgraph.ir.op_builders import same_extent
+
+
+def scanned(e: TensorExpr) -> IterDomain:
+    """The axis of its output along which a scan runs."""
+    dim = e.attrs["dim"]
+    assert isinstance(dim, int)
+    return e.output.axes[dim % e.output.ndim]
+
+
+def lacks(e: TensorExpr, k: int, loop: IterDomain) -> bool:
+    """Whether none of the axes at which ``e`` reads operand ``k`` leads to a loop of its output."""
+    read = (r.domain if isinstance(r, Mapped) else r.resolves if isinstance(r, Fixed) else None for r in e.reads[k])
+    axes = [d for d in read if d is not None]
+    return loop not in sources(axes, (*e.output.domain.exprs, *e.output.domain.loop_exprs))
+
+
+def may_skip(t: Tensor) -> bool:
+    """Whether loops of ``t`` may visit what its operands have not: some of its axes are padded."""
+    resizes = (x for x in (*t.domain.exprs, *t.domain.loop_exprs) if isinstance(x, Resize))
+    return not all(is_true(side <= 0) for x in resizes for side in (x.left, x.right))
+
+
+def one_axis(fusion: Fusion) -> EquivalenceClasses[IterDomain]:
+    """Axes that are one up to broadcasting: read at one coordinate, or resolved to each other."""
+    found = EquivalenceClasses[IterDomain]()
+    for e in fusion.exprs:
+        for t, row in zip(e.inputs, e.reads, strict=True):
+            for axis, read in zip(t.axes, row, strict=True):
+                other = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
+                if other is not None:
+                    found.union(axis, into=other)
+    return found
 
 
 def check_positions(fusion: Fusion) -> None:
@@ -238,20 +272,20 @@ class LoopNests:
                         met = bool(_positions(t, d, count))
         if not met:
             return
-        beside: OneAxis | None = None
+        beside: EquivalenceClasses[IterDomain] | None = None
         self.beside = True
         for loops in self._nests():
             places = {d: _positions(t, d, k) for t, k in loops.items() for d in t.logical if d in open_}
             if not any(places.values()):
                 continue
-            beside = beside or OneAxis(self.fusion)
+            beside = beside or one_axis(self.fusion)
             concrete: dict[IterDomain, list[tuple[Tensor, IterDomain, int]]] = {}  # by what is one with them
             for u, other in loops.items():
                 for c in u.logical:
                     if not c.is_broadcast:
-                        concrete.setdefault(beside.of(c), []).append((u, c, other))
+                        concrete.setdefault(beside.find(c), []).append((u, c, other))
             for d, at in places.items():
-                near = concrete.get(beside.of(d), ()) if at else ()
+                near = concrete.get(beside.find(d), ()) if at else ()
                 met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
                 if met is not None:
                     self._union(d, met)

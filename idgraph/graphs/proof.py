@@ -129,6 +129,8 @@ class Reason:
                 text = f"equal outputs of {self.steps[0]} and {self.steps[1]}"
         return f"{text} ({self.line})" if self.line is not None else text
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -145,6 +147,8 @@ class Fact:
 
     def __str__(self) -> str:
         return self.text
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ class Explanation(Printed):
             return self.parting
         chain = "\n".join(map(str, self.facts)) if self.facts else "the same axis"
         return f"{chain}\n{self.note}" if self.note else chain
+
+    __repr__ = __str__
 
 
 _KEYS = 100  # keys of a group that are looked at

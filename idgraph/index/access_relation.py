@@ -111,6 +111,8 @@ class AccessFunction(Printed):
     bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
     maps: Callable[[Fusion], AccessMaps] | None = field(default=None, repr=False, compare=False)
     whole: Expr | None = field(default=None, repr=False, compare=False)
+    replicas: tuple[Expr, ...] = field(default=(), repr=False, compare=False)
+    """Of a write: coordinates of axes that its loops run over and its tensor lacks. At each, the same is written."""
 
     @property
     def is_write(self) -> bool:
@@ -237,6 +239,8 @@ class AccessMap(Protocol):
     def slots(self) -> tuple[Expr | None, ...]: ...
     @property
     def allocation(self) -> tuple[Expr, ...]: ...
+    @property
+    def replicas(self) -> tuple[Expr, ...]: ...
 
 
 class IndexMaps(Protocol):

@@ -224,6 +224,8 @@ class AllocatedBuffer:
         box = " x ".join(map(str, self.extents)) or "1"
         return f"{self.place} memory of {self.tensor.name}: {box}, {self.size} elements"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:

@@ -38,6 +38,8 @@ class BankSuggestion:
         room = f", {self.extra} elements more" if self.extra else ""
         return f"{left} if {self.text}{room}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class BankConflicts(Conflicts, Printed):
@@ -89,6 +91,8 @@ class BankConflicts(Conflicts, Printed):
         more = ", ..." if len(self.lanes) > 4 else ""
         lines = [f"{head}: {self.ways}-way bank conflict", f"  bank {self.bank}: {some}{more}"]
         return "\n".join([*lines, *(f"  {c}" for c in self.suggestions())])
+
+    __repr__ = __str__
 
 
 def bank_suggestions(found: Conflicts) -> tuple[BankSuggestion, ...]:

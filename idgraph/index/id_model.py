@@ -471,7 +471,18 @@ class IdModel(Printed):
         return Access(
             e, t, operand, self.loops(e), logical, allocation, with_loads(address, loads), buffer, slots, conditions,
             loads, bounds, way, self._again, None if address is whole else with_loads(whole, loads),
+            self._replicas(e, solver) if write else (),
         )  # fmt: skip
+
+    def _replicas(self, e: TensorExpr, solver: IndexSolver) -> tuple[Expr, ...]:
+        """See `AccessFunction.replicas`."""
+        shadow, loops = self._nests.shadows[e.output], self.loops(e)
+        stand_ins = (*shadow.resolved.values(), *shadow.lacking.values())
+        made = [
+            *(solver.own.value[d] for d in stand_ins if d in solver.own.value),
+            *(loops[j].symbol for j in shadow.direct),
+        ]
+        return tuple(dict.fromkeys(x for x in map(simplify, made) if x != 0))
 
     def _again(self, fusion: Fusion) -> IdModel:
         """The model of a changed copy, asked in the same way."""

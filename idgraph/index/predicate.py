@@ -65,6 +65,8 @@ class Conjunct:
         proof = f"; not tested: {self.dropped}" if self.dropped else ""
         return f"{self.condition}: {self.side} of {self.label}, {self.cause}{where}{proof}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class Predicate(Printed):
@@ -96,6 +98,8 @@ class Predicate(Printed):
             case n:
                 rest = f"; {n} more bounds hold by proof"
         return "\n".join([f"{self.what} {when}{rest}", *(f"  {c}" for c in self.conjuncts)])
+
+    __repr__ = __str__
 
 
 def explain_predicate(access: AccessFunction) -> Predicate:

@@ -170,6 +170,14 @@ def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[LoopNest, ...]]:
     return found
 
 
+def read_in_passing(exprs: Sequence[TensorExpr], tree: Sequence[Node]) -> frozenset[Tensor]:
+    """The tensors that a reader loads inside loops that still compute them."""
+    paths, live = _paths(tree), frozenset(exprs)
+    return frozenset(
+        t for e in exprs for t in e.outputs if any(_shared_depth(paths, e, use) for use in live_uses(t, live))
+    )
+
+
 def _shared_depth(paths: Mapping[TensorExpr, tuple[LoopNest, ...]], a: TensorExpr, b: TensorExpr) -> int:
     """The number of loops that the two expressions share."""
     pairs = zip(paths.get(a, ()), paths.get(b, ()), strict=False)

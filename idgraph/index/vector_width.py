@@ -66,6 +66,8 @@ class Peel:
         single = self.head + self.tail
         return f"{self.width} elements if the loop is peeled: {of} and {single} single element{'s' * (single != 1)}"
 
+    __repr__ = __str__
+
 
 def peel_of(access: AccessFunction, at: LoopVariable, width: int) -> Peel | None:
     """The peeling of a loop whose steps lie side by side; None where no whole vector is left."""
@@ -287,6 +289,8 @@ class Contiguity(Printed):
     def __str__(self) -> str:
         word = "contiguous" if self.holds else "not contiguous"
         return f"{self.access.tensor.name} along {self.loop.name}: {word}, {self.reason}"
+
+    __repr__ = __str__
 
 
 def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -> Contiguity:

@@ -70,6 +70,8 @@ class Suggestion:
     def __str__(self) -> str:
         return f"{self.width} element{'s' if self.width > 1 else ''} if {self.text}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class VectorWidth(Width, Printed):
@@ -113,6 +115,8 @@ class VectorWidth(Width, Printed):
         head = f"{self.access.tensor.name} along {self.loop.name}: {elements} of {self.wanted}"
         offers = [f"  {c}" for c in self.suggestions()]
         return "\n".join([head, f"  {self.reason}", *offers, *([f"  {self.peel}"] if self.peel else [])])
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)

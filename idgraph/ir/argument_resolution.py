@@ -48,6 +48,13 @@ def attr(e: Expr | int) -> int | Expr:
 MOST_LISTED = 1_000_000  # a fusion has fewer axes and operands; `range(10**18)` is a slip that must not fill memory
 
 
+def _as_list(values: object) -> str:
+    """The hint for a value in the place of a list."""
+    if isinstance(values, (int, Expr)):
+        return f"a single one is a list too: [{values}]"
+    return "a list of integers: [0, 1]" if isinstance(values, float) else "put them into a list: [x, y]"
+
+
 def listed(values: object, what: str) -> Sequence[Any]:
     """``values`` if it is a list or a tuple (or a sequence other than text), else an error that says ``what``."""
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
@@ -58,7 +65,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
     raise OperationError(
         f"{what}: {type(values).__name__} is not a list or tuple",
         where=user_line(),
-        hint="put them into a list: [x, y]",
+        hint=_as_list(values),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final, Literal, cast
 
 from idgraph.display import Printed
-from idgraph.errors import IdGraphError, arguments, short_repr
+from idgraph.errors import IdGraphError, arguments, one_of, short_repr
 from idgraph.ir.limits import check_name
 
 Kind = Literal["cuda", "cpu"]
@@ -34,7 +34,8 @@ class Device(Printed):
     and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: the
     overhead of a launch. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
     like, by dtype; on a CPU also functions, as "exp float32", and those of a library that no vector unit does, as
-    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated; ``scalar``: steps of
+    "libm float64" or "libm"; ``loads``: accesses that cores start; ``atomics``: elements updated;
+    ``line_atomics``: updates of one cache line, which wait for each other (0: no limit); ``scalar``: steps of
     loops that a compiler makes no vectors of (0: no limit); ``levels``: caches nearer than ``cache``, the nearest
     first, with the bytes and the bandwidth of all processors' together. ``threads``, ``blocks``, ``registers`` (of 32
     bits) and ``shared`` (bytes) are limits of a multiprocessor (0: none), ``cc`` is its capability, ``clock`` its
@@ -43,8 +44,9 @@ class Device(Printed):
     ``warp``: threads that run together. ``vector_bytes``: the widest access of one thread. ``sector``: bytes that
     memory moves at least, ``line``: bytes of a cache line. ``banks``: those of shared memory, each of which serves
     ``bank_bytes`` at a time. These six are powers of two. ``block_threads``: the most in a block.
-    ``thread_registers``: the most of a thread. ``static_shared``: bytes of shared memory that a block has without
-    asking for more.
+    ``products``: operations of a library's matrix product, by dtype; as "bfloat16 unaligned" of one whose rows begin at
+    addresses that no widest access divides (none: as fast). ``thread_registers``: the most of a thread.
+    ``static_shared``: bytes of shared memory that a block has without asking for more.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -82,6 +84,8 @@ class Device(Printed):
     block_threads: int = 1024
     thread_registers: int = 255
     static_shared: int = 48 << 10
+    line_atomics: float = 0.0
+    products: Mapping[str, float] = field(default_factory=lambda: {"float32": 1e11})
 
     @property
     def resident_threads(self) -> int:
@@ -268,6 +272,12 @@ def _cuda(
     """A GPU of the last generations: 64 or 128 lanes of float32 and 16 special units a multiprocessor, at ``clock``."""
     lanes = 128 if cc[0] == 9 else 64
     wide = processors * clock * lanes
+    # Of the peak of tensor cores a library's product of 8192 x 768 x 50264 reaches 0.72 on an H100; with rows of 50257
+    # elements it takes kernels of single elements, which reach 512 operations a cycle and multiprocessor.
+    product = 0.72 * processors * clock * (4096 if cc[0] == 9 else 2048)
+    products = {"float32": 2 * wide, "float64": wide}
+    for t in ("float16", "bfloat16"):
+        products |= {t: product, f"{t} unaligned": processors * clock * 512}
     return Device(
         name, "cuda", bandwidth, 2.2 * bandwidth, cache, processors, 2.5,
         {"float32": 2 * wide, "float64": wide, "float16": 4 * wide, "bfloat16": 4 * wide, "int64": wide / 4,
@@ -275,6 +285,7 @@ def _cuda(
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
         threads=2048, blocks=32, registers=65536, shared=shared, cc=cc, clock=clock,
+        line_atomics=2.6e7, products=products,
     )  # fmt: skip
 
 
@@ -302,7 +313,7 @@ def device_of(given: Device | str) -> Device:
     if found is None:
         raise IdGraphError(
             f"no device {short_repr(given)} is known",
-            hint=f"one of {', '.join(devices)}, or a Device (ig.cost.measure_device)",
+            hint=f"{one_of(given, devices)} (or a Device: ig.cost.measure_device)",
         )
     return found
 

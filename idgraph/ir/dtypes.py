@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from idgraph.errors import OperationError, did_you_mean, short_repr, user_line
+from idgraph.errors import OperationError, one_of, short_repr, user_line
 
 DType = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 Scalar = bool | int | float
@@ -70,7 +70,7 @@ def check_dtype(name: object) -> DType:
     for known in DTYPES:
         if said == known:
             return known
-    hint = did_you_mean(str(name), DTYPES, f"one of {', '.join(DTYPES)}")
+    hint = one_of(name, DTYPES)
     raise OperationError(f"unknown dtype {short_repr(name)}", where=user_line(), hint=hint)
 
 

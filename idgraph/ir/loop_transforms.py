@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
-from idgraph.errors import ScheduleError, did_you_mean, short_repr, user_line
+from idgraph.errors import ScheduleError, one_of, short_repr, user_line
 from idgraph.ir.argument_resolution import is_int
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.iter_domain import (
@@ -257,7 +257,7 @@ def swizzle(tensor: TensorLike, kind: str, x: int, y: int) -> None:
     a, b = tensor.loop[at_x], tensor.loop[at_y]
     known: SwizzleKind | None = next((k for k in SWIZZLES if k == kind), None)
     if known is None:
-        raise ScheduleError(f"swizzle: unknown kind {kind!r}", where=user_line(), hint=f"one of {', '.join(SWIZZLES)}")
+        raise ScheduleError(f"swizzle: unknown kind {kind!r}", where=user_line(), hint=one_of(kind, SWIZZLES))
     if at_x == at_y:
         raise ScheduleError(f"swizzle: axis {a.label} with itself", where=user_line())
     _mixed_reduction(tensor, "swizzle", (a, b))
@@ -377,9 +377,9 @@ def parallelize(tensor: TensorLike, axis: int, parallel: str, strict: bool = Fal
     known = _WAYS.get(parallel) if isinstance(parallel, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if known is None:
         raise ScheduleError(
-            f"parallelize: unknown way {parallel!r} for {tensor.loop[at].label}",
+            f"parallelize: unknown parallel type {parallel!r} for {tensor.loop[at].label}",
             where=user_line(),
-            hint=did_you_mean(str(parallel), PARALLEL, f"one of {', '.join(PARALLEL)}"),
+            hint=one_of(parallel, PARALLEL),
         )
     taken = [d for p, d in enumerate(tensor.loop) if p != at and d.parallel == known]
     if taken and known not in ("serial", "unroll"):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError
+from idgraph.errors import OperationError, one_of
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.verifier import AxisError
@@ -379,7 +379,7 @@ def apply(
     """
     builder = _BUILDERS.get(op)
     if builder is None:
-        raise OperationError(f"unknown operation {op!r}", hint=f"one of {', '.join(primitives())}")
+        raise OperationError(f"unknown operation {op!r}", hint=one_of(op, primitives()))
     fusion.check_args(op, args)
     args, given = fusion.in_symbols(tuple(args)), fusion.in_symbols(dict(attrs or {}))
     try:

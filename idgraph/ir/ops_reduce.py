@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from idgraph.arith import Expr, as_expr
-from idgraph.errors import OperationError, arguments, short_repr, user_line
+from idgraph.errors import OperationError, arguments, one_of, short_repr, user_line
 from idgraph.ir.argument_resolution import attr, is_int, product
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float, is_integer, is_short_float
@@ -334,7 +334,9 @@ def _check(op: str, x: Tensor, target: Tensor, reduction: str, smoothing: float)
     """The class axis; raises where the operands do not fit."""
     if reduction not in get_args(Reduction):
         raise OperationError(
-            f"{op}: reduction {reduction!r} is not one of {', '.join(get_args(Reduction))}", where=user_line()
+            f"{op}: reduction {reduction!r} is not known",
+            where=user_line(),
+            hint=one_of(reduction, get_args(Reduction)),
         )
     if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float)) or not 0.0 <= smoothing <= 1.0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OperationError(f"{op}: label_smoothing {smoothing!r} is not between 0 and 1", where=user_line())

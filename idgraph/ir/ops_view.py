@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import IdGraphError, OperationError, arguments, user_line
-from idgraph.ir.argument_resolution import attr, listed, plain, resolve_slice, slice_dims
+from idgraph.ir.argument_resolution import attr, listed, plain, resolve_slice, shape_text, slice_dims
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DTypeLike, Scalar
 from idgraph.ir.fusion import Fusion, Tensor, apply_op, current_fusion
@@ -305,8 +305,15 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -
     """
     if not listed(tensors, "stack"):
         raise OperationError("stack: no tensor to join", where=user_line())
-    rank = checked(tensors[0], "stack").ndim + 1
-    dim = resolve_stacked(dim, rank)
+    first = checked(tensors[0], "stack")
+    dim = resolve_stacked(dim, first.ndim + 1)
+    for n, t in enumerate(tensors):
+        if checked(t, "stack").ndim != first.ndim:
+            raise OperationError(
+                f"stack: operand {n}, {t.name}, has shape {shape_text(t)}, {first.name} has {shape_text(first)}",
+                where=user_line(),
+                hint="tensors of one shape: unsqueeze, expand or reshape one of them",
+            )
     return cat([unsqueeze(t, dim) for t in tensors], dim, name=name)
 
 

@@ -76,7 +76,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise ParseError(f"line {line}: unexpected character {text[at]!r}", hint=_excerpt(text, at))
+            raise ParseError(f"line {line}: unexpected character {text[at]!r}", because=_excerpt(text, at))
         kind = found.lastgroup or ""
         if kind == "newline":  # with the empty lines behind it
             yield _Token(kind, "\n", line, at)
@@ -87,10 +87,10 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("end", "", line, at)
 
 
-def _excerpt(text: str, at: int) -> str:
-    """The line around a place, cut."""
+def _excerpt(text: str, at: int) -> list[str]:
+    """The line around a place, cut, as the reason of an error; none where it is empty."""
     first, last = text.rfind("\n", 0, at) + 1, text.find("\n", at)
-    return text[first : last if last >= 0 else None].strip()[:80]
+    return [f"it says: {line[:80]}" for line in [text[first : last if last >= 0 else None].strip()] if line]
 
 
 class _FusionParser:
@@ -104,7 +104,7 @@ class _FusionParser:
     def fail(self, what: str, hint: str = "") -> NoReturn:
         shown = "the end of the text" if self.now.kind == "end" else repr(self.now.text[:40])
         where = _excerpt(self.text, self.now.at)
-        raise ParseError(f"line {self.now.line}: {what}, found {shown}", hint=hint or where)
+        raise ParseError(f"line {self.now.line}: {what}, found {shown}", because=[] if hint else where, hint=hint)
 
     def take(self) -> _Token:
         token = self.now
@@ -219,7 +219,7 @@ def _call(reader: _FusionParser, fusion: Fusion) -> tuple[list[Tensor | Scalar |
                 elif token.kind == "word":
                     raise ParseError(
                         f"line {token.line}: there is no tensor {word!r} yet",
-                        hint=did_you_mean(word, _tensor_names(fusion), _excerpt(reader.text, token.at)),
+                        hint=did_you_mean(word, _tensor_names(fusion), "a tensor is made in a line before its use"),
                     )
         else:
             value = reader.value(scope)
@@ -473,9 +473,8 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
         except IdGraphError as error:
             if isinstance(error, ParseError) and error.what.startswith("line "):
                 raise
-            raise ParseError(
-                f"line {line}: {error.what}", because=error.because, hint=error.hint or _excerpt(text, at)
-            ) from error
+            why = (*error.because, *([] if error.hint else _excerpt(text, at)))
+            raise ParseError(f"line {line}: {error.what}", because=why, hint=error.hint) from error
         if not reader.at("}"):
             reader.mark("\n")
         reader.skip_lines()

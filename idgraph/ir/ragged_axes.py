@@ -14,6 +14,7 @@ from idgraph.ir.op_table import POINTWISE, ROWS, apply, moving, names
 from idgraph.ir.protocols import L, OperationLike, TensorLike
 
 _PASSED: Final = POINTWISE | moving("axes") | frozenset(names(kind="reduction"))
+_BESIDE: Final = moving("places", "pieces") | {"matmul"}  # where they leave both axes of the rows as they are
 _WAYS_OUT = "ig.combine({0}) puts the rows behind one another, ig.pad_ragged({0}, value) gives all rows one length"
 START: Final = symbol("ld1")
 """The loaded number at which a row begins, of the operations of `ROWS`: they load it from operand 1."""
@@ -111,7 +112,7 @@ def inherit_rows(
     ragged = next((t for t in inputs if any(d.rows is not None for d in t.domain.logical)), None)
     if ragged is None or op in ("pad_ragged", "combine"):
         return
-    if op not in _PASSED:
+    if op not in _PASSED and not (op in _BESIDE and _keeps_rows(inputs, reads, domain)):
         name = next(d.rows.offsets.name for d in ragged.domain.logical if d.rows is not None)
         raise OperationError(
             f"{ragged.name} has a ragged axis, with rows of {name}, and {op} takes plain axes",
@@ -127,7 +128,9 @@ def inherit_rows(
             if mine is not None and to.kind == "reduction":
                 raise OperationError(
                     f"{op} reduces the ragged axis of {t.name}, whose rows end at {mine.offsets.name}",
-                    hint=f"ig.{op}({t.name}, ...) reduces each row up to its end",
+                    hint="a sum of products is: ig.sum(a * b, dim) of operands with axes for each other"
+                    if op == "matmul"
+                    else f"ig.{op}({t.name}, ...) reduces each row up to its end",
                 )
             if to in first:
                 _check_meeting(op, (t, d, mine), (*first[to], to.rows))
@@ -140,6 +143,17 @@ def inherit_rows(
                 "element beside element",
                 hint=_WAYS_OUT.format(ragged.name),
             )
+
+
+def _keeps_rows(inputs: Sequence[TensorLike], reads: Sequence[Sequence[AxisRead]], domain: TensorDomain) -> bool:
+    """Whether the axes of rows, and those of their components, are axes of the output, element by element."""
+    own = set(domain.root) & set(domain.logical)
+    for t, row in zip(inputs, reads, strict=True):
+        image = {d: r.domain for d, r in zip(t.axes, row, strict=True) if isinstance(r, Mapped)}
+        for d in t.axes:
+            if d.rows is not None and not {image.get(d), image.get(d.rows.component)} <= own:
+                return False
+    return True
 
 
 def _moved(op: str, t: TensorLike, rows: RaggedRows, image: dict[IterDomain, IterDomain]) -> RaggedRows:

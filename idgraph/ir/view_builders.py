@@ -308,7 +308,10 @@ def build_cat(
     dim = check_axis(first, attrs.get("dim"))
     for k, t in enumerate(parts):
         if t.ndim != first.ndim:
-            raise OperationError(f"operand {k}, {t.name}, has {t.ndim} axes, {first.name} has {first.ndim}")
+            raise OperationError(
+                f"operand {k}, {t.name}, has {t.ndim} axes, {first.name} has {first.ndim}",
+                hint=f"unsqueeze or reshape {t.name if t.ndim < first.ndim else first.name} first",
+            )
         for p in range(first.ndim):
             if p != dim and not same_extent(t.axes[p].extent, first.axes[p].extent):
                 raise OperationError(

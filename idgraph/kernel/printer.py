@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, simplify, symbol
@@ -137,7 +138,12 @@ def may_share_line(s: Stmt) -> bool:
 
 def implied(loop: Loop) -> Expr:
     """The default variable of a loop: from 0 to the extent - 1."""
-    return symbol(loop.var, 0, simplify(loop.extent - 1))
+    return _counter(loop.var, loop.extent)
+
+
+@lru_cache(maxsize=4096)
+def _counter(name: str, extent: Expr) -> Expr:
+    return symbol(name, 0, simplify(extent - 1))
 
 
 def buffer_text(b: Buffer, expr: Callable[[Expr], str] = str) -> str:
@@ -184,8 +190,10 @@ class _SymbolNames:
             self.scope = before
 
     def _learn(self, e: Expr) -> None:
-        for s in sorted(e.symbols, key=lambda s: s.key):
-            if self.scope.get(s.name) != s and s not in self.open:
+        scope = self.scope
+        new = [s for s in e.symbols if s not in self.open and scope.get(s.name) != s]
+        for s in sorted(new, key=lambda s: s.key) if new else ():
+            if s not in self.open:
                 for bound in s.symbol_bounds[:2]:
                     if isinstance(bound, Expr):
                         scope, self.scope = self.scope, {}
@@ -195,6 +203,8 @@ class _SymbolNames:
 
     def expr(self, e: Expr) -> str:
         """An expression under the names of this kernel."""
+        if not self.aliases:
+            return str(e)
         found = {s: self.aliases[s] for s in e.symbols if s in self.aliases and self.scope.get(s.name) != s}
         return str(e.substitute(found) if found else e)
 
@@ -216,7 +226,7 @@ def expressions(s: Stmt) -> Iterator[Expr]:
 
 def serving(s: Access | Let, x: Provenance) -> dict[str, Expr]:
     """The variables of a purpose that are not those around its access."""
-    made = {v: symbol(v, 0, simplify(e - 1)) for v, e in x.over}
+    made = {v: _counter(v, e) for v, e in x.over}
     width = 1 if isinstance(s, Let) else elements_of(s)
     return {LANE: symbol(LANE, 0, width - 1), **made} if width > 1 else made
 

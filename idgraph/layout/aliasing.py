@@ -35,6 +35,8 @@ class Alias:
     def __str__(self) -> str:
         return f"a view of {self.of.name}: strides ({', '.join(map(str, self.strides))}), offset {self.offset}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class NoAlias:
@@ -48,6 +50,8 @@ class NoAlias:
 
     def __str__(self) -> str:
         return f"not a view: {self.because}"
+
+    __repr__ = __str__
 
 
 @arguments(OperationError, first=True)

@@ -84,6 +84,8 @@ class LayoutDecision(Printed):
     def __str__(self) -> str:
         return self.explain()
 
+    __repr__ = __str__
+
 
 class NoDecision(OperationError, KeyError):
     """The error of `Decisions` for a tensor without a decision: a KeyError, as of any mapping."""
@@ -135,6 +137,8 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
 
     def __str__(self) -> str:
         return "\n".join(d.explain() for d in self.values())
+
+    __repr__ = __str__
 
 
 @arguments(OperationError, first=True)

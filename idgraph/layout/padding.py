@@ -90,6 +90,8 @@ class StridePadding(Printed):
         found = self.sheet()
         return "\n".join([found.title, *("  ".join(r) for r in found.rows), *found.notes])
 
+    __repr__ = __str__
+
 
 @arguments(OperationError, first=True)
 def pad_strides(fusion: Fusion, *, alignment: int = 128, threshold: int = 1024) -> StridePadding:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith import Expr
+from idgraph.arith import Expr, and_, simplify
 from idgraph.errors import EmitError, IndexingError, ScheduleError
 from idgraph.index import AllocatedBuffer as Allocated
 from idgraph.index import Storage
-from idgraph.index.access_relation import AccessMap
+from idgraph.index.access_relation import AccessMap, IndexMaps
 from idgraph.index.allocation import Allocator, is_block, is_thread, live_uses
 from idgraph.index.races import line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
@@ -81,6 +81,11 @@ class ThreadMapping:
         ways = [w for p, w in enumerate(self.ways[e]) if p not in skip]
         found = tuple(d for d in self.dims[e] if d not in ways) if self.used else ()
         return tuple(d for d in found if not (per_block and is_block(d)))
+
+    def first_replica(self, e: TensorExpr, maps: IndexMaps) -> Expr:
+        """True of the first of the threads that compute an element of ``e``, whose loops are as wide as a reader's."""
+        on_threads = {v.name for p, v in enumerate(maps.loops(e)) if self.on_thread(e, p)}
+        return and_(*(simplify(x.eq(0)) for x in maps.write(e).replicas if x.names & on_threads))
 
 
 def private_buffer(name: str, dtype: DType, of: Allocated, threads: ThreadMapping) -> Buffer:

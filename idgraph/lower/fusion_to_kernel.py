@@ -22,7 +22,7 @@ from idgraph.index.loop_tree import (
     reduced,
     reduction_positions,
 )  # fmt: skip
-from idgraph.index.races import Crossing, check_races
+from idgraph.index.races import Crossing, check_races, read_in_passing
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_builders import finished_type
 from idgraph.ir.op_table import PIECES, ROWS
@@ -103,7 +103,7 @@ def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "")
     how = ThreadMapping(threads, ways, launch_dims(groups, ways))
     stored = bind_buffers(exprs, allocator, how, [exprs_of(group) for group in groups])
     crossings = check_races(exprs, tree, maps, stored, how)
-    builder = _KernelBuilder(maps, allocator, stored, how, crossings)
+    builder = _KernelBuilder(maps, allocator, stored, how, crossings, read_in_passing(exprs, tree))
     bodies: list[Body] = []
     chosen: list[tuple[KernelHints, Ruled]] = []
     for group in groups:
@@ -185,6 +185,7 @@ class _KernelBuilder:
     stored: Mapping[Tensor, BufferBinding]
     threads: ThreadMapping
     crossings: tuple[Crossing, ...] = ()
+    passing: frozenset[Tensor] = frozenset()
 
     def start(self, e: TensorExpr) -> Body:
         """A scatter's output before it is updated: a copy of its operand 0, unless the two share their memory."""
@@ -327,9 +328,10 @@ class _KernelBuilder:
             keep = Store(home.array, home.place(access), value, purpose)
             out.append(SingleThread(missing, (keep,)) if missing else keep)
         if home.memory is not None:
-            missing = self.threads.missing(e, skip)
-            write = Store(home.memory, access.tensor_address, value, purpose)
-            out.append(SingleThread(missing, (write,)) if missing else write)
+            write, missing = Store(home.memory, access.tensor_address, value, purpose), self.threads.missing(e, skip)
+            apart = home.is_local or e.output not in self.passing
+            first = self.threads.first_replica(e, self.maps) if apart else TRUE
+            out += _guarded(first, (SingleThread(missing, (write,)) if missing else write,))
         return tuple(out)
 
     # reductions ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
-from idgraph.errors import IdGraphError, arguments, no_attribute, short_repr
+from idgraph.errors import IdGraphError, arguments, no_attribute, one_of, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.ir.device import TargetName
@@ -91,7 +91,7 @@ def report(
         from idgraph.runtime.cuda.numba_cuda import need_device as need_cuda  # noqa: PLC0415 - as above
 
     if target not in get_args(TargetName):
-        raise IdGraphError(f"report: target is {short_repr(target)}", hint=f"one of {', '.join(get_args(TargetName))}")
+        raise IdGraphError(f"report: target is {short_repr(target)}", hint=one_of(target, get_args(TargetName)))
     if device is not None:
         device_of(device)
     if measure and target == "cuda":

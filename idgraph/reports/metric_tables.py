@@ -170,6 +170,8 @@ class Metrics(Printed):
         s = self.sheet()
         return "\n".join([s.title, *(f"  {n:>5}  {name}" for name, n in s.rows)])
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class _How:

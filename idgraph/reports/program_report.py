@@ -258,6 +258,8 @@ class ReportDiff(Printed):
         text = ("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in lines)
         return "\n".join([s.title, *text]) if s.rows else f"{self.name}: no difference"
 
+    __repr__ = __str__
+
 
 def _text(x: Number | str) -> str:
     return "" if x is None else x if isinstance(x, str) else f"{x:,}" if isinstance(x, int) else f"{x:,.2f}"

@@ -4,7 +4,7 @@
 *predicate*: the loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the
 same as a sum of ``where(index == iota, x, 0)``, which is taken only where it is asked for: -0.0 comes out as 0.0.
 *global*: the producer is stored, and a later launch reads it. A gather from an input, or from what is in memory
-anyway, is *direct*.
+anyway, is *direct*. One of a view by an index that is a formula is a view too: always recomputed, without estimates.
 
 The time of each way of a gather, estimated of the operations near it, as they are scheduled and emitted.
 
@@ -23,14 +23,15 @@ from functools import lru_cache
 from typing import TypeAlias, cast, get_args
 
 from idgraph.arith import Expr, as_expr, simplify
-from idgraph.errors import EmitError, OperationError, ScheduleError, arguments, user_line
+from idgraph.errors import EmitError, OperationError, ScheduleError, arguments, one_of, user_line
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion, parse_fusion
 from idgraph.ir.clone import extract_subgraph, rewriting, whole_state
 from idgraph.ir.device import Device, current_device, device_of
 from idgraph.ir.hooks import Estimate, estimated
-from idgraph.ir.op_table import GATHERS
+from idgraph.ir.op_table import GATHERS, VIEWS
 from idgraph.ir.reshape import product
 from idgraph.ir.schedule_log import Decision, Option
+from idgraph.ir.walks import reach
 from idgraph.rewrite.canonicalize_views import materialize_shape
 from idgraph.rewrite.gather_lowering import (
     GatherReplacement,
@@ -40,6 +41,7 @@ from idgraph.rewrite.gather_lowering import (
     source_of,
     source_operand,
 )
+from idgraph.rewrite.index_propagation import has_formula_index
 from idgraph.rewrite.rematerialize import CannotRematerialize, Rematerializer
 
 MOST = 16  # operations near a gather that its estimate is of
@@ -238,9 +240,10 @@ def choose_gather_strategies(fusion: Fusion, force: Force, device: Device) -> tu
         forced, found = wanted.get(t.name), _possible(e, ways.kept)
         estimates = dict[Strategy, Estimate | str]()
         possible: list[Strategy] = [w.name for w in found if not w.impossible]
-        if forced is None and len(possible) > 1:
+        view = forced is None and "recompute" in possible and is_view(e)
+        if forced is None and not view and len(possible) > 1:
             estimates = ways_of(e, possible, ways, device)
-        decision = _decide(e, forced, found, estimates, device)
+        decision = _view_decision(e) if view else _decide(e, forced, found, estimates, device)
         made.append(decision)
         ways.take(e, cast("Strategy", decision.chosen))
     ways.finish()
@@ -275,13 +278,37 @@ def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
         raise _impossible(named[name], chosen, why)
 
 
+def is_view(e: TensorExpr) -> bool:
+    """Whether a gather only names elements of what is in memory: its indices are formulas, and so are those of all that
+    it reads through.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, at = f.input("x", shape=(8, 9)), ig.maximum(f.iota(9) - 1, 0)
+    >>> t = ig.index_select(ig.index_select(x, 1, at), 0, at[:8])
+    >>> is_view(t.definition), is_view(ig.index_select(ig.exp(x), 1, at).definition)
+    (True, False)
+    """
+
+    def through(t: Tensor) -> Sequence[Tensor]:
+        made = t.definition
+        if made is None or made.op not in GATHERS:
+            return made.inputs if made is not None and made.op in VIEWS else ()
+        loads = {r.operand for row in made.reads for r in row if isinstance(r, LoadedCoordinate)}
+        return [x for k, x in enumerate(made.inputs) if k not in loads] if has_formula_index(made) else ()
+
+    return has_formula_index(e) and all(
+        t.definition is None or bool(through(t)) for t in reach([source_of(e)], through)
+    )
+
+
 def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
     names = {e.output.name for e in computed_gathers(fusion.exprs)}
     if isinstance(force, str) and force not in get_args(Strategy):
         raise ScheduleError(
             f"gathers: {force!r} cannot be chosen",
             where=user_line(),
-            hint=f"one of {', '.join(get_args(Strategy))}",
+            hint=one_of(force, get_args(Strategy)),
         )
     given = dict.fromkeys(names, force) if isinstance(force, str) else dict(force or {})
     for name, way in given.items():
@@ -335,6 +362,12 @@ def _direct(e: TensorExpr) -> Decision:
     x = source_of(e)
     reason = f"{x.name} is an input, in memory"
     return Decision("gather", e.output.name, x.name, _entries(e), place_of(e), "direct", reason)
+
+
+def _view_decision(e: TensorExpr) -> Decision:
+    x = source_of(e)
+    reason = f"{x.name} is a view, and the index a formula: both are one read of what is in memory"
+    return Decision("gather", e.output.name, x.name, _entries(e), place_of(e), "recompute", reason)
 
 
 def _impossible(e: TensorExpr, way: str, why: str) -> ScheduleError:

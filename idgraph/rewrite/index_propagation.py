@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
 from idgraph.ir.walks import reach
@@ -63,6 +63,27 @@ def long_indices(fusion: Fusion) -> set[Tensor]:
         if x.ndim > len(dims):
             kept.update(i for i in indices if i.ndim and _operation_count(i) > MOST)
     return kept
+
+
+def has_formula_index(e: TensorExpr) -> bool:
+    """Whether what ``e`` gathers by follows from coordinates only, by few operations on integers: nothing is loaded
+    for it, so the gather is a view of its source.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i, j = f.input("x", shape=(8, 9)), f.iota(8), f.input("j", shape=(8,), dtype="int64")
+    >>> at = [ig.maximum(i - 1, 0), ig.minimum(i + j, 7)]
+    >>> [has_formula_index(ig.index_select(x, 0, k).definition) for k in at]
+    [True, False]
+    """
+    loads = {r.operand for row in e.reads for r in row if isinstance(r, LoadedCoordinate)}
+    return all(_is_formula(e.inputs[k]) for k in loads)
+
+
+def _is_formula(t: Tensor) -> bool:
+    made = [u.definition for u in reach([t], lambda u: () if u.definition is None else u.definition.inputs)]
+    plain = sum(e is not None and e.op in POINTWISE for e in made)
+    return plain <= MOST and all(e is not None and (e.op in ("iota", "full") or _follows(e.output, e)) for e in made)
 
 
 def _indexed(e: TensorExpr) -> tuple[Tensor, Sequence[Tensor], tuple[int, ...]] | None:

@@ -1,8 +1,10 @@
 """A sum over a one-hot mask, folded back into a gather: ``sum(where(index == iota, x, 0), dim)`` is ``x[index]``.
 
 The mask may be written either way round, negated, through views and broadcasts, or as a factor of integers: the
-coordinates of the comparison decide, and not how it is spelled. Only sums that are the same for every value are folded.
-``sum(one_hot * x)`` is not, in floating point: a NaN or an infinity that the index does not name makes that sum NaN.
+coordinates of the comparison decide, and not how it is spelled. Where ``x`` is the same along ``dim``, as in the
+gradient of a loss of rows, the index only says whether there is an element. Only sums that are the same for every value
+are folded. ``sum(one_hot * x)`` is not, in floating point: a NaN or an infinity that the index does not name makes that
+sum NaN.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from idgraph.rewrite.gather_strategy import place_of
 
 WHOLE_VIEWS = moving("axes") | {"reshape"}
 Row = tuple[Expr, ...]
+_ONE = "of each row one element is not 0, at the index"
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -58,11 +61,12 @@ def fold_one_hot_sums(fusion: Fusion) -> tuple[Decision, ...]:
             continue
         name, source = e.output.name, found.x.name
         saved = _saved(found)
-        line = place_of(e)
-        replace_operation(e, partial(_gathered, e, found))
+        line, alike = place_of(e), _is_uniform(found)
+        replace_operation(e, partial(_gathered, e, found, alike))
+        chosen, because = ("where", f"all elements of a row of {source} are one") if alike else ("gather", _ONE)
         made.append(
             Decision(
-                "one-hot sum", name, source, "one", line, "gather", "of each row one element is not 0, at the index",
+                "one-hot sum", name, source, "one", line, chosen, because,
                 (Option("sum", _sum_elements(found), "looks at all elements of the axis"),), saved=saved,
                 proof=(
                     "where index == c for a c of the axis, the sum adds x at c and zeros",
@@ -211,20 +215,46 @@ def _first(numbers: Tensor, at: Row, along: Expr) -> int | None:
     return start if all(low <= start and start + int(n) - 1 <= high for low, high in limits) else None
 
 
-def _gathered(e: TensorExpr, o: _OneHot) -> Tensor:
+def _is_uniform(o: _OneHot) -> bool:
+    """Whether ``x`` is the same along the axis of the sum, which has elements."""
+    x, axes = o.x, o.x.axes
+    along = symbol(f"i{o.dim}", 0, simplify(o.shape[o.dim] - 1))
+    if not o.shape[o.dim].is_const or o.shape[o.dim] == as_expr(0):
+        return False
+    own = [symbol(f"i{p}", 0, simplify(d.extent - 1)) for p, d in enumerate(axes, len(o.shape) - len(axes))]
+    at = [as_expr(0) if d.is_broadcast else i for d, i in zip(axes, own, strict=True)]
+    return _is_same_along(x, tuple(at), along)
+
+
+def _gathered(e: TensorExpr, o: _OneHot, alike: bool) -> Tensor:
     dim, n, shape = o.dim, attr(o.shape[o.dim]), [attr(k) for k in o.shape]
-    index, x = _index(o), _wide(o.x, shape)
+    index, x = _index(o), o.x
     wide = ops.cast(index, "int64") if index.dtype != "int64" else index
     if o.start:
         wide = ops.sub(wide, o.start)
     inside = ops.logical_and(ops.ge(wide, 0), ops.lt(wide, n))
-    safe = ops.minimum(ops.maximum(wide, 0), n - 1)
     zero = False if x.dtype == "bool" else 0.0 if is_float(x.dtype) else 0
-    got = ops.where(inside, rows.gather(x, dim, safe), zero)
+    if alike:
+        element = _wide(_first_along(o.x, dim - len(shape)), [1 if p == dim else k for p, k in enumerate(shape)])
+    else:
+        element = rows.gather(_wide(x, shape), dim, ops.minimum(ops.maximum(wide, 0), n - 1))
+    got = ops.where(inside, element, zero)
     if is_float(x.dtype):
         got = ops.add(got, 0.0)  # a sum that begins at 0.0 is never -0.0
     got = got if got.dtype == e.output.dtype else ops.cast(got, e.output.dtype)
     return got if e.output.ndim == len(shape) else movement.squeeze(got, dim)
+
+
+def _first_along(x: Tensor, axis: int) -> Tensor:
+    """The first element along an axis, counted from the last: of what it was expanded from, where it was."""
+    if -axis > x.ndim or x.axes[axis].extent == as_expr(1):
+        return x
+    e = x.definition
+    if e is None or e.op != "expand":
+        return movement.slice(x, x.ndim + axis, 0, 1)
+    extents = [attr(d.extent) for d in x.axes]
+    extents[axis] = 1
+    return _wide(_first_along(e.inputs[0], axis), extents)
 
 
 def _index(o: _OneHot) -> Tensor:

@@ -74,7 +74,8 @@ class HostPrepared:
             if t.name in self._homes:
                 self._flat[self._homes[t.name]] = made
         # Where memory is filled first, each tensor has its own: an element never written shows.
-        taken = {} if memory is not None and memory.fills else reused_memory(program.plan)
+        fresh = memory is not None and memory.fills
+        taken = dict[str, str]() if fresh else reused_memory(program.plan)
         for b in program.plan.buffers:
             if b.place in ("output", "global") and b.name not in taken:
                 self._flat[b.name] = global_buffer(program, b, self.env, memory)

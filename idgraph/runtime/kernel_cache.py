@@ -25,7 +25,7 @@ from pathlib import Path
 
 from idgraph.errors import EmitError
 
-FORMAT = "idgraph kernel 1"
+FORMAT = "idgraph kernel 2"
 BESIDE = ".making-"  # the prefix of the names of files being written
 _LINKS = 40  # as many as Linux follows
 MOST_BYTES = 2**28  # of an entry; a larger one is not of this library

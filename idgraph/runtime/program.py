@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
-from idgraph.errors import EmitError, arguments, did_you_mean, warn_user
+from idgraph.errors import EmitError, arguments, one_of, short_repr, warn_user
 from idgraph.index import IdModel
 from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
@@ -70,6 +70,8 @@ class ProgramReport(Printed):
         lines.append(f"kernels: {self.kernels}")
         stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
         return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
+
+    __repr__ = __str__
 
 
 def report_of(fusion: Fusion, plan: KernelModule) -> ProgramReport:
@@ -208,7 +210,7 @@ class Program(LoadedKernels):
         >>> p.copies({"x": np.zeros((3, 2), np.float32).T})
         {'x': 'its strides are (1, 2), not (3, 1) as declared'}
         """
-        return self.caller().copies(self.ordered(inputs), symbols)
+        return self.caller().copies(self._ordered(inputs), symbols)
 
     @arguments(EmitError)
     def caller(self, checked: bool = True, device: str | None = None) -> Dispatcher:
@@ -224,12 +226,17 @@ class Program(LoadedKernels):
     @arguments(EmitError)
     def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Arrays by name in the order of the fusion's inputs; raises `EmitError` for one that is missing or unknown."""
+        return self._ordered(inputs)
+
+    def _ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         names = [t.name for t in self.fusion.inputs]
         try:
             found = [inputs[n] for n in names]
         except KeyError:
             missing = next(n for n in names if n not in inputs)
-            raise EmitError(f"input {missing} is missing", hint=f"inputs: {', '.join(names)}") from None
+            strange = [f"{short_repr(n)} is not an input" for n in inputs if n not in names]
+            every = f"inputs: {', '.join(names)}"
+            raise EmitError(f"input {missing} is missing", because=strange[:1], hint=every) from None
         if len(found) != len(inputs):
             extra = next(n for n in inputs if n not in names)
             raise EmitError(
@@ -264,7 +271,7 @@ class Program(LoadedKernels):
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
-        given = self.ordered(inputs)
+        given = self._ordered(inputs)
         memory = self.output_memory(raw, fill, poison)
         if not poison:
             self.tell_copies(raw)
@@ -413,7 +420,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if target not in get_args(Target):
         raise EmitError(
             f"unknown target {target!r}",
-            hint=did_you_mean(str(target), get_args(Target), f"one of {', '.join(get_args(Target))}"),
+            hint=one_of(target, get_args(Target)),
         )
     check_fusion(fusion, "emit", EmitError).verify()
     check_schedule(fusion, TARGETS[target])

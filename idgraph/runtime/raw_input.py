@@ -63,7 +63,7 @@ def bound_inputs(inputs: Sequence[Tensor], values: Sequence[Any], kind: ArrayBac
 
 
 def raw_key(values: Sequence[Any], key_of: Callable[[Any], Hashable]) -> Hashable:
-    """What a route for these arguments follows from: of raw memory its map and shape, and the key of its buffer."""
+    """A key of these arguments: of raw memory its map and shape, and the key of its buffer."""
     return tuple(
         ("raw", str(v.map), v.shape, key_of(v.buffer)) if isinstance(v, RawOutput) else key_of(v) for v in values
     )

@@ -41,7 +41,7 @@ from idgraph.rewrite.canonicalize_views import (
     wide_views,
 )
 from idgraph.rewrite.gather_strategy import Force, choose_gather_strategies
-from idgraph.rewrite.index_propagation import align_indices, narrow_indices
+from idgraph.rewrite.index_propagation import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig
@@ -396,15 +396,13 @@ def _is_cheap(t: Tensor, stored: Collection[Tensor], times: int) -> bool:
         if u in seen or made is None or (u in stored and u is not t):
             continue
         seen.add(u)
-        if (
-            made.is_reduction
-            or made.op in SCATTERS
-            or made.op in SCANS
-            or any(isinstance(r, LoadedCoordinate) for row in made.reads for r in row)
-        ):
+        loads = {r.operand for row in made.reads for r in row if isinstance(r, LoadedCoordinate)}
+        if made.is_reduction or made.op in SCATTERS or made.op in SCANS:
             return False
-        work += made.op not in MOVES
+        if not has_formula_index(made):
+            return False
+        work += made.op not in MOVES and not loads
         if work > CHEAP or work * times > AGAIN or len(seen) > 8 * CHEAP:
             return False
-        stack.extend(made.inputs)
+        stack.extend(x for k, x in enumerate(made.inputs) if k not in loads)
     return True

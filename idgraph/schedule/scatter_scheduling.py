@@ -27,6 +27,7 @@ from idgraph.ir import (
     scatter_axes,
 )
 from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as rows
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
@@ -62,7 +63,7 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
     [('4', 'blockIdx.x'), ('16', 'threadIdx.x'), ('3', 'serial')]
     """
     t = e.output
-    last = () if _decide(e).chosen == "atomic" else entry_axes(e)
+    last = () if _decide(e).chosen in ("atomic", "copies") else entry_axes(e)
 
     def rank(p: int) -> int:
         d = t.loop[p]
@@ -126,6 +127,8 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     *where*: with one index a row (or a few) every element decides by itself, ``where(index == iota, src, x)``, inside
     whatever reads it: nothing is stored, and the decision tells the bytes ``saved`` and carries the ``proof``.
     *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on a thread of its own.
+    *copies*: where many entries add to few elements, parts of the entries add to a table each, and the tables are
+    summed: updates of one line of memory wait for each other (`Device.line_atomics`).
     *ordered*: the entries of one row are written in their order, rows in parallel, so that the last one wins.
     *last-writer*: a first launch finds the last entry for each target, and every element then takes that one's value,
     inside whatever reads it.
@@ -161,6 +164,8 @@ def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
             replace_operation(e, partial(_selection, e))
         elif decision.chosen == "last-writer":
             replace_operation(e, partial(_by_last_writer, e))
+        elif decision.chosen == "copies":
+            replace_operation(e, partial(_in_copies, e, _best_copies(e)))
 
 
 def _decide(e: TensorExpr) -> Decision:
@@ -183,7 +188,11 @@ def _decide(e: TensorExpr) -> Decision:
         options.append(Option("owner", 2 * whole + written + count * STEP, f"{own}; {store}"))
         width = _lanes(e)
         order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
-        options.append(Option("atomic", 2 * whole + 2 * written, f"{order}; {store}"))
+        options.append(Option("atomic", 2 * whole + 2 * written + _waiting(e, 1), f"{order}; {store}"))
+        copies = _best_copies(e)
+        if copies > 1:
+            cost = 2 * whole + 2 * written + 3 * copies * whole + _waiting(e, copies) + 2 * LAUNCH
+            options.append(Option("copies", cost, f"{order}, to {copies} tables, which are summed; {store}"))
     else:
         order = f"{count:,} entries are written one after another, so that the last one wins"
         wait = f"{order if last else 'each entry writes an element of its own'}; {store}"
@@ -209,6 +218,75 @@ def _compared(e: TensorExpr) -> int:
     if not sizes:
         return 1
     return int(sizes[0]) if len(sizes) == 1 and sizes[0].is_const and 1 < int(sizes[0]) <= COMPARED else 0
+
+
+def _waiting(e: TensorExpr, copies: int) -> int:
+    """Element accesses that updates of one line of memory are worth, each waiting for the one before it, where entries
+    spread evenly over ``copies`` of the result."""
+    device = current_device()
+    whole = _size_of(e.output.axes) * item_size(e.output.dtype)
+    if has_atomic_update(e) != "sum" or not device.line_atomics or not whole:
+        return 0
+    updates = _size_of(e.output.root) / _lanes(e)
+    seconds = updates / (max(1.0, whole / device.line) * copies * device.line_atomics)
+    return int(seconds * 1e6 / device.launch_us * LAUNCH)
+
+
+def _best_copies(e: TensorExpr) -> int:
+    """The number of tables that the entries add to at least cost; 1 where they are not cut into equal parts."""
+    if has_atomic_update(e) != "sum" or not e.output.root or not all(d.extent.is_const for d in e.output.root):
+        return 1
+    if any(_iota_index(t) for t in e.inputs[1:]):
+        return 1  # an index that counts: entries are cut already
+    whole, length = _size_of(e.output.axes), _entry_length(e)
+    parts = (p for p in range(1, min(length, current_device().resident_threads // 64) + 1) if length % p == 0)
+    return min(parts, key=lambda p: 3 * p * whole + _waiting(e, p), default=1)
+
+
+def _entry_length(e: TensorExpr) -> int:
+    """Entries along the first axis of the indices; 1 where the indexed axes do not lie side by side."""
+    x = e.inputs[0]
+    if e.op == "index_put":
+        value = e.attrs["dims"]
+        dims = [d % x.ndim for d in value if isinstance(d, int)] if isinstance(value, tuple) else []
+        indices = e.inputs[1 : 1 + len(dims)]
+        if not dims or dims != list(range(dims[0], dims[0] + len(dims))) or not any(t.ndim for t in indices):
+            return 1
+        first = broadcast_extents(indices)[0]
+    else:
+        first = e.inputs[1].axes[0].extent if e.inputs[1].ndim else as_expr(1)
+    return int(first) if first.is_const else 1
+
+
+def _iota_index(t: Tensor) -> bool:
+    e = t.definition
+    while e is not None and e.op in ("reshape", "unsqueeze", "expand"):
+        e = e.inputs[0].definition
+    return e is not None and e.op == "iota"
+
+
+def _in_copies(e: TensorExpr, copies: int) -> Tensor:
+    """``x`` and the sum of tables of zeros to which equal parts of the entries add."""
+    x, fusion = e.inputs[0], e.output.fusion
+    indices, own, dims = _targets(e)
+    middle = [attr(n) for n in broadcast_extents(indices)]
+    length = int(as_expr(middle[0])) // copies
+    first = dims[0] if own else 0
+
+    def cut(t: Tensor, front: Sequence[Attr], behind: Sequence[Attr]) -> Tensor:
+        """``t``, which broadcasts to (front, entries, behind), with the entries in parts."""
+        wide = movement.expand(t, [*front, *middle, *behind])  # type: ignore[list-item]
+        return movement.reshape(wide, [*front, copies, length, *middle[1:], *behind])  # type: ignore[list-item]
+
+    shape = [attr(d.extent) for d in x.axes]
+    front, behind = (shape[:first], shape[dims[-1] + 1 :]) if own else ([], [])
+    number = movement.reshape(fusion.iota(copies, dtype="int64"), [copies, *[1] * len(middle)])
+    zero = fusion.full([*shape[:first], copies, *shape[first:]], _typed_scalar(0, x), x.dtype)
+    source = e.args[-1]
+    value = cut(source, front, behind) if isinstance(source, Tensor) else source
+    attrs: dict[str, Attr] = {"dims": tuple(range(first, first + len(dims) + 1)), "accumulate": True}
+    inputs = (zero, number, *(cut(t, [], []) for t in indices), value)
+    return ops.add(x, rows.sum(apply(fusion, "index_put", inputs, attrs), first))
 
 
 def _saved(e: TensorExpr) -> Saving | None:

@@ -60,7 +60,7 @@ def local_inputs(program: DeviceSteps, inputs: Mapping[str, Any], rank: int) -> 
                 f"input {t.name} has the shape {short_repr(tuple(value.shape))}", hint=f"{t.shape}", where=user_line()
             )
         owner = program.owners[t.name]
-        mine = _copy(value[_region_slices(local_region(owner, at))])
+        mine = _row_major_copy(value[_region_slices(local_region(owner, at))])
         for over, op in owner.placement.partials.items():
             if at[over] and op in _NOTHING:
                 mine[...] = _NOTHING[op]
@@ -73,7 +73,7 @@ def is_torch_tensor(value: object) -> bool:
     return is_tensor(type(value))
 
 
-def _copy(value: Any) -> Any:
+def _row_major_copy(value: Any) -> Any:
     """A copy that lies row by row."""
     return value.contiguous().clone() if is_torch_tensor(value) else np.array(value, order="C")
 

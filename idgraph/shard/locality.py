@@ -152,7 +152,7 @@ class LocalityDecision:
         return found
 
     def _term_rank(self, read: OperandRead, over: str) -> Expr:
-        """The device along ``over`` that has a term: as the operand is split by those mesh axes alone that the output
+        """The device along ``over`` that has a term: as the operand is split by only those mesh axes that the output
         is partial over, so that each device has terms at equal steps."""
         steps = self.owners[read.tensor.name].placement.steps
         split = Placement(tuple(s for s in steps if s.over in self.placement.partials))

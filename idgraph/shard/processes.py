@@ -74,7 +74,7 @@ def _checked_rank(program: DeviceSteps) -> int:
 
 
 def _local_input(program: DeviceSteps, inputs: Mapping[str, Any], name: str, rank: int) -> Any:
-    """What this device holds of an input, of the shape that it must have."""
+    """The part of an input on this device, of the shape that it must have."""
     owner = program.owners[name]
     shape = tuple(s.count for s in local_region(owner, program.mesh.coordinates(rank)))
     if name not in inputs:
@@ -103,7 +103,7 @@ def _common_device(values: Mapping[str, Any]) -> Any:
 
 @dataclass(slots=True)
 class _RankState:
-    """What does not change from call to call of this device's program: groups along mesh axes, and positions of moves,
+    """State that stays from call to call of this device's program: groups along mesh axes, and positions of moves,
     by the move and by the device that they lie on."""
 
     world: Any
@@ -129,7 +129,7 @@ class _RankState:
         return result if mine is given else torch_kind().numpy(result)
 
     def _positions(self, name: str, device: str) -> tuple[Any, ...]:
-        """What is kept (from, to), sent and got, as tensors of a device."""
+        """Positions that are kept (from, to), sent and got, as tensors of a device."""
         if (name, device) not in self.positions:
             t = self.transfers[name]
             lists = (t.kept_from, t.kept_to, np.concatenate(t.sends), np.concatenate(t.gets))
@@ -170,7 +170,7 @@ def _mesh_groups(program: DeviceSteps) -> dict[str, Any]:
 def _all_reduce(flat: Any, op: Reduction, group: Any) -> Any:
     """The reduction of what the devices of a group have, in a type that each backend reduces; NaN is the largest and
     the smallest number, as it is to torch."""
-    torch, dist = _torch(), _distributed()
+    torch, dist = _load_torch(), _distributed()
     wide = {torch.bool: torch.uint8, torch.int16: torch.int32}.get(flat.dtype, flat.dtype)
     whole = flat.to(wide, copy=True)
     dist.all_reduce(whole, op=getattr(dist.ReduceOp, _OPS[op]), group=group)
@@ -183,7 +183,7 @@ def _all_reduce(flat: Any, op: Reduction, group: Any) -> Any:
 
 def _all_to_all(sent: Any, sizes: Sequence[int], gets: Sequence[int]) -> Any:
     """The elements that the other devices send, by rank; as bytes, which each backend moves."""
-    torch, item = _torch(), sent.element_size()
+    torch, item = _load_torch(), sent.element_size()
     received = sent.new_empty(sum(gets))
     _distributed().all_to_all_single(
         received.view(torch.uint8), sent.view(torch.uint8), [n * item for n in gets], [n * item for n in sizes]
@@ -191,7 +191,7 @@ def _all_to_all(sent: Any, sizes: Sequence[int], gets: Sequence[int]) -> Any:
     return received
 
 
-def _torch() -> Any:
+def _load_torch() -> Any:
     import torch
 
     return torch
@@ -205,7 +205,7 @@ def _distributed() -> Any:
 
 def _torch_tensor(value: Any) -> Any:
     """A tensor as it is, an array as a tensor of the host that shares its memory."""
-    _torch()
+    _load_torch()
     return value if is_torch_tensor(value) else torch_kind().tensor(np.asarray(value))
 
 
@@ -214,4 +214,4 @@ def _link_device(tensor: Any) -> str:
     dist = _distributed()
     if tensor.device.type == "cuda" or "nccl" not in str(dist.get_backend()):
         return str(tensor.device)
-    return f"cuda:{dist.get_rank() % _torch().cuda.device_count()}"
+    return f"cuda:{dist.get_rank() % _load_torch().cuda.device_count()}"

@@ -49,6 +49,8 @@ class Exchange:
     def __str__(self) -> str:
         return "; ".join(map(str, self.moves)) or f"{self.tensor} is spread out on each device"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
@@ -61,6 +63,8 @@ class Kernels:
 
     def __str__(self) -> str:
         return f"{', '.join(self.makes)} = kernels of {', '.join(self.operations)}"
+
+    __repr__ = __str__
 
 
 class DeviceSteps(Printed):

@@ -1,4 +1,4 @@
-"""What one move is for one device, as flat positions: what it keeps, sends to each other one, and gets.
+"""One move as one device sees it, as flat positions: elements that stay, go to each other device, and arrive.
 
 The simulation in one process and the processes of torch.distributed read the same lists.
 """

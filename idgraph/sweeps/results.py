@@ -149,6 +149,8 @@ class Sweep(Printed):
         lines += [f"  {n:>5}  {status:<10} {text}" for n, status, text in found.rows]
         return "\n".join([*lines, *found.notes])
 
+    __repr__ = __str__
+
 
 def read_rows(path: Path) -> dict[str, SweepRow]:
     """The rows of a file by graph, the last one of each; a last line that was cut off by a kill is left out.

@@ -50,6 +50,8 @@ class AddressMismatch(Printed):
         lines.append(f"  definition: {said}")
         return "\n".join([*lines, *(f"  path: {step}" for step in self.path)])
 
+    __repr__ = __str__
+
     def sheet(self) -> Sheet:
         """The notebook form: the access, the point, both answers."""
         return _failure(str(self))
@@ -78,6 +80,8 @@ class ValueMismatch(Printed):
         if not self.elements:
             return f"wrong run of {self.tensor}: {self.note}"
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+
+    __repr__ = __str__
 
     def sheet(self) -> Sheet:
         """The notebook form: the element and both values."""

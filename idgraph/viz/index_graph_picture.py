@@ -72,13 +72,18 @@ def index_picture(
     nodes: list[PictureNode] = []
     edges: list[PictureEdge] = []
     clusters: list[Cluster] = []
+    titles: dict[int, str] = {}  # of groups: most have a box in many operations
     for e in drawn:
         cluster = f"operation {e.output.name}"
         head = f"{clip(e.output.name, 24)} = {call_text(e)}"
         code = e.source_line.code if e.source_line is not None else ""
         lines = [Line(clip(head, LIMIT), "head")] + ([Line(clip(code, LIMIT), "dim")] if code else [])
         clusters.append(Cluster(cluster, tuple(lines), f"{e!r}\n{where(e)}"))
-        nodes += [_group_node(p, cluster, spanning, marks) for p in parts[e].values()]
+        for p in parts[e].values():
+            number = p.group.number
+            if number not in titles:
+                titles[number] = "\n".join(map(key_text, p.group.keys[:30]))
+            nodes.append(_group_node(p, cluster, spanning, marks, titles[number]))
         nodes_of_steps, edges_of_steps = _domain_exprs(graph, e, parts[e], groups_of, marks)
         nodes += nodes_of_steps
         edges += edges_of_steps
@@ -149,7 +154,7 @@ def _coordinates(model: IdModel, parts: dict[TensorExpr, dict[int, _GroupUses]])
                 part.coordinate = str(solver.coordinate(key))
 
 
-def _group_node(part: _GroupUses, cluster: str, spanning: dict[int, int], marks: Marks) -> PictureNode:
+def _group_node(part: _GroupUses, cluster: str, spanning: dict[int, int], marks: Marks, title: str) -> PictureNode:
     number = part.group.number
     fill, stroke = colours(spanning[number]) if number in spanning else PLAIN
     head = part.coordinate
@@ -159,7 +164,6 @@ def _group_node(part: _GroupUses, cluster: str, spanning: dict[int, int], marks:
     lines = ([Line(clip(head, LIMIT), "head")] if head else []) + [Line(r) for r in rows[:4]]
     if len(rows) > 4:
         lines.append(Line(f"... {len(rows) - 4} more lines", "dim"))
-    title = "\n".join(map(key_text, part.group.keys[:30]))
     hot = number in marks.groups or any(k[0] in pair for pair in marks.pairs for k in part.keys)
     return PictureNode(_key(part), tuple(lines), "box", fill, stroke, title, cluster, marked=hot)
 

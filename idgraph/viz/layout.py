@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from idgraph.graphs.union_find import UnionFind
 from idgraph.viz.picture import LINE, WHITE, Cluster, Line, Picture, PictureEdge, PictureNode, Swatch, cells, clip
 from idgraph.viz.sugiyama import Placed, Point, Sizes, layered, layers_of
 
@@ -113,17 +114,10 @@ def parts(
 
 
 def _components(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    parent = list(range(count))
-
-    def find(v: int) -> int:
-        while parent[v] != v:
-            parent[v] = parent[parent[v]]
-            v = parent[v]
-        return v
-
+    sets = UnionFind(count)
     for a, b in edges:
-        parent[find(b)] = find(a)
-    return [find(v) for v in range(count)]
+        sets.union(a, b, 0)
+    return sets.roots()
 
 
 # clusters -------------------------------------------------------------------------------------------------------------

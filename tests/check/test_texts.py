@@ -220,6 +220,113 @@ def test_a_tile_that_parallel_iterations_share_is_a_race_with_both_points(name: 
     assert judged(name, order, fusion).decided
 
 
+ROWS = """fusion "rows" {
+  x = input(shape=(4, 6), dtype="float32")
+  y = sum(x, dims=(1,))
+  output y
+}"""
+STEPS = """func.func @rows(%x: memref<4x6xf32>, %y: memref<4xf32>) {
+  %zero = arith.constant 0.0 : f32
+  affine.parallel (%i) = (0) to (4) {
+    affine.store %zero, %y[%i] : memref<4xf32>
+    affine.for %k = 0 to 6 {
+      %0 = affine.load %x[%i, %k] : memref<4x6xf32>
+      %1 = affine.load %y[%i] : memref<4xf32>
+      %2 = arith.addf %1, %0 : f32
+      affine.store %2, %y[%i] : memref<4xf32>
+    }
+  }
+  return
+}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("affine.for %k = 0 to 6", "affine.parallel (%k) = (0) to (6)"),  # no atomic step: a race
+        ("addf", "maximumf"), ("addf", "mulf"), ("constant 0.0", "constant 1.0"), ("addf %1, %0", "subf %1, %0"),
+    ],
+)  # fmt: skip
+def test_a_step_is_a_load_and_a_store(old: str, new: str) -> None:
+    r = ig.check.mlir(STEPS, ROWS)
+    assert r.ok and r.decided, str(r)
+    assert ig.check.mlir(STEPS.replace(old, new), ROWS).refuted
+
+
+@pytest.mark.parametrize("kind", ["parallel", "vectorized"])
+def test_a_step_of_halide_in_iterations_of_any_order_is_a_race(kind: str) -> None:
+    text = """produce y {
+  for (y.i, 0, 4) {
+    y[y.i] = 0.000000f
+    for (y.k, 0, 6) {
+      y[y.i] = y[y.i] + x[(y.i*6) + y.k]
+    }
+  }
+}"""
+    r = ig.check.halide(text, ROWS)
+    assert r.ok and r.decided, str(r)
+    assert ig.check.halide(text.replace("for (y.k", f"{kind} (y.k"), ROWS).refuted
+
+
+@pytest.mark.parametrize(("name", "small"), [("blur.mlir", "memref<5xf32>"), ("blur.stmt", "float32 * 5")])
+def test_an_allocation_ends(name: str, small: str) -> None:
+    text, fusion = TEXTS[name]
+    r = judged(name, text.replace("memref<6xf32>", small).replace("float32 * 6", small), fusion)
+    assert r.refuted and "outside of the memory" in str(r)
+
+
+SWAP = """func.func @f(%x: memref<8xf32>, %y: memref<8xf32>) {
+  affine.for %i = 0 to 8 {
+    %0 = affine.load %x[%i] : memref<8xf32>
+    affine.store %0, %y[%i] : memref<8xf32>
+  }
+  affine.for %i = 0 to 4 {
+    %0 = affine.load %y[%i] : memref<8xf32>
+    %1 = affine.load %y[7 - %i] : memref<8xf32>
+    affine.store %1, %y[%i] : memref<8xf32>
+    affine.store %0, %y[7 - %i] : memref<8xf32>
+  }
+  return
+}"""
+MIRROR = 'fusion "f" {\n  x = input(shape=(8,), dtype="float32")\n  y = flip(x, dims=(0,))\n  output y\n}'
+
+
+def test_a_value_is_the_one_of_its_load() -> None:
+    r = ig.check.mlir(SWAP, MIRROR)
+    assert r.ok and r.decided, str(r)
+    late = SWAP.replace("    affine.store %0, %y[7 - %i]", "    %2 = affine.load %y[%i] : memref<8xf32>\n"
+                        "    affine.store %2, %y[7 - %i]")  # fmt: skip
+    assert ig.check.mlir(late, MIRROR).refuted
+
+
+def test_a_load_before_a_loop_does_not_see_its_stores() -> None:
+    """Each step goes on from the value of before the loop."""
+    own = "      %1 = affine.load %y[%i] : memref<4xf32>\n"
+    early = STEPS.replace(own, "").replace("    affine.for", own + "    affine.for")
+    assert ig.check.mlir(early, ROWS).refuted
+
+
+def test_both_values_of_a_select_are_loaded() -> None:
+    text = """func.func @f(%x: memref<4xf32>, %y: memref<6xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %c1 = arith.constant 1 : index
+  affine.for %i = 0 to 6 {
+    %before = arith.cmpi slt, %i, %c1 : index
+    %0 = affine.load %x[max(%i)] : memref<4xf32>
+    %1 = arith.select %before, %zero, %0 : f32
+    affine.store %1, %y[%i] : memref<6xf32>
+  }
+  return
+}"""
+    shifted = text.replace("max(%i)", "%i - 1").replace("memref<6xf32>", "memref<5xf32>").replace("0 to 6", "0 to 5")
+    fusion = MIRROR.replace("(8,)", "(4,)").replace("flip(x, dims=(0,))", "pad(x, left=(1,), right=(0,), value=0.0)")
+    r = ig.check.mlir(shifted, fusion)
+    assert r.refuted and "x[-1]" in str(r)
+    clamp = "%m = arith.maxsi %i, %c1 : index\n    %0 = affine.load %x[%m - 1]"
+    r = ig.check.mlir(shifted.replace("%0 = affine.load %x[%i - 1]", clamp), fusion)
+    assert r.ok and r.decided, str(r)
+
+
 UNKNOWN = [
     ("blur.mlir", "affine.load %x", "affine.vector_load %x", "line 8 column 14: `affine.vector_load`"),
     ("blur.mlir", "memref<18xf32>", "memref<?xf32>", "line 3"),

@@ -41,7 +41,7 @@ def stand_in(stride: int) -> Any:
 
     i, j = at("i_0", "i_1", 4), at("j_0", "j_1", 4)
     load = node("BufferLoad", buffer=x, indices=[at("j_0", "j_1", stride), i])
-    store = node("BufferStore", buffer=y, indices=[i, j], value=node("Mul", a=load, b=node("FloatImm", value=2.0)))
+    store = node("BufferStore", buffer=y, indices=[i, j], value=load)
     inside = node("And", a=node("LT", a=i, b=number(7)), b=node("LT", a=j, b=number(10)))
     body = node("IfThenElse", condition=inside, then_case=store, else_case=None)
     for name, extent in (("j_1", 4), ("i_1", 4), ("j_0", 3), ("i_0", 2)):
@@ -169,3 +169,33 @@ def test_shared_loops_of_tvm() -> None:
     s.rfactor(inner, 0)
     r = ig.check.program(exported(s.mod["main"], TOTAL))
     assert r.ok and r.decided, str(r)
+
+
+def test_a_step_of_tvm_in_parallel_iterations_is_a_race() -> None:
+    def parallel(body: Any) -> Any:
+        body.body.kind = 1
+        return body
+
+    made = summed(6, 8, "EQ")
+    parallel(made.body)
+    assert ig.check.program(neutral(made, TOTAL)).refuted
+
+
+def test_what_a_store_of_tvm_computes() -> None:
+    assert ig.check.program(neutral(summed(6, 8, "EQ"), TOTAL.replace("sum", "amax"))).refuted
+
+
+def test_an_allocation_of_tvm_ends() -> None:
+    x, t, y = (SimpleNamespace(name=n, shape=[number(k)]) for n, k in (("x", 4), ("t", 4), ("y", 4)))
+
+    def function(size: int) -> Any:
+        t.shape = [number(size)]
+        make = node("BufferStore", buffer=t, indices=[var("i")], value=load(x, var("i")))
+        use = node("BufferStore", buffer=y, indices=[var("j")], value=load(t, var("j")))
+        return SimpleNamespace(
+            body=node("SeqStmt", seq=[node("AllocBuffer", buffer=t), loop("i", 4, make), loop("j", 4, use)])
+        )
+
+    text = 'fusion "t" {\n  x = input(shape=(4,), dtype="float32")\n  y = copy(x)\n  output y\n}'
+    assert ig.check.program(neutral(function(4), text)).ok
+    assert ig.check.program(neutral(function(3), text)).refuted

@@ -253,7 +253,8 @@ def test_a_wrong_gradient_that_cancels_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"chek": "first"}, "is not an option"), ({"check": "always"}, "option check is 'always'")]
+    ("options", "words"),
+    [({"chek": "first"}, "did you mean 'check'"), ({"check": "always"}, "option check is 'always'")],
 )
 def test_options_that_are_not_known(options: dict[str, object], words: str) -> None:
     with pytest.raises(Exception, match=words):

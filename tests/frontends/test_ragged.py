@@ -43,6 +43,23 @@ def test_jagged_tensors(name: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
+def test_a_softmax_along_rows_is_left_to_torch() -> None:
+    """torch breaks the graph at it, and refuses to where none may be; what stands around it is compiled."""
+    t = jagged(4)
+
+    def fn(t: Any) -> Any:
+        return torch.softmax(t * 2.0, 1) + 1.0
+
+    torch._dynamo.reset()
+    found = torch.compile(fn, backend="idgraph")(t)
+    torch.testing.assert_close(found.values(), fn(t).values())
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="data-dependent") as info:
+        torch.compile(fn, backend="idgraph", fullgraph=True)(t)
+    assert "test_ragged.py" in str(info.value)  # the user's line
+
+
 @pytest.mark.parametrize("how", ["sum", "mean", "max", "min", "prod"])
 @pytest.mark.parametrize("rest", [(), (3,)])
 def test_segments_by_offsets(how: str, rest: tuple[int, ...]) -> None:

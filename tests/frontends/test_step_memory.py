@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -71,8 +72,8 @@ def saved(call: Callable[..., Any], *args: Any) -> int:
     return sum(size for at, size in memory.items() if at not in own)
 
 
-def kept_by(monkeypatch: pytest.MonkeyPatch, times: int) -> int:
-    """The same of a compiled function whose graphs run in eager mode: how they are cut is what is asked."""
+def cut_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs run in eager mode: how they are written and cut is what is asked."""
 
     def eagerly(_options: object, _graphs: object, _part: str, graph: Any, _examples: object) -> Any:
         def work(args: list[Any]) -> Any:
@@ -84,9 +85,14 @@ def kept_by(monkeypatch: pytest.MonkeyPatch, times: int) -> int:
         return work
 
     monkeypatch.setattr(torch_compile, "_graph", eagerly)
+    torch._dynamo.reset()
+
+
+def kept_by(monkeypatch: pytest.MonkeyPatch, times: int) -> int:
+    """`saved` of a compiled function."""
+    cut_only(monkeypatch)
     torch.manual_seed(0)
     x, w = torch.randn(ROWS, WIDTH, requires_grad=True), torch.randn(WIDTH, requires_grad=True)
-    torch._dynamo.reset()
     compiled = torch.compile(gated, backend="idgraph")
     left = saved(compiled, x, w, times)
     compiled(x, w, times).square().sum().backward()
@@ -122,3 +128,72 @@ def test_memory_is_free_again_after_its_last_reader() -> None:
         found = imported.run(x, *weights)
     torch.testing.assert_close(found, expected)
     assert live.most == 2 * 4 * ROWS * WIDTH  # a product, and what is made of it
+
+
+CLASSES = 192
+
+
+def loss_of(x: Any, w: Any, target: Any, how: dict[str, Any]) -> Any:
+    return torch.nn.functional.cross_entropy((x @ w).float(), target, **how)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_loss_leaves_the_logits_and_numbers_of_rows(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Not the log-softmax, which is twice as large in float32."""
+    cut_only(monkeypatch)
+    x = torch.randn(ROWS, WIDTH, dtype=getattr(torch, dtype), requires_grad=True)
+    w = torch.randn(WIDTH, CLASSES, dtype=x.dtype, requires_grad=True)
+    target = torch.arange(ROWS) % CLASSES
+    left = saved(torch.compile(loss_of, backend="idgraph"), x, w, target, {})
+    assert left <= x.element_size() * ROWS * CLASSES + 4 * 4 * ROWS
+    assert saved(loss_of, x, w, target, {}) >= 4 * ROWS * CLASSES
+
+
+@pytest.mark.parametrize("how", [
+    {}, {"reduction": "sum"}, {"reduction": "none"}, {"ignore_index": 3}, {"weight": True}, {"label_smoothing": 0.1},
+    {"weight": True, "ignore_index": -100, "label_smoothing": 0.2},
+])  # fmt: skip
+@pytest.mark.parametrize("places", [(), (3, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_losses_as_a_step_is_written(
+    monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], places: tuple[int, ...], dtype: str
+) -> None:
+    cut_only(monkeypatch)
+    torch.manual_seed(0)
+    x = torch.randn(5, 7, *places, dtype=getattr(torch, dtype), requires_grad=True)
+    target = torch.randint(0, 7, (5, *places))
+    target.view(-1)[1] = how.get("ignore_index", 1)
+    how = {**how, "weight": torch.rand(7, dtype=x.dtype)} if "weight" in how else how
+
+    def loss(x: Any) -> Any:
+        return torch.nn.functional.cross_entropy(x, target, **how)
+
+    pairs: list[Any] = []
+    for f in (loss, torch.compile(loss, backend="idgraph")):
+        x.grad = None
+        found = f(x)
+        (found.float().cos().sum() if found.dim() else found).backward()
+        pairs.append((found.detach(), x.grad))
+    near: dict[str, Any] = {"rtol": 0.02, "atol": 1e-3} if dtype == "bfloat16" else {}
+    torch.testing.assert_close(*pairs, **near)
+
+
+def test_a_first_call_leaves_nothing_to_the_garbage_collector() -> None:
+    """What is computed is freed when its last reader is done, in the call that finds out how values lie, too."""
+    torch.manual_seed(0)
+    x, w = torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH)
+
+    def layers(x: Any, w: Any) -> Any:
+        return torch.relu(torch.relu(x @ w).t() @ x) + 1.0
+
+    imported = from_torch(layers, (x, w)).calling("aten.mm.default")
+    gc.collect()
+    gc.disable()
+    live: Any = Live()
+    try:
+        with live:
+            found = imported.run(x, w)
+            assert live.now == 4 * WIDTH * WIDTH
+    finally:
+        gc.enable()
+    torch.testing.assert_close(found, layers(x, w), rtol=1e-4, atol=1e-4)

@@ -75,6 +75,23 @@ def test_writes_through_views_whose_elements_lie_apart(write: Callable[[T], None
     torch.testing.assert_close(from_torch(program, (x,)).run(x, target="numpy"), program(x))
 
 
+@pytest.mark.parametrize(("size", "step"), [(2, 2), (1, 2), (2, 3), (1, 5)])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_writes_to_windows_that_leave_elements_out(size: int, step: int, gradient: bool) -> None:
+    """Eager leaves the others as they were; torch's functionalization makes them 0."""
+
+    def program(x: T) -> T:
+        y = x.clone()
+        y.unfold(0, size, step)[0].mul_(3.0)
+        if not gradient:
+            return y
+        z = torch.ones(5, requires_grad=True)  # export does not take what computes gradients, make_fx does
+        return torch.autograd.grad((z * 2).sum(), z)[0] + y
+
+    with pytest.raises(FrontendError, match="writes to windows that leave elements out"):
+        from_torch(program, (torch.arange(5.0),))
+
+
 @pytest.mark.parametrize("name", ["transpose_", "swapaxes_", "t_"])
 @pytest.mark.parametrize("shape", [(2, 3), (3, 3)])
 def test_an_argument_that_changes_its_shape(name: str, shape: tuple[int, int]) -> None:

@@ -71,7 +71,7 @@ def test_a_target_outside_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"reduction": "average"}, "not one of mean, sum, none"),
+        ({"reduction": "average"}, "one of mean, sum, none"),
         ({"label_smoothing": 1.5}, "between 0 and 1"),
         ({"label_smoothing": True}, "between 0 and 1"),
     ],

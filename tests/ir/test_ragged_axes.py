@@ -106,7 +106,14 @@ REFUSED: dict[str, tuple[Callable[[Fusion, Tensor, Tensor], object], str, str]] 
     "reshape": (lambda f, u, off: ig.reshape(u, -1), "reshape takes plain axes", "ig.combine"),
     "slice": (lambda f, u, off: u[:, :4], "slice takes plain axes", "ig.combine"),
     "cumsum": (lambda f, u, off: ig.cumsum(u, 1), "cumsum takes plain axes", "ig.combine"),
-    "matmul": (lambda f, u, off: u @ f.input("w", (2, 3)), "takes plain axes", "ig.combine"),
+    "flip": (lambda f, u, off: ig.flip(u, (0,)), "flip takes plain axes", "ig.combine"),
+    "merged with a plain axis": (lambda f, u, off: ig.reshape(u, (3, 18)), "reshape takes plain axes", "ig.combine"),
+    "cat with plain rows": (
+        lambda f, u, off: ig.cat([u, f.input("w", (3, 9, 2))], dim=2), "meets an axis of w that is not ragged", "pad",
+    ),
+    "product along rows": (
+        lambda f, u, off: ig.permute(u, (0, 2, 1)) @ u, "matmul reduces the ragged axis", "ig.sum(a * b, dim)",
+    ),
     "output": (lambda f, u, off: f.output(u), "output u has a ragged axis", "ig.combine"),
     "component": (lambda f, u, off: ig.sum(u, 0), "sum reduces the component axis of u", "ig.combine"),
     "twice": (lambda f, u, off: ig.partition(u, 2, off), "partition takes plain axes", "ig.combine"),
@@ -142,6 +149,37 @@ def test_refused_by_name(name: str) -> None:
     assert [e.op for e in f.exprs if e.op not in ("partition", "permute", "slice", "sub")] == [
         op for op in before if op not in ("partition", "slice", "sub")
     ]  # what the call makes before the operation that is refused, stays
+
+
+def test_other_axes_are_changed_beside_rows() -> None:
+    """Rows stay rows where an operation leaves both of their axes as they are; a product of groups is one of them."""
+    f, x, off, u = rows()
+    w = f.input("w", (3, 2, 2))
+    found = (
+        u[:, :, 1:],
+        ig.pad(u, (1, 0)),
+        ig.flip(u, (2,)),
+        ig.reshape(u, (3, 9, 2, 1)),
+        ig.cat([u, -u], dim=2),
+        u @ w,
+    )
+    for t in found:
+        assert t.axes[1].rows is not None and t.axes[1].rows.component is t.axes[0], t.definition
+        f.output(ig.combine(t))
+    rng, ends = np.random.default_rng(0), np.array([0, 2, 2, 9])
+    given = {"x": rng.random((9, 2), np.float32), "w": rng.random((3, 2, 2), np.float32), "off": ends}
+    made = list(ig.emit(f, target="numpy").run(given).values())
+    a = given["x"]
+    group = np.repeat(np.arange(3), np.diff(ends))
+    expected = [a[:, 1:], np.pad(a, ((0, 0), (1, 0))), a[:, ::-1], a[..., None], np.concatenate([a, -a], 1)]
+    for one, want in zip(made, [*expected, np.einsum("nk,nkm->nm", a, given["w"][group])], strict=True):
+        np.testing.assert_allclose(one, want, rtol=1e-6)
+    y = ig.Fusion("products")
+    x, off = y.input("x", (9, 2)), y.input("off", (4,), "int64")
+    u = ig.partition(x, 0, off)  # what the refusal of a product along rows advises
+    y.output(ig.sum(ig.unsqueeze(u, 3) * ig.unsqueeze(u, 2), 1))
+    (gram,) = ig.emit(y, target="numpy").run({"x": a, "off": ends}).values()
+    np.testing.assert_allclose(gram, [r.T @ r for r in np.split(a, ends[1:-1])], rtol=1e-5)
 
 
 def test_ways_out_work() -> None:

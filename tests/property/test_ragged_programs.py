@@ -31,6 +31,15 @@ STEPS: dict[str, Step] = {
     "mean": (lambda u, s: u - ig.mean(u, 1, keepdim=True), lambda r, k: r - r.mean(0) if len(r) else r),
     "total": (lambda u, s: u + ig.sum(u, 1, keepdim=True), lambda r, k: r + r.sum(0)),
     "again": (lambda u, s: again(u), lambda r, k: r),
+    "mirrored": (lambda u, s: ig.flip(u, (2,)) if u.ndim == 3 else u, lambda r, k: r[..., ::-1] if r.ndim == 2 else r),
+    "rotated": (
+        lambda u, s: ig.cat([u[:, :, 1:], u[:, :, :1]], dim=2) if u.ndim == 3 else u,
+        lambda r, k: np.roll(r, -1, 1) if r.ndim == 2 else r,
+    ),
+    "product": (
+        lambda u, s: ig.matmul(u, ig.expand(s, (s.shape[0], 2, 2))) if u.ndim == 3 else u,
+        lambda r, k: r @ np.full((2, 2), k) if r.ndim == 2 else r,
+    ),
     "padded": (lambda u, s: ig.crop_ragged(ig.pad_ragged(u, 9.0), 0, offsets_of(u)), lambda r, k: r),
 }
 ENDS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[list[Array]], Array]]] = {

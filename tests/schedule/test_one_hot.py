@@ -174,3 +174,25 @@ def test_the_example_of_the_issue_tells_its_savings() -> None:
     assert plan.saved is not None
     assert str(plan.saved) == "3.29 GB not stored, 6.59 GB not moved (1.5 ms at 4.26 TB/s)"
     assert "proved" in plan.proof[0] and plan.saved.milliseconds(4.8e12) < 1.4
+
+
+@pytest.mark.parametrize("spelling", ["number a row", "expanded", "one number", "row of the other axis"])
+@pytest.mark.parametrize("index", INDICES)
+def test_an_operand_that_is_the_same_along_the_axis_needs_no_gather(spelling: str, index: list[int]) -> None:
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(6,)), f.input("i", shape=(6,), dtype="int64")
+    hit = ig.eq(u(i, 1), f.iota(9))
+    column = u(ig.exp(x), 1)
+    operands = {
+        "number a row": column, "expanded": ig.expand(column, 6, 9), "one number": ig.sum(x, 0),
+        "row of the other axis": ig.expand(u(ig.slice(ig.exp(x), 0, 0, 1), 1), 6, 9),
+    }  # fmt: skip
+    t = f.output(ig.sum(ig.where(hit, operands[spelling], 0.0), 1))
+    inputs = {"x": np.linspace(-1, 1, 6).astype(np.float32), "i": np.array(index)}
+    want = evaluate(f, inputs)[t.name]
+    (decision,) = fold_one_hots(f)
+    assert decision.chosen == "where"
+    assert not any(e.op in ("sum", "gather") for e in f.exprs if e.output.ndim == 2 or e.op == "gather")
+    ig.schedule.auto(f)
+    for target in ("numpy", "cpu"):
+        np.testing.assert_allclose(np.asarray(ig.emit(f, target=target).run(inputs)[t.name]), want, rtol=1e-6)

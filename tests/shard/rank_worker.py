@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import idgraph as ig
-from idgraph.ir.target import TargetName
+from idgraph.ir.device import TargetName
 from idgraph.runtime.array_backends import Torch
 from idgraph.shard.processes import run_rank
 from idgraph.validate.input_values import random_inputs

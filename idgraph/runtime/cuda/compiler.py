@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -120,7 +121,29 @@ def ptx_of(function: Callable[..., Any], given: Sequence[npt.NDArray[Any] | int]
 
     types = tuple(int64 if isinstance(a, int) else array(a) for a in given)
     with signal_safe():
-        return run_uninterruptible(lambda: load_cuda().compile_ptx(function, types, cc=cc)[0])
+        return explicit_negations(run_uninterruptible(lambda: load_cuda().compile_ptx(function, types, cc=cc)[0]), cc)
+
+
+_EXTREMUM = re.compile(r"\b(?:max|min)\.s(?:16|32)\b")
+_NEGATION = re.compile(r"\bneg\.s(16|32)(\s+)(%\w+), (%\w+);")
+_THREE_OPERANDS = (9, 0)
+"""The first compute capability that has extrema of three operands."""
+
+
+def explicit_negations(ptx: str, cc: tuple[int, int]) -> str:
+    """PTX in which the assembler finds no negation to fold into an extremum: ``-x`` is ``~x + 1``.
+
+    The assembler of CUDA 13.0 makes one instruction of ``max(max(a, -b), c)``, and forgets the sign of ``b``.
+
+    >>> print(explicit_negations("neg.s32 %r3, %r2;\\nmax.s32 %r4, %r1, %r3;\\nmax.s32 %r6, %r4, %r5;", (9, 0)))
+    not.b32 %r3, %r2;
+    add.s32 %r3, %r3, 1;
+    max.s32 %r4, %r1, %r3;
+    max.s32 %r6, %r4, %r5;
+    """
+    if cc < _THREE_OPERANDS or _EXTREMUM.search(ptx) is None:
+        return ptx
+    return _NEGATION.sub(r"not.b\1\2\3, \4;\nadd.s\1\2\3, \3, 1;", ptx)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from idgraph.display import Printed, Sheet
-from idgraph.errors import EmitError, IdGraphError, arguments, visible
+from idgraph.errors import EmitError, IdGraphError, arguments, one_of, visible
 from idgraph.ir import SCATTERS, Fusion, check_fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.device import current_device
@@ -179,6 +179,8 @@ class Tuned(Printed):
         lines = (f"{r[0]:<{widths[0]}}  {r[1]:>{widths[1]}}  {r[2]:>{widths[2]}}  {r[3]}".rstrip() for r in rows)
         return "\n".join([sheet.title, *lines])
 
+    __repr__ = __str__
+
 
 @dataclass(slots=True, eq=False)
 class Tuner:
@@ -212,7 +214,7 @@ class Tuner:
         """See `idgraph.tune`."""
         check_fusion(fusion, "tune", EmitError)
         if target not in get_args(Where):
-            raise EmitError(f"target {target!r} is not measured", hint=f"one of {', '.join(get_args(Where))}")
+            raise EmitError(f"target {target!r} is not measured", hint=one_of(target, get_args(Where)))
         with _current(target, inputs, device):
             return self._tuned(fusion, target, inputs, symbols)
 

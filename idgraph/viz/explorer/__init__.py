@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkable
 
 from idgraph.display import write_atomically
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, one_of
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, copy_fusion
 from idgraph.ir.device import TargetName as Target
@@ -124,7 +124,7 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
     if not isinstance(fusion, Fusion):
         fusion = _fusion_of(fusion)
     if target not in get_args(Target):
-        raise IdGraphError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
+        raise IdGraphError(f"unknown target {target!r}", hint=one_of(target, get_args(Target)))
     if auto:
         fusion = copy_fusion(fusion)
         schedule_automatically(fusion)
