@@ -35,7 +35,7 @@ class Orders(dict[Tensor, tuple[Order, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class AffineCoordinate:
     """A coordinate: the sum of ``offset`` and of axes of the reference, each times a number."""
 
     terms: tuple[tuple[IterDomain, Expr], ...]
@@ -43,10 +43,10 @@ class Along:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialCoordinate:
     """A coordinate that lies inside of ``extent`` elements at some of a reference's points only."""
 
-    at: Along
+    at: AffineCoordinate
     extent: Expr
 
 
@@ -63,7 +63,7 @@ class SourceAccess:
     source: Tensor
     steps: Mapping[IterDomain, Expr | None]
     offset: Expr | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartialCoordinate, ...] = ()
 
 
 def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, ...]:
@@ -174,8 +174,8 @@ def source_strides(
     """
     found: list[SourceAccess] = []
     axes = tuple(base) or t.logical
-    origin: Known = {d: Along(((d, _ONE),), _ZERO) for d in axes}
-    stack: list[tuple[Tensor, Known, tuple[Part, ...]]] = [(t, origin, ())]
+    origin: Known = {d: AffineCoordinate(((d, _ONE),), _ZERO) for d in axes}
+    stack: list[tuple[Tensor, Known, tuple[PartialCoordinate, ...]]] = [(t, origin, ())]
     ways = 0
     while stack:
         u, of, parts = stack.pop()
@@ -186,7 +186,7 @@ def source_strides(
         if e is None or (u in stored and u is not t):
             found.append(_touch(axes, u, of, parts))
             continue
-        own, inner = dict[IterDomain, Part](), {d for x in u.domain.exprs for d in x.outputs}
+        own, inner = dict[IterDomain, PartialCoordinate](), {d for x in u.domain.exprs for d in x.outputs}
         if u is not t or axes == t.logical:
             of, own = _through(u, of, splits)
         for k, x in enumerate(e.inputs):
@@ -197,54 +197,56 @@ def source_strides(
 
 
 _ZERO, _ONE = as_expr(0), as_expr(1)
-Known = Mapping[IterDomain, Along | None]  # None: hidden
+Known = Mapping[IterDomain, AffineCoordinate | None]  # None: hidden
 
 
-def _through(u: Tensor, of: Known, splits: bool) -> tuple[Known, dict[IterDomain, Part]]:
+def _through(u: Tensor, of: Known, splits: bool) -> tuple[Known, dict[IterDomain, PartialCoordinate]]:
     """From the logical axes of ``u`` to its root axes: slices and pads shift, ``splits`` add up, the rest hides.
 
     Returns the axes of which there is a part, too."""
-    known, parts = dict(of), dict[IterDomain, Part]()
+    known, parts = dict(of), dict[IterDomain, PartialCoordinate]()
     for x in reversed(u.domain.exprs):
         outs = [known.get(d) for d in x.outputs]
         if splits and isinstance(x, Split):
-            known[x.source] = _plus(_times(outs[0], x.inner.extent), outs[1])
+            known[x.source] = _sum_of(_multiplied(outs[0], x.inner.extent), outs[1])
         elif splits and isinstance(x, Stride):
-            known[x.source] = _plus(_times(outs[0], x.step), Along((), x.start))
+            known[x.source] = _sum_of(_multiplied(outs[0], x.step), AffineCoordinate((), x.start))
         elif isinstance(x, Resize):
-            found = outs[0] if not splits else _plus(outs[0], Along((), simplify(-x.left)))
+            found = outs[0] if not splits else _sum_of(outs[0], AffineCoordinate((), simplify(-x.left)))
             known[x.source] = found
             if splits and found is not None and not (is_true(x.left <= 0) and is_true(x.right <= 0)):
-                parts[x.source] = Part(found, x.source.extent)
+                parts[x.source] = PartialCoordinate(found, x.source.extent)
         else:
             known.update({d: None for d in x.inputs if not d.is_broadcast})
     return known, parts
 
 
-def _times(a: Along | None, n: Expr) -> Along | None:
-    return None if a is None else Along(tuple((d, simplify(k * n)) for d, k in a.terms), simplify(a.offset * n))
+def _multiplied(a: AffineCoordinate | None, n: Expr) -> AffineCoordinate | None:
+    return (
+        None if a is None else AffineCoordinate(tuple((d, simplify(k * n)) for d, k in a.terms), simplify(a.offset * n))
+    )
 
 
-def _plus(a: Along | None, b: Along | None) -> Along | None:
-    return None if a is None or b is None else Along((*a.terms, *b.terms), simplify(a.offset + b.offset))
+def _sum_of(a: AffineCoordinate | None, b: AffineCoordinate | None) -> AffineCoordinate | None:
+    return None if a is None or b is None else AffineCoordinate((*a.terms, *b.terms), simplify(a.offset + b.offset))
 
 
 def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
     """The axes of an operand, from those of the output's root."""
-    found: dict[IterDomain, Along | None] = {}
+    found: dict[IterDomain, AffineCoordinate | None] = {}
     for d, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
         match read:
             case Mapped(at):
                 if at in inside or not d.is_broadcast:
                     found[d] = inside.get(at)
             case Fixed(index):
-                found[d] = Along((), index)
+                found[d] = AffineCoordinate((), index)
             case _:
                 found[d] = None
     return found
 
 
-def _touch(axes: Sequence[IterDomain], source: Tensor, of: Known, parts: tuple[Part, ...]) -> SourceAccess:
+def _touch(axes: Sequence[IterDomain], source: Tensor, of: Known, parts: tuple[PartialCoordinate, ...]) -> SourceAccess:
     steps: dict[IterDomain, Expr | None] = dict.fromkeys(axes, _ZERO)
     hidden = False
     inside = set(source.allocation) <= set(source.axes)

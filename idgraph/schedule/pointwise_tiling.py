@@ -196,8 +196,9 @@ def schedule_reference(
 ) -> TilingChoice | None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last.
 
-    Returns what the search chose, where accesses run along different axes. Long: the cases of one decision, each with
-    what excludes it.
+    Returns what the search chose, where accesses run along different axes.
+
+    Long: the cases of one decision, each with what excludes it.
     """
     rows = [e for e in sources.exprs if takes_rows(e)]
     single = picks_elements(sources.exprs)

@@ -35,7 +35,7 @@ class TilingChoice:
 
 
 def base_axes(t: Tensor) -> tuple[IterDomain, ...]:
-    """The axes of a reference to loop over: before a final flattening, so that what it joins can be told apart."""
+    """The axes of a reference to loop over: before a final flattening, so that what it joins can be distinguished."""
     flat = t.domain.exprs and all(isinstance(x, Merge) for x in t.domain.exprs) and t.allocation == t.axes
     return tuple(d for d in (t.root if flat else t.logical) if not d.is_broadcast)
 
@@ -43,7 +43,7 @@ def base_axes(t: Tensor) -> tuple[IterDomain, ...]:
 def reference_accesses(
     t: Tensor, base: Sequence[IterDomain], stored: Collection[Tensor]
 ) -> tuple[AffineAccess, ...] | None:
-    """What a reference writes and reads, by its ``base`` axes; None where a place is not known in closed form.
+    """Writes and reads of a reference, by its ``base`` axes; None where a place is not known in closed form.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -122,8 +122,8 @@ def candidates(base: Sequence[IterDomain], heavy: Sequence[AffineAccess], device
     fast: dict[IterDomain, None] = {}
     for a in heavy:
         fast.update(dict.fromkeys(_short_run(a, base, device.lanes(a.item))))
-    sizes = [[(d, n) for n in _sizes(int(d.extent), device.lanes(item))] for d in fast]
-    orders = dict.fromkeys(_order(base, a) for a in heavy)
+    sizes = [[(d, n) for n in _divisors(int(d.extent), device.lanes(item))] for d in fast]
+    orders = dict.fromkeys(_axis_order(base, a) for a in heavy)
     seen: set[object] = set()
     for order, chosen in product(orders, product(*sizes)):
         tile = tuple((d, n) for d, n in chosen if n > 1)
@@ -147,7 +147,7 @@ def _short_run(a: AffineAccess, base: Sequence[IterDomain], lanes: int) -> list[
     return found
 
 
-def _sizes(extent: int, lanes: int) -> list[int]:
+def _divisors(extent: int, lanes: int) -> list[int]:
     """Elements of a thread along an axis: powers of two up to a vector that divide it, and all of a short one."""
     found = [1]
     while found[-1] * 2 <= lanes and extent % (found[-1] * 2) == 0:
@@ -155,7 +155,7 @@ def _sizes(extent: int, lanes: int) -> list[int]:
     return found if extent > lanes or extent in found else [*found, extent]
 
 
-def _order(base: Sequence[IterDomain], a: AffineAccess) -> tuple[IterDomain, ...]:
+def _axis_order(base: Sequence[IterDomain], a: AffineAccess) -> tuple[IterDomain, ...]:
     """The axes as an access lies in memory, those along which it does not move behind their neighbours on the left."""
     made = sorted((d for d in base if a.steps[d]), key=lambda d: -abs(a.steps[d]))
     for at, d in enumerate(base):

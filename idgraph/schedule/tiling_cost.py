@@ -1,9 +1,9 @@
-"""What a tiling of a reference's loops costs, in closed form: from accesses and extents, without emitting it.
+"""The cost of a tiling of a reference's loops, in closed form: from accesses and extents, without emitting it.
 
 A thread takes a tile of points, a warp the tiles of neighbouring threads. Each access is packed into the vectors that
 its strides allow, and the sectors that a warp asks for at each of them are counted for the first warp; all others ask
 for as many. The time is the root of the sum of squares of what memory and what the cache need: they overlap, but not
-wholly. So of two tilings that memory alone limits the one with fewer sectors is the better one.
+wholly. So of two tilings that only memory limits the one with fewer sectors is the better one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import gcd, hypot, prod
 
 from idgraph.ir import IterDomain, item_size
 from idgraph.ir.device import Device
-from idgraph.schedule.access_strides import Along, SourceAccess
+from idgraph.schedule.access_strides import AffineCoordinate, SourceAccess
 
 Sizes = Mapping[IterDomain, int]
 
@@ -81,7 +81,7 @@ def affine(u: SourceAccess) -> AffineAccess | None:
         return None
     parts: list[tuple[Mapping[IterDomain, int], int, int]] = []
     for p in u.parts:
-        terms = _numbers(p.at)
+        terms = _constants(p.at)
         if terms is None or not p.extent.is_const:
             return None
         parts.append((*terms, int(p.extent)))
@@ -90,7 +90,7 @@ def affine(u: SourceAccess) -> AffineAccess | None:
     return AffineAccess(u.source.name, steps, int(u.offset), item, total * item, tuple(parts))
 
 
-def _numbers(a: Along) -> tuple[Mapping[IterDomain, int], int] | None:
+def _constants(a: AffineCoordinate) -> tuple[Mapping[IterDomain, int], int] | None:
     if not a.offset.is_const or not all(k.is_const for _, k in a.terms):
         return None
     made: dict[IterDomain, int] = {}
@@ -177,19 +177,19 @@ class _Warp:
         self.tiling, self.device, self.sizes = tiling, device, dict(tiling.tile)
         outer = [(d, int(d.extent) // self.sizes.get(d, 1)) for d in tiling.axes]
         self.moving = [d for d, n in outer if n > 1]
-        starts = [_digits(outer, lane * tiling.run) for lane in range(device.warp)]
+        starts = [_unravel_lane(outer, lane * tiling.run) for lane in range(device.warp)]
         self.starts = [{d: k * self.sizes.get(d, 1) for d, k in at.items() if k} for at in starts]
         axes = [d for d, _ in tiling.tile]
         self.tile = [dict(zip(axes, at, strict=True)) for at in product(*(range(n) for _, n in tiling.tile))]
         if tiling.run > 1:
-            self.tile = [_digits(outer, k) for k in range(tiling.run)]
+            self.tile = [_unravel_lane(outer, k) for k in range(tiling.run)]
 
     def inside(self, a: AffineAccess) -> list[int]:
         """The elements that a tile reads, in order, beside the thread's first one."""
         found = sorted(_dot(a.steps, at) for at in self.tile if self.happens(a, at))
-        alone = sorted(set(found))
-        crosses = int(self.tiling.axes[-1].extent) % self.tiling.run and alone != list(range(self.tiling.run))
-        return found if crosses else alone  # a run over the end of an axis is read element by element
+        once = sorted(set(found))
+        crosses = int(self.tiling.axes[-1].extent) % self.tiling.run and once != list(range(self.tiling.run))
+        return found if crosses else once  # a run over the end of an axis is read element by element
 
     def sectors(self, a: AffineAccess, inside: Sequence[int]) -> tuple[int, int]:
         """Sectors that the warp asks for, and the accesses of one thread."""
@@ -224,7 +224,7 @@ class _Warp:
         return not self.decides(a) or all(0 <= off + _dot(terms, at) < n for terms, off, n in a.parts)
 
 
-def _digits(outer: Sequence[tuple[IterDomain, int]], place: int) -> dict[IterDomain, int]:
+def _unravel_lane(outer: Sequence[tuple[IterDomain, int]], place: int) -> dict[IterDomain, int]:
     """The coordinates of a place of all axes as one."""
     at: dict[IterDomain, int] = {}
     for d, n in reversed(outer):

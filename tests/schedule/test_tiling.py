@@ -146,7 +146,7 @@ def test_sectors_are_counted_as_those_of_the_emitted_kernel(dtype: DType) -> Non
         g = permuted(shape, order, dtype)
         _apply(g.outputs[0], _tilings(g.outputs[0])[n])
         (k,) = ig.cost(ig.emit(g, "cuda"), "H200").kernels
-        assert tiling_cost(tilings[n], accesses, 128, H200).sectors == pytest.approx(k.sectors, rel=0.02)
+        assert abs(tiling_cost(tilings[n], accesses, 128, H200).sectors - k.sectors) <= 0.02 * k.sectors
 
 
 def test_what_lies_alike_has_no_search() -> None:

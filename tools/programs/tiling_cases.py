@@ -1,6 +1,6 @@
 """Functions of kinds that no schedule was tuned for: for each kind that once fell short, shapes of its own.
 
-    python -m tools.bench.gpu --table classes --cases tools.bench.tiling_cases --plan --cost
+    python -m tools.bench.gpu --table classes --cases tools.programs.tiling_cases --plan --cost
 
 Long: one function a case.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from tools.bench.class_cases import ClassCase, as_type, wide
+from tools.programs.class_cases import ClassCase, as_type, wide
 
 torch: Any = import_module("torch")
 F: Any = torch.nn.functional
