@@ -130,8 +130,8 @@ def _interpreted(
 
 
 class OperationNumbers:
-    """The number that an operation makes of the sum of its operands, and back. ``turned``: its bits are turned, so that few are
-    set where few were.
+    """The number that an operation makes of the sum of its operands, and back. ``turned``: its bits are reversed, so
+    that few are set where few were.
     """
 
     def __init__(self, draw: random.Random, *, turned: bool) -> None:
