@@ -151,7 +151,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
-    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
+    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members, shared)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     proved, later = None, dict(rows.inlined)
@@ -282,11 +282,12 @@ def _join_reshapes(fusion: Fusion) -> None:
 class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
     ``of`` says for each reference what follows it, ``leads`` the reference of each tensor. ``recipes`` hold replays,
-    ``tilings`` what the search chose."""
+    ``tilings`` what the ``search`` of a GPU chose."""
 
     config: KernelConfig
     stored: set[Tensor]
     rows: Collection[Tensor]
+    search: bool
     whole: set[Tensor] = field(default_factory=set[Tensor])
     of: dict[Tensor, dict[Tensor, Read]] = field(default_factory=dict[Tensor, "dict[Tensor, Read]"])
     leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
@@ -313,7 +314,7 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            chosen = schedule_reference(t, sources_of(t, self.stored), self.stored, self.config)
+            chosen = schedule_reference(t, sources_of(t, self.stored), self.stored, self.config, self.search)
             if chosen is not None:
                 self.tilings[t] = chosen
             self.of[t], self.leads[t] = {}, t

@@ -192,11 +192,12 @@ MAX_PARTS = 4
 
 
 def schedule_reference(
-    t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig
+    t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig, search: bool = True
 ) -> TilingChoice | None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last.
 
-    Returns what the search chose, where accesses run along different axes.
+    Returns what the search chose, where accesses run along different axes. Without ``search`` there is none: its costs
+    are those of warps, which a CPU has not.
 
     Long: the cases of one decision, each with what excludes it.
     """
@@ -218,7 +219,7 @@ def schedule_reference(
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
     cut = _flat_cut(t, kept, stored, most, config) if flat else None
-    if natural and alone and parts == 1 and not single and config.vectors is None:
+    if search and natural and alone and parts == 1 and not single and config.vectors is None:
         usual = Tiling(_unflattened(t, t.loop[:kept]), run=cut.width if cut is not None else width)
         choice = choose_tiling(t, stored, usual, block, current_device())
         if choice is not None:

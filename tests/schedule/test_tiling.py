@@ -155,3 +155,10 @@ def test_what_lies_alike_has_no_search() -> None:
     t = f.output(x * 2.0)
     assert choose_tiling(t, (), Tiling(t.axes, run=4), 128, H200) is None
     assert not ig.schedule.auto(f).tilings
+
+
+def test_a_cpu_keeps_rows() -> None:
+    """The search counts what warps ask for; loops for a CPU stay in the order in which its own pass blocks them."""
+    f = permuted((300, 400), (1, 0), "uint8")
+    assert not ig.schedule.auto(f, device="cpu").tilings
+    assert not any(d.parallel == "unroll" for d in f.outputs[0].loop)
