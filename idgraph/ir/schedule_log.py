@@ -342,9 +342,30 @@ class Ruled(Printed):
 
 
 @dataclass(frozen=True, slots=True)
+class TilingDecision(Printed):
+    """The loops that a search chose for ``tensor`` among ``candidates``, and the runner-up, each with its estimate.
+
+    >>> print(TilingDecision("t1", "4 x 4 a thread", "2.4 us", "through shared memory", "2.6 us", 14))
+    loops of t1: 4 x 4 a thread (2.4 us)
+      not, of 14: through shared memory (2.6 us)
+    """
+
+    tensor: str
+    chosen: str
+    cost: str
+    second: str
+    second_cost: str
+    candidates: int
+
+    def __str__(self) -> str:
+        head = f"loops of {self.tensor}: {self.chosen} ({self.cost})"
+        return f"{head}\n  not, of {self.candidates}: {self.second} ({self.second_cost})"
+
+
+@dataclass(frozen=True, slots=True)
 class Decided(Printed):
-    """Decisions of an automatic schedule: the ways of gathers and scatters, memory formats, loops over rows and what
-    their kernels hold.
+    """Decisions of an automatic schedule: the ways of gathers and scatters, memory formats, loops over rows, what their
+    kernels hold, and loops that a search chose.
 
     >>> print(Decided())
     nothing to decide
@@ -354,9 +375,10 @@ class Decided(Printed):
     formats: tuple[Format, ...] = ()
     rows: tuple[ReductionDecision, ...] = ()
     rules: tuple[Ruled, ...] = ()
+    tilings: tuple[TilingDecision, ...] = ()
 
     def __str__(self) -> str:
-        made = (*self.operations, *self.formats, *self.rows, *self.rules)
+        made = (*self.operations, *self.formats, *self.rows, *self.rules, *self.tilings)
         return "\n".join(map(str, made)) or "nothing to decide"
 
 

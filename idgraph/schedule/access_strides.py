@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm, prod
-from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.allocation import strides
-from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Split, Tensor, TensorExpr
+from idgraph.ir import Fixed, IterDomain, Mapped, Merge, Resize, Split, Stride, Tensor, TensorExpr
 from idgraph.layout.inference import bytes_of, moved_bytes
 from idgraph.layout.stride_order import Order, carried, own_order
 
@@ -36,15 +35,35 @@ class Orders(dict[Tensor, tuple[Order, ...]]):
 
 
 @dataclass(frozen=True, slots=True)
+class AffineCoordinate:
+    """A coordinate: the sum of ``offset`` and of axes of the reference, each times a number."""
+
+    terms: tuple[tuple[IterDomain, Expr], ...]
+    offset: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCoordinate:
+    """A coordinate that lies inside of ``extent`` elements at some of a reference's points only."""
+
+    at: AffineCoordinate
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class SourceAccess:
     """A source (an input, or what an earlier nest has stored) as a reference reads it.
 
     ``steps``: elements that one step along an axis of the reference moves; 0 where the source has no such axis, None
-    where a reshape or a move hides it.
+    where a reshape or a move hides it. ``offset``: the element that all axes' first steps read, None where it is not
+    known. ``parts`` are the source's coordinates that a pad, or a part of a cat, leaves: it is read where they are
+    inside.
     """
 
     source: Tensor
     steps: Mapping[IterDomain, Expr | None]
+    offset: Expr | None = None
+    parts: tuple[PartialCoordinate, ...] = ()
 
 
 def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, ...]:
@@ -137,9 +156,12 @@ def _orders(t: Tensor, stored: Collection[Tensor], known: Orders | None = None) 
 # what a reference reads, and by which steps ---------------------------------------------------------------------------
 
 
-def source_strides(t: Tensor, stored: Collection[Tensor], splits: bool = False) -> list[SourceAccess] | None:
+def source_strides(
+    t: Tensor, stored: Collection[Tensor], splits: bool = False, base: Sequence[IterDomain] = ()
+) -> list[SourceAccess] | None:
     """The sources of ``t``, once for each way that they are read; None where there are too many ways. With ``splits``
-    also along the parts of an axis that a reshape cuts.
+    also along the parts of an axis that a reshape cuts, and at every second place. ``base``: the axes to follow, those
+    of ``t`` (the default) or its root.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -147,86 +169,118 @@ def source_strides(t: Tensor, stored: Collection[Tensor], splits: bool = False) 
     >>> t = f.output(x.T + ig.unsqueeze(b, 1))
     >>> [(u.source.name, [str(u.steps[d]) for d in t.logical]) for u in source_strides(t, [])]
     [('x', ['1', '6']), ('b', ['1', '0'])]
+    >>> [str(u.offset) for u in source_strides(f.output(x[:, ::2][1:]), [], splits=True)]
+    ['6']
     """
     found: list[SourceAccess] = []
-    stack: list[tuple[Tensor, Known]] = [(t, {d: d for d in t.logical})]
+    axes = tuple(base) or t.logical
+    origin: Known = {d: AffineCoordinate(((d, _ONE),), _ZERO) for d in axes}
+    stack: list[tuple[Tensor, Known, tuple[PartialCoordinate, ...]]] = [(t, origin, ())]
     ways = 0
     while stack:
-        u, of = stack.pop()
+        u, of, parts = stack.pop()
         e = u.definition
         ways += 1
         if ways > MAX_PATHS:
             return None
         if e is None or (u in stored and u is not t):
-            found.append(_touch(t, u, of))
+            found.append(_touch(axes, u, of, parts))
             continue
-        inside = _through(u, of, splits)
+        own, inner = dict[IterDomain, PartialCoordinate](), {d for x in u.domain.exprs for d in x.outputs}
+        if u is not t or axes == t.logical:
+            of, own = _through(u, of, splits)
         for k, x in enumerate(e.inputs):
-            stack.append((x, _operand(e, k, inside)))
+            mapped = {r.domain for r in e.reads[k] if isinstance(r, Mapped)}
+            mine = (p for d, p in own.items() if d in mapped or d in inner)  # a cat has a part for each operand
+            stack.append((x, _operand(e, k, of), (*parts, *mine)))
     return found[::-1]
 
 
-Parts = tuple[tuple[IterDomain, Expr], ...]  # axes, each with the elements that it moves by
-Known = Mapping[IterDomain, IterDomain | Parts | Literal["still"] | None]  # None: hidden; "still": at one place
+_ZERO, _ONE = as_expr(0), as_expr(1)
+Known = Mapping[IterDomain, AffineCoordinate | None]  # None: hidden
 
 
-def _through(u: Tensor, of: Known, splits: bool) -> Known:
-    """From the logical axes of ``u`` to its root axes: slices and pads shift, ``splits`` add up, the rest hides."""
-    known = dict(of)
+def _through(u: Tensor, of: Known, splits: bool) -> tuple[Known, dict[IterDomain, PartialCoordinate]]:
+    """From the logical axes of ``u`` to its root axes: slices and pads shift, ``splits`` add up, the rest hides.
+
+    Returns the axes of which there is a part, too."""
+    known, parts = dict(of), dict[IterDomain, PartialCoordinate]()
     for x in reversed(u.domain.exprs):
+        outs = [known.get(d) for d in x.outputs]
         if splits and isinstance(x, Split):
-            outer, inner = (known.get(d) for d in x.outputs)
-            if isinstance(outer, IterDomain) and isinstance(inner, IterDomain):
-                known[x.inputs[0]] = ((outer, inner.extent), (inner, as_expr(1)))
-                continue
-        for d in x.inputs:
-            if isinstance(x, Resize):
-                known[d] = known.get(x.outputs[0])
-            elif not d.is_broadcast:
-                known[d] = None
-    return known
+            known[x.source] = _sum_of(_multiplied(outs[0], x.inner.extent), outs[1])
+        elif splits and isinstance(x, Stride):
+            known[x.source] = _sum_of(_multiplied(outs[0], x.step), AffineCoordinate((), x.start))
+        elif isinstance(x, Resize):
+            found = outs[0] if not splits else _sum_of(outs[0], AffineCoordinate((), simplify(-x.left)))
+            known[x.source] = found
+            if splits and found is not None and not (is_true(x.left <= 0) and is_true(x.right <= 0)):
+                parts[x.source] = PartialCoordinate(found, x.source.extent)
+        else:
+            known.update({d: None for d in x.inputs if not d.is_broadcast})
+    return known, parts
+
+
+def _multiplied(a: AffineCoordinate | None, n: Expr) -> AffineCoordinate | None:
+    return (
+        None if a is None else AffineCoordinate(tuple((d, simplify(k * n)) for d, k in a.terms), simplify(a.offset * n))
+    )
+
+
+def _sum_of(a: AffineCoordinate | None, b: AffineCoordinate | None) -> AffineCoordinate | None:
+    return None if a is None or b is None else AffineCoordinate((*a.terms, *b.terms), simplify(a.offset + b.offset))
 
 
 def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
     """The axes of an operand, from those of the output's root."""
-    found: dict[IterDomain, IterDomain | Parts | Literal["still"] | None] = {}
+    found: dict[IterDomain, AffineCoordinate | None] = {}
     for d, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
         match read:
             case Mapped(at):
                 if at in inside or not d.is_broadcast:
                     found[d] = inside.get(at)
-            case Fixed():
-                found[d] = "still"
+            case Fixed(index):
+                found[d] = AffineCoordinate((), index)
             case _:
                 found[d] = None
     return found
 
 
-def _touch(t: Tensor, source: Tensor, of: Known) -> SourceAccess:
-    steps: dict[IterDomain, Expr | None] = {d: as_expr(0) for d in t.logical}
+def _touch(axes: Sequence[IterDomain], source: Tensor, of: Known, parts: tuple[PartialCoordinate, ...]) -> SourceAccess:
+    steps: dict[IterDomain, Expr | None] = dict.fromkeys(axes, _ZERO)
     hidden = False
     inside = set(source.allocation) <= set(source.axes)
+    offset = as_expr(source.offset if source.definition is None else 0)
     for d, stride in zip(source.allocation, strides(source), strict=True):
         at = of.get(d) if inside else None
-        if d.is_broadcast or (d not in of and inside) or at == "still":
+        if d.is_broadcast or (d not in of and inside):
             continue
         if at is None:
             hidden = True
             continue
-        for axis, count in at if isinstance(at, tuple) else ((at, as_expr(1)),):
+        offset = offset + stride * at.offset
+        for axis, count in at.terms:
             before = steps[axis]
             steps[axis] = None if before is None else simplify(before + stride * count)
     if hidden:  # an axis that no other step explains may hide there
         steps = {d: None if s is None or s == 0 else s for d, s in steps.items()}
-    return SourceAccess(source, steps)
+    return SourceAccess(source, steps, None if hidden else simplify(offset), parts)
 
 
-def output_access(t: Tensor) -> SourceAccess | None:
-    """A reference's own memory by its axes; None where it is laid out by split or merged ones."""
+def output_access(t: Tensor, base: Sequence[IterDomain] = ()) -> SourceAccess | None:
+    """A reference's own memory by its axes, or by those of its root (``base``) before they were flattened; None where
+    it is laid out by others."""
+    if base and tuple(base) != t.logical:
+        if t.allocation != t.axes or not all(isinstance(x, Merge) for x in t.domain.exprs):
+            return None
+        inner, found = _ONE, dict[IterDomain, Expr | None]()
+        for d in reversed(base):
+            found[d], inner = inner, simplify(inner * d.extent)
+        return SourceAccess(t, found, _ZERO)
     if not set(t.allocation) <= set(t.logical):
         return None
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
-    return SourceAccess(t, {d: by_axis.get(d, as_expr(0)) for d in t.logical})
+    return SourceAccess(t, {d: by_axis.get(d, _ZERO) for d in t.logical}, _ZERO)
 
 
 # cuts -----------------------------------------------------------------------------------------------------------------

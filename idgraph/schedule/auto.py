@@ -54,6 +54,8 @@ from idgraph.schedule.reduction_groups import Scheduled, schedule_rows
 from idgraph.schedule.reduction_persistence import choose_persistence
 from idgraph.schedule.replay_cache import ReplayRecipe
 from idgraph.schedule.scatter_scheduling import apply_scatter_plan, scatter_plan
+from idgraph.schedule.tiling import TilingChoice, tiling_decision
+from idgraph.schedule.tiling_cost import TilingCost
 from idgraph.schedule.transform_replay import like_consumer
 from idgraph.schedule.transpose_scheduling import TransposeNest, tile_transposes
 
@@ -111,7 +113,7 @@ def auto(
     with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)), use_device(machine):
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
-    return Decided(fusion.decisions, fusion.formats, tuple(rows.decisions), tuple(rows.rules))
+    return Decided(fusion.decisions, fusion.formats, tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings))
 
 
 def schedule_loops(
@@ -149,7 +151,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
-    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
+    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members, shared)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     proved, later = None, dict(rows.inlined)
@@ -159,10 +161,13 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         if n == ROUNDS or not nests.part(fusion):
             break
     version = fusion.version
+    staged = dict[Tensor, TilingCost]()
     if shared:
-        tile_transposes(
-            [TransposeNest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS]
-        )
+        nested = [
+            TransposeNest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS
+        ]
+        staged = tile_transposes(nested, nests.tilings)
+    rows.tilings = [tiling_decision(t, c, staged.get(t)) for t, c in nests.tilings.items()]
     rows.loops = proved if fusion.version == version else None
     rows.inline(agreed=rows.loops is not None)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
@@ -276,15 +281,18 @@ def _join_reshapes(fusion: Fusion) -> None:
 @dataclass(slots=True)
 class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
-    ``of`` says for each reference what follows it, ``leads`` the reference of each tensor. ``recipes`` hold replays."""
+    ``of`` says for each reference what follows it, ``leads`` the reference of each tensor. ``recipes`` hold replays,
+    ``tilings`` what the ``search`` of a GPU chose."""
 
     config: KernelConfig
     stored: set[Tensor]
     rows: Collection[Tensor]
+    search: bool
     whole: set[Tensor] = field(default_factory=set[Tensor])
     of: dict[Tensor, dict[Tensor, Read]] = field(default_factory=dict[Tensor, "dict[Tensor, Read]"])
     leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     recipes: dict[Hashable, ReplayRecipe] = field(default_factory=dict[Hashable, ReplayRecipe])
+    tilings: dict[Tensor, TilingChoice] = field(default_factory=dict[Tensor, TilingChoice])
 
     def place(self, t: Tensor) -> None:
         """Loops for ``t``, whose readers have theirs."""
@@ -306,7 +314,9 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            schedule_reference(t, sources_of(t, self.stored), self.stored, self.config)
+            chosen = schedule_reference(t, sources_of(t, self.stored), self.stored, self.config, self.search)
+            if chosen is not None:
+                self.tilings[t] = chosen
             self.of[t], self.leads[t] = {}, t
             return
         self.follow(t, leader)

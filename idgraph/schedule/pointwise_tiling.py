@@ -13,17 +13,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from idgraph.arith import multiple_of
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS, POINTWISE
 from idgraph.layout.inference import bytes_of
-from idgraph.schedule.access_strides import HEAVY, LANES, FlatTiling, SourceAccess, flat_cut, loop_order, source_strides
+from idgraph.schedule.access_strides import HEAVY, FlatTiling, SourceAccess, flat_cut, loop_order, source_strides
 from idgraph.schedule.config import KernelConfig, cut_blocks
 from idgraph.schedule.fusion_segments import PICKS, picks_elements, takes_rows
 from idgraph.schedule.inlining import scan_loops
 from idgraph.schedule.scan_scheduling import cut_scan, scanned_axis
 from idgraph.schedule.scatter_scheduling import schedule_scatter
+from idgraph.schedule.tiling import TilingChoice, apply_tiling, base_axes, choose_tiling
+from idgraph.schedule.tiling_cost import Tiling
 
 SHARED_POINTS = 4  # points of a thread that share what it loads
 PIECES = 4  # loads of small tensors for a vector of the result that are worth sharing
@@ -190,8 +191,13 @@ GATHERS = frozenset({"gather", "take_along_dim"})
 MAX_PARTS = 4
 
 
-def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
+def schedule_reference(
+    t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig, search: bool = True
+) -> TilingChoice | None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last.
+
+    Returns what the search chose, where accesses run along different axes. Without ``search`` there is none: its costs
+    are those of warps, which a CPU has not.
 
     Long: the cases of one decision, each with what excludes it.
     """
@@ -200,25 +206,25 @@ def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], 
     block, warp = config.block or _block(sources, rows, single), current_device().warp
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block, config.vectors or 1)
-        return
-    if _interleaves(t):
-        _schedule_interleaved(t, block)
-        return
-    dealt = _pixel_shuffle_axis(t, stored)
-    if dealt is not None:
-        _deal(t, dealt, block)
-        return
+        return None
     if cut_scan(t, sources.exprs, _vector(t, sources), stored):
-        return
+        return None
 
+    natural = t.loop == t.logical
     kept = _in_order(t, stored, scanned_axis(t, sources.exprs))
     if not kept:
-        return
+        return None
     alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
     most = _vector(t, sources)
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
     cut = _flat_cut(t, kept, stored, most, config) if flat else None
+    if search and natural and alone and parts == 1 and not single and config.vectors is None:
+        usual = Tiling(_unflattened(t, t.loop[:kept]), run=cut.width if cut is not None else width)
+        choice = choose_tiling(t, stored, usual, block, current_device())
+        if choice is not None:
+            apply_tiling(t, choice.tiling, block)
+            return choice
     if cut is not None and cut.axes:
         kept, width = _flattened(t, kept, cut), 1
     elif width > 1 and cut is None:
@@ -262,6 +268,16 @@ def schedule_reference(t: Tensor, sources: Sources, stored: Collection[Tensor], 
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
+    return None
+
+
+def _unflattened(t: Tensor, axes: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
+    """The `base_axes` of a reference in the order of its loops."""
+    of: dict[IterDomain, tuple[IterDomain, ...]] = {}
+    for x in t.domain.exprs if base_axes(t) != tuple(d for d in t.logical if not d.is_broadcast) else ():
+        if isinstance(x, Merge):
+            of[x.out] = (*of.get(x.outer, (x.outer,)), *of.get(x.inner, (x.inner,)))
+    return tuple(d for a in axes for d in of.get(a, (a,)) if not d.is_broadcast)
 
 
 def _block(sources: Sources, rows: Sequence[TensorExpr], single: bool) -> int:
@@ -327,66 +343,6 @@ def sources_of(t: Tensor, stored: Collection[Tensor]) -> Sources:
             exprs[e] = None
             stack += e.inputs
     return Sources(tuple(exprs), tuple(inputs))
-
-
-def _interleaves(t: Tensor) -> bool:
-    """True where a few tensors lie interleaved in the last axis: joined on a short last axis, then flattened."""
-    exprs = t.domain.exprs
-    if not exprs or not all(isinstance(x, Merge) for x in exprs) or not isinstance(exprs[-1], Merge):
-        return False
-    last, n = exprs[-1], exprs[-1].inner.extent
-    own = [d for d in t.root if not d.is_broadcast]
-    short = n.is_const and 1 < int(n) <= MAX_PARTS
-    return (
-        short and last.inner is own[-1] and last.out is t.loop[-1] and own[-2].extent.is_const and t.loop == t.logical
-    )
-
-
-def _schedule_interleaved(t: Tensor, block: int) -> None:
-    """Loops over the axes before flattening, so that what the parts share is computed once for all of them."""
-    own = [d for d in t.root if not d.is_broadcast]
-    t.set_loop(own)
-    rows, parts, width = len(own) - 1, int(own[-1].extent), current_device().vector_bytes // item_size(t.dtype)
-    width = max(1, width // parts)
-    while int(own[-2].extent) % width:
-        width //= 2
-    t.split(rows - 1, width).parallelize(rows, "vectorize").parallelize(rows + 1, "unroll")
-    cut_blocks(t, rows, block)
-    t.parallelize(0, "blockIdx.x")
-    t.parallelize(1, "threadIdx.x")
-
-
-def _pixel_shuffle_axis(t: Tensor, stored: Collection[Tensor]) -> IterDomain | None:
-    """The short axis along which what is read lies side by side, where it is a part of an outer axis of ``t``: elements
-    are dealt to as many vectors (pixels of a picture to channels)."""
-    e = t.definition
-    own = [d for d in t.root if not d.is_broadcast]
-    if e is None or e.op != "reshape" or t.loop != t.logical or not own or own[-1] is not t.loop[-1]:
-        return None
-    last, at = (
-        own[-1],
-        {r.domain: d for d, r in zip(e.inputs[0].axes, e.reads[0], strict=True) if isinstance(r, Mapped)},
-    )
-    width = current_device().vector_bytes // item_size(t.dtype)
-    if not multiple_of(last.extent, width) or set(own) - at.keys():
-        return None
-    for u in source_strides(e.inputs[0], stored, splits=True) or ():
-        near = [d for d in own[:-1] if u.steps[at[d]] == 1]
-        if bytes_of(u.source) * HEAVY >= bytes_of(t) and len(near) == 1 and u.steps[at[last]] == near[0].extent:
-            n = near[0].extent
-            return near[0] if n.is_const and 1 < int(n) <= min(MAX_PARTS, LANES // width) else None
-    return None
-
-
-def _deal(t: Tensor, near: IterDomain, block: int) -> None:
-    """Loops of a thread over a run of what is read: as many vectors of ``t`` as ``near`` has elements."""
-    own = [d for d in t.root if not d.is_broadcast]
-    lanes, rows = current_device().vector_bytes // item_size(t.dtype) * int(near.extent), len(own) - 1
-    t.set_loop([*(d for d in own[:-1] if d is not near), own[-1], near]).merge(rows - 1)
-    t.split(rows - 1, lanes).parallelize(rows, "unroll")
-    cut_blocks(t, rows, block)
-    t.parallelize(0, "blockIdx.x")
-    t.parallelize(1, "threadIdx.x")
 
 
 def _vector(t: Tensor, sources: Sources) -> int:

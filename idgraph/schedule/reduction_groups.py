@@ -16,7 +16,7 @@ from idgraph.graphs.index_graph import Legal
 from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.op_table import apply
-from idgraph.ir.schedule_log import ReductionDecision, Ruled
+from idgraph.ir.schedule_log import ReductionDecision, Ruled, TilingDecision
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inlining import private_copy, sharing
 from idgraph.schedule.legality import nest_error
@@ -204,6 +204,7 @@ class Scheduled:
     decisions: list[ReductionDecision] = field(default_factory=list[ReductionDecision])
     groups: list[ReductionGroup] = field(default_factory=list[ReductionGroup])
     rules: list[Ruled] = field(default_factory=list[Ruled])
+    tilings: list[TilingDecision] = field(default_factory=list[TilingDecision])
     loops: Legal | None = None
 
     def note(self, space: ReductionDomain, ends: set[Tensor], how: ReductionTiling, order: Order, count: int) -> None:

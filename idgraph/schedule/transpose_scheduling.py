@@ -20,6 +20,8 @@ from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_table import apply
 from idgraph.schedule.inlining import inline_far
+from idgraph.schedule.tiling import TilingChoice
+from idgraph.schedule.tiling_cost import TilingCost, staged_cost
 from idgraph.schedule.transform_replay import like_consumer
 
 Axes = Mapping[IterDomain, IterDomain]
@@ -71,7 +73,8 @@ class TransposePlan:
     """The loops of a reference: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
     and ``rows`` (along which the output runs) cut into tiles of ``wide`` columns by ``tall`` rows.
 
-    ``width`` elements make a chunk; ``threads`` threads move a tile, ``beside`` of them side by side along a row of it.
+    ``width`` elements make a chunk; ``threads`` threads move a tile, ``beside`` of them side by side along a row of it;
+    ``waste`` times as many as have work.
     """
 
     axes: tuple[IterDomain, ...]
@@ -83,10 +86,13 @@ class TransposePlan:
     width: int
     threads: int
     beside: int
+    waste: float
 
 
-def tile_transposes(nests: Sequence[TransposeNest]) -> None:
-    """Reschedule those of ``nests`` that read inputs along another axis than they write."""
+def tile_transposes(nests: Sequence[TransposeNest], direct: Mapping[Tensor, TilingChoice]) -> dict[Tensor, TilingCost]:
+    """Reschedule those of ``nests`` that read inputs along another axis than they write, unless the ``direct`` way that
+    the search found for a reference costs no more. Returns what those that are rescheduled cost beside it."""
+    done: dict[Tensor, TilingCost] = {}
     stored = {nest.reference for nest in nests if not nest.reference.inline_position}
     for nest in nests:
         base = _base(nest.reference)
@@ -96,9 +102,26 @@ def tile_transposes(nests: Sequence[TransposeNest]) -> None:
         found = _tiled(nest, base, fast, stored)
         for count in range(len(found), 0, -1):  # as many as shared memory has room for
             plan = _plan(nest.reference, base, fast, found[:count])
-            if plan is not None:
-                _schedule(nest, plan, [_tile(nest, x) for x in found[:count]])
-                break
+            if plan is None:
+                continue
+            choice = direct.get(nest.reference)
+            if choice is not None:
+                done[nest.reference] = _staged(choice, plan, found[:count])
+                if choice.cost.time_us <= done[nest.reference].time_us:
+                    del done[nest.reference]
+                    break
+            _schedule(nest, plan, [_tile(nest, x) for x in found[:count]])
+            break
+    return done
+
+
+def _staged(choice: TilingChoice, plan: TransposePlan, found: Sequence[Tiled]) -> TilingCost:
+    """The estimated cost of a plan, by the accesses that the search has looked at."""
+    points = prod(int(d.extent) for d in choice.tiling.axes)
+    staged = sum(points * item_size(x.tensor.dtype) for x in found)
+    return staged_cost(
+        choice.accesses, points, staged, plan.waste, (plan.wide * plan.tall, plan.width), current_device()
+    )
 
 
 def _scans(nest: TransposeNest) -> bool:
@@ -214,7 +237,7 @@ def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequen
     wide, tall = next((x for x in sides if waste[x] <= WASTE), min(sides, key=lambda x: waste[x]))
     threads = max(gpu.warp, min(THREADS, wide * tall // (width * min(STEPS, LANES // width))))
     beside = min(tall // width, gpu.warp, gpu.bank_row // chunk)
-    return TransposePlan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside)
+    return TransposePlan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside, waste[wide, tall])
 
 
 def _schedule(nest: TransposeNest, plan: TransposePlan, tiles: Sequence[SharedTile]) -> None:

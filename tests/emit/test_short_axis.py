@@ -70,7 +70,8 @@ def test_a_config_leaves_whole_steps_to_a_thread() -> None:
 def test_what_is_read_along_the_next_axis_keeps_whole_steps() -> None:
     """Pictures with channels first written channels last: a thread reads vectors of pixels, of each channel."""
     f = ig.Fusion("last")
-    x = f.input("x", shape=(2, 3, 24, 224))
+    x = f.input("x", shape=(64, 3, 240, 224))
     t = f.output(ig.cast(ig.permute(x, (0, 2, 3, 1)), "uint8"))
     t.set_allocation(t.logical)
-    assert lanes_of(program_of(f), VectorStore) == {12}
+    (apart,) = lanes_of(program_of(f), VectorStore)
+    assert apart in (12, 24, 48)

@@ -57,8 +57,8 @@ def _padded(f: ig.Fusion) -> None:
 
 
 def _two_against_one(f: ig.Fusion) -> None:
-    x, y = (f.input(n, shape=(40, 48), strides=(1, 40)) for n in "xy")
-    f.output(x + y + f.input("z", shape=(40, 48)))
+    x, y = (f.input(n, shape=(400, 512), strides=(1, 400)) for n in "xy")
+    f.output(x + y + f.input("z", shape=(400, 512)))
 
 
 FOLLOWED: dict[str, tuple[Build, int, int]] = {  # elements of the widest load and store

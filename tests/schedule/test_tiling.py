@@ -1,0 +1,164 @@
+"""Loops by their cost: what the search takes is as cheap, as emitted, as what it leaves, and computes the same."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.ir import DType, Tensor
+from idgraph.ir.device import devices
+from idgraph.schedule.inlining import inline_far
+from idgraph.schedule.tiling import apply_tiling, base_axes, candidates, choose_tiling, reference_accesses
+from idgraph.schedule.tiling_cost import Tiling, tiling_cost
+from idgraph.schedule.transform_replay import like
+from idgraph.validate import check_addresses
+from tests.emit.thread_runner import run_threads
+
+H200 = devices["H200"]
+
+
+def permuted(shape: tuple[int, ...], order: tuple[int, ...], dtype: DType) -> ig.Fusion:
+    f = ig.Fusion("permuted")
+    t = f.output(ig.permute(f.input("x", shape, dtype), order))
+    t.set_allocation(t.logical)
+    return f
+
+
+def unpatched(n: int, side: int, dtype: DType = "float32") -> ig.Fusion:
+    """Patches of ``side`` x ``side`` pixels, three channels innermost, back to pictures."""
+    f = ig.Fusion("unpatched")
+    x = ig.reshape(f.input("x", (n, 16, side * side * 3), dtype), n, 4, 4, side, side, 3)
+    f.output(ig.reshape(ig.permute(x, (0, 5, 1, 3, 2, 4)), n, 3, 4 * side, 4 * side))
+    return f
+
+
+def stacked(n: int) -> ig.Fusion:
+    f = ig.Fusion("stacked")
+    x = f.input("x", (n,), "int32")
+    f.output(ig.reshape(ig.stack([ig.cast(x + k, "int8") for k in range(5)], -1), 5 * n))
+    return f
+
+
+def every_second(n: int, h: int, w: int) -> ig.Fusion:
+    f = ig.Fusion("frames")
+    t = f.output(ig.permute(f.input("x", (n, 3, h, w), "uint8")[:, :, ::2, ::2], (0, 2, 3, 1)))
+    t.set_allocation(t.logical)
+    return f
+
+
+# A small fusion, a large one, and how many times the least sectors the large one may ask for.
+CASES: dict[str, tuple[Any, Any, float]] = {
+    "channels last": (lambda: permuted((2, 3, 4, 32), (0, 2, 3, 1), "uint8"),
+                      lambda: permuted((16, 3, 320, 480), (0, 2, 3, 1), "uint8"), 1.51),
+    "channels first": (lambda: permuted((2, 4, 32, 3), (0, 3, 1, 2), "uint8"),
+                       lambda: permuted((16, 320, 480, 3), (0, 3, 1, 2), "uint8"), 1.51),
+    "patches": (lambda: unpatched(1, 8), lambda: unpatched(64, 16), 1.51),
+    "stacked": (lambda: stacked(64), lambda: stacked(2_000_000), 3.2),
+    "every second": (lambda: every_second(2, 8, 32), lambda: every_second(16, 320, 480), 2.01),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_large_ones_ask_for_few_sectors(name: str) -> None:
+    f = CASES[name][1]()
+    decided = ig.schedule.auto(f)
+    assert name == "every second" or "not, of " in str(decided.tilings[0])
+    (k,) = ig.cost(ig.emit(f, "cuda"), "H200").kernels
+    assert 32 * k.sectors <= CASES[name][2] * k.bytes_moved
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_candidate_computes_the_same(name: str) -> None:
+    build = CASES[name][0]
+    f = build()
+    x = f.inputs[0]
+    array = np.arange(int(np.prod([int(d.extent) for d in x.axes]))).reshape([int(d.extent) for d in x.axes])
+    arrays = {"x": (array % 100).astype(x.dtype)}
+    (want,) = ig.emit(f, "numpy").run(arrays).values()
+    for n in range(0, len(_tilings(f.outputs[0])), 6):
+        g = build()
+        _apply(g.outputs[0], _tilings(g.outputs[0])[n])
+        assert check_addresses(g).ok
+        (got,) = run_threads(ig.emit(g, "cuda"), arrays, seed=n).values()
+        assert np.array_equal(np.asarray(got), np.asarray(want))
+
+
+def _tilings(t: Tensor) -> list[Tiling]:
+    base = base_axes(t)
+    accesses = reference_accesses(t, base, ())
+    assert accesses is not None
+    return list(candidates(base, accesses, H200))
+
+
+def _apply(t: Tensor, tiling: Tiling) -> None:
+    apply_tiling(t, tiling, 128)
+    like(t.fusion, t)
+    inline_far(t.fusion, [u for u in t.fusion.tensors if u.definition is not None and u is not t])
+
+
+SEEDS = (*range(3), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 60)))
+
+
+def random_case(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], DType]:
+    draw = random.Random(seed)
+    shape = (*(draw.choice((3, 4, 5, 8, 24, 48)) for _ in range(3)), 512)
+    dtype: DType = draw.choice(("uint8", "bfloat16", "float32"))
+    return shape, tuple(draw.sample(range(4), 4)), dtype
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_chosen_is_no_dearer_than_what_is_left(seed: int) -> None:
+    """The exact cost of the chosen tiling, as emitted, beside that of others: within 5 % of the cheapest."""
+    case, draw = random_case(seed), random.Random(seed)
+    f = permuted(*case)
+    t = f.outputs[0]
+    choice = choose_tiling(t, (), Tiling(base_axes(t)), 128, H200)
+    if choice is None:
+        return
+    others = range(len(_tilings(t)))
+    costs: list[float] = []
+    for n in draw.sample(others, min(3, len(others))):
+        g = permuted(*case)
+        _apply(g.outputs[0], _tilings(g.outputs[0])[n])
+        costs.append(_exact(g))
+    _apply(t, choice.tiling)
+    assert _exact(f) <= 1.05 * min(costs)
+
+
+def _exact(f: ig.Fusion) -> float:
+    (k,) = ig.cost(ig.emit(f, "cuda"), "H200").kernels
+    return k.time_us
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float32"])
+def test_sectors_are_counted_as_those_of_the_emitted_kernel(dtype: DType) -> None:
+    """Where warps divide the axes, the closed form's sectors are those that `ig.cost` counts."""
+    shape, order = (32, 64, 128), (2, 0, 1)
+    t = permuted(shape, order, dtype).outputs[0]
+    accesses = reference_accesses(t, base_axes(t), ())
+    assert accesses is not None
+    tilings = _tilings(t)
+    for n in (0, len(tilings) // 2, len(tilings) - 1):
+        g = permuted(shape, order, dtype)
+        _apply(g.outputs[0], _tilings(g.outputs[0])[n])
+        (k,) = ig.cost(ig.emit(g, "cuda"), "H200").kernels
+        assert abs(tiling_cost(tilings[n], accesses, 128, H200).sectors - k.sectors) <= 0.02 * k.sectors
+
+
+def test_what_lies_alike_has_no_search() -> None:
+    f = ig.Fusion("alike")
+    x = f.input("x", (64, 512))
+    t = f.output(x * 2.0)
+    assert choose_tiling(t, (), Tiling(t.axes, run=4), 128, H200) is None
+    assert not ig.schedule.auto(f).tilings
+
+
+def test_a_cpu_keeps_rows() -> None:
+    """The search counts what warps ask for; loops for a CPU stay in the order in which its own pass blocks them."""
+    f = permuted((300, 400), (1, 0), "uint8")
+    assert not ig.schedule.auto(f, device="cpu").tilings
+    assert not any(d.parallel == "unroll" for d in f.outputs[0].loop)
