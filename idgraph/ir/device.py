@@ -270,17 +270,18 @@ def _cuda(
     name: str, bandwidth: float, cache: int, clock: float, processors: int, shared: int, cc: tuple[int, int]
 ) -> Device:
     """A GPU of the last generations: 64 or 128 lanes of float32 and 16 special units a multiprocessor, at ``clock``."""
-    lanes = 128 if cc[0] == 9 else 64
+    lanes = 64 if cc < (8, 6) else 128
+    double = 1 if cc[1] == 0 else 1 / 32  # of a multiprocessor's lanes; other chips than the largest have few
     wide = processors * clock * lanes
     # Of the peak of tensor cores a library's product of 8192 x 768 x 50264 reaches 0.72 on an H100; with rows of 50257
     # elements it takes kernels of single elements, which reach 512 operations a cycle and multiprocessor.
-    product = 0.72 * processors * clock * (4096 if cc[0] == 9 else 2048)
-    products = {"float32": 2 * wide, "float64": wide}
+    product = 0.72 * processors * clock * (4096 if cc[0] == 9 else 2048 if cc[1] == 0 else 1024)
+    products = {"float32": 2 * wide, "float64": wide * double}
     for t in ("float16", "bfloat16"):
         products |= {t: product, f"{t} unaligned": processors * clock * 512}
     return Device(
         name, "cuda", bandwidth, 2.2 * bandwidth, cache, processors, 2.5,
-        {"float32": 2 * wide, "float64": wide, "float16": 4 * wide, "bfloat16": 4 * wide, "int64": wide / 4,
+        {"float32": 2 * wide, "float64": wide * double, "float16": 4 * wide, "bfloat16": 4 * wide, "int64": wide / 4,
          "int32": wide / 2, "bool": wide},
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
@@ -293,6 +294,8 @@ devices: dict[str, Device] = {
     "H200": _cuda("H200", 4.26e12, 60 << 20, 1.75e9, 132, 227 << 10, (9, 0)),
     "H100": _cuda("H100", 2.95e12, 50 << 20, 1.75e9, 132, 227 << 10, (9, 0)),
     "A100": _cuda("A100", 1.75e12, 40 << 20, 1.41e9, 108, 163 << 10, (8, 0)),
+    # a small card, by its data sheet: 0.9 of its bandwidth; nothing was measured on one
+    "L4": replace(_cuda("L4", 2.7e11, 48 << 20, 2.04e9, 58, 99 << 10, (8, 9)), threads=1536, blocks=24),
     "cpu": Device(  # two cores of an EPYC: as measured, but for the bandwidth, which is a sum's of the CPU table
         "cpu", "cpu", 1.83e10, 1.7e11, 32 << 20, 2, 15.0,
         {"float32": 1.05e11, "float64": 5.2e10, "int64": 6e10},

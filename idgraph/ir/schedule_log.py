@@ -7,9 +7,9 @@ Decisions of an automatic schedule about an operation, with reasons: plain data 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from idgraph.display import Printed
 from idgraph.errors import ScheduleError, SourceLine, short_repr, user_line
@@ -362,13 +362,43 @@ class TilingDecision(Printed):
         return f"{head}\n  not, of {self.candidates}: {self.second} ({self.second_cost})"
 
 
+class TriedSchedule(Protocol):
+    """A schedule that was chosen among, its estimated time in microseconds, and whether it was chosen."""
+
+    @property
+    def schedule(self) -> Any:
+        """It prints as steps; ``apply(fusion)`` takes them."""
+        ...
+
+    @property
+    def cost(self) -> float:
+        """Microseconds by `ig.cost`."""
+        ...
+
+    @property
+    def chosen(self) -> bool:
+        """True of one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Decided(Printed):
     """Decisions of an automatic schedule: the ways of gathers and scatters, memory formats, loops over rows, what their
     kernels hold, and loops that a search chose.
 
+    ``candidates`` are the schedules that it chose among, the chosen one first, then the cheapest; each has
+    ``.schedule`` (prints as steps; ``.config``, ``.fusion``, ``.apply(fusion)``), ``.cost`` in microseconds by
+    `ig.cost` and ``.chosen``. They are built and estimated when first asked for. ``runner_up`` is the cheapest that was
+    not chosen, or None. Both raise `ScheduleError` where the fusion has changed since, or has sizes that are symbols.
+
     >>> print(Decided())
     nothing to decide
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("x", shape=(4096, 64)) * 2.0)
+    >>> s = ig.schedule.auto(f, device="H100")
+    >>> [c.chosen for c in s.candidates].count(True), s.runner_up.chosen
+    (1, False)
     """
 
     operations: tuple[Decision, ...] = ()
@@ -376,6 +406,20 @@ class Decided(Printed):
     rows: tuple[ReductionDecision, ...] = ()
     rules: tuple[Ruled, ...] = ()
     tilings: tuple[TilingDecision, ...] = ()
+    search: Callable[[], tuple[TriedSchedule, ...]] = field(default=tuple, repr=False, compare=False)
+    _found: list[Any] = field(default_factory=list[Any], repr=False, compare=False)
+
+    @property
+    def candidates(self) -> tuple[TriedSchedule, ...]:
+        """See the class."""
+        if not self._found:
+            self._found.append(self.search())
+        return self._found[0]
+
+    @property
+    def runner_up(self) -> TriedSchedule | None:
+        """See the class."""
+        return next((c for c in self.candidates if not c.chosen), None)
 
     def __str__(self) -> str:
         made = (*self.operations, *self.formats, *self.rows, *self.rules, *self.tilings)

@@ -28,9 +28,10 @@ from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.device import Device, current_device, device_of, use_device
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_table import MOVES, apply
-from idgraph.ir.schedule_log import Decided
+from idgraph.ir.schedule_log import Decided, TriedSchedule
 from idgraph.ir.schedule_primitives import choose
 from idgraph.layout.padding import lay_out, take_back
+from idgraph.loading import load
 from idgraph.rewrite import constant_folding as constants
 from idgraph.rewrite import one_hot_to_gather as one_hot
 from idgraph.rewrite.canonicalize_views import (
@@ -113,7 +114,15 @@ def auto(
     with one_line(), at_most(fusion, BUILT[0] + BUILT[1] * len(fusion.exprs)), use_device(machine):
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
-    return Decided(fusion.decisions, fusion.formats, tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings))
+    chosen = config.but(block=block) if block else config
+    search = partial(_candidates, fusion, fusion.version, chosen, layout, machine)
+    found = tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings)
+    return Decided(fusion.decisions, fusion.formats, *found, search)
+
+
+def _candidates(*choice: object) -> tuple[TriedSchedule, ...]:
+    """The schedules that were chosen among: their estimates need kernels, which are above this package."""
+    return load("idgraph.cost.candidates").schedule_candidates(*choice)
 
 
 def schedule_loops(
