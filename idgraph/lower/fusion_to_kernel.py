@@ -69,6 +69,7 @@ from idgraph.lower.buffers import (
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
 from idgraph.lower.statements import (
     PendingValue,
+    accumulate_loaded,
     accumulator,
     compared,
     copied,
@@ -373,16 +374,17 @@ class _KernelBuilder:
         mixed = [c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner]
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
-        load: Body = (
-            () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place, serves=self.writes(e)),)
-        )
+        # The exchange stands before any condition: all threads must reach its barrier.
+        dims = tuple(self.threads.ways[e][p] for p in skip if self.threads.on_thread(e, p))
+        load: Body = ()
+        if r.buffer is not None and r.place is not None:
+            found = Load(r.acc, r.buffer, r.place, serves=self.writes(e))
+            load = (found,) if not dims else accumulate_loaded(e, found)
         body = (finish(e, r.acc, home.value), *self.store(e, home.value, skip))
         out: list[Stmt] = [Comment(f"{quote(e.output.name)} is complete")]
         guard = and_(*kept)
         if home.is_local and guard is not TRUE:
             out.append(InitAccumulator(home.value.name, e.output.dtype, 0))
-        # The exchange stands before any condition: all threads must reach its barrier.
-        dims = tuple(self.threads.ways[e][p] for p in skip if self.threads.on_thread(e, p))
         exchange: Body = (BlockReduce(r.acc, accumulator(e).op, dims),) if dims else ()
         return [*out, *self.around(e, r.inner, (*load, *exchange, *_guarded(guard, body)))]
 

@@ -334,6 +334,15 @@ def finish(e: TensorExpr, acc: Local, to: Local) -> Stmt:
     return Compute(to, "cast", (acc,), e.output.dtype)
 
 
+def accumulate_loaded(e: TensorExpr, load: Load) -> tuple[Stmt, ...]:
+    """An accumulator of ``e``, which an exchange changes, with the partial result that a thread has in memory."""
+    acc, a = load.local, accumulator(e)
+    part = replace(acc, name=f"{acc.name}_part")
+    return (
+        InitAccumulator(acc.name, acc.dtype, identity(a)), replace(load, local=part), Accumulate(acc, a.op, part)
+    )  # fmt: skip
+
+
 def scan_steps(
     e: TensorExpr,
     term: Operand,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
@@ -100,4 +100,18 @@ def wide_readers(draw: Draw) -> ig.Fusion:
 @given(wide_readers())
 def test_each_element_is_written_by_one_thread(f: ig.Fusion) -> None:
     note(str(f))
+    # A reader inside the loops that compute a stored tensor takes it from memory: each thread writes, the same value.
+    stored = any(b.title == "a" and b.place != "private" for b in ig.emit(f, "cuda").plan.buffers)
+    assume(f["a"].inline_position == 0 or not stored)
+    all_written_once(f)
+
+
+@pytest.mark.parametrize("extents", [(1, 2), (4, 2), (8, 5), (3, 2, 4)])
+@pytest.mark.parametrize("op", ["sum", "amax", "prod"])
+def test_a_reduction_over_threads_with_a_kept_axis_inside(extents: tuple[int, ...], op: str) -> None:
+    f = ig.Fusion("f")
+    t = f.output(getattr(ig, op)(-f.input("x", shape=extents), 0))
+    assert t.loop[0].kind == "reduction"
+    t.parallelize(0, "threadIdx.y")
+    f.tensors[1].inline(t.loop.index(t.loop[-1]) + 1)
     all_written_once(f)
