@@ -14,6 +14,7 @@ from idgraph.errors import IdGraphError, ScheduleError, arguments, short_repr, u
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.device import Device, use_device
+from idgraph.rewrite.gather_strategy import Force
 from idgraph.runtime.program import emit
 from idgraph.runtime.tuning.tuner import kernel_text, stages
 from idgraph.schedule.auto import auto
@@ -29,6 +30,7 @@ class CandidateSchedule(Printed):
     device: Device
     fusion: Fusion = field(repr=False)
     layout: bool = True
+    gathers: Force = None
 
     @arguments(ScheduleError)
     def apply(self, fusion: Fusion) -> None:
@@ -48,7 +50,7 @@ class CandidateSchedule(Printed):
                 f"fusion {short_repr(fusion.name)} has other outputs than the schedule is for", hint=f"outputs {names}",
                 where=user_line(),
             )  # fmt: skip
-        auto(fusion, config=self.config, layout=self.layout, device=self.device)
+        auto(fusion, gathers=self.gathers, config=self.config, layout=self.layout, device=self.device)
 
     def __str__(self) -> str:
         steps = [x.strip() for x in str(self.fusion).splitlines() if x.strip().startswith("schedule ")]
@@ -68,7 +70,7 @@ class ScheduleCandidate(Printed):
 
 
 def schedule_candidates(
-    fusion: Fusion, version: int, config: KernelConfig, layout: bool, device: Device
+    fusion: Fusion, version: int, config: KernelConfig, layout: bool, device: Device, gathers: Force
 ) -> tuple[ScheduleCandidate, ...]:
     """The chosen schedule of a fusion, which it has, and the others, the cheapest first; ones that cannot be emitted
     are left out. Raises `ScheduleError` where the fusion has changed since, or has sizes that are symbols."""
@@ -84,7 +86,7 @@ def schedule_candidates(
             hint="build it with numbers, or measure: ig.tune(fusion, symbols={...})", where=user_line(),
         )  # fmt: skip
     with use_device(device):
-        found = [_candidate(clone_fusion(fusion), config, layout, device, True)]
+        found = [_candidate(clone_fusion(fusion), config, layout, device, gathers, True)]
         seen = {found[0][1]}
         best = config
         for stage in stages(fusion, device.kind):
@@ -93,7 +95,7 @@ def schedule_candidates(
                 copy = clone_fusion(fusion)
                 try:
                     auto(copy, config=tried, layout=layout, device=device)
-                    made, text = _candidate(copy, tried, layout, device, False)
+                    made, text = _candidate(copy, tried, layout, device, gathers, False)
                 except IdGraphError:  # a number that this fusion's kernels cannot have
                     continue
                 if text not in seen:
@@ -105,9 +107,9 @@ def schedule_candidates(
 
 
 def _candidate(
-    scheduled: Fusion, config: KernelConfig, layout: bool, device: Device, chosen: bool
+    scheduled: Fusion, config: KernelConfig, layout: bool, device: Device, gathers: Force, chosen: bool
 ) -> tuple[ScheduleCandidate, str]:
     program = emit(scheduled, target=device.kind)
     cost = program_cost(program, device, {}, {}, False).total.time_us
-    schedule = CandidateSchedule(config, device, scheduled, layout)
+    schedule = CandidateSchedule(config, device, scheduled, layout, gathers)
     return ScheduleCandidate(schedule, round(cost, 4), chosen), kernel_text(program)

@@ -286,7 +286,8 @@ def _cuda(
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
         threads=2048, blocks=32, registers=65536, shared=shared, cc=cc, clock=clock,
-        line_atomics=2.6e7, products=products,
+        line_atomics=2e8,  # on an H100: 2^21 updates of 16 bytes to 8 lines in 1.3 ms
+        products=products,
     )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def auto(
         apply_gather_strategies(fusion, gathers, machine)
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     chosen = config.but(block=block) if block else config
-    search = partial(_candidates, fusion, fusion.version, chosen, layout, machine)
+    search = partial(_candidates, fusion, fusion.version, chosen, layout, machine, gathers)
     found = tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings)
     return Decided(fusion.decisions, fusion.formats, *found, search)
 

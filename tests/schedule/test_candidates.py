@@ -65,6 +65,21 @@ def test_each_candidate_applies_with_equal_values_at_its_cost(build: Callable[[]
     assert len(texts) == min(4, len(found))
 
 
+@pytest.mark.parametrize("way", ["one-hot", "global"])
+def test_a_candidate_takes_gathers_as_they_were_asked_for(way: str) -> None:
+    def build() -> ig.Fusion:
+        f = ig.Fusion("gathered")
+        x, i = f.input("x", shape=(64, 48)), f.input("i", shape=(64, 1), dtype="int64")
+        f.output(ig.gather(ig.exp(x), 1, i) * 2.0)
+        return f
+
+    first = ig.schedule.auto(build(), gathers=way, device="H100").candidates[0]  # pyright: ignore[reportArgumentType]
+    f = build()
+    first.schedule.apply(f)
+    assert [d.chosen for d in f.decisions] == [way]
+    assert ig.cost(ig.emit(f, target="cuda"), device="H100").total.time_us == pytest.approx(first.cost, rel=1e-3)
+
+
 def test_another_device_has_other_candidates() -> None:
     small = replace(devices["H100"], name="small", block_threads=128)
     wide = {str(c.schedule.config) for c in ig.schedule.auto(scaled(), device="H100").candidates}
