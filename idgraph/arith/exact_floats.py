@@ -67,7 +67,7 @@ def _ratio(x: Any, known: Mapping[Any, Expr]) -> Ratio:
         case "ToFloat", [a]:
             return a
         case "Mul", _:
-            return _product(parts, x)
+            return _exact_product(parts, x)
         case "Add", _ if all(p.exact for p in parts):
             bottoms = [int(p.bottom) for p in parts]
             bottom = max(map(abs, bottoms))  # powers of two
@@ -75,12 +75,12 @@ def _ratio(x: Any, known: Mapping[Any, Expr]) -> Ratio:
                 add([mul([p.top, const(bottom // b)]) for p, b in zip(parts, bottoms, strict=True)]), const(bottom)
             )
         case (("FloatTrueDiv" | "IntTrueDiv"), [a, b]) if a.exact and b.exact:
-            return _quotient(a, b)
+            return _exact_quotient(a, b)
         case _:
             raise _inexact(x)
 
 
-def _product(parts: list[Ratio], x: Any) -> Ratio:
+def _exact_product(parts: list[Ratio], x: Any) -> Ratio:
     """A product; a factor that was rounded may only be scaled by powers of two."""
     near = [p for p in parts if not p.exact]
     if len(near) > 1 or (near and not all(_is_power(p) for p in parts if p.exact)):
@@ -88,7 +88,7 @@ def _product(parts: list[Ratio], x: Any) -> Ratio:
     return Ratio(mul([p.top for p in parts]), mul([p.bottom for p in parts]), not near)
 
 
-def _quotient(a: Ratio, b: Ratio) -> Ratio:
+def _exact_quotient(a: Ratio, b: Ratio) -> Ratio:
     top, bottom = mul([a.top, b.bottom]), mul([a.bottom, b.top])
     if not _is_power(b):
         return Ratio(top, bottom, exact=False)

@@ -20,6 +20,8 @@ from idgraph.frontends.graph import (
     Ref,
     TensorMeta,
     Value,
+    is_float_of_sizes,
+    is_of_sizes,
     same_size,
     short,
     where_of,
@@ -241,16 +243,6 @@ def _expressions(value: object) -> Iterator[Expr]:
     elif isinstance(value, tuple):
         for v in cast("tuple[object, ...]", value):
             yield from _expressions(v)
-
-
-def is_of_sizes(target: str) -> bool:
-    """An operation on sizes only: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
-    return target.startswith(("_operator.", "torch.sym_", "torch._sym_", "math.", "builtins.", "aten.sym_"))
-
-
-def is_float_of_sizes(node: Node) -> bool:
-    """A float that Python computes of sizes: a tensor without axes here, a number for operations of torch."""
-    return isinstance(node.meta, TensorMeta) and node.target != GETITEM and is_of_sizes(node.target)
 
 
 def _known(name: str, *values: object) -> None:

@@ -23,11 +23,11 @@ from idgraph.frontends.graph import (
     Ref,
     TensorMeta,
     Value,
+    is_float_of_sizes,
     refs_of,
     short,
     where_of,
 )
-from idgraph.frontends.importer import is_float_of_sizes
 from idgraph.frontends.torch_arrays import is_torch, load_torch
 
 if TYPE_CHECKING:
@@ -123,17 +123,17 @@ def _operation_argument(
 
 def operand_of(value: Any, node: Node, env: Mapping[str, int], space: ArraySpace) -> object:
     """The value of a node as an operation takes it: with the strides captured; a float of sizes as a number."""
-    return float(value) if is_float_of_sizes(node) else _operand(value, node.meta, env, space)
+    return float(value) if is_float_of_sizes(node) else _strided_operand(value, node.meta, env, space)
 
 
-def _operand(value: Any, meta: Meta, env: Mapping[str, int], space: ArraySpace) -> object:
+def _strided_operand(value: Any, meta: Meta, env: Mapping[str, int], space: ArraySpace) -> object:
     if isinstance(meta, Expr):
         return meta.evaluate(env)
     if isinstance(value, np.ndarray) or is_torch(value):
         return space.tensor(value, meta.at(env) if isinstance(meta, TensorMeta) else None)
     if isinstance(value, tuple):
         metas = meta if isinstance(meta, tuple) else (None,) * len(cast("tuple[Any, ...]", value))
-        return [_operand(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
+        return [_strided_operand(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
     if value is None and isinstance(meta, int | float):
         return meta  # a size that the program's guards have fixed
     return value
