@@ -97,13 +97,14 @@ class CallSource:
 
     def turn(self, slot: int, value: Any) -> None:
         """An argument that steps read without its gradient."""
-        if self.fits and value.device == self.space.device:
-            self._values[slot] = f"d{slot}"
-            self._known.add(f"d{slot}")
-            self._note(f"d{slot}", value)
-            self.add(f"d{slot} = a{slot}.detach()", [f"a{slot}"], [f"d{slot}"])
-        else:
-            self.fits = False
+        name = self._values[slot] = f"d{slot}"
+        if value.device == self.space.device:
+            self._known.add(name)
+            self._note(name, value)
+            self.add(f"{name} = a{slot}.detach()", [f"a{slot}"], [name])
+        else:  # a number that torch keeps on the host
+            self.bind("to_space", self.space.to_space)
+            self.add(f"{name} = to_space(a{slot})", [f"a{slot}"], [name])
 
     # steps ------------------------------------------------------------------------------------------------------------
 
