@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from idgraph.runtime.dispatch import CallPath
 
-# Their results lie as the operands say, or without gaps: nothing is asked of them in later calls.
-PREDICTABLE = VIEWS | {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"}
+# Their results lie without gaps: nothing is asked of them in later calls.
+PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"})
 # The same operations by torch's own bindings, which need not go by the operation's schema.
 BINDINGS = {
     "aten.mm.default": "mm", "aten.bmm.default": "bmm", "aten.addmm.default": "addmm", "aten.t.default": "t",
@@ -45,6 +45,7 @@ class _Statement(NamedTuple):
     gives: tuple[str, ...] = ()
     node: Node | None = None
     allocates: bool = False
+    view: bool = False
 
 
 class CallSource:
@@ -60,12 +61,16 @@ class CallSource:
         self._known: set[str] = set()  # values whose strides, and whose alignment, need no look
         self._lying: dict[str, tuple[tuple[int, ...], int]] = {}  # strides and offsets when values were computed
         self._owned: set[str] = set()  # memory that was allocated here
+        self._views: dict[str, tuple[str, int]] = {}  # of what else, and how many elements behind its start
         self._values = {n: f"a{n}" for n in range(self._count)}
+        self._differentiated: set[int] = set()  # slots of arguments with gradients
         if self.fits:
             torch = self.space.torch
             self.fits = all(isinstance(x, torch.Tensor) or x is None or isinstance(x, (int, float)) for x in given)
             self._names["device"] = self.space.device
             self._known.update(self._values.values())
+            for n, x in enumerate(given):
+                self._note(f"a{n}", x)
 
     # names ------------------------------------------------------------------------------------------------------------
 
@@ -90,21 +95,31 @@ class CallSource:
 
     def add(
         self, text: str, reads: Sequence[str] = (), gives: Sequence[str] = (), node: Node | None = None,
-        allocates: bool = False,
+        allocates: bool = False, view: bool = False,
     ) -> None:  # fmt: skip
-        """One more statement, which may have several lines."""
-        self._lines.append(_Statement(text, tuple(reads), tuple(gives), node, allocates))
+        """One more statement, which may have several lines. ``view``: left out where nothing reads what it gives."""
+        self._lines.append(_Statement(text, tuple(reads), tuple(gives), node, allocates, view))
 
     def turn(self, slot: int, value: Any) -> None:
-        """An argument that steps read without its gradient."""
-        name = self._values[slot] = f"d{slot}"
+        """An argument that steps read without its gradient, which is not there while the function runs."""
         if value.device == self.space.device:
-            self._known.add(name)
-            self._note(name, value)
-            self.add(f"{name} = a{slot}.detach()", [f"a{slot}"], [name])
+            self._differentiated.add(slot)
         else:  # a number that torch keeps on the host
+            name = self._values[slot] = f"d{slot}"
             self.bind("to_space", self.space.to_space)
             self.add(f"{name} = to_space(a{slot})", [f"a{slot}"], [name])
+
+    def result(self, slot: int) -> str:
+        """The variable of a slot whose value is returned: an argument without its gradient."""
+        name = self.value(slot)
+        if slot not in self._differentiated:
+            return name
+        self._differentiated.remove(slot)
+        bare = self._values[slot] = f"d{slot}"
+        self._known.add(bare)
+        self._lying[bare] = self._lying[name]
+        self.add(f"{bare} = {name}.detach()", [name], [bare])
+        return bare
 
     # steps ------------------------------------------------------------------------------------------------------------
 
@@ -121,10 +136,28 @@ class CallSource:
                 return call_reference(program, node, dict(zip(refs, values, strict=True)), known, dict(env), space)
 
             text = f"{self.bind(f'reference{self.slots[node.name]}', reference)}({', '.join(reads)})"
-        self.add(f"{target} = {text}", reads, [target], node)
+        if node.target not in VIEWS or len(refs) != 1 or not self._view(node, target, reads[0], named[refs[0]], found):
+            self.add(f"{target} = {text}", reads, [target], node)
         self._note(target, found)
-        if node.target in PREDICTABLE or isinstance(found, tuple):
+        if node.target in PRODUCTS or isinstance(found, tuple) or target in self._views:
             self._known.add(target)  # parts of a tuple are looked at one by one
+
+    def _view(self, node: Node, target: str, name: str, operand: Any, found: Any) -> bool:
+        """A view as what it shows of a value that lies as in the first call, however many views lead there."""
+        root, before = self._views.get(name, (name, 0))
+        reinterpret: Any = getattr(self.space.torch._C._dynamo.guards, "_reinterpret_tensor", None)
+        if reinterpret is None or found.dtype != operand.dtype or found.is_conj() or found.is_neg():
+            return False
+        if found.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr() or not found.numel():
+            return False
+        if root == name:
+            self._look([root], [operand])
+        before += found.storage_offset() - operand.storage_offset()
+        self._views[target] = root, before
+        self.bind("reinterpret", reinterpret)
+        text = f"{target} = reinterpret({root}, {tuple(found.shape)}, {tuple(found.stride())}, {before})"
+        self.add(text, [root], [target], node, view=True)
+        return True
 
     def _note(self, name: str, value: Any) -> None:
         if isinstance(value, self.space.torch.Tensor):
@@ -188,8 +221,6 @@ class CallSource:
         target, whole = self.value(self.slots[node.name]), self.value(self.slots[source])
         self.add(f"{target} = {whole}[{index}]", [whole], [target], node)
         self._note(target, value)
-        if self.program[source].target in PREDICTABLE:
-            self._known.add(target)
 
     def reals(self, slots: Sequence[int]) -> list[str]:
         """The variables of these slots; complex values as pairs of reals."""
@@ -217,7 +248,7 @@ class CallSource:
             self.add("\n".join([*rows, "del r"]), inputs, list(names.values()))
         else:
             self._look(inputs, values)
-            self._launch(number, frozen, inputs, names)
+            self._launch(number, frozen, inputs, values, names)
         for slot, place in outputs:  # two slots of one place
             if names[place] != self.value(slot):
                 self.add(f"{self.value(slot)} = {names[place]}", [names[place]], [self.value(slot)])
@@ -236,17 +267,21 @@ class CallSource:
         return made.copy_(value)
 
     def _launch(
-        self, number: int, frozen: ShapeSpecialization, inputs: Sequence[str], names: Mapping[int, str]
-    ) -> None:
+        self, number: int, frozen: ShapeSpecialization, inputs: Sequence[str], values: Sequence[Any],
+        names: Mapping[int, str],
+    ) -> None:  # fmt: skip
         addresses = ["0"] * frozen.count
         tests: list[str] = []
         reads = [inputs[i.position] for i in frozen.inputs]
         for i in frozen.inputs:
             name = inputs[i.position]
-            ahead = f" - {i.before}" if i.before else ""
-            if name in self._owned and not i.before:
-                addresses[i.number] = f"{name}.data_ptr()"
+            root, elements = self._views.get(name, (name, 0))
+            behind = elements * values[i.position].element_size() - i.before
+            if root in self._owned and behind % i.alignment == 0:
+                reads[reads.index(name)] = root
+                addresses[i.number] = f"{root}.data_ptr(){f' + {behind}' if behind else ''}"
                 continue
+            ahead = f" - {i.before}" if i.before else ""
             pointer = addresses[i.number] = f"p{i.number}"
             self.add(f"{pointer} = {name}.data_ptr(){ahead}", [name], [pointer])
             tests.append(mistaken_address(pointer, i.alignment))
@@ -271,7 +306,7 @@ class CallSource:
             back += ["del r", *(f"{t} = None" for t in made if t not in names.values())]
             block = [f"if {' or '.join(tests)}:", *(f"    {x}" for x in back), "else:", *(f"    {x}" for x in lines)]
             lines = block
-        self.add("\n".join(lines), [*inputs, *reads, *used], made, allocates=True)
+        self.add("\n".join(lines), [*(inputs if tests else ()), *reads, *used], made, allocates=True)
         self._owned.update(made)
         self._known.update(made)
 
@@ -284,12 +319,22 @@ class CallSource:
 
     # the function -----------------------------------------------------------------------------------------------------
 
+    def _read_lines(self, results: set[str]) -> list[_Statement]:
+        """The statements without views that nothing reads: what was read of them is read of their roots."""
+        read, found = set(results), list[_Statement]()
+        for line in reversed(self._lines):
+            if not line.view or not read.isdisjoint(line.gives):
+                read.update(line.reads)
+                found.append(line)
+        return found[::-1]
+
     def wrapper(self, results: Sequence[str], given: Sequence[Any]) -> Wrapper:
         """The function, which ends with these values."""
         last: dict[str, int] = {}
-        for n, line in enumerate(self._lines):
-            last.update(dict.fromkeys((*line.reads, *line.gives), n))
         kept = set(results)
+        lines = self._read_lines(kept)
+        for n, line in enumerate(lines):
+            last.update(dict.fromkeys((*line.reads, *line.gives), n))
         rows = ["def call(args, tell, wait):", f"    {', '.join(f'a{n}' for n in range(self._count))}, = args"]
         rows = rows if self._count else rows[:1]
         rows.append("    args.clear()")
@@ -297,7 +342,7 @@ class CallSource:
         rows += [f"    del {', '.join(unread)}"] if unread else []
         nodes: dict[int, Node] = {}
         memory: set[int] = set()
-        for n, line in enumerate(self._lines):
+        for n, line in enumerate(lines):
             for text in line.text.split("\n"):
                 rows.append(f"    {text}")
                 if line.node is not None:
