@@ -60,14 +60,19 @@ class CallSource:
         self._names: dict[str, Any] = {}
         self._known: set[str] = set()  # values whose strides, and whose alignment, need no look
         self._lying: dict[str, tuple[tuple[int, ...], int]] = {}  # strides and offsets when values were computed
-        self._owned: set[str] = set()  # memory that was allocated here
+        self._owned: set[str] = set()  # memory that was allocated here, which is aligned for all kernels
         self._views: dict[str, tuple[str, int]] = {}  # of what else, and how many elements behind its start
         self._values = {n: f"a{n}" for n in range(self._count)}
         self._differentiated: set[int] = set()  # slots of arguments with gradients
+        self.reinterpret: Any = None  # torch's short ways to make a view, and a tensor; None where it has none
+        self._empty: Any = None
         if self.fits:
             torch = self.space.torch
             self.fits = all(isinstance(x, torch.Tensor) or x is None or isinstance(x, (int, float)) for x in given)
             self._names["device"] = self.space.device
+            guards: Any = torch._C._dynamo.guards
+            self.reinterpret = getattr(guards, "_reinterpret_tensor", None)
+            self._empty = getattr(guards, f"_empty_strided_{self.space.device.type}", None)
             self._known.update(self._values.values())
             for n, x in enumerate(given):
                 self._note(f"a{n}", x)
@@ -141,12 +146,13 @@ class CallSource:
         self._note(target, found)
         if node.target in PRODUCTS or isinstance(found, tuple) or target in self._views:
             self._known.add(target)  # parts of a tuple are looked at one by one
+        if node.target in PRODUCTS:  # in new memory
+            self._owned.add(target)
 
     def _view(self, node: Node, target: str, name: str, operand: Any, found: Any) -> bool:
         """A view as what it shows of a value that lies as in the first call, however many views lead there."""
         root, before = self._views.get(name, (name, 0))
-        reinterpret: Any = getattr(self.space.torch._C._dynamo.guards, "_reinterpret_tensor", None)
-        if reinterpret is None or found.dtype != operand.dtype or found.is_conj() or found.is_neg():
+        if self.reinterpret is None or found.dtype != operand.dtype or found.is_conj() or found.is_neg():
             return False
         if found.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr() or not found.numel():
             return False
@@ -154,10 +160,13 @@ class CallSource:
             self._look([root], [operand])
         before += found.storage_offset() - operand.storage_offset()
         self._views[target] = root, before
-        self.bind("reinterpret", reinterpret)
-        text = f"{target} = reinterpret({root}, {tuple(found.shape)}, {tuple(found.stride())}, {before})"
-        self.add(text, [root], [target], node, view=True)
+        self.add(f"{target} = {self.shown(root, found, before)}", [root], [target], node, view=True)
         return True
+
+    def shown(self, name: str, value: Any, before: int) -> str:
+        """The value that lies in the memory of another, this many elements behind where that starts."""
+        self.bind("reinterpret", self.reinterpret)
+        return f"reinterpret({name}, {tuple(value.shape)}, {tuple(value.stride())}, {before})"
 
     def _note(self, name: str, value: Any) -> None:
         if isinstance(value, self.space.torch.Tensor):
@@ -288,13 +297,15 @@ class CallSource:
         made = [f"t{number}_{n}" for n in range(len(frozen.made))]  # of each part its own, freed with it
         for place, name in names.items():
             made[frozen.order[place]] = name
-        self.bind("empty_strided", self.space.torch.empty_strided)
+        self.bind("empty_strided", self._empty or self.space.torch.empty_strided)
+        rest = "" if self._empty is not None else ", device=device"
         lines: list[str] = []
         for m, name in zip(frozen.made, made, strict=True):
             dtype = self.bind(f"torch_{m.dtype}", word_of(self.space.torch, m.dtype, None))
             shape, strides = ((m.size,), (1,)) if m.shape is None else (m.shape, m.strides or ())
             self._lying[name] = strides, 0
-            lines.append(f"{name} = empty_strided({shape}, {strides}, dtype={dtype}, device=device)")
+            named = "" if self._empty is not None else "dtype="
+            lines.append(f"{name} = empty_strided({shape}, {strides}, {named}{dtype}{rest})")
             addresses[m.number] = f"{name}.data_ptr()"
         launch = self.bind(f"launch{number}", frozen.launches.direct())
         lines.append(f"{launch}(({', '.join(addresses)}{',' * (len(addresses) == 1)}), wait)")

@@ -25,7 +25,7 @@ _IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, oper
              operator.irshift, operator.imatmul}  # fmt: skip
 
 
-class _Varying(Exception):  # noqa: N818 - not an error: the value is not a constant
+class _Varying(Exception):
     """An operation whose result does not follow from its operands, or that changes one."""
 
 

@@ -18,8 +18,8 @@ from typing import Any, Literal, cast
 
 from idgraph.errors import FrontendError, IdGraphError, nearest
 from idgraph.frontends.callable_import import Runner
-from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.constant_masks import with_constant_masks
+from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
