@@ -309,18 +309,18 @@ def _first_along(x: Tensor, axis: int) -> Tensor:
 def _index(o: _OneHot) -> Tensor:
     """The index of each row, one along the axis: as the mask's views have it, which is the same all along it."""
     shape: list[int | Expr] = [1 if p == o.dim else attr(k) for p, k in enumerate(o.shape)]
-    if len(o.way) == 1 and all(d.extent == as_expr(1) for d in o.index.axes[o.dim - len(shape) :][:1]):
-        return _wide(o.index, shape)
-    return movement.slice(_wide(_along(o.index, o.way), [attr(k) for k in o.shape]), o.dim, 0, 1)
+    return _wide(_first_along(_along(o.index, o.way), o.dim - len(shape)), shape)
 
 
 def _along(t: Tensor, way: Sequence[TensorExpr]) -> Tensor:
-    """``t``, which the first operation of ``way`` reads, moved as these move it: all but views only broadcast."""
+    """``t``, which the first operation of ``way`` reads, through the views of ``way``; the others broadcast it."""
+    wide: Sequence[int | Expr] | None = None
     for e in way:
         if e.op in WHOLE_VIEWS:
-            t = apply(t.fusion, e.op, (t,), e.attrs, None)
+            t = apply(t.fusion, e.op, (t if wide is None else _wide(t, wide),), e.attrs, None)
+            wide = None
         else:
-            t = _wide(t, [attr(d.extent) for d in e.output.axes])
+            wide = [attr(d.extent) for d in e.output.axes]
     return t
 
 
