@@ -19,9 +19,6 @@ from idgraph.passes import cse_dce as dead_code
 from idgraph.passes import cse_dce as merge_tests
 from idgraph.passes import divmod_strength_reduction as carry_digits
 from idgraph.passes import divmod_strength_reduction as reciprocals
-from idgraph.passes import fast_math as compose
-from idgraph.passes import fast_math as short_functions
-from idgraph.passes import idle_steps as end_rows
 from idgraph.passes import kernel_fusion as fuse_launches
 from idgraph.passes import lane_loop_fusion as fuse_lanes
 from idgraph.passes import lane_unrolling as unroll
@@ -29,10 +26,13 @@ from idgraph.passes import load_hoisting as hoist_loads
 from idgraph.passes import load_selection as select_loads
 from idgraph.passes import loop_flattening as collapse
 from idgraph.passes import loop_interchange as interchange
+from idgraph.passes import loop_partition as end_rows
+from idgraph.passes import loop_partition as keep_rolled
+from idgraph.passes import loop_partition as unswitch
 from idgraph.passes import loop_peeling as peel
-from idgraph.passes import loop_unswitching as keep_rolled
-from idgraph.passes import loop_unswitching as unswitch
+from idgraph.passes import narrowing as compose
 from idgraph.passes import narrowing as round_once
+from idgraph.passes import narrowing as short_functions
 from idgraph.passes import narrowing as short_ints
 from idgraph.passes import nest_fusion as fuse_nests
 from idgraph.passes import owner_computes as owner

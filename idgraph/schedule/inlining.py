@@ -20,7 +20,7 @@ from idgraph.graphs.broadcast_forwarding import lacking_axes
 from idgraph.graphs.index_graph import Legal, legal_nests
 from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.loop_promotion import Promotion
-from idgraph.graphs.nest_isomorphism import structural_key
+from idgraph.graphs.nest_order import structural_key
 from idgraph.index import IdModel
 from idgraph.index.allocation import is_thread, live_exprs
 from idgraph.index.predicate import check_written
