@@ -18,8 +18,8 @@ from idgraph.ir.device import current_device, device_of
 from idgraph.ir.hooks import Estimate
 from idgraph.ir.op_table import GATHERS
 from idgraph.ir.parser import copy_fusion
+from idgraph.rewrite.gather_lowering import Strategy, source_of, source_operand
 from idgraph.rewrite.gather_strategy import cheapest
-from idgraph.rewrite.one_hot_to_gather import Strategy, source_of, source_operand
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 

@@ -31,6 +31,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import frexp
+from struct import pack, unpack
 from typing import Final
 
 from idgraph.ir.dtypes import is_float, is_integer, is_short_float
@@ -54,7 +56,6 @@ from idgraph.kernel.ir import (
     bodies,
     walk,
 )
-from idgraph.passes.divmod_strength_reduction import inverse_of
 from idgraph.passes.value_range_analysis import Ranges, ValueInterval
 
 LIMIT = 1 << 31
@@ -368,6 +369,22 @@ class _Forms:
         ):
             return 0.0
         return APPROXIMATIONS[s.op][1]
+
+
+def inverse_of(by: Constant) -> Constant | None:
+    """The reciprocal of a number, as float32 (rounded twice it is the same: float64 has more than twice the bits); None
+    of zeros, of powers of two, whose products are quotients, and of what is not usual.
+
+    >>> inverse_of(Constant(3)), inverse_of(Constant(4.0)), inverse_of(Constant(1e39))
+    (Constant(value=0.3333333432674408), None, None)
+    """
+    try:
+        value: float = unpack("f", pack("f", float(by.value)))[0]
+    except OverflowError:
+        return None
+    if not 2.0**-40 <= abs(value) < 2.0**40 or abs(frexp(value)[0]) == 0.5:
+        return None
+    return Constant(unpack("f", pack("f", 1 / value))[0])
 
 
 Found = tuple[Compute, Local, tuple[Compute, float]]

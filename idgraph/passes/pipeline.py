@@ -16,9 +16,7 @@ from idgraph.passes import bounds_check_elimination as join_checks
 from idgraph.passes import bounds_check_elimination as prove_checks
 from idgraph.passes import cse_dce as cse
 from idgraph.passes import cse_dce as dead_code
-from idgraph.passes import cse_dce as merge_tests
 from idgraph.passes import divmod_strength_reduction as carry_digits
-from idgraph.passes import divmod_strength_reduction as reciprocals
 from idgraph.passes import kernel_fusion as fuse_launches
 from idgraph.passes import lane_loop_fusion as fuse_lanes
 from idgraph.passes import lane_unrolling as unroll
@@ -122,11 +120,9 @@ PASSES: Mapping[str, Pass] = {
             "exp and sigmoid that are rounded to 16 bits at once",
             _each(short_functions.approximate_math),
         ),
-        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_tests.merge_adjacent_branches)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
         Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realign.realigned)),
         Pass("cse", "equal values computed once", _each(cse.eliminate_common_subexpressions)),
-        Pass("reciprocals", "divisions by one number through its reciprocal", _each(reciprocals.with_reciprocals)),
         Pass("vectorize_stores", "stores to neighbouring elements as one", _each(vectorize.with_vector_stores)),
         Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.pack_half2)),
         Pass("dead_code", "values that nobody reads left out", _each(dead_code.eliminate_dead_code)),

@@ -30,11 +30,6 @@ from idgraph.ir.op_builders import REDUCTIONS, aligned_reads, int_tuple, same_ex
 from idgraph.ir.op_table import POINTWISE, apply
 
 
-def place_of(e: TensorExpr) -> str:
-    """``file:line`` of an operation."""
-    return f"{e.source_line.file}:{e.source_line.line}" if e.source_line is not None else ""
-
-
 def replace_operation(e: TensorExpr, build: Callable[[], Tensor]) -> None:
     """Let the output of ``e`` be computed as ``build`` says; operations that only served ``e`` are removed."""
     fusion, t = e.output.fusion, e.output

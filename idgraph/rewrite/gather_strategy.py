@@ -32,9 +32,9 @@ from idgraph.ir.op_table import GATHERS, VIEWS
 from idgraph.ir.reshape import product
 from idgraph.ir.schedule_log import Decision, Option
 from idgraph.ir.walks import reach
-from idgraph.rewrite.canonicalize_views import materialize_shape, place_of
+from idgraph.rewrite.canonicalize_views import materialize_shape
 from idgraph.rewrite.constant_folding import has_formula_index
-from idgraph.rewrite.one_hot_to_gather import (
+from idgraph.rewrite.gather_lowering import (
     GatherReplacement,
     Strategy,
     computed_gathers,
@@ -208,7 +208,7 @@ def gather_plan(fusion: Fusion, force: Force = None, device: Device | str | None
     Each way that is possible is tried on a copy of the operations near the gather, as `auto` schedules and the target
     of ``device`` emits them, and the one of the least time that `ig.cost` estimates is taken (see
     `idgraph.rewrite.gather_strategy`). A gather of what another gather made is decided where that one goes its way
-    already (see `idgraph.rewrite.one_hot_to_gather`). ``force`` chooses instead, without an estimate: one way for all
+    already (see `idgraph.rewrite.gather_lowering`). ``force`` chooses instead, without an estimate: one way for all
     gathers of computed tensors, or a way by name of the gather's output. Raises `ScheduleError` where a forced way is
     impossible.
 
@@ -427,6 +427,11 @@ def _recomputable(e: TensorExpr, kept: Collection[Tensor]) -> _StrategyCandidate
 
 def _thousands(n: Expr) -> str:
     return f"{int(n):,}" if n.is_const else str(n)
+
+
+def place_of(e: TensorExpr) -> str:
+    """``file:line`` of an operation."""
+    return f"{e.source_line.file}:{e.source_line.line}" if e.source_line is not None else ""
 
 
 def _entries(e: TensorExpr) -> str:

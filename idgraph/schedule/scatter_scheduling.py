@@ -36,9 +36,9 @@ from idgraph.ir.device import current_device
 from idgraph.ir.op_table import apply
 from idgraph.ir.reshape import product
 from idgraph.ir.schedule_log import Decision, Option, Saving
-from idgraph.rewrite.canonicalize_views import place_of, replace_operation
-from idgraph.rewrite.gather_strategy import sample_points
-from idgraph.rewrite.one_hot_to_gather import named
+from idgraph.rewrite.canonicalize_views import replace_operation
+from idgraph.rewrite.gather_lowering import named
+from idgraph.rewrite.gather_strategy import place_of, sample_points
 from idgraph.rewrite.rematerialize import Along, Coordinate, Picked, Rematerializer
 from idgraph.schedule.config import ADDED_TOGETHER, cut_blocks
 

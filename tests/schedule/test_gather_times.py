@@ -13,8 +13,8 @@ import idgraph as ig
 from idgraph.ir.hooks import Estimate
 from idgraph.ir.schedule_log import Decision
 from idgraph.rewrite import gather_strategy as gather_times
+from idgraph.rewrite.gather_lowering import GatherReplacement
 from idgraph.rewrite.gather_strategy import MOST, cheapest, near, ways_of
-from idgraph.rewrite.one_hot_to_gather import GatherReplacement
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.schedule.gather_programs import program

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.rewrite.one_hot_to_gather import Strategy
+from idgraph.rewrite.gather_lowering import Strategy
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 
