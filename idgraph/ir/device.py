@@ -408,7 +408,7 @@ GPU: Final = Target(
     f"numba.cuda; {_COMPILED}",
     "numba",
     (
-        "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "owner", "rows", "jam", "scan",
+        "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "rows", "jam", "scan",
         "select_loads", "peel", "carry_digits",
         "unroll", "join_checks", "short_ints", "short_functions",
         "vectorize_loads", "realign", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code",

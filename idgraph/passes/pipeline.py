@@ -33,7 +33,6 @@ from idgraph.passes import narrowing as round_once
 from idgraph.passes import narrowing as short_functions
 from idgraph.passes import narrowing as short_ints
 from idgraph.passes import nest_fusion as fuse_nests
-from idgraph.passes import owner_computes as owner
 from idgraph.passes import packed_half2 as pack_half2
 from idgraph.passes import reduction_flattening as columns
 from idgraph.passes import reduction_flattening as own_rows
@@ -98,7 +97,6 @@ PASSES: Mapping[str, Pass] = {
         Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.elide_double_rounding)),
         Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.mark_nounroll)),
         Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.licm_loads)),
-        Pass("owner", "one element of a row by the thread that has it", _each(owner.owner_computes)),
         Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
         Pass(
             "select_loads",

@@ -1,7 +1,7 @@
 """The ways in which a gather of a computed tensor gets its elements, the cost of each, and the one that is taken.
 
 *recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.rematerialize`).
-*predicate*: the loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the
+*predicate*: the loops run over all of the producer's axis and the thread of the named element gives it to the others. *one-hot*: the
 same as a sum of ``where(index == iota, x, 0)``, which is taken only where it is asked for: -0.0 comes out as 0.0.
 *global*: the producer is stored, and a later launch reads it. A gather from an input, or from what is in memory
 anyway, is *direct*. One of a view by an index that is a formula is a view too: always recomputed, without estimates.
@@ -399,7 +399,7 @@ def _possible(e: TensorExpr, kept: Collection[Tensor]) -> list[_StrategyCandidat
             found.append(_StrategyCandidate(way, f"{len(loaded)} axes are indexed together", True))
             continue
         count = _thousands(x.axes[loaded[0]].extent)
-        what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
+        what = "the threads combine" if way == "predicate" else "and adds all but one as zeros"
         found.append(_StrategyCandidate(way, f"it looks at all {count} elements of the axis for each; {what}"))
     stored, size = _stored_anyway(x), _thousands(simplify(product([d.extent for d in x.axes])))
     told = f"{x.name} is in memory anyway: {stored}" if stored else f"it stores {x.name}, {size} elements"
