@@ -148,7 +148,7 @@ def _strategies_of(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mappi
     for name in get_args(Strategy):
         copy = copy_fusion(fusion)
         try:
-            p, c = as_emitted(copy, {e.output.name: name}, device, symbols or {})
+            _, c = as_emitted(copy, {e.output.name: name}, device, symbols or {})
         except ScheduleError as error:
             made.append(GatherStrategy(name, None, None, None, None, "; ".join(map(str, error.because)) or error.what))
             estimates.append(None)

@@ -1,8 +1,8 @@
 """The ways in which a gather of a computed tensor gets its elements, the cost of each, and the one that is taken.
 
 *recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.rematerialize`).
-*predicate*: the loops run over all of the producer's axis and the thread of the named element gives it to the others. *one-hot*: the
-same as a sum of ``where(index == iota, x, 0)``, which is taken only where it is asked for: -0.0 comes out as 0.0.
+*predicate*: the loops run over all of the producer's axis and the threads combine what the one of the named element
+has. *one-hot*: the same as a sum of ``where(index == iota, x, 0)``, only where asked for: -0.0 comes out as 0.0.
 *global*: the producer is stored, and a later launch reads it. A gather from an input, or from what is in memory
 anyway, is *direct*. One of a view by an index that is a formula is a view too: always recomputed, without estimates.
 
