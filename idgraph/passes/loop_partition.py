@@ -103,12 +103,8 @@ def _unswitch_body(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
 
 def _is_straight(s: Loop) -> bool:
     """An innermost loop on one core, of more than a few steps."""
-    stack, plain = list(s.body), s.parallel == "serial" and (not s.extent.is_const or int(s.extent) >= LEAST_UNSWITCHED)
-    while stack and plain:
-        x = stack.pop()
-        plain = not isinstance(x, (Loop, SingleThread, StraightLineBlock))
-        stack += bodies(x)
-    return plain
+    many = s.parallel == "serial" and (not s.extent.is_const or int(s.extent) >= LEAST_UNSWITCHED)
+    return many and not any(isinstance(x, (Loop, SingleThread, StraightLineBlock)) for x in walk(s.body))
 
 
 def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[Stmt]:
