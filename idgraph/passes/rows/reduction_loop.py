@@ -160,7 +160,7 @@ def match_reduction_loop(s: Loop) -> ReductionLoop | None:
         return None
     made: list[Plain] = []
     for inner in body:
-        if not isinstance(inner, Plain) or (isinstance(inner, If) and not _is_straight(inner)):
+        if not isinstance(inner, Plain) or (isinstance(inner, If) and not _has_straight_body(inner)):
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan runs in order, and a sum in memory is not one value of a row
@@ -179,7 +179,7 @@ def _has_digit(e: Expr, column: Expr, steps: Collection[int]) -> bool:
     )
 
 
-def _is_straight(s: If) -> bool:
+def _has_straight_body(s: If) -> bool:
     """Whether the statements for some columns are straight code that reads and writes memory."""
     return all(isinstance(x, Comment | Load | Compute | Select | Store) for x in s.body)
 
