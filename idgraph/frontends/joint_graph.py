@@ -85,6 +85,46 @@ def _unbind(x: Any, dim: int = 0) -> Any:
     return [torch.ops.aten.select.int(x, dim, n) for n in range(extent)] if isinstance(extent, int) else NotImplemented
 
 
+def _on_gpu(x: Any) -> bool:
+    return x.device.type == "cuda"
+
+
+def _convolution(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
+    groups: int,
+) -> Any:  # fmt: skip
+    """The bias added after: on a GPU torch adds it in a kernel of its own, here the next kernel does."""
+    torch: Any = load_torch("whose graph it is")
+    if bias is None or not _on_gpu(x):
+        return NotImplemented
+    found = torch.ops.aten.convolution(
+        x, weight, None, stride, padding, dilation, transposed, output_padding, groups
+    )  # fmt: skip
+    return found + _of_channels(bias, found)
+
+
+def _of_channels(bias: Any, result: Any) -> Any:
+    """The bias as it is added: its axis is the last one but those that the kernel moves along."""
+    return bias.view(-1, *[1] * (result.dim() - 2))
+
+
+def _convolution_backward(
+    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, output_mask: Any,
+) -> Any:  # fmt: skip
+    """The bias's gradient as a sum, which the kernel that makes ``grad`` can do beside."""
+    torch: Any = load_torch("whose graph it is")
+    if not output_mask[2] or not _on_gpu(grad):
+        return NotImplemented
+    mask = [output_mask[0], output_mask[1], False]
+    rest: Any = (None, None, None)
+    if any(mask):
+        rest = torch.ops.aten.convolution_backward(
+            grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
+        )
+    return rest[0], rest[1], torch.sum(grad, [0, *range(2, grad.dim())])
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Operation of torch's -> what a step is written in instead."""
     torch: Any = load_torch("whose graph it is")
@@ -92,6 +132,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         aten._log_softmax.default: _log_softmax,
         aten._log_softmax_backward_data.default: _log_softmax_backward,
+        aten.convolution.default: _convolution,
+        aten.convolution_backward.default: _convolution_backward,
         aten.nll_loss_backward.default: _nll_loss_backward,
         aten.nll_loss2d_backward.default: _nll_loss_backward,
         aten.split.Tensor: _split,
