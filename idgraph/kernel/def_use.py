@@ -447,11 +447,7 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
 
 
 def rewritten_inside(
-    s: S,
-    *,
-    read: ToOperand = _same_operand,
-    index: ToExpr = same_index,
-    point: ToExpr | None = None,
+    s: S, *, read: ToOperand = _same_operand, index: ToExpr = same_index, point: ToExpr | None = None
 ) -> S:
     """`map_statement` of a statement and of those inside it.
 
