@@ -228,7 +228,10 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
         refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         trace.sent.clear()
         trace.rows.append(_refused_row(name, operands, alone, wholes, trace, shown, refused, line))
-        made = _replicated(func, flat, spec, spread)
+        try:
+            made = _replicated(func, flat, spec, spread)
+        except Exception:  # an operation that DTensor has not at all: what follows goes on with its whole results
+            made = _on_every_device(alone(wholes), trace)
         trace.sent.clear()
         return made
     kind, size = trace.collective()
@@ -285,6 +288,22 @@ def _replicated(func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int]
         given[k] = flat[k].redistribute(placements=[Replicate()] * flat[k].device_mesh.ndim)
     args, kwargs = tree.tree_unflatten(given, spec)
     return func(*args, **kwargs)
+
+
+def _on_every_device(made: Any, trace: Traced) -> Any:
+    """The results of an operation that ran without devices, as replicated DTensors."""
+    import torch
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.utils import _pytree as tree
+
+    def spread(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        parts = LocalTensor({rank: value.clone() for rank in trace.mesh.ranks})
+        return DTensor.from_local(parts, trace.device_mesh, [Replicate()] * len(trace.mesh.axes), run_check=False)
+
+    return tree.tree_map(spread, made)
 
 
 def _refused_row(

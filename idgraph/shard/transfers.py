@@ -56,8 +56,8 @@ def transfer_of(program: DeviceSteps, step: Exchange, rank: int) -> RankTransfer
 
 @dataclass(frozen=True, slots=True)
 class PartialReduction:
-    """The reduction of partial results along mesh axis ``over``, before a move. ``kept``: the positions that each device
-    goes on with, by rank, of a reduce-scatter; None of an all-reduce, after which each has all."""
+    """The reduction of partial results along mesh axis ``over``, before a move. ``kept``: the positions that each
+    device goes on with, by rank, of a reduce-scatter; None of an all-reduce, after which each has all."""
 
     over: str
     op: Reduction
