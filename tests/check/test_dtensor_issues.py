@@ -12,6 +12,8 @@ import torch
 import idgraph as ig
 
 Fn = Callable[[Any], Any]
+Pair = Callable[[Any, Any], Any]
+Shapes = Sequence[tuple[int, ...]]
 X4, X2, X6, XY = ig.Mesh(x=4), ig.Mesh(x=2), ig.Mesh(x=6), ig.Mesh(x=2, y=2)
 PAGE = Path(__file__).resolve().parents[2] / "tools" / "docs" / "pages" / "devices.md"
 
@@ -33,7 +35,7 @@ def shuffled(x: torch.Tensor) -> torch.Tensor:
 
 
 # issue, what it says, function, shapes, mesh, placements, verdicts today
-ISSUES: Sequence[tuple[str, Callable[..., Any], Sequence[tuple[int, ...]], ig.Mesh, Mapping[str, Sequence[str]], Sequence[str]]] = [
+ISSUES: Sequence[tuple[str, Fn | Pair, Shapes, ig.Mesh, Mapping[str, Sequence[str]], Sequence[str]]] = [
     ("179502", lambda x: x.view(-1, 6), [(12, 8)], X4, {"x": ["S(1)"]}, ["communication"]),
     ("179509", lambda x: x.view(8, 8), [(4, 4, 4)], ig.Mesh(x=2, y=3), {"x": ["S(1)", "R"]}, ["communication"]),
     ("179632", lambda x: x.view(16, 6), [(12, 8)], X6, {"x": ["S(1)"]}, ["communication"]),
@@ -54,7 +56,7 @@ ISSUES: Sequence[tuple[str, Callable[..., Any], Sequence[tuple[int, ...]], ig.Me
 )
 def test_issue(
     issue: str,
-    fn: Callable[..., Any],
+    fn: Fn | Pair,
     shapes: Sequence[tuple[int, ...]],
     mesh: ig.Mesh,
     placements: Mapping[str, Sequence[str]],
