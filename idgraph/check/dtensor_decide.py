@@ -288,11 +288,12 @@ class Dependence:
             return None  # only several together change it
         at = int(pool[0] - ends[k])
         owners = tuple(r for r in mesh.ranks if at in self.operands[k].ids[r])
-        where = [
-            tuple(map(int, np.unravel_index(n, s)))
-            for n, s in ((element, self.result.shape), (at, self.wholes[k].shape))
-        ]
-        return DeviceElement(rank, where[0], operand=k, reads=where[1], owners=owners)
+        made, read = _unraveled(element, self.result.shape), _unraveled(at, self.wholes[k].shape)
+        return DeviceElement(rank, made, operand=k, reads=read, owners=owners)
+
+
+def _unraveled(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(x) for x in np.unravel_index(number, shape))
 
 
 def _lacking(source: Operand, reads: Table, made: Sequence[Table], mesh: Mesh) -> DeviceElement | None:

@@ -298,8 +298,8 @@ def _placement_of_results(
 ) -> tuple[tuple[Any, ...] | None, DeviceElement | None]:
     """A placement of the first result, if each has one under which no element moves; else what a device lacks."""
     first: tuple[Any, ...] | None = None
-    for k in range(len(_tensors(whole))):
-        tried = Dependence.of(operands, lambda v, k=k: numpy_of(_tensors(alone(v))[k]), wholes, mesh)
+    for k in range(len(_tensor_leaves(whole))):
+        tried = Dependence.of(operands, lambda v, k=k: numpy_of(_tensor_leaves(alone(v))[k]), wholes, mesh)
         placed, lacking = tried.placement(mesh)
         if placed is None:
             return None, lacking
@@ -307,7 +307,7 @@ def _placement_of_results(
     return first, None
 
 
-def _tensors(value: Any) -> list[Any]:
+def _tensor_leaves(value: Any) -> list[Any]:
     import torch
     from torch.utils import _pytree as tree
 

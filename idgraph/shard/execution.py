@@ -103,8 +103,8 @@ def reduced(parts: Sequence[Array], mesh: Mesh, rank: int, over: str, op: Reduct
 
 
 def simulate_reduction(parts: Sequence[Array], mesh: Mesh, rank: int, r: PartialReduction) -> Array:
-    """What a device has after a reduction: of a reduce-scatter only the elements that it goes on with, the others as
-    they were."""
+    """The state of a device after a reduction: of a reduce-scatter only the elements that it goes on with, the others
+    as they were."""
     whole = reduced(parts, mesh, rank, r.over, r.op)
     if r.kept is None:
         return whole

@@ -32,8 +32,9 @@ def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, Any]:
     Inputs are NumPy arrays, or torch's tensors, which stay on their device: with NCCL pass tensors of this rank's GPU.
     Outputs are of the same kind. The rank is torch.distributed's, whose world is as large as the mesh. An all-reduce
     and a reduce-scatter are those of the group along their mesh axis, every other move one ``all_to_all_single`` with
-    the sizes that each pair of devices exchanges. All ranks call it, in the same order of programs. Raises `MeshError` where there is no process
-    group, or of another size, and for an input that is missing or has not the shape of `idgraph.shard.local`.
+    the sizes that each pair of devices exchanges. All ranks call it, in the same order of programs. Raises `MeshError`
+    where there is no process group, or of another size, and for an input that is missing or has not the shape of
+    `idgraph.shard.local`.
 
     >>> import idgraph as ig
     >>> f, mesh = ig.Fusion("f"), ig.Mesh(x=2)
@@ -192,7 +193,7 @@ def _all_reduce(flat: Any, op: Reduction, group: Any) -> Any:
 
 
 def _reduce_scatter(flat: Any, parts: Sequence[Any], mine: int, op: Reduction, group: Any) -> Any:
-    """What this device has, with the reduction at the positions ``parts[mine]`` of what the devices of a group have
+    """The part of this device, with the reduction at the positions ``parts[mine]`` of what the devices of a group have
     there; the others have theirs at the other parts."""
     torch = _load_torch()
     at = [torch.from_numpy(p).to(flat.device) for p in parts]
