@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
@@ -283,7 +284,7 @@ class Dependence:
         while len(pool) > 1:
             half = pool[: len(pool) // 2]
             pool = half if seen(half) else pool[len(pool) // 2 :]
-        k = int(np.searchsorted(ends, pool[0], side="right")) - 1
+        k = bisect_right(ends, int(pool[0])) - 1
         if not seen(pool):
             return None  # only several together change it
         at = int(pool[0] - ends[k])
