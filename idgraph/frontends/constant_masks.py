@@ -1,4 +1,4 @@
-"""Masks of attention that follow from shapes alone: one that lets everything through is none, and one that lets a row
+"""Masks of attention that follow from shapes: one that lets everything through is none, and one that lets a row
 read up to its own column is causal.
 
 Models build such masks from aranges in each call. Torch's kernels for attention take no mask, or a causal one, at a
