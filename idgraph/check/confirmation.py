@@ -69,6 +69,7 @@ def _elements_read(
 
 def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
     """Made-up values of what is loaded, as `idgraph.check.enumeration.bind` makes them up, in plain integers."""
+    limits = table.limits()
     for name in table.order:
         if name in table.places:
             value, size = table.places[name]
@@ -81,7 +82,11 @@ def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
             env[name] = crc32(what.encode()) % 1000
         elif what[1].names <= env.keys():
             found = _hash(int(what[1].evaluate(env)), crc32(what[0].encode()))
-            env[name] = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
+            drawn = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
+            for size in (x for x in limits.get(name, ()) if x.names <= env.keys()):
+                n = max(int(size.evaluate(env)), 1)
+                drawn = drawn if -n <= drawn < n else drawn % n
+            env[name] = drawn
 
 
 def _hash(x: int, salt: int) -> int:

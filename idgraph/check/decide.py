@@ -16,11 +16,13 @@ from time import process_time
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
 from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
-from idgraph.check.enumeration import Gap, Space, at_names, bind, compare, extents_of, sample_sizes, some_points, uses
+from idgraph.check.enumeration import Gap, Space, at_names, bind, compare, extents_of
+from idgraph.check.enumeration import sample_sizes, share_in_range, some_points, uses
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
+from idgraph.check.run_order import VIEWS
 from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics, ReadSet
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
 from idgraph.check.stored_values import Stored
@@ -28,6 +30,7 @@ from idgraph.errors import REPORT, IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
+ENOUGH = 0.25  # of the points, at which indices are in range
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
 
 
@@ -106,13 +109,26 @@ class Checker:
     def stored(self, t: Tensor, coordinates: Sequence[Expr], nest: Nest, reads: set[str]) -> tuple[str, Expr] | None:
         """Where an element lies when the nest runs; None where it is not stored then, or the nest makes it itself.
 
-        A tensor that the program stores but the nest does not read is looked through: the nest makes it again.
+        A tensor that the program stores but the nest does not read is looked through: the nest makes it again. One
+        that is stored under another shape lies where that is.
         """
+        found = self._lies(t, coordinates, nest, reads)
+        if found is not None or not reads or t.definition is None:
+            return found
+        for e in t.uses:
+            if e.op in VIEWS:
+                found = self.stored(e.output, in_view(e, coordinates), nest, reads)
+                if found is not None:
+                    return found
+        return None
+
+    def _lies(self, t: Tensor, coordinates: Sequence[Expr], nest: Nest, reads: set[str]) -> tuple[str, Expr] | None:
         now = self.when_made.get(nest.name, len(self.when_made))
         for b in self.tensors.get(t.name, ()):
             made = self.when_made.get(b.after, -1) if b.after else -1
             gone = any(
-                x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers
+                x.over == b.tensor and x.home == b.home and x.after and self.when_made.get(x.after, 0) < now
+                for x in self.program.buffers
             )
             needed = t.definition is None or b.home in reads
             if made < now and not gone and needed and not b.copy:
@@ -315,6 +331,10 @@ class _Writing:
                 else some_points(space, self.checker.budget // max(len(a), len(b), 1))
             )
             gap = compare(space, a, b, self.table, self.held, only)
+            if gap is not None and self.table.places and not self._doubt(a, b, loose):  # an index out of range has no meaning
+                gap = compare(space, a, b, self.table, self.held, only, inside=True)
+                if gap is None and share_in_range(space, self.table, only) < ENOUGH:
+                    return self._row(name, "unknown", "at most points a loaded index is out of range", points=looked)
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
                 doubt = self._doubt(a, b, loose) or self._unconfirmed(space, name, a, b, gap)
@@ -462,6 +482,16 @@ class _Writing:
         for n in self.ours:
             if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
                 yield unflat(n.address, extents)
+
+
+def in_view(e: TensorExpr, coordinates: Sequence[Expr]) -> list[Expr]:
+    """Where an operation that only gives another shape or order of axes puts an element of its operand."""
+    if e.op == "permute":
+        dims = [int(str(d)) for d in e.attrs["dims"]]  # type: ignore[union-attr]
+        return [coordinates[d] for d in dims]
+    if e.op == "copy":
+        return list(coordinates)
+    return unflat(simplify(flat_of(coordinates, extents_of(e.inputs[0]))), extents_of(e.output))
 
 
 def reason(error: Exception) -> str:

@@ -45,7 +45,7 @@ def spread(x: Any, salt: int) -> Any:
 def bind(table: ValueTable, env: Env) -> Env:
     """Values of loaded symbols at the points of ``env``."""
     out = dict(env)
-    pool = _constants(table)
+    pool, limits = _constants(table), table.limits()
     for name in table.order:
         if name in table.places:
             value, size = table.places[name]
@@ -63,7 +63,11 @@ def bind(table: ValueTable, env: Env) -> Env:
             continue
         found = spread(what[1].evaluate_array(out), crc32(what[0].encode()))
         # one value in four is a number that the formulas compare with, so that both branches are taken
-        out[name] = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
+        drawn = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
+        for size in (x for x in limits.get(name, ()) if x.names <= out.keys()):  # an index is in range
+            n = np.maximum(size.evaluate_array(out), 1)
+            drawn = np.where((drawn >= -n) & (drawn < n), drawn, drawn % n)
+        out[name] = drawn
     return out
 
 
@@ -163,20 +167,47 @@ def compare(
     table: ValueTable,
     held: Expr,
     only: Ints | None = None,
+    inside: bool = False,
 ) -> Gap | None:
-    """The first point at which the elements read (``ours``) are not those meant (``theirs``); all of one storage."""
+    """The first point at which the elements read (``ours``) are not those meant (``theirs``); all of one storage.
+    ``inside``: of those at which all that addresses an axis is in its range.
+    """
     names, sizes = [n for n, _ in space.loops], [s for _, s in space.loops]
     for flat, coordinates in chunks(sizes, max(CHUNK // space.inner, 1), only):
         env: Env = {**space.symbols, **dict(zip(names, coordinates, strict=True))}
         a = _gathered(ours, env, flat, space.reduce, table, space.multiset)
         b = _gathered(theirs, env, flat, space.meant, table, space.multiset)
-        live = np.broadcast_to(held.evaluate_array(bind(table, env)), (len(flat),))
+        bound = bind(table, env)
+        live = np.broadcast_to(held.evaluate_array(bound), (len(flat),))
+        if inside:
+            live = live & in_range(table, bound, len(flat))
         a[~live], b[~live] = NOTHING, NOTHING
         at = differing(a, b)
         if at is not None:
             point = {n: int(c[at]) for n, c in zip(names, coordinates, strict=True)}
             return Gap(point, *_odd(a[at], b[at]))
     return None
+
+
+def in_range(table: ValueTable, env: Env, count: int) -> npt.NDArray[np.bool_]:
+    """At which of ``count`` points all loaded indices are indices of their axes."""
+    out = np.ones(count, dtype=np.bool_)
+    for value, size in table.places.values():
+        if value.names | size.names <= env.keys():
+            v, n = value.evaluate_array(env), size.evaluate_array(env)
+            out &= (v >= -n) & (v < n)
+    return out
+
+
+def share_in_range(space: Space, table: ValueTable, only: Ints | None = None) -> float:
+    """The part of the points at which all loaded indices are in range."""
+    names, sizes = [n for n, _ in space.loops], [s for _, s in space.loops]
+    inside = total = 0
+    for flat, coordinates in chunks(sizes, CHUNK, only):
+        env: Env = {**space.symbols, **dict(zip(names, coordinates, strict=True))}
+        inside += int(in_range(table, bind(table, env), len(flat)).sum())
+        total += len(flat)
+    return inside / max(total, 1)
 
 
 def _gathered(

@@ -428,7 +428,32 @@ class _GraphImporter:
         place = {n.name: k for k, n in enumerate(graph.orig_gm.graph.nodes)}
         for name, entries in held.items():
             found += self._in_storage(name, entries, mutators.get(name, []), maker, place)
-        return tuple(self._pieces(nodes, found))
+        return tuple(self._pieces(nodes, [*found, *self._call_operands(nodes, found, maker)]))
+
+    def _call_operands(
+        self, nodes: Sequence[Any], found: Sequence[BufferLayout], maker: Mapping[str, str]
+    ) -> list[BufferLayout]:
+        """Buffers that only library calls read, or a check at run time, which no graph node names: they hold copies of
+        the operands.
+        """
+        out, every = {b.name: b for b in found}, {n.name: n for n in self.graph.orig_gm.graph.nodes}
+        for s in nodes:
+            own = s.get_outputs()
+            origin: Any = every.get(self.record.writers.get(own[0].get_name() if own else "", ""))
+            if origin is None:
+                continue
+            args = [a for a in self.torch.utils._pytree.tree_leaves(list(origin.args)) if hasattr(a, "meta")]
+            given = [x for x in getattr(s.node, "inputs", ()) if hasattr(x, "get_name")]
+            if getattr(s, "_body", None) is not None:
+                given = [s.node] if str(origin.target).startswith("aten._assert_async") else []
+            for a, x in zip(args, given, strict=True) if len(args) == len(given) else ():
+                name, known = x.get_name(), self.imported.program.table.get(a.name)
+                layout = getattr(x, "layout", None) or getattr(getattr(x, "data", None), "layout", None)
+                if name in out or name not in maker or known is None or not isinstance(known.meta, TensorMeta):
+                    continue
+                if hasattr(layout, "stride"):
+                    out[name] = replace(self._buffer(name, a.name, layout, name, maker[name]), copy=True)
+        return [b for b in out.values() if b not in found]
 
     def _in_storage(
         self, name: str, entries: list[tuple[str, Any]], changed: Sequence[tuple[str, str]], maker: Mapping[str, str],
@@ -737,7 +762,8 @@ class Notes:
     def check_bounds(self, *args: Any, **kwargs: Any) -> None:
         return None
 
-    device_assert_async = check_bounds
+    def device_assert_async(self, condition: Any, message: str) -> Any:
+        return condition
 
     def output(self, *args: Any) -> None:
         return None
