@@ -83,10 +83,9 @@ def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
         elif what[1].names <= env.keys():
             found = _hash(int(what[1].evaluate(env)), crc32(what[0].encode()))
             drawn = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
-            for size in (x for x in limits.get(name, ()) if x.names <= env.keys()):
-                n = max(int(size.evaluate(env)), 1)
-                drawn = drawn if -n <= drawn < n else drawn % n
-            env[name] = drawn
+            spans = [int(x.evaluate(env)) for x in limits.get(name, ()) if x.names <= env.keys()]
+            n = max(spans, default=0)
+            env[name] = drawn if not spans or -n <= drawn < n else drawn % (2 * max(n, 1)) - max(n, 1)
 
 
 def _hash(x: int, salt: int) -> int:

@@ -30,6 +30,10 @@ from idgraph.errors import REPORT, IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
+COMBINES: Mapping[str, tuple[str, ...]] = {  # operations of the program, and what a nest may do for them
+    "sum": ("sum",), "mean": ("sum",), "prod": ("prod",), "amax": ("max", "any"), "amin": ("min", "any", "prod"),
+    "any": ("any", "max"), "all": ("any", "min", "prod"),
+}  # fmt: skip
 ENOUGH = 0.25  # of the points, at which indices are in range
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
 
@@ -250,10 +254,24 @@ class _Writing:
             yield from self._scatter(e)
             return
         yield self._covered()
+        other = self._other_reduction(demand)
+        if other:
+            yield self._row(self.buffer.home, "refuted", "another reduction than the program's", "write", other)
         if self.nest.position is not None:
             yield from self._positions(self.nest.position, demand)
         else:
             yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
+
+    def _other_reduction(self, demand: ReadSet) -> Difference | None:
+        """How the nest combines, where the program combines in no such way."""
+        known = {x for op in demand.combined for x in COMBINES.get(op, ())}
+        if not known or not all(op in COMBINES for op in demand.combined):
+            return None
+        found = (self.nest.combines & frozenset().union(*COMBINES.values())) - known
+        if not found:
+            return None
+        op, line = self.checker.program.sources.get(self.buffer.tensor, ("", None))
+        return Difference({}, self.buffer.name, " and ".join(sorted(found)), " and ".join(demand.combined), "", op, line)
 
     def _positions(self, position: Expr, demand: ReadSet) -> Iterator[CheckRow]:
         """A nest that looks for a position: what it reads at a point is what the program has at the point's number.
@@ -444,6 +462,9 @@ class _Writing:
             raise NoIndexMeaning(
                 f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries"
             )
+        adds = e.op == "scatter_add" or e.attrs.get("accumulate") is True
+        if adds != (self.write.mode == "add") and e.op != "scatter_reduce":
+            yield self._other_mode(adds)
         best: list[CheckRow] = []
         mine = self._reached(e)
         for points in self._entries(extents):
@@ -460,6 +481,15 @@ class _Writing:
                 break
         for r in best:
             yield replace(r, buffer=self.buffer.home, role="write") if r.buffer == "written" else r
+
+    def _other_mode(self, adds: bool) -> CheckRow:
+        """A nest that stores entries which the program adds, or the other way round."""
+        words = ("stored", "added")
+        if any(n.storage == self.buffer.home for n in self.ours):  # it may add to what it reads there
+            return self._row(self.buffer.home, "unknown", f"entries are {words[not adds]}, and it reads there", "write")
+        found = Difference({}, f"{self.buffer.home}[{self.write.index}]", words[not adds], words[adds], "")
+        because = "two entries of one element are combined in another way than the program's"
+        return self._row(self.buffer.home, "refuted", because, "write", found)
 
     def _reached(self, e: TensorExpr) -> Expr:
         """The element of the scatter's result (its row-major number) that the nest writes: the buffer may hold it

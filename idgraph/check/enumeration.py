@@ -64,9 +64,10 @@ def bind(table: ValueTable, env: Env) -> Env:
         found = spread(what[1].evaluate_array(out), crc32(what[0].encode()))
         # one value in four is a number that the formulas compare with, so that both branches are taken
         drawn = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
-        for size in (x for x in limits.get(name, ()) if x.names <= out.keys()):  # an index is in range
-            n = np.maximum(size.evaluate_array(out), 1)
-            drawn = np.where((drawn >= -n) & (drawn < n), drawn, drawn % n)
+        spans = [x.evaluate_array(out) for x in limits.get(name, ()) if x.names <= out.keys()]
+        if spans:  # an index is in range, one below 0 too
+            n = np.maximum.reduce(np.broadcast_arrays(1, *spans))
+            drawn = np.where((drawn >= -n) & (drawn < n), drawn, drawn % (2 * n) - n)
         out[name] = drawn
     return out
 

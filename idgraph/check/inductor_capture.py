@@ -308,7 +308,7 @@ class _GraphImporter:
             calls,
             self.source,
             dtypes,
-            (*self._outside(), *self._result_types()),
+            (*self._outside(), *self._result_types(), *self._stored_types(buffers, dtypes)),
         )
 
     def _outside(self) -> tuple[CheckRow, ...]:
@@ -345,6 +345,16 @@ class _GraphImporter:
                 told = Difference({}, f"result {k}", str(found), str(meant), "")
                 because = "a result has another element type than the program's"
                 yield CheckRow(f"result {k}", n.name, "refuted", "write", because, told, "after", self.name)
+
+    def _stored_types(self, buffers: Sequence[BufferLayout], dtypes: Mapping[str, str]) -> Iterator[CheckRow]:
+        """A row for each buffer of its own whose elements have another type than the tensor that it holds."""
+        tensors = {t.name: t.dtype for t in self.imported.fusion.tensors}
+        for b in buffers:
+            meant, found = tensors.get(b.tensor), dtypes.get(b.name)
+            if not b.copy and b.name == b.home and b.after and meant and found and found != meant:
+                told = Difference({}, b.name, found, meant, "")
+                because = "a buffer has another element type than the program's tensor"
+                yield CheckRow(b.after, b.name, "refuted", "write", because, told, "after", self.name)
 
     def _dtypes(self, nodes: Sequence[Any]) -> dict[str, str]:
         """Element types of buffers, by name."""
@@ -589,7 +599,7 @@ class _GraphImporter:
         reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
             s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel,
-            loose=notes.loose, position=notes.position,
+            loose=notes.loose, position=notes.position, combines=frozenset(notes.combines),
         )  # fmt: skip
 
 
@@ -620,6 +630,7 @@ class Notes:
         self.writes: list[Write] = []
         self.loose = False
         self.position: Expr | None = None
+        self.combines: set[str] = set()
 
     def _index(self, x: Any) -> Expr:
         e = as_expr(int(x)) if isinstance(x, int) else from_sympy(x)
@@ -668,6 +679,7 @@ class Notes:
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
         parts = cast("Sequence[Any]", value if isinstance(value, (tuple, list)) else (value,))
         made = LoopBodyValue(f"reduction {kind}", self._joined(parts))
+        self.combines.add(kind)
         if kind in ("argmax", "argmin"):
             place = _what(parts[1]) if len(parts) > 1 else self._number
             if not isinstance(place, Expr) or self.position not in (None, place):

@@ -108,6 +108,9 @@ def _interpreted(
     missing = sorted(p.symbols.keys() - sizes.keys())
     if missing:
         raise CheckError(f"no value for the symbol {missing[0]!r}", hint=f'pass sizes={{"{missing[0]}": 8}}')
+    elements = sum(prod(shape_of(t, sizes)) for t in p.fusion.tensors)
+    if elements > MOST:
+        raise CheckError(f"{elements} elements are too many to run")
     machine = _Machine(p, dict(sizes), random.Random(seed), _ORDERS[seed % len(_ORDERS)], unions)
     machine.rare = _rarity(p.fusion, sizes)
     ranges = _index_ranges(p.fusion, sizes)

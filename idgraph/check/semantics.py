@@ -39,6 +39,7 @@ class ReadSet:
     """
 
     needs: dict[ElementRead, None] = field(default_factory=dict[ElementRead, None])
+    combined: dict[str, None] = field(default_factory=dict[str, None])  # operations of the reductions
     reduce: dict[Expr, None] = field(default_factory=dict[Expr, None])
     nested: bool = False
     loose: bool = False
@@ -152,8 +153,28 @@ class _BackwardWalk:
         new = tuple(self.found.reduce)[before:]
         if new and before:  # a second sum, inside the first or beside it
             self.found.nested = True
+        if e.is_reduction and new:
+            self.found.combined[e.op] = None
+        loose = self.table.loose
         for k in range(len(e.inputs)):
             self.operand(e, k, env, when, (*reduced, *new))
+        if e.op == "where" and self.table.loose and not loose and self.either_branch(e, env, when):
+            self.table.loose = False
+
+    def either_branch(self, e: TensorExpr, env: dict[str, Expr], when: Expr) -> bool:
+        """Whether both branches of ``where`` are made of the same elements: it does not matter which is taken."""
+        places = [p for p, a in enumerate(e.args) if isinstance(a, Tensor)]
+        made: list[set[tuple[str, Expr]]] = [set(), set()]
+        for k, p in enumerate(places):
+            if p == 0:
+                continue
+            walk = _BackwardWalk(self.meaning, self.at, self.table)
+            walk.started = True
+            access = self.model.read(e, k)
+            own = {**env, **walk.loaded(access, env)}
+            walk.into(e.inputs[k], tuple(simplify(x.substitute(own)) for x in access.coordinates), when, ())
+            made[p - 1] |= {(n.storage, n.address) for n in walk.found.needs}
+        return made[0] == made[1]
 
     def point(self, e: TensorExpr, coordinates: Sequence[Expr]) -> dict[str, Expr]:
         """Values of an operation's loops: the element's coordinates, and a new variable for each reduced axis."""
