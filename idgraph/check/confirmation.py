@@ -22,7 +22,7 @@ from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
-MOST = 200_000  # points of the reduced loops, times formulas, that plain Python looks at
+MOST = 400_000  # points of the reduced loops, times formulas, that plain Python looks at
 LARGEST = 1 << 22  # elements of a tensor whose table of reads is made
 STEPS = 20_000  # elements that one walk back looks at
 _MASK = (1 << 64) - 1

@@ -16,14 +16,24 @@ from time import process_time
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
 from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
-from idgraph.check.enumeration import Gap, Space, at_names, bind, compare, extents_of
-from idgraph.check.enumeration import sample_sizes, share_in_range, some_points, uses
+from idgraph.check.enumeration import (
+    Gap,
+    Space,
+    at_names,
+    bind,
+    compare,
+    extents_of,
+    sample_sizes,
+    share_in_range,
+    some_points,
+    uses,
+)
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
 from idgraph.check.run_order import VIEWS
-from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics, ReadSet
+from idgraph.check.semantics import ElementRead, NoIndexMeaning, NotStored, ProgramSemantics, ReadSet
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
 from idgraph.check.stored_values import Stored
 from idgraph.errors import REPORT, IdGraphError
@@ -97,8 +107,27 @@ class Checker:
     def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
+        except NotStored as error:
+            found = self._overwritten(nest, write, error.tensor)
+            verdict = "unknown" if found is None else "refuted"
+            because = str(error) if found is None else "it reads what was overwritten before"
+            return [self._row(nest, write.buffer, verdict, "read", because, buffer, found)]
         except Exception as error:  # of one write: the others are decided
             return [self._row(nest, write.buffer, "unknown", "read", reason(error), buffer)]
+
+    def _overwritten(self, nest: Nest, write: Write, tensor: str) -> Difference | None:
+        """An argument that is needed, where the only memory that had it, which the nest reads, has another value."""
+        now = self.when_made.get(nest.name, len(self.when_made))
+        homes = {self.buffers[r.buffer].home for r in write.reads if r.buffer in self.buffers}
+        if any(b.tensor == tensor and b.copy for b in self.program.buffers):
+            return None
+        for b in self.tensors.get(tensor, ()):
+            for x in self.program.buffers:
+                over = x.over == tensor and x.home == b.home and self.when_made.get(x.after, now) < now
+                if over and b.home in homes:
+                    meant = f"{tensor}, which {x.after} has overwritten before"
+                    return Difference({}, write.buffer, f"{b.home} after that", meant, "")
+        return None
 
     def _row(
         self, nest: Nest, name: str, verdict: Verdict, role: str, because: str, buffer: BufferLayout | None = None,
@@ -271,7 +300,9 @@ class _Writing:
         if not found:
             return None
         op, line = self.checker.program.sources.get(self.buffer.tensor, ("", None))
-        return Difference({}, self.buffer.name, " and ".join(sorted(found)), " and ".join(demand.combined), "", op, line)
+        return Difference(
+            {}, self.buffer.name, " and ".join(sorted(found)), " and ".join(demand.combined), "", op, line
+        )
 
     def _positions(self, position: Expr, demand: ReadSet) -> Iterator[CheckRow]:
         """A nest that looks for a position: what it reads at a point is what the program has at the point's number.
@@ -349,7 +380,9 @@ class _Writing:
                 else some_points(space, self.checker.budget // max(len(a), len(b), 1))
             )
             gap = compare(space, a, b, self.table, self.held, only)
-            if gap is not None and self.table.places and not self._doubt(a, b, loose):  # an index out of range has no meaning
+            if (
+                gap is not None and self.table.places and not self._doubt(a, b, loose)
+            ):  # an index out of range has no meaning
                 gap = compare(space, a, b, self.table, self.held, only, inside=True)
                 if gap is None and share_in_range(space, self.table, only) < ENOUGH:
                     return self._row(name, "unknown", "at most points a loaded index is out of range", points=looked)

@@ -454,7 +454,7 @@ class _GraphImporter:
                 continue
             args = [a for a in self.torch.utils._pytree.tree_leaves(list(origin.args)) if hasattr(a, "meta")]
             given = [x for x in getattr(s.node, "inputs", ()) if hasattr(x, "get_name")]
-            if getattr(s, "_body", None) is not None:
+            if not s.is_extern():
                 given = [s.node] if str(origin.target).startswith("aten._assert_async") else []
             for a, x in zip(args, given, strict=True) if len(args) == len(given) else ():
                 name, known = x.get_name(), self.imported.program.table.get(a.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from idgraph.check.program import ZERO, Nest, NeutralProgram, Write
 from idgraph.check.report import CheckRow, Difference
-from idgraph.ir import SCANS, Tensor
+from idgraph.ir import SCANS
 
 VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
 

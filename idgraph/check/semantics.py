@@ -20,6 +20,14 @@ class NoIndexMeaning(Exception):
     """No meaning in index terms, for this reason."""
 
 
+class NotStored(NoIndexMeaning):
+    """An argument that lies nowhere when it is read."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"{tensor} is not stored anywhere")
+        self.tensor = tensor
+
+
 @dataclass(frozen=True, slots=True)
 class ElementRead:
     """An element that is read: in which storage, at which address, under which condition, of which tensor."""
@@ -143,8 +151,9 @@ class _BackwardWalk:
             return
         e = t.definition
         if e is None:
-            why = "an operation without index meaning here" if t.name in self.meaning.opaque else "not stored anywhere"
-            raise NoIndexMeaning(f"{t.name} is {why}")
+            if t.name in self.meaning.opaque:
+                raise NoIndexMeaning(f"{t.name} is an operation without index meaning here")
+            raise NotStored(t.name)
         if e.op in SCATTERS:
             self.through_scatter(e, coordinates, when, reduced)
             return

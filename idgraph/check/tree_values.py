@@ -35,7 +35,9 @@ MOST = 1 << 20  # elements, times what each is made of
 _MOVES = frozenset({
     "cat", "copy", "expand", "flip", "pad", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze",
 })  # fmt: skip
-_REPEATED = frozenset({"add", "sub", "mul", "div", "fma", "neg", *_MOVES})  # another value where an operand is twice in it
+_REPEATED = frozenset(
+    {"add", "sub", "mul", "div", "fma", "neg", *_MOVES}
+)  # another value where an operand is twice in it
 IDEMPOTENT = frozenset({"amax", "amin", "any", "all", "cummax", "cummin"})
 
 Ints = npt.NDArray[np.int64]
@@ -153,7 +155,7 @@ class ElementValues:
         return (sum(inside) + sum(rest)) & MASK
 
     def once_each(self, tensor: str) -> bool:
-        """Whether a pointwise operation of the program has each operand once, and one more of it gives another value."""
+        """Whether a pointwise operation of the program has each operand once, and once more is another value."""
         t = next(t for t in self.program.fusion.tensors if t.name == tensor)
         found, left = Counter[str](), [t]
         while left:

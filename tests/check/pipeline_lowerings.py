@@ -5,7 +5,6 @@ wavefronts, scans in steps, tiles through padded memory, tails that overlap, ato
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from tests.check.tree_lowerings import Data, Kind, any_or_not, cut, loop, put, text
 
@@ -24,11 +23,10 @@ def pipelined(r: random.Random, fault: str) -> Data:
         fetch = put("fetch", regs[ahead], "0", ("x", f"min(i + {ahead + 1}, {n - 1})"))
     use = put("use", "y", "i", (regs[0], "0"))
     moves = [put(f"move{k}", regs[k], "0", (regs[k + 1], "0")) for k in range(ahead)]
-    if fault == "moved backwards":
-        ahead > 1 and moves.reverse()
-        moves = moves if ahead > 1 else [*moves, put("gone", "y", "i", (regs[0], "0"))]
     steady = loop("i", n - ahead, fetch, use, *moves, order="any" if fault == "any order" else "serial")
-    tail = [put(f"last{k}", "y", str(n - ahead + k), (regs[k], "0")) for k in range(ahead - (fault == "short epilogue"))]
+    tail = [
+        put(f"last{k}", "y", str(n - ahead + k), (regs[k], "0")) for k in range(ahead - (fault == "short epilogue"))
+    ]
     return {"program": text(f"({n},)", "  y = exp(x)"), "body": [*start, steady, *tail]}
 
 
@@ -38,16 +36,21 @@ def staged(r: random.Random, fault: str) -> Data:
     ahead = stages - 1 + (fault == "too far ahead")
     ring = stages
     order = any_or_not(r)
-    first = loop("s", min(ahead, tiles) if fault != "short prologue" else ahead - 1,
-                 loop("p", tile, put("first", "ring", f"s%{ring}*{tile} + p", ("x", f"s*{tile} + p")), order=order))
+    first = loop(
+        "s",
+        min(ahead, tiles) if fault != "short prologue" else ahead - 1,
+        loop("p", tile, put("first", "ring", f"s%{ring}*{tile} + p", ("x", f"s*{tile} + p")), order=order),
+    )
     slot = f"(t + {ahead})%{ring}"
     if fault == "other slot":
         slot = f"(t + {ahead + 1})%{ring}"
-    load = when(f"t + {ahead} < {tiles}",
-                loop("q", tile, put("load", "ring", f"{slot}*{tile} + q", ("x", f"(t + {ahead})*{tile} + q")), order=order))
+    load = when(
+        f"t + {ahead} < {tiles}",
+        loop("q", tile, put("load", "ring", f"{slot}*{tile} + q", ("x", f"(t + {ahead})*{tile} + q")), order=order),
+    )
     use = loop("i", tile, put("use", "y", f"t*{tile} + i", ("ring", f"t%{ring}*{tile} + {tile - 1} - i")), order=order)
     parts = (use, load) if r.random() < 0.5 and fault != "too far ahead" else (load, use)
-    lines = (f"  b = exp(x)", f"  c = reshape(b, shape=({tiles}, {tile}))", "  y = flip(c, dims=(1,))")
+    lines = ("  b = exp(x)", f"  c = reshape(b, shape=({tiles}, {tile}))", "  y = flip(c, dims=(1,))")
     outer = "any" if fault == "any order" else "serial"
     return {"program": text(f"({tile * tiles},)", *lines), "body": [first, loop("t", tiles, *parts, order=outer)]}
 
@@ -59,18 +62,14 @@ def behind(r: random.Random, fault: str) -> Data:
     ring = max(ring if fault != "small ring" else back, 1)
     make = put("make", "ring", f"i%{ring}", ("x", "i"))
     far = back - (fault == "other row")
+    lines = ("  b = exp(x)", cut("l", "b", back, n), cut("r", "b", 0, n - back), "  y = add(l, r)")
+    p = text(f"({n},)", *lines)
+    if fault == "early":  # the row is read before it is there
+        late = put("use", "y", f"i - {back}", ("ring", f"i%{ring}"), ("ring", f"(i - {back})%{ring}"))
+        return {"program": p, "body": [loop("i", n, when(f"i >= {back}", late), make)]}
     use = put("use", "y", f"i - {back}", ("ring", f"i%{ring}"), ("ring", f"(i - {far})%{ring}"))
-    guard = f"i >= {back - (fault == 'early')}"
-    if fault == "early":
-        use = put("use", "y", f"max(i - {back}, 0)", ("ring", f"i%{ring}"), ("ring", f"(i - {back})%{ring}"))
-        body = [loop("i", n, make, use)]
-        use["writes"][0]["when"] = f"i >= {back} "
-        body = [loop("i", n, when(guard, use), make)]
-    else:
-        body = [loop("i", n, make, when(guard, use), order="any" if fault == "any order" else "serial")]
-    m = n - back
-    lines = ("  b = exp(x)", cut("l", "b", back, n), cut("r", "b", 0, m), "  y = add(l, r)")
-    return {"program": text(f"({n},)", *lines), "body": body}
+    body = [loop("i", n, make, when(f"i >= {back}", use), order="any" if fault == "any order" else "serial")]
+    return {"program": p, "body": body}
 
 
 def wavefront(r: random.Random, fault: str) -> Data:
@@ -81,18 +80,26 @@ def wavefront(r: random.Random, fault: str) -> Data:
     up, left = f"({row} - 1)*{m} + {column}", f"{row}*{m} + {column} - 1"
     if fault == "other diagonal":
         up, left = f"({row} + 1)*{m} + {column}", left
-    reads = [("b", at), ("b", up, "i >= 1" if fault != "other diagonal" else f"i < {n - 1}"), ("b", left, f"{column} >= 1")]
+    reads = [
+        ("b", at),
+        ("b", up, "i >= 1" if fault != "other diagonal" else f"i < {n - 1}"),
+        ("b", left, f"{column} >= 1"),
+    ]
     make, use = put("make", "b", at, ("x", at)), put("use", "y", at, *reads)
     inside = f"({column} >= 0) & ({column} < {m})"
     span = n + m - 1 - (fault == "lost diagonal")
-    body = loop("d", span, loop("i", n, when(inside, make, use), order="any"), order="any" if fault == "any order" else "serial")
+    body = loop(
+        "d", span, loop("i", n, when(inside, make, use), order="any"), order="any" if fault == "any order" else "serial"
+    )
     if fault == "lost mask":
         body = loop("d", span, loop("i", n, make, use, order="any"))
     lines = (
-        "  b = exp(x)", f"  u = slice(b, dims=(0,), starts=(0,), stops=({n - 1},), steps=(1,))",
+        "  b = exp(x)",
+        f"  u = slice(b, dims=(0,), starts=(0,), stops=({n - 1},), steps=(1,))",
         "  up = pad(u, left=(1, 0), right=(0, 0), value=0.0)",
         f"  v = slice(b, dims=(1,), starts=(0,), stops=({m - 1},), steps=(1,))",
-        "  left = pad(v, left=(0, 1), right=(0, 0), value=0.0)", "  y = fma(b, up, left)",
+        "  left = pad(v, left=(0, 1), right=(0, 0), value=0.0)",
+        "  y = fma(b, up, left)",
     )
     return {"program": text(f"({n}, {m})", *lines), "body": [body]}
 
@@ -113,7 +120,10 @@ def split_k(r: random.Random, fault: str) -> Data:
         work = loop("s", parts, loop("i", n, *own, store, order="any"), order="any")
     if r.random() < 0.5:
         add = put("total", "y", "j", ("part", f"g*{n} + j"), mode="add")
-        final = [loop("j0", n, put("start", "y", "j0")), loop("g", parts, loop("j", n, add, order="any"), order=any_or_not(r))]
+        final = [
+            loop("j0", n, put("start", "y", "j0")),
+            loop("g", parts, loop("j", n, add, order="any"), order=any_or_not(r)),
+        ]
     else:
         add = put("total", "y", "j", ("part", f"g*{n} + j"), reduce=[["g", parts - (fault == "lost part")]])
         final = [loop("j", n, add, order="any")]
@@ -135,7 +145,9 @@ def doubling_scan(r: random.Random, fault: str) -> Data:
             b = a
         far = step + (fault == "other step" and k == 1)
         name = f"i{k}"
-        body.append(loop(name, n, put(f"s{k}", b, name, (a, name), (a, f"{name} - {far}", f"{name} >= {far}")), order="any"))
+        body.append(
+            loop(name, n, put(f"s{k}", b, name, (a, name), (a, f"{name} - {far}", f"{name} >= {far}")), order="any")
+        )
         if fault == "added twice" and k == 0:
             body.append(loop("z", n, put("z0", a, "z", (b, "z"), (a, "z - 1", "z >= 1")), order="serial"))
             body.append(loop("w", n, put("w0", b, "w", (a, "w")), order="serial"))
@@ -145,10 +157,6 @@ def doubling_scan(r: random.Random, fault: str) -> Data:
         k -= 1
     last = "h0" if fault == "one half" else f"h{k % 2}"
     body.append(loop("o", n, put("out", "y", "o", (last, "o")), order="any"))
-    if fault == "lost step" and len(body) == 2 and n > 1:
-        pass
-    values = ', dtype="float32"' if op == "cumsum" else ""
-    del values
     return {"program": text(f"({n},)", f"  y = {op}(x, dim=0)"), "body": body}
 
 
@@ -158,36 +166,49 @@ def padded_tile(r: random.Random, fault: str) -> Data:
     pitch = tile + r.randint(0, 1)
     size = {"tile": {"size": pitch * (tile - 1) + tile}}
     other = tile if fault == "other pitch" and pitch != tile else pitch + (fault == "other pitch")
-    at, to = "a*%d + p" % tile, "b*%d + q" % tile
+    at, to = f"a*{tile} + p", f"b*{tile} + q"
     inside = f"({at} < {rows}) & ({to} < {columns})"
     back = f"(a*{tile} + w < {rows}) & (b*{tile} + v < {columns})"
     if fault == "lost mask":
         inside = "True"
-    fill = loop("p", tile, loop("q", tile, put("fill", "tile", f"p*{pitch} + q", ("x", f"({at})*{columns} + {to}"), when=inside), order="any"), order="any")
+    fill = loop(
+        "p",
+        tile,
+        loop(
+            "q",
+            tile,
+            put("fill", "tile", f"p*{pitch} + q", ("x", f"({at})*{columns} + {to}"), when=inside),
+            order="any",
+        ),
+        order="any",
+    )
     read = f"w*{other} + v" if fault != "not turned" else f"v*{pitch} + w"
-    out = loop("v", tile, loop("w", tile, put("out", "y", f"(b*{tile} + v)*{rows} + a*{tile} + w", ("tile", read), when=back), order="any"), order="any")
-    if fault == "no barrier":
-        both = [fill["body"][0]["body"][0], out["body"][0]["body"][0]]
-        text_out = {k: v for k, v in both[1].items()}
-        moved = {**text_out, "writes": [{**text_out["writes"][0]}]}
-        w = moved["writes"][0]
-        swap = lambda s: s.replace("v", "V").replace("w", "W").replace("V", "p").replace("W", "q")
-        moved["writes"] = [{**w, "index": swap(w["index"]), "when": swap(w["when"]), "reads": [{**x, "index": swap(x["index"])} for x in w["reads"]]}]
-        parts = (loop("p", tile, loop("q", tile, both[0], moved, order="any"), order="any"),)
-    else:
-        parts = (fill, out)
+    out = loop(
+        "v",
+        tile,
+        loop(
+            "w", tile, put("out", "y", f"(b*{tile} + v)*{rows} + a*{tile} + w", ("tile", read), when=back), order="any"
+        ),
+        order="any",
+    )
+    parts = (fill, out)
+    if fault == "no barrier":  # each point stores what another one may not have loaded yet
+        turned = f"({at} < {rows}) & ({to} < {columns})"
+        swap = put("out", "y", f"({to})*{rows} + {at}", ("tile", f"p*{pitch} + q"), when=turned)
+        swap["writes"][0]["reads"][0]["index"] = f"min(q, {rows - 1} - a*{tile})*{pitch} + p"
+        parts = (loop("p", tile, loop("q", tile, fill["body"][0]["body"][0], swap, order="any"), order="any"),)
     private = () if fault == "shared" else ("tile",)
-    blocks = loop("a", -(-rows // tile), loop("b", -(-columns // tile), *parts, order="any", private=private), order="any")
+    blocks = loop(
+        "a", -(-rows // tile), loop("b", -(-columns // tile), *parts, order="any", private=private), order="any"
+    )
     return {"program": text(f"({rows}, {columns})", "  y = permute(x, dims=(1, 0))"), "buffers": size, "body": [blocks]}
 
 
 def tail(r: random.Random, fault: str) -> Data:
-    """A last tile that is shifted back, of what is stored, combined or added: elements of two tiles count once or not."""
+    """A last tile that is shifted back, of what is combined or added: elements of two tiles count once or not."""
     tile = r.randint(2, 4)
     n, rows = tile * r.randint(1, 3) + r.randint(1, tile - 1), r.randint(1, 2)
     at = f"min(t*{tile}, {n - tile}) + i"
-    if n < tile:
-        raise AssertionError
     op = {"": "amax", "added": "sum", "lost": "amin"}.get(fault, "amax")
     step = put("step", "y", "j", ("x", f"j*{n} + {at}"), mode="add")
     if fault == "lost":
@@ -208,11 +229,28 @@ def clamped(r: random.Random, fault: str) -> Data:
     source = {"other element": f"min(t*{tile} + i, {n - 1} - i)"}.get(fault, at)
     order = any_or_not(r)
     if fault == "in place":
-        body = [loop("f", n, put("fill", "y", "f", ("x", "f"))), loop("t", -(-n // tile), loop("i", tile, put("more", "y", at, ("y", at), ("z", at))))]
-        return {"program": text(f"({n},)", f'  z = input(shape=({n},), dtype="float32")', "  y = add(x, z)"), "body": body}
+        body = [
+            loop("f", n, put("fill", "y", "f", ("x", "f"))),
+            loop("t", -(-n // tile), loop("i", tile, put("more", "y", at, ("y", at), ("z", at)))),
+        ]
+        return {
+            "program": text(f"({n},)", f'  z = input(shape=({n},), dtype="float32")', "  y = add(x, z)"),
+            "body": body,
+        }
     if fault == "added":
-        body = [loop("f", n, put("fill", "y", "f", ("x", "f"))), loop("t", -(-n // tile), loop("i", tile, put("more", "y", at, ("z", at), mode="add"), order=order), order=order)]
-        return {"program": text(f"({n},)", f'  z = input(shape=({n},), dtype="float32")', "  y = add(x, z)"), "body": body}
+        body = [
+            loop("f", n, put("fill", "y", "f", ("x", "f"))),
+            loop(
+                "t",
+                -(-n // tile),
+                loop("i", tile, put("more", "y", at, ("z", at), mode="add"), order=order),
+                order=order,
+            ),
+        ]
+        return {
+            "program": text(f"({n},)", f'  z = input(shape=({n},), dtype="float32")', "  y = add(x, z)"),
+            "body": body,
+        }
     body = [loop("t", -(-n // tile), loop("i", tile, put("move", "y", at, ("x", source)), order=order), order=order)]
     return {"program": text(f"({n},)", "  y = exp(x)"), "body": body}
 
@@ -241,7 +279,7 @@ def slid(r: random.Random, fault: str) -> Data:
     """Memory that moves in itself: y[i] is x one place further, stored over x; from the end that is safe."""
     n, by = r.randint(4, 7), r.randint(1, 2)
     down = r.random() < 0.5
-    source, to = ("i + %d" % by, "i") if down else ("i", "i + %d" % by)
+    source, to = (f"i + {by}", "i") if down else ("i", f"i + {by}")
     turn = (not down) != (fault == "other direction")
     i = f"{n - by - 1} - i" if turn else "i"
     move = put("move", "y", to.replace("i", f"({i})"), ("x", source.replace("i", f"({i})")))
@@ -261,7 +299,7 @@ def overlaid(r: random.Random, fault: str) -> Data:
     n = r.randint(3, 5)
     odd = {"": 1, "same place": 0, "one off": 2}.get(fault, 1)
     a = put("a", "even", "2*i", ("x", "i"))
-    b = put("b", "odd", f"2*i", ("x", f"{n - 1} - i"))
+    b = put("b", "odd", "2*i", ("x", f"{n - 1} - i"))
     use = put("use", "y", "i", ("even", "2*i"), ("odd", "2*i"))
     parts = [loop("i", n, a, order="any"), loop("i", n, b, order="any"), loop("i", n, use, order="any")]
     if fault == "swapped":
@@ -271,7 +309,10 @@ def overlaid(r: random.Random, fault: str) -> Data:
         w = p["body"][0]["writes"][0]
         w["index"] = w["index"].replace("i", f"i{k}")
         w["reads"] = [{**x, "index": x["index"].replace("i", f"i{k}")} for x in w["reads"]]
-    buffers = {"even": {"storage": "m", "base": 0, "size": 2 * n + 2}, "odd": {"storage": "m", "base": odd, "size": 2 * n + 2}}
+    buffers = {
+        "even": {"storage": "m", "base": 0, "size": 2 * n + 2},
+        "odd": {"storage": "m", "base": odd, "size": 2 * n + 2},
+    }
     lines = ("  a = exp(x)", "  f = flip(x, dims=(0,))", "  b = sin(f)", "  y = add(a, b)")
     return {"program": text(f"({n},)", *lines), "buffers": buffers, "body": parts}
 
@@ -290,53 +331,46 @@ def empty(r: random.Random, fault: str) -> Data:
     return {"program": text(f"({n},)", "  y = exp(x)"), "body": body}
 
 
-def chosen(r: random.Random, fault: str) -> Data:
-    """y = where(m, x, z), the branch by a guard on the loaded condition."""
-    n = r.randint(2, 5)
-    at = f"{n - 1} - i" if fault == "other condition" else "i"
-    loads = {"c": {"buffer": "m", "index": at}}
-    yes, no = ("c == 0", "c != 0") if fault == "negated" else ("c != 0", "c == 0")
-    source = f"{n - 1} - i" if fault == "other element" else "i"
-    one = put("one", "y", "i", ("x", source, yes), ("z", "i", no), ("m", at), loads=loads)
-    lines = (f'  z = input(shape=({n},), dtype="float32")', f'  m = input(shape=({n},), dtype="bool")', "  y = where(m, x, z)")
-    return {"program": text(f"({n},)", *lines), "body": [loop("i", n, one, order=any_or_not(r))]}
-
-
-def masked_store(r: random.Random, fault: str) -> Data:
-    """y = where(m, x, z): z everywhere, then x where the loaded condition says so."""
-    n = r.randint(2, 5)
-    at = f"{n - 1} - i" if fault == "other condition" else "i"
-    loads = {"c": {"buffer": "m", "index": at}}
-    first = put("first", "y", "i", ("z", "i"))
-    then = put("then", "y", "i", ("x", f"{n - 1} - i" if fault == "other element" else "i"), ("m", at), loads=loads, when="c != 0")
-    parts = (then, first) if fault == "swapped" else (first, then)
-    lines = (f'  z = input(shape=({n},), dtype="float32")', f'  m = input(shape=({n},), dtype="bool")', "  y = where(m, x, z)")
-    return {"program": text(f"({n},)", *lines), "body": [loop("i", n, *parts, order=any_or_not(r))]}
-
-
 def symbolic(r: random.Random, fault: str) -> Data:
     """Tiles of a dynamic length: guards, halves, tails that are shifted back."""
     tile, kind = r.randint(2, 4), r.randrange(3)
     guard = {"lost tail": f"t*{tile} + {tile} <= n", "": f"t*{tile} + i < n"}.get(fault, f"t*{tile} + i < n")
     source = {"other element": f"max(n - 2 - t*{tile} - i, 0)"}.get(fault, f"n - 1 - t*{tile} - i")
     if fault == "lost mask":
-        guard = "t*%d <= n" % tile
+        guard = f"t*{tile} <= n"
     t = f"(n + {tile - 1})//{tile}"
     order = any_or_not(r)
     if kind == 0:
-        body = [{"for": ["t", t], "order": order, "body": [loop("i", tile, put("move", "y", f"t*{tile} + i", ("x", source), when=guard), order=order)]}]
+        body = [
+            {
+                "for": ["t", t],
+                "order": order,
+                "body": [loop("i", tile, put("move", "y", f"t*{tile} + i", ("x", source), when=guard), order=order)],
+            }
+        ]
         lines: tuple[str, ...] = ("  y = flip(x, dims=(0,))",)
     elif kind == 1:
         make = put("make", "b", f"t*{tile} + i", ("x", f"t*{tile} + i"), when=guard)
         use = put("use", "y", "j", ("b", source.replace(f"t*{tile}", "0").replace("- i", "- j")))
-        body = [{"for": ["t", t], "order": order, "body": [loop("i", tile, make, order=order)]}, {"for": ["j", "n"], "order": order, "body": [use]}]
+        body = [
+            {"for": ["t", t], "order": order, "body": [loop("i", tile, make, order=order)]},
+            {"for": ["j", "n"], "order": order, "body": [use]},
+        ]
         lines = ("  b = exp(x)", "  y = flip(b, dims=(0,))")
     else:
         make = put("make", "b", f"t*{tile} + i", ("x", f"t*{tile} + i"), when=guard)
-        use = put("use", "y", f"t*{tile} + i", ("b", f"t*{tile} + i" if fault != "other element" else f"max(t*{tile} + i - 1, 0)"), when=f"t*{tile} + i < n")
+        use = put(
+            "use",
+            "y",
+            f"t*{tile} + i",
+            ("b", f"t*{tile} + i" if fault != "other element" else f"max(t*{tile} + i - 1, 0)"),
+            when=f"t*{tile} + i < n",
+        )
         body = [{"for": ["t", t], "order": order, "body": [loop("i", tile, make, use, order=order)]}]
         lines = ("  b = exp(x)", "  y = neg(b)")
-    p = "\n".join(['fusion "f" {', "  symbol n min=1", '  x = input(shape=(`n`,), dtype="float32")', *lines, "  output y", "}"])
+    p = "\n".join(
+        ['fusion "f" {', "  symbol n min=1", '  x = input(shape=(`n`,), dtype="float32")', *lines, "  output y", "}"]
+    )
     return {"program": p, "symbols": {"n": {"min": 1}}, "body": body}
 
 
@@ -354,7 +388,5 @@ PIPELINES: dict[str, tuple[Kind, tuple[str, ...]]] = {
     "slid": (slid, ("other direction", "any order", "other offset")),
     "overlaid": (overlaid, ("same place", "one off", "swapped")),
     "empty": (empty, ("runs once", "lost", "outside")),
-    "chosen": (chosen, ("other condition", "negated", "other element")),
-    "masked store": (masked_store, ("other condition", "other element", "swapped")),
     "symbolic": (symbolic, ("lost tail", "lost mask", "other element")),
 }
