@@ -203,3 +203,15 @@ def test_padded_rows_of_any_size_are_decided_without_counting() -> None:
         assert r.ok and {row.verdict for row in r.rows} == {"proved"}
         write["index"] = f"i + i//{columns + 1}"
         assert {row.verdict for row in ig.check.program(data).rows} != {"proved"}
+
+
+def test_tiles_of_a_dynamic_length_are_proved_where_the_guard_leaves_no_element_out() -> None:
+    program = 'fusion "f" {\n  symbol n min=1\n  x = input(shape=(`n`,), dtype="float32")\n  y = exp(x)\n  output y\n}'
+
+    def judged(when: str) -> ig.check.CheckReport:
+        write = {"buffer": "y", "index": "t*4 + i", "when": when, "reads": [{"buffer": "x", "index": "t*4 + i"}]}
+        nest = {"name": "k", "loops": [["t", "(n + 3)//4"], ["i", 4]], "writes": [write]}
+        return ig.check.program({"program": program, "symbols": {"n": {"min": 1}}, "nests": [nest]})
+
+    assert {row.verdict for row in judged("t*4 + i < n").rows} == {"proved"}
+    assert not judged("t*4 + 4 <= n").decided and not judged("t*4 + i <= n").decided
