@@ -15,6 +15,8 @@ from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
+from idgraph.check.buffer_contents import BufferContents
+from idgraph.check.combining import other_mode, other_reduction
 from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
 from idgraph.check.enumeration import (
     Gap,
@@ -32,7 +34,6 @@ from idgraph.check.index_values import ValueTable
 from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
-from idgraph.check.run_order import VIEWS
 from idgraph.check.semantics import ElementRead, NoIndexMeaning, NotStored, ProgramSemantics, ReadSet
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
 from idgraph.check.stored_values import Stored
@@ -40,10 +41,6 @@ from idgraph.errors import REPORT, IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
-COMBINES: Mapping[str, tuple[str, ...]] = {  # operations of the program, and what a nest may do for them
-    "sum": ("sum",), "mean": ("sum",), "prod": ("prod",), "amax": ("max", "any"), "amin": ("min", "any", "prod"),
-    "any": ("any", "max"), "all": ("any", "min", "prod"),
-}  # fmt: skip
 ENOUGH = 0.25  # of the points, at which indices are in range
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
 
@@ -56,9 +53,8 @@ class Checker:
     budget: int = BUDGET
     stage: str = ""
     meaning: ProgramSemantics = field(init=False)
-    tensors: dict[str, list[BufferLayout]] = field(init=False)
+    contents: BufferContents = field(init=False)
     buffers: dict[str, BufferLayout] = field(init=False)
-    when_made: dict[str, int] = field(init=False)
     inner: dict[str, tuple[Nest, Write]] = field(init=False)
     samples: tuple[dict[str, int], ...] = field(init=False)
     read: frozenset[str] = field(init=False)
@@ -66,11 +62,8 @@ class Checker:
     def __post_init__(self) -> None:
         p = self.program
         self.meaning = ProgramSemantics(p.fusion, p.opaque)
-        self.buffers = {b.name: b for b in p.buffers}
-        self.tensors = {}
-        for b in p.buffers:
-            self.tensors.setdefault(b.tensor, []).append(b)
-        self.when_made = {name: k for k, name in enumerate(p.order or tuple(n.name for n in p.nests))}
+        self.contents = BufferContents(p)
+        self.buffers = self.contents.buffers
         self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
         try:
             self.samples = tuple(sample_sizes(p))
@@ -108,26 +101,12 @@ class Checker:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
         except NotStored as error:
-            found = self._overwritten(nest, write, error.tensor)
+            found = self.contents.overwritten(nest, write, error.tensor)
             verdict = "unknown" if found is None else "refuted"
             because = str(error) if found is None else "it reads what was overwritten before"
             return [self._row(nest, write.buffer, verdict, "read", because, buffer, found)]
         except Exception as error:  # of one write: the others are decided
             return [self._row(nest, write.buffer, "unknown", "read", reason(error), buffer)]
-
-    def _overwritten(self, nest: Nest, write: Write, tensor: str) -> Difference | None:
-        """An argument that is needed, where the only memory that had it, which the nest reads, has another value."""
-        now = self.when_made.get(nest.name, len(self.when_made))
-        homes = {self.buffers[r.buffer].home for r in write.reads if r.buffer in self.buffers}
-        if any(b.tensor == tensor and b.copy for b in self.program.buffers):
-            return None
-        for b in self.tensors.get(tensor, ()):
-            for x in self.program.buffers:
-                over = x.over == tensor and x.home == b.home and self.when_made.get(x.after, now) < now
-                if over and b.home in homes:
-                    meant = f"{tensor}, which {x.after} has overwritten before"
-                    return Difference({}, write.buffer, f"{b.home} after that", meant, "")
-        return None
 
     def _row(
         self, nest: Nest, name: str, verdict: Verdict, role: str, because: str, buffer: BufferLayout | None = None,
@@ -138,36 +117,6 @@ class Checker:
             nest.name, name, verdict, "write" if role == "write" else "read", because, counterexample, self.stage,
             self.program.name, op, line, points,
         )  # fmt: skip
-
-    def stored(self, t: Tensor, coordinates: Sequence[Expr], nest: Nest, reads: set[str]) -> tuple[str, Expr] | None:
-        """Where an element lies when the nest runs; None where it is not stored then, or the nest makes it itself.
-
-        A tensor that the program stores but the nest does not read is looked through: the nest makes it again. One
-        that is stored under another shape lies where that is.
-        """
-        found = self._lies(t, coordinates, nest, reads)
-        if found is not None or not reads or t.definition is None:
-            return found
-        for e in t.uses:
-            if e.op in VIEWS:
-                found = self.stored(e.output, in_view(e, coordinates), nest, reads)
-                if found is not None:
-                    return found
-        return None
-
-    def _lies(self, t: Tensor, coordinates: Sequence[Expr], nest: Nest, reads: set[str]) -> tuple[str, Expr] | None:
-        now = self.when_made.get(nest.name, len(self.when_made))
-        for b in self.tensors.get(t.name, ()):
-            made = self.when_made.get(b.after, -1) if b.after else -1
-            gone = any(
-                x.over == b.tensor and x.home == b.home and x.after and self.when_made.get(x.after, 0) < now
-                for x in self.program.buffers
-            )
-            needed = t.definition is None or b.home in reads
-            if made < now and not gone and needed and not b.copy:
-                steps = zip(coordinates, b.strides, strict=True)
-                return b.home, b.offset + sum((c * s for c, s in steps), start=as_expr(0))
-        return None
 
 
 class _Writing:
@@ -257,10 +206,10 @@ class _Writing:
     # the program's side -----------------------------------------------------------------------------------------------
 
     def at(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
-        return self.checker.stored(t, coordinates, self.nest, self.reads | {n[0] for n in self._loaded()})
+        return self.checker.contents.stored(t, coordinates, self.nest, self.reads | {n[0] for n in self._loaded()})
 
     def argument(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
-        return self.checker.stored(t, coordinates, self.nest, set())
+        return self.checker.contents.stored(t, coordinates, self.nest, set())
 
     def _loaded(self) -> list[tuple[str, Expr]]:
         return [x for x in self.table.loads.values() if isinstance(x, tuple)]
@@ -283,26 +232,13 @@ class _Writing:
             yield from self._scatter(e)
             return
         yield self._covered()
-        other = self._other_reduction(demand)
-        if other:
+        other = other_reduction(self.nest.combines, demand.combined, self.buffer.name)
+        if other is not None:
             yield self._row(self.buffer.home, "refuted", "another reduction than the program's", "write", other)
         if self.nest.position is not None:
             yield from self._positions(self.nest.position, demand)
         else:
             yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
-
-    def _other_reduction(self, demand: ReadSet) -> Difference | None:
-        """How the nest combines, where the program combines in no such way."""
-        known = {x for op in demand.combined for x in COMBINES.get(op, ())}
-        if not known or not all(op in COMBINES for op in demand.combined):
-            return None
-        found = (self.nest.combines & frozenset().union(*COMBINES.values())) - known
-        if not found:
-            return None
-        op, line = self.checker.program.sources.get(self.buffer.tensor, ("", None))
-        return Difference(
-            {}, self.buffer.name, " and ".join(sorted(found)), " and ".join(demand.combined), "", op, line
-        )
 
     def _positions(self, position: Expr, demand: ReadSet) -> Iterator[CheckRow]:
         """A nest that looks for a position: what it reads at a point is what the program has at the point's number.
@@ -497,7 +433,10 @@ class _Writing:
             )
         adds = e.op == "scatter_add" or e.attrs.get("accumulate") is True
         if adds != (self.write.mode == "add") and e.op != "scatter_reduce":
-            yield self._other_mode(adds)
+            reads_there = any(n.storage == self.buffer.home for n in self.ours)  # it may add to what it reads
+            verdict, found = other_mode(adds, f"{self.buffer.home}[{self.write.index}]", reads_there)
+            because = "it combines entries of one element in another way"
+            yield self._row(self.buffer.home, verdict, because, "write", found)
         best: list[CheckRow] = []
         mine = self._reached(e)
         for points in self._entries(extents):
@@ -514,15 +453,6 @@ class _Writing:
                 break
         for r in best:
             yield replace(r, buffer=self.buffer.home, role="write") if r.buffer == "written" else r
-
-    def _other_mode(self, adds: bool) -> CheckRow:
-        """A nest that stores entries which the program adds, or the other way round."""
-        words = ("stored", "added")
-        if any(n.storage == self.buffer.home for n in self.ours):  # it may add to what it reads there
-            return self._row(self.buffer.home, "unknown", f"entries are {words[not adds]}, and it reads there", "write")
-        found = Difference({}, f"{self.buffer.home}[{self.write.index}]", words[not adds], words[adds], "")
-        because = "two entries of one element are combined in another way than the program's"
-        return self._row(self.buffer.home, "refuted", because, "write", found)
 
     def _reached(self, e: TensorExpr) -> Expr:
         """The element of the scatter's result (its row-major number) that the nest writes: the buffer may hold it
@@ -545,16 +475,6 @@ class _Writing:
         for n in self.ours:
             if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
                 yield unflat(n.address, extents)
-
-
-def in_view(e: TensorExpr, coordinates: Sequence[Expr]) -> list[Expr]:
-    """Where an operation that only gives another shape or order of axes puts an element of its operand."""
-    if e.op == "permute":
-        dims = [int(str(d)) for d in e.attrs["dims"]]  # type: ignore[union-attr]
-        return [coordinates[d] for d in dims]
-    if e.op == "copy":
-        return list(coordinates)
-    return unflat(simplify(flat_of(coordinates, extents_of(e.inputs[0]))), extents_of(e.output))
 
 
 def reason(error: Exception) -> str:

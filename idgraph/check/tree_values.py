@@ -141,7 +141,7 @@ class ElementValues:
         return f"{tensor}[{', '.join(str(int(x)) for x in where)}]"
 
     def added(self, values: Sequence[int]) -> int:
-        """What one point reads, added up: a term of a sum of the program, several of its terms, or parts of sums."""
+        """The sum of what one point reads: a term of a sum of the program, several of its terms, or parts of sums."""
         if len(values) < 2:
             return values[0] if values else 0
         sets, one = self.numbers.sets, self.numbers.union(values)
