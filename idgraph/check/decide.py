@@ -25,6 +25,7 @@ from idgraph.check.enumeration import (
     bind,
     compare,
     extents_of,
+    one_sided,
     sample_sizes,
     share_in_range,
     some_points,
@@ -334,6 +335,9 @@ class _Writing:
         if self.checker.program.symbols:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
             return self._row(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
+        doubt = one_sided(a, b, self.table)
+        if doubt:
+            return self._row(name, "unknown", doubt, points=looked)
         return self._row(name, "enumerated", f"the same at all {looked} points", points=looked)
 
     def _doubt(self, a: Sequence[ElementRead], b: Sequence[ElementRead], loose: bool) -> str:

@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import IndirectIndex, LoadedValue, NeutralProgram
 from idgraph.check.semantics import ElementRead, NoIndexMeaning
@@ -209,6 +209,23 @@ def share_in_range(space: Space, table: ValueTable, only: Ints | None = None) ->
         inside += int(in_range(table, bind(table, env), len(flat)).sum())
         total += len(flat)
     return inside / max(total, 1)
+
+
+def one_sided(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], table: ValueTable) -> str:
+    """Why elements that are the same at made-up values may differ at others: one side alone depends on a value.
+
+    >>> from idgraph.arith import TRUE, symbol
+    >>> table = ValueTable()
+    >>> v, i = table.load("k", symbol("i")), symbol("i")
+    >>> one_sided([ElementRead("x", i, v > 0)], [ElementRead("x", i, TRUE)], table)
+    'a condition of loaded values limits what is read, on one side only'
+    """
+    sides = (ours, theirs)
+    texts = [{t for n in side for x in (n.address, n.when) for t in table.texts(x)} for side in sides]
+    values = [{s for n in side for s in n.when.names if table.holds_data(symbol(s))} for side in sides]
+    if texts[0] != texts[1]:
+        return f"it depends on {min(texts[0] ^ texts[1])[:120]}, which is not an integer formula"
+    return "" if values[0] == values[1] else "a condition of loaded values limits what is read, on one side only"
 
 
 def _gathered(
