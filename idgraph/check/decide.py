@@ -6,11 +6,9 @@ is made of; `match` proves that the nest reads the same, `points` counts it out 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
 from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
@@ -35,10 +33,9 @@ from idgraph.check.index_values import ValueTable
 from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
-from idgraph.check.semantics import ElementRead, NoIndexMeaning, NotStored, ProgramSemantics, ReadSet
+from idgraph.check.semantics import ElementRead, NoIndexMeaning, NotStored, ProgramSemantics, ReadSet, reason
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
 from idgraph.check.stored_values import Stored
-from idgraph.errors import REPORT, IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
@@ -336,9 +333,8 @@ class _Writing:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
             return self._row(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
         doubt = one_sided(a, b, self.table)
-        if doubt:
-            return self._row(name, "unknown", doubt, points=looked)
-        return self._row(name, "enumerated", f"the same at all {looked} points", points=looked)
+        verdict, because = ("unknown", doubt) if doubt else ("enumerated", f"the same at all {looked} points")
+        return self._row(name, verdict, because, points=looked)
 
     def _doubt(self, a: Sequence[ElementRead], b: Sequence[ElementRead], loose: bool) -> str:
         """Why a difference of the elements is not yet a fault: one side is known only in part. Else empty."""
@@ -479,24 +475,6 @@ class _Writing:
         for n in self.ours:
             if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
                 yield unflat(n.address, extents)
-
-
-def reason(error: Exception) -> str:
-    """Why a row is unknown: the meaning or formula that is not known here, or a fault of this library, and where.
-
-    >>> reason(NoIndexMeaning("x is not stored anywhere"))
-    'x is not stored anywhere'
-    >>> reason(KeyError("k")).splitlines()[0]
-    "KeyError: 'k' in idgraph; this is a fault of idgraph 0.1.0, not of the program: please report it, with this row"
-    """
-    if isinstance(error, IdGraphError):
-        return error.what
-    if isinstance(error, NoIndexMeaning):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "idgraph"
-    what = f"{type(error).__name__}: {str(error)[:200]} in {where}"
-    return f"{what}; {REPORT.replace('the traceback', 'this row')}"
 
 
 def decide(program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> CheckReport:

@@ -19,7 +19,6 @@ from typing import Any, cast
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check import inductor_graph_passes as graphs
 from idgraph.check.algebraic import flat_of
-from idgraph.check.decide import reason
 from idgraph.check.index_values import Value, combine, unwrapped
 from idgraph.check.index_values import ValueTable as _Table
 from idgraph.check.program import (
@@ -35,6 +34,7 @@ from idgraph.check.program import (
     Write,
 )
 from idgraph.check.report import CheckRow, Difference
+from idgraph.check.semantics import reason
 from idgraph.errors import SourceLine
 from idgraph.frontends.graph import TensorMeta
 from idgraph.frontends.import_ import Import, import_program

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, simplify, symbol
 from idgraph.check.index_values import Value, ValueTable, cast_value, combine, number_of, scalar_value
-from idgraph.errors import IdGraphError
+from idgraph.errors import REPORT, IdGraphError
 from idgraph.index import Access, IdModel
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.op_table import SCANS
@@ -18,6 +20,24 @@ Address = Callable[[Tensor, Sequence[Expr]], tuple[str, Expr] | None]  # (storag
 
 class NoIndexMeaning(Exception):
     """No meaning in index terms, for this reason."""
+
+
+def reason(error: Exception) -> str:
+    """Why a row is unknown: the meaning or formula that is not known here, or a fault of this library, and where.
+
+    >>> reason(NoIndexMeaning("x is not stored anywhere"))
+    'x is not stored anywhere'
+    >>> reason(KeyError("k")).splitlines()[0]
+    "KeyError: 'k' in idgraph; this is a fault of idgraph 0.1.0, not of the program: please report it, with this row"
+    """
+    if isinstance(error, IdGraphError):
+        return error.what
+    if isinstance(error, NoIndexMeaning):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "idgraph"
+    what = f"{type(error).__name__}: {str(error)[:200]} in {where}"
+    return f"{what}; {REPORT.replace('the traceback', 'this row')}"
 
 
 class NotStored(NoIndexMeaning):
