@@ -116,6 +116,7 @@ class Nest:
     unread: str = ""
     loose: bool = False
     position: Expr | None = None
+    combines: frozenset[str] = frozenset()
 
     @property
     def axes(self) -> tuple[Axis, ...]:
