@@ -151,7 +151,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
-    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members, shared)
+    nests = _Nests(chosen, stored_tensors(fusion) | rows.members | rows.staged, rows.members, shared)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     proved, later = None, dict(rows.inlined)
