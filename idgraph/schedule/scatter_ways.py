@@ -39,7 +39,7 @@ def scatter_decision(e: TensorExpr, pairs: bool = True) -> Decision:
     >>> x, i = f.input("x", shape=(64, 9)), f.input("i", shape=(64, 3), dtype="int64")
     >>> found = scatter_decision(ig.scatter(x, 1, i, 1.0).definition)
     >>> found.chosen, [(o.name, o.cost) for o in found.rejected]
-    ('where', [('any-order', 5.0), ('last-writer', 10.01)])
+    ('where', [('any-order', 5.0), ('last-writer', 7.5)])
     """
     t, few = e.output, _compared(e)
     entries = _entries_text(e)
