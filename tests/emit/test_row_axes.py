@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.ir import DType
 from tests.emit.thread_runner import run_threads
 
 
-def group_norm(pixels: int, groups: int, channels: int, dtype: ig.DType = "float32") -> ig.Fusion:
+def group_norm(pixels: int, groups: int, channels: int, dtype: DType = "float32") -> ig.Fusion:
     """Norms over groups of channels that lie innermost."""
     f = ig.Fusion("f")
     x = f.input("x", shape=(2, pixels, groups * channels), dtype=dtype)
@@ -23,7 +24,7 @@ def group_norm(pixels: int, groups: int, channels: int, dtype: ig.DType = "float
 
 @pytest.mark.parametrize(("pixels", "channels"), [(196, 8), (3136, 8), (784, 4), (784, 12), (100, 16)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_memory_is_read_once(pixels: int, channels: int, dtype: ig.DType) -> None:
+def test_memory_is_read_once(pixels: int, channels: int, dtype: DType) -> None:
     f = group_norm(pixels, 32, channels, dtype)
     ig.schedule.auto(f)
     program = ig.emit(f, target="cuda")

@@ -169,7 +169,11 @@ def test_a_thread_of_many_coordinates_has_several_elements() -> None:
     f = ig.Fusion("pictures of patches")
     x = ig.reshape(f.input("x", (48, 256, 588)), 48, 16, 16, 14, 14, 3)
     f.output(ig.reshape(ig.permute(x, (0, 5, 1, 3, 2, 4)), 48, 3, 224, 224))
-    (k,) = ig.cost(ig.emit(_scheduled(f), "cuda")).kernels
+    program = ig.emit(_scheduled(f), "cuda")
+    (k,) = ig.cost(program).kernels
+    (made,) = program.report.tilings  # the report has the runner-up, and what both cost
+    assert str(made) in str(program.report)
+    assert float(made.cost.split()[0]) <= float(made.second_cost.split()[0])
     assert k.blocks * k.threads * 4 <= 48 * 3 * 224 * 224
 
 
