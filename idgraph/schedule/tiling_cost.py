@@ -134,11 +134,11 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
     least = least_sectors(accesses, points, device)
     busy = _busy(threads / block, device)
     issue = count * threads / device.loads
-    places = threads * (DIGIT * _digits(tiling, accesses) + count) / device.rate("int32", special=False)
+    places = threads * (DIGIT * _coordinate_count(tiling, accesses) + count) / device.rate("int32", special=False)
     return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue + places, 0.0, device))
 
 
-def _digits(tiling: Tiling, accesses: Sequence[AffineAccess]) -> int:
+def _coordinate_count(tiling: Tiling, accesses: Sequence[AffineAccess]) -> int:
     """The coordinates that a thread takes its number apart into: axes that no access tells apart are one."""
     tile = dict(tiling.tile)
     outer = [d for d in tiling.axes if int(d.extent) > tile.get(d, 1)]
