@@ -114,7 +114,8 @@ def _write_ways(e: TensorExpr, store: str, pairs: bool) -> list[Option]:
         entries = size_of(e.inputs[1].axes) if e.op != "index_put" else count
         compared = 3 * len(scatter_axes(e)) * entries * count / device.rate("int64", special=False)
         why = f"each entry looks for the last one of {count:,} that names its element, in the launch that copies"
-        options.append(_option("winners", _copy_seconds(e) + 2 * written + compared, f"{why}, and writes its value; {store}"))
+        cost = _copy_seconds(e) + 2 * written + compared
+        options.append(_option("winners", cost, f"{why}, and writes its value; {store}"))
     targets = 2 * INDEX * size_of([d for d, _ in scatter_axes(e)] if e.op == "index_put" else t.axes)
     why = "the number of the last entry is kept for each target, then every element takes its own"
     cost = _copy_seconds(e) + targets / device.bandwidth + written + launch
