@@ -24,7 +24,7 @@ _NEAR = 64  # operations between a mean and what it is of
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class StageSplit:
     """A reduction in two stages: of x in ``shape`` (None: as it is) over axes ``inner``, then over ``outer`` of what
     that leaves; ``rest``: the element of the flat reduced axes from which on no part is whole."""
 
@@ -87,7 +87,7 @@ def _is_of(m: Tensor, x: Tensor) -> bool:
     return False
 
 
-def cut(x: Tensor, split: Split) -> Tensor:
+def cut(x: Tensor, split: StageSplit) -> Tensor:
     """``x`` in the shape of its parts."""
     return x if split.shape is None else _made_once(x, "reshape", {"shape": split.shape})
 
@@ -100,7 +100,7 @@ def _made_once(x: Tensor, op: str, attrs: dict[str, Attr]) -> Tensor:
     return apply(x.fusion, op, (x,), attrs, None)
 
 
-def deviation_in_parts(e: TensorExpr, of: Deviation, split: Split) -> Tensor:
+def deviation_in_parts(e: TensorExpr, of: Deviation, split: StageSplit) -> Tensor:
     """The sum of squared deviations ``of`` a tensor in two stages, each part from its own mean."""
     parts = cut(of.x, split)
     n = float(prod(int(parts.axes[d].extent) for d in split.inner))
