@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from idgraph.arith import mixed_radix as rules_digits
 from idgraph.arith import rules_compare as rules_condition
+from idgraph.arith import rules_compare as rules_select
 from idgraph.arith import rules_divmod as rules_divide
 from idgraph.arith import rules_divmod_symbolic as rules_symbolic
 
 # the rule modules enter their rules into the engine's table, in this order
-from idgraph.arith import rules_select, rules_sum, rules_xor
+from idgraph.arith import rules_sum, rules_xor
 from idgraph.arith import rules_xor as rules_bits
 from idgraph.arith.enumeration import closure
 from idgraph.arith.expr import (

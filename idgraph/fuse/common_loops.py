@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-from idgraph.fuse.strided_form import StridedForm, StridedLoop, split_loop
+from idgraph.fuse.access_relation import StridedForm, StridedLoop, split_loop
 from idgraph.ir import Tensor
 from idgraph.schedule.inlining import scan_loops
 
@@ -16,7 +16,7 @@ def common_loops(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int:
     ``fa`` and ``fb`` are the digits of their accesses, loop by loop. Returns the number of leading loops that both have
     and neither reduces or scans.
 
-    >>> from idgraph.fuse.strided_form import StridedLoop
+    >>> from idgraph.fuse.access_relation import StridedLoop
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, y = f.input("x", shape=(1, 8)), f.input("y", shape=(4, 8))
@@ -193,7 +193,7 @@ def rows_in_front(a: Tensor, b: Tensor, fa: StridedForm, fb: StridedForm) -> int
     all others; neither reduces or scans along them. Returns their number.
 
     >>> import idgraph as ig
-    >>> from idgraph.fuse.strided_form import StridedLoop
+    >>> from idgraph.fuse.access_relation import StridedLoop
     >>> f = ig.Fusion("f")
     >>> t = ig.cumsum(f.input("x", shape=(4, 8)), 0)
     >>> u = f.output(ig.flip(t, 0))

@@ -379,7 +379,7 @@ def fusions(
     Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point;
     ``rows`` puts an axis of that many more elements in front, for tests that look at kernels only.
     Shrinks to one input of one element and one operation; integer inputs are index tensors (see
-    `idgraph.validate.input_values` for arrays with indices in range).
+    `idgraph.validate.value_check` for arrays with indices in range).
 
     >>> from hypothesis import find, settings
     >>> same = settings(derandomize=True, database=None)  # the same examples in every run

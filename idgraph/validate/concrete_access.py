@@ -1,18 +1,268 @@
-"""Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked."""
+"""Memory layout of tensors in numbers: strides, the address of each element, and arrays laid out that way.
+
+Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
+from idgraph.errors import IndexingError, InternalError
 from idgraph.index import Access, IdModel, LoopVariable
-from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir import (
+    DomainExpr,
+    Fusion,
+    IterDomain,
+    Merge,
+    Resize,
+    Roll,
+    RowPartition,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+)
 from idgraph.ir.op_table import WRITES
-from idgraph.validate.memory_layout import MemoryLayout, layout_of
 from idgraph.validate.oracle import shape_of
-from idgraph.validate.oracle.views import number
+from idgraph.validate.oracle.views import Array, number
+
+
+@dataclass(frozen=True)  # no slots: the table is made when first asked for, and kept
+class MemoryLayout:
+    """Where the elements of a tensor lie, in elements from the start of its buffer.
+
+    Either ``strides`` (one for each axis of ``tensor.shape``) and ``offset``; or, where memory is ordered by split or
+    merged axes, ``formula``: lines of Python that assign ``address`` from coordinates ``x0``, ``x1``, ..., and
+    ``table``, the address of each element in row-major order.
+    """
+
+    strides: tuple[int, ...] | None
+    offset: int
+    size: int
+    formula: tuple[str, ...] = ()
+    make_table: Callable[[], Array] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def table(self) -> Array | None:
+        """The address of each element in row-major order; None where strides say it."""
+        return None if self.make_table is None else self.make_table()
+
+    def address(self, coordinates: tuple[int, ...], shape: tuple[int, ...]) -> int:
+        """The address of one element."""
+        if self.strides is not None:
+            return self.offset + sum(c * s for c, s in zip(coordinates, self.strides, strict=True))
+        assert_table = self.table
+        if assert_table is None:
+            raise IndexingError("a layout has strides or a table")
+        return int(assert_table[int(np.ravel_multi_index(coordinates, shape)) if coordinates else 0])
+
+
+def free_strides(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
+    """Values for the free strides of inputs: rows a little apart, so that a stride taken for another one shows."""
+    found: dict[str, int] = {}
+    for t in f.tensors:
+        inner = 1
+        for d, s in zip(reversed(t.allocation), reversed(t.domain.strides), strict=True):
+            if s is not None and s.op == "sym" and s.name not in symbols:
+                found[s.name] = inner + 1
+            stride = number(s, {**symbols, **found}) if s is not None else inner
+            inner = stride * number(d.extent, symbols)
+    return found
+
+
+def _allocation_strides(t: Tensor, symbols: Mapping[str, int]) -> list[int]:
+    made: list[int] = []
+    inner = 1
+    for d, s in zip(reversed(t.allocation), reversed(t.domain.strides), strict=True):
+        stride = number(s, symbols) if s is not None else inner
+        made.insert(0, stride)
+        inner = stride * number(d.extent, symbols)
+    return made
+
+
+def layout_of(t: Tensor, symbols: Mapping[str, int]) -> MemoryLayout:
+    """Strides where memory has the logical axes in some order, else a table of addresses."""
+    strides = _allocation_strides(t, symbols)
+    offset = number(t.offset, symbols)
+    extents = [number(d.extent, symbols) for d in t.allocation]
+    size = 0 if 0 in extents else offset + 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+    if set(t.allocation) <= set(t.axes):
+        by_axis = dict(zip(t.allocation, strides, strict=True))
+        if all(d in by_axis or d.is_broadcast for d in t.axes):
+            return MemoryLayout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
+
+    def table() -> Array:
+        values = coordinates_of(t, symbols)
+        made = np.full(shape_of(t, symbols), offset, np.int64)
+        for d, s in zip(t.allocation, strides, strict=True):
+            made = made + values[d] * s
+        return np.ascontiguousarray(made).reshape(-1)
+
+    names, lines = _formula(t, symbols)
+    terms = [f"{names[d]} * {s}" for d, s in zip(t.allocation, strides, strict=True)]
+    return MemoryLayout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
+
+
+def _plain_exprs(t: Tensor) -> list[DomainExpr]:
+    """The axis expressions of a tensor but for rows of loaded length: memory never follows those."""
+    return [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, RowPartition)]
+
+
+def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, str], list[str]]:
+    """Lines that compute every axis of ``t`` that follows from its elements, and the name of each."""
+    names = {d: f"x{p}" for p, d in enumerate(t.axes)}
+    lines: list[str] = []
+    pending = _plain_exprs(t)
+    while True:
+        rest: list[DomainExpr] = []
+        for e in pending:
+            if all(d in names for d in e.inputs):
+                made = zip(e.outputs, _step_text(e, [names[d] for d in e.inputs], symbols), strict=True)
+            elif all(d in names for d in e.outputs):
+                made = zip(e.inputs, _back_text(e, [names[d] for d in e.outputs], symbols), strict=True)
+            else:
+                rest.append(e)
+                continue
+            for d, text in made:
+                if d not in names:
+                    names[d] = f"y{len(lines)}"
+                    lines.append(f"{names[d]} = {text}")
+        if len(rest) == len(pending):
+            return names, lines
+        pending = rest
+
+
+def _step_text(e: DomainExpr, ins: list[str], symbols: Mapping[str, int]) -> list[str]:
+    """One axis expression from its inputs to its outputs, as Python text."""
+    match e:
+        case Split():
+            inner = number(e.inner.extent, symbols)
+            return [f"{ins[0]} // {inner}", f"{ins[0]} % {inner}"]
+        case Merge():
+            return [f"{ins[0]} * {number(e.inner.extent, symbols)} + {ins[1]}"]
+        case Resize():
+            return [f"{ins[0]} + ({number(e.left, symbols)})"]
+        case Stride():
+            return [f"({ins[0]} - ({number(e.start, symbols)})) // ({number(e.step, symbols)})"]
+        case Roll():
+            return [f"({ins[0]} + ({number(e.shift, symbols)})) % {number(e.source.extent, symbols)}"]
+        case Swizzle():
+            turned = (
+                f"{ins[0]} ^ {ins[1]}" if e.kind == "xor" else f"({ins[0]} + {ins[1]}) % {number(e.y.extent, symbols)}"
+            )
+            return [ins[0], turned]
+        case RowPartition():
+            raise InternalError(f"{e} has no formula without its offsets")
+
+
+def _back_text(e: DomainExpr, outs: list[str], symbols: Mapping[str, int]) -> list[str]:
+    """One axis expression from its outputs to its inputs, as Python text: memory may be that of the root axes."""
+    match e:
+        case Split():
+            return [f"{outs[0]} * {number(e.inner.extent, symbols)} + {outs[1]}"]
+        case Merge():
+            inner = number(e.inner.extent, symbols)
+            return [f"{outs[0]} // {inner}", f"{outs[0]} % {inner}"]
+        case Resize():
+            return [f"{outs[0]} - ({number(e.left, symbols)})"]
+        case Stride():
+            return [f"{outs[0]} * ({number(e.step, symbols)}) + ({number(e.start, symbols)})"]
+        case Roll():
+            return [f"({outs[0]} - ({number(e.shift, symbols)})) % {number(e.source.extent, symbols)}"]
+        case Swizzle():
+            turned = (
+                f"{outs[0]} ^ {outs[1]}"
+                if e.kind == "xor"
+                else f"({outs[1]} - {outs[0]}) % {number(e.y.extent, symbols)}"
+            )
+            return [outs[0], turned]
+        case RowPartition():
+            raise InternalError(f"{e} has no formula without its offsets")
+
+
+def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Array]:
+    """Coordinates of every axis of ``t`` that follows from its elements, over ``t.shape``."""
+    shape = shape_of(t, symbols)
+    values: dict[IterDomain, Array] = dict(zip(t.axes, np.indices(shape, dtype=np.int64), strict=True))
+    pending = _plain_exprs(t)
+    while True:
+        rest = [e for e in pending if not _apply_domain_expr(e, values, symbols)]
+        if len(rest) == len(pending):
+            return values
+        pending = rest
+
+
+def _apply_domain_expr(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
+    """One axis expression from its inputs to its outputs, or back, in numbers; False while both sides lack an axis."""
+    if not all(d in values for d in e.inputs):
+        return all(d in values for d in e.outputs) and _step_back(e, values, symbols)
+    ins = [values[d] for d in e.inputs]
+    match e:
+        case Split():
+            inner = number(e.inner.extent, symbols)
+            outs = [ins[0] // inner, ins[0] % inner]
+        case Merge():
+            outs = [ins[0] * number(e.inner.extent, symbols) + ins[1]]
+        case Resize():
+            outs = [ins[0] + number(e.left, symbols)]
+        case Stride():
+            outs = [(ins[0] - number(e.start, symbols)) // number(e.step, symbols)]
+        case Roll():
+            outs = [(ins[0] + number(e.shift, symbols)) % number(e.source.extent, symbols)]
+        case Swizzle():
+            turned = ins[0] ^ ins[1] if e.kind == "xor" else (ins[0] + ins[1]) % number(e.y.extent, symbols)
+            outs = [ins[0], turned]
+        case RowPartition():
+            return False
+    for d, v in zip(e.outputs, outs, strict=True):
+        values.setdefault(d, v)
+    return True
+
+
+def _step_back(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
+    """One axis expression from its outputs to its inputs, in numbers."""
+    outs = [values[d] for d in e.outputs]
+    match e:
+        case Split():
+            ins = [outs[0] * number(e.inner.extent, symbols) + outs[1]]
+        case Merge():
+            inner = number(e.inner.extent, symbols)
+            ins = [outs[0] // inner, outs[0] % inner]
+        case Resize():
+            ins = [outs[0] - number(e.left, symbols)]
+        case Stride():
+            ins = [outs[0] * number(e.step, symbols) + number(e.start, symbols)]
+        case Roll():
+            ins = [(outs[0] - number(e.shift, symbols)) % number(e.source.extent, symbols)]
+        case Swizzle():
+            turned = outs[0] ^ outs[1] if e.kind == "xor" else (outs[1] - outs[0]) % number(e.y.extent, symbols)
+            ins = [outs[0], turned]
+        case RowPartition():
+            return False
+    for d, v in zip(e.inputs, ins, strict=True):
+        values.setdefault(d, v)
+    return True
+
+
+def laid_out(x: Array, layout: MemoryLayout) -> Array:
+    """``x`` in memory with the layout's strides and offset; a view into a larger buffer where it has gaps."""
+    if layout.strides is None or x.ndim == 0:
+        return x
+    if layout.offset == 0 and math.prod(x.shape) and x.strides == tuple(s * x.itemsize for s in layout.strides):
+        return x
+    buffer = np.zeros(max(layout.size, 1), x.dtype)
+    strides = tuple(s * x.itemsize for s in layout.strides)
+    view = np.lib.stride_tricks.as_strided(buffer[layout.offset :], x.shape, strides)
+    shared = tuple(slice(0, 1) if s == 0 else slice(None) for s in layout.strides)
+    view[shared] = x[shared]  # an axis of stride 0 holds one value
+    return view
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import random_inputs
 
 
 def compare(f: ig.Fusion) -> ig.shard.DeviceProgram:
