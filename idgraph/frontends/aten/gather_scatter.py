@@ -42,10 +42,6 @@ def _indices(c: Call, x: Tensor, position: int) -> tuple[list[int], list[Tensor]
     return dims, [_index_of(t) for t in items if isinstance(t, Tensor)]
 
 
-def _adjacent(dims: Sequence[int]) -> bool:
-    return list(dims) == list(range(dims[0], dims[0] + len(dims)))
-
-
 @handles("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(c: Call) -> Tensor:
     """x[..., i, j, ...]: elements at loaded coordinates; torch moves the axes to the front where they are apart."""
@@ -58,7 +54,7 @@ def index(c: Call) -> Tensor:
 
 def _indexed(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> Tensor:
     at = list(dims)
-    if not _adjacent(dims):
+    if at != list(range(at[0], at[0] + len(at))):
         x = movement.permute(x, [*dims, *(p for p in range(x.ndim) if p not in dims)])
         at = list(range(len(dims)))
     return apply_op("index", x, *found, dims=tuple(at))

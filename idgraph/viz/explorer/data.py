@@ -58,7 +58,7 @@ def folds_of(fusion: Fusion) -> list[Fold]:
     [('3 x (mul, sum, add)', 3)]
     """
     nests = _nests(fusion)
-    keys = [_nest_key(n) for n in nests]
+    keys = [tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in n) for n in nests]
     out: list[Fold] = []
     at = 0
     while at < len(nests):
@@ -88,10 +88,6 @@ def _nest(exprs: list[TensorExpr]) -> Fold:
     names = [e.op for e in exprs]
     shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
     return Fold(f"nest of {last.name}", exprs, note=shown)
-
-
-def _nest_key(nest: Sequence[TensorExpr]) -> Hashable:
-    return tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in nest)
 
 
 def _period(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
@@ -177,17 +173,13 @@ def explorer_data(
         "inputs": [_input_data(t) for t in fusion.inputs],
         "views": _views(fusion, model),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
-        "lines": [_line_data(x) for x in lines],
+        "lines": [{"file": clean(x.file), "line": x.line, "code": clean(x.code)} for x in lines],
         "sources": _source_parts(lines),
         "kernels": kernels,
         "loops": base,
         "steps": steps,
         "passes": _passes(passes),
     }
-
-
-def _line_data(x: SourceLine) -> Data:
-    return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
 
 
 def _source_parts(lines: Sequence[SourceLine]) -> list[Data]:
