@@ -18,9 +18,11 @@ from itertools import islice
 from itertools import product as every
 from math import gcd, prod
 
-from idgraph.arith import FALSE, TRUE, Expr, IndexMap, Proof, and_, as_expr, not_, prove, prove_equal, simplify, symbol
+from idgraph.arith import TRUE, Expr, IndexMap, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.graphs.coordinate_rules import CoordinateSolver
+from idgraph.index.index_solver import ProducerPath, operand_path
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
+from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.op_table import SCANS
 from idgraph.ir.walks import reach
 
@@ -94,13 +96,6 @@ class AccessRelation:
     __repr__ = __str__
 
 
-@dataclass(frozen=True, slots=True)
-class _WalkState:
-    coordinates: tuple[Expr, ...]
-    condition: Expr
-    path: tuple[TensorExpr, ...]
-
-
 @dataclass(slots=True)
 class _UpwardWalk:
     """From one operation upwards."""
@@ -109,30 +104,15 @@ class _UpwardWalk:
     loads: dict[str, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict[str, "tuple[str, tuple[Expr, ...]]"])
 
     def read(
-        self, e: TensorExpr, k: int, at: _WalkState, start: Sequence[tuple[IterDomain, Expr]]
-    ) -> _WalkState | None:
+        self, e: TensorExpr, k: int, at: ProducerPath, start: Sequence[tuple[IterDomain, Expr]]
+    ) -> ProducerPath | None:
         """The place at which operand ``k`` of ``e`` is read; None where it is never read."""
-        own = CoordinateSolver(start, e.output.domain.exprs)
-        mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
-        bounds = [b.condition for b in own.bounds_on_path(mapped, frozenset(d for d, _ in start))]
-        facts = () if at.condition is TRUE else (at.condition,)
-        condition = simplify(and_(at.condition, *(simplify(b, facts=facts) for b in bounds)))
-        if condition is FALSE or (condition is not TRUE and isinstance(prove(not_(condition)), Proof)):
-            return None
-        if condition is not TRUE and isinstance(prove(condition), Proof):
-            condition = TRUE
-        facts = () if condition is TRUE else (condition,)
-        made: list[Expr] = []
-        for axis, r in zip(e.inputs[k].axes, e.reads[k], strict=True):
-            match r:
-                case Fixed(index):
-                    x = index
-                case LoadedCoordinate(operand):
-                    x = self.loaded(e, operand, own, axis)
-                case Mapped(domain):
-                    x = own.value[domain]
-            made.append(as_expr(0) if axis.is_broadcast else simplify(x, facts=facts))
-        return _WalkState(tuple(made), condition, (*at.path, e))
+        own, axes = CoordinateSolver(start, e.output.domain.exprs), e.inputs[k].axes
+
+        def loaded(n: int, read: AxisRead) -> Expr | None:
+            return self.loaded(e, read.operand, own, axes[n]) if isinstance(read, LoadedCoordinate) else None
+
+        return operand_path(e, k, at, own, (d for d, _ in start), loaded)
 
     def loaded(self, e: TensorExpr, operand: int, own: CoordinateSolver, axis: IterDomain) -> Expr:
         """A symbol for the value of an index tensor; equal loads have one name."""
@@ -177,18 +157,18 @@ def access_relations(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dic
     symbols = tuple(x.symbol for x in loops)
     found: dict[Tensor, list[AccessRelation]] = {e.output: [_write_relation(e, loops, dict(start))]}
     walk = _UpwardWalk(e)
-    at: dict[Tensor, list[_WalkState]] = {}
+    at: dict[Tensor, list[ProducerPath]] = {}
     for t in reversed(_above(e, passes)):
         at[t] = []
 
-    def enter(x: TensorExpr, here: _WalkState, begin: Sequence[tuple[IterDomain, Expr]]) -> None:
+    def enter(x: TensorExpr, here: ProducerPath, begin: Sequence[tuple[IterDomain, Expr]]) -> None:
         for k, t in enumerate(x.inputs):
             new = walk.read(x, k, here, begin)
             mine = at[t]
-            if new is not None and len(mine) < MOST and not any(_same_state(new, old) for old in mine):
+            if new is not None and len(mine) < MOST and new not in mine:
                 mine.append(new)
 
-    enter(e, _WalkState((), TRUE, ()), start)
+    enter(e, ProducerPath((), TRUE, ()), start)
     for t in at:
         made = t.definition
         if made is not None and passes(made):
@@ -204,7 +184,7 @@ def _read_touch(
     t: Tensor,
     loops: tuple[AccessLoop, ...],
     symbols: tuple[Expr, ...],
-    way: _WalkState,
+    way: ProducerPath,
     loads: Mapping[str, tuple[str, tuple[Expr, ...]]],
 ) -> AccessRelation:
     used = {n for x in (*way.coordinates, way.condition) for n in x.names}
@@ -228,10 +208,6 @@ def _write_relation(e: TensorExpr, loops: tuple[AccessLoop, ...], start: Mapping
         for d in t.axes
     )
     return AccessRelation(e, t, True, loops, IndexMap(symbols, at, shape), walk.loads)
-
-
-def _same_state(a: _WalkState, b: _WalkState) -> bool:
-    return a.coordinates == b.coordinates and a.condition == b.condition
 
 
 def _above(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> list[Tensor]:
