@@ -14,16 +14,19 @@ from idgraph.check.dtensor_decide import (
     Operand,
     Traced,
     argument_names,
+    devices,
     differences,
     here,
     mesh_from,
     movement,
+    numpy_of,
     parameters_of,
     placements_of,
+    unknown_reduction,
     without_communication,
+    without_modes,
 )
 from idgraph.check.dtensor_form import DTensorReport, DTensorRow
-from idgraph.check.dtensor_simulation import devices, numpy_of, unknown_reduction, without_modes
 from idgraph.check.program import CheckError
 from idgraph.errors import IdGraphError, short_repr
 

@@ -19,8 +19,15 @@ from weakref import ReferenceType, ref
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.fuse.access_relation import StridedForm
-from idgraph.fuse.alignment import Alignment, AlignmentStep
-from idgraph.fuse.common_loops import common_loops, reorder, reverse_loops, rows_in_front, widen
+from idgraph.fuse.common_loops import (
+    Alignment,
+    AlignmentStep,
+    common_loops,
+    reorder,
+    reverse_loops,
+    rows_in_front,
+    widen,
+)
 from idgraph.fuse.footprint import elements_met
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr

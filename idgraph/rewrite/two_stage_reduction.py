@@ -15,9 +15,9 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
-from idgraph.ir.axis_read import Attr
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.dtypes import is_float
+from idgraph.ir.iter_domain import Attr
 from idgraph.ir.op_builders import REDUCTIONS, ROUNDED_TO, int_tuple
 from idgraph.ir.op_table import OPERATIONS, apply
 from idgraph.rewrite.canonicalize_views import replace_operation

@@ -30,9 +30,9 @@ from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
-from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.device import current_device
+from idgraph.ir.iter_domain import Attr
 from idgraph.ir.op_table import apply
 from idgraph.ir.reshape import product
 from idgraph.ir.schedule_log import Decision, Option, Saving

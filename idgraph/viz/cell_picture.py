@@ -125,10 +125,10 @@ def ragged_svg(picture: RaggedPicture) -> str:
 
 
 def _element_cell(row: int, j: int, address: int, at: tuple[float, float, float], colour: str) -> list[str]:
-    return _cell(f"row {row}, element {j}: at address {address}", clip(str(address), 4), at, colour)
+    return _cell_svg(f"row {row}, element {j}: at address {address}", clip(str(address), 4), at, colour)
 
 
-def _cell(title: str, text: str, at: tuple[float, float, float], colour: str) -> list[str]:
+def _cell_svg(title: str, text: str, at: tuple[float, float, float], colour: str) -> list[str]:
     """One cell, ``at`` its left and upper corner and as wide as the third number, with a text in its middle."""
     x, y, wide = at
     return [
@@ -165,7 +165,7 @@ def ownership_svg(owner: Ownership) -> str:
             home = owner(*element)
             colour = lane_colour(home.ranks[0] * max(1, 32 // owner.mesh.size))
             told = f"element {list(element)}: rank {', '.join(map(str, home.ranks))} at address {home.address}"
-            parts += _cell(told, clip(",".join(map(str, home.ranks)), 5), (left + c * wide, y, wide), colour)
+            parts += _cell_svg(told, clip(",".join(map(str, home.ranks)), 5), (left + c * wide, y, wide), colour)
     bottom = top + max(1, len(rows)) * CELL_HEIGHT + 18
     left_out = len(rows) * columns < _cell_count(owner)
     note = "the number in a cell is the rank that holds the element" + ("; the rest is not drawn" if left_out else "")

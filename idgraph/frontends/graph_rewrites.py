@@ -1,4 +1,11 @@
-"""Matrix products whose operands begin each row at an address that no vector divides, made of padded operands.
+"""The joint graph of a training step: written in operations that may be computed again, and cut where few bytes cross.
+
+torch's cut computes elementwise operations again in the backward, from what is in memory anyway; an operation that it
+does not know, such as a log-softmax, it leaves in memory for the backward, as large as the logits, or twice.
+
+Checks of integer divisors, where torch in eager mode checks them: a kernel's quotient by zero is zero.
+
+Matrix products whose operands begin each row at an address that no vector divides, made of padded operands.
 
 A library has its fast kernels for rows that begin at multiples of the widest access (`Device.vector_bytes`). A
 vocabulary of 50257 is none: such products are computed of operands with zeros behind their rows, and a part of the
@@ -10,12 +17,135 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from idgraph.frontends.torch_arrays import load_torch
 from idgraph.ir.device import Device
+
+_MEAN = 1  # torch's numbers of reductions
+
+
+def _at_least_float32(x: Any) -> Any:
+    """Narrow floats are computed as float32."""
+    torch: Any = load_torch("whose graph it is")
+    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _log_softmax(x: Any, dim: int, half_to_float: bool) -> Any:
+    """x - max - log(sum(exp(x - max))): the numbers of rows are what is left, not the result."""
+    torch: Any = load_torch("whose graph it is")
+    if not x.dim() or not x.dtype.is_floating_point or any(isinstance(n, int) and not n for n in x.shape):
+        return NotImplemented
+    wide = _at_least_float32(x)
+    moved = wide - torch.amax(wide, dim, keepdim=True)
+    found = moved - torch.log(torch.sum(torch.exp(moved), dim, keepdim=True))
+    return found if half_to_float else found.to(x.dtype)
+
+
+def _log_softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
+    torch: Any = load_torch("whose graph it is")
+    if not output.dim():
+        return NotImplemented
+    g = _at_least_float32(grad)
+    return (g - torch.exp(_at_least_float32(output)) * torch.sum(g, dim, keepdim=True)).to(dtype)
+
+
+def _nll_loss_backward(
+    grad: Any, x: Any, target: Any, weight: Any, reduction: int, ignored: int, total_weight: Any
+) -> Any:
+    """-weight at each row's own class, 0 elsewhere, times the gradient of the loss. Of ``x`` it reads no value, which
+    torch's own operation has among its operands."""
+    torch: Any = load_torch("whose graph it is")
+    if x.dim() < 2:
+        return NotImplemented
+    row = target.unsqueeze(1)
+    g = _at_least_float32(grad)
+    if reduction == _MEAN:
+        g = g / _at_least_float32(total_weight)
+    if g.dim():
+        g = g.unsqueeze(1)
+    if weight is not None:
+        g = g * _at_least_float32(weight)[torch.where(row != ignored, row, 0)]
+    number = torch.arange(x.shape[1], device=x.device).view(1, -1, *[1] * (x.dim() - 2))
+    # Not by multiplying with 0: a mean over no rows divides by 0.
+    return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Operation of torch's -> what a step is written in instead."""
+    torch: Any = load_torch("whose graph it is")
+    aten: Any = torch.ops.aten
+    return {
+        aten._log_softmax.default: _log_softmax,
+        aten._log_softmax_backward_data.default: _log_softmax_backward,
+        aten.nll_loss_backward.default: _nll_loss_backward,
+        aten.nll_loss2d_backward.default: _nll_loss_backward,
+    }
+
+
+def partition(prepare: Callable[[Any], Any], joint: Any, inputs: Any, **named: Any) -> tuple[Any, Any]:
+    """The forward and the backward graph of a joint one, after ``prepare``, with the fewest bytes between them: what
+    elementwise operations give is computed again from what is in memory anyway, which is Inductor's choice too."""
+    torch: Any = load_torch("whose graph it is")
+    results = set(joint.graph.output_node().all_input_nodes)
+    for node in list(joint.graph.nodes):  # names of one value: each would be memory of its own for the cut
+        if node.target is torch.ops.aten.detach.default and node not in results:
+            node.replace_all_uses_with(node.args[0])
+            joint.graph.erase_node(node)
+    joint = prepare(joint)
+    return torch._functorch.partitioners.min_cut_rematerialization_partition(joint, inputs, **named)
+
+
+_DIVISIONS = ("aten.div.Tensor_mode", "aten.floor_divide.default", "aten.remainder.Tensor",
+              "aten.remainder.Scalar_Tensor", "aten.fmod.Tensor")  # fmt: skip
+
+
+def with_division_checks(module: Any) -> Any:
+    """``module``, a graph of ATen operations, in which an integer divisor on the CPU that is zero raises.
+
+    torch raises there, and nowhere on a GPU. A divisor that is a number is known when the graph is imported.
+    """
+    torch: Any = load_torch("whose graph it is")
+    if not any(_divisor(torch, node) for node in module.graph.nodes):
+        return module
+    found = torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+    checked: set[Any] = set()
+    for node in list(found.graph.nodes):
+        divisor = _divisor(torch, node)
+        if divisor is not None and divisor not in checked:
+            checked.add(divisor)
+            _insert_check(torch, found.graph, node, divisor)
+    found.recompile()
+    return found
+
+
+def _divisor(torch: Any, node: Any) -> Any:
+    """The node of an integer divisor whose values decide whether torch raises; None where there is none."""
+    if node.op != "call_function" or str(node.target) not in _DIVISIONS:
+        return None
+    made: Any = node.meta.get("val")
+    divisor: Any = node.args[1]
+    value: Any = divisor.meta.get("val") if isinstance(divisor, torch.fx.Node) else None
+    if not isinstance(made, torch.Tensor) or not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+        return None
+    integer = not (made.is_floating_point() or made.is_complex() or made.dtype == torch.bool)
+    return divisor if integer and 0 not in made.shape else None
+
+
+def _insert_check(torch: Any, graph: Any, node: Any, divisor: Any) -> None:
+    aten: Any = torch.ops.aten
+    fake: Any = torch._guards.detect_fake_mode([divisor.meta["val"]])
+    calls = ((aten.ne.Scalar, (0,)), (aten.all.default, ()), (aten._assert_async.msg, ("ZeroDivisionError",)))
+    last = divisor
+    with graph.inserting_before(node), fake or contextlib.nullcontext():
+        for operation, rest in calls:
+            made = graph.call_function(operation, (last, *rest))
+            made.meta = {**node.meta, "val": operation(last.meta["val"], *rest)}
+            last = made
+
 
 # Operand positions of the factors; what stands before them is added.
 _PRODUCTS = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1, "aten.baddbmm.default": 1}
