@@ -372,14 +372,7 @@ def _entries(m: IdModel, e: TensorExpr, write: Site, symbols: Mapping[str, int])
     for c, s in zip(at, strides, strict=True):
         address = address + c * s
     return Site(
-        a,
-        0,
-        write.unloaded,
-        at,
-        shape,
-        tuple(range(len(root))),
-        address,
-        MemoryLayout(strides, 0, math.prod(shape)),
+        a, 0, write.unloaded, at, shape, tuple(range(len(root))), address, MemoryLayout(strides, 0, math.prod(shape))
     )
 
 
