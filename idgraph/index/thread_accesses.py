@@ -8,7 +8,7 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
 
@@ -199,10 +199,7 @@ def access_picture(
     if plain is None:
         return made
     before = _picture(plain, dict(made.at), block, symbols, loads, warps)
-    return AccessPicture(
-        made.access, made.at, made.block, made.values, made.touches, made.warps, made.shown, made.idle, made.note,
-        made.hot, made.conflicts, before, made.device,
-    )  # fmt: skip
+    return replace(made, before=before)
 
 
 def unswizzled(access: AccessFunction) -> AccessFunction | None:

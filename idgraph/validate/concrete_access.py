@@ -419,11 +419,7 @@ def _read_site(m: IdModel, e: TensorExpr, k: int, symbols: Mapping[str, int]) ->
     t = e.inputs[k]
     if t.definition is None or t.definition.op in WRITES or (t in m.fusion.outputs and t.inline_position == 0):
         return plain
-    slot = _slot(m, plain.access, t.definition, symbols)
-    return Site(
-        plain.access, plain.number, plain.predicate, plain.coordinates, plain.shape, plain.kept, plain.address,
-        plain.layout, plain.loads, plain.load_bounds, slot,
-    )  # fmt: skip
+    return replace(plain, slot=_slot(m, plain.access, t.definition, symbols))
 
 
 def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, int]) -> ProducerSlot:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.errors import IdGraphError, SourceLine, display_file, visible
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
 from idgraph.ir.parser import replay_step
@@ -104,14 +105,7 @@ def _period(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
 
 def _nests(fusion: Fusion) -> list[list[TensorExpr]]:
     """Operations that share loops, in the order of the program; without a schedule, pointwise chains."""
-    leader: dict[Tensor, Tensor] = {t: t for t in fusion.tensors}
-
-    def find(t: Tensor) -> Tensor:
-        while leader[t] is not t:
-            leader[t] = leader[leader[t]]
-            t = leader[t]
-        return t
-
+    nests = EquivalenceClasses[Tensor]()
     inlined = any(t.inline_position for t in fusion.tensors)
     kept = set(fusion.outputs)
     for t in fusion.tensors:
@@ -122,10 +116,10 @@ def _nests(fusion: Fusion) -> list[list[TensorExpr]]:
             plain = category(t) == "pointwise" and t not in kept and len(uses) == 1
             joined = [u for u in uses if plain and category(u) == "pointwise"]
         for u in joined:
-            leader[find(t)] = find(u)
+            nests.union(t, u)
     found: dict[Tensor, list[TensorExpr]] = {}
     for e in fusion.exprs:
-        found.setdefault(find(e.output), []).append(e)
+        found.setdefault(nests.find(e.output), []).append(e)
     return list(found.values())
 
 
