@@ -23,9 +23,6 @@ from idgraph.ir.device import current_device
 from idgraph.ir.iter_domain import Attr
 from idgraph.ir.protocols import axis_place
 
-__all__ = ["FragmentConflicts", "ldmatrix", "ldmatrix_conflicts", "mma_operand"]
-
-
 _MAX_CURES = 3
 
 
