@@ -6,9 +6,10 @@ Accesses at one concrete size: what an index map says, in loop variables only, r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -98,157 +99,117 @@ def layout_of(t: Tensor, symbols: Mapping[str, int]) -> MemoryLayout:
         if all(d in by_axis or d.is_broadcast for d in t.axes):
             return MemoryLayout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
 
+    shape = shape_of(t, symbols)
+
     def table() -> Array:
-        values = coordinates_of(t, symbols)
-        made = np.full(shape_of(t, symbols), offset, np.int64)
+        values = _axis_values(t, symbols, np.indices(shape, dtype=np.int64), lambda value: value)
+        made = np.full(shape, offset, np.int64)
         for d, s in zip(t.allocation, strides, strict=True):
             made = made + values[d] * s
         return np.ascontiguousarray(made).reshape(-1)
 
-    names, lines = _formula(t, symbols)
+    lines: list[str] = []
+
+    def line(value: _Text) -> _Text:
+        lines.append(f"y{len(lines)} = {value}")
+        return _Text(f"y{len(lines) - 1}")
+
+    names = _axis_values(t, symbols, [_Text(f"x{p}") for p in range(len(t.axes))], line)
     terms = [f"{names[d]} * {s}" for d, s in zip(t.allocation, strides, strict=True)]
     return MemoryLayout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
 
 
-def _plain_exprs(t: Tensor) -> list[DomainExpr]:
-    """The axis expressions of a tensor but for rows of loaded length: memory never follows those."""
-    return [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, RowPartition)]
+class _Text:
+    """A number as Python text: arithmetic with it gives the text of the result."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __add__(self, x: object) -> _Text:
+        return _Text(f"({self} + {x})")
+
+    def __sub__(self, x: object) -> _Text:
+        return _Text(f"({self} - {x})")
+
+    def __mul__(self, x: object) -> _Text:
+        return _Text(f"({self} * {x})")
+
+    def __floordiv__(self, x: object) -> _Text:
+        return _Text(f"({self} // {x})")
+
+    def __mod__(self, x: object) -> _Text:
+        return _Text(f"({self} % {x})")
+
+    def __xor__(self, x: object) -> _Text:
+        return _Text(f"({self} ^ {x})")
 
 
-def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, str], list[str]]:
-    """Lines that compute every axis of ``t`` that follows from its elements, and the name of each."""
-    names = {d: f"x{p}" for p, d in enumerate(t.axes)}
-    lines: list[str] = []
-    pending = _plain_exprs(t)
+def _axis_values(
+    t: Tensor, symbols: Mapping[str, int], start: Iterable[Any], named: Callable[[Any], Any]
+) -> dict[IterDomain, Any]:
+    """The value of every axis of ``t`` that follows from those of its elements, as numbers or as text; ``named`` gets
+    each new one. Rows of loaded length are left out: memory never follows those."""
+    values = dict(zip(t.axes, start, strict=True))
+    pending = [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, RowPartition)]
     while True:
         rest: list[DomainExpr] = []
         for e in pending:
-            if all(d in names for d in e.inputs):
-                made = zip(e.outputs, _step_text(e, [names[d] for d in e.inputs], symbols), strict=True)
-            elif all(d in names for d in e.outputs):
-                made = zip(e.inputs, _back_text(e, [names[d] for d in e.outputs], symbols), strict=True)
+            if all(d in values for d in e.inputs):
+                made = zip(e.outputs, _outputs(e, [values[d] for d in e.inputs], symbols), strict=True)
+            elif all(d in values for d in e.outputs):
+                made = zip(e.inputs, _inputs(e, [values[d] for d in e.outputs], symbols), strict=True)
             else:
                 rest.append(e)
                 continue
-            for d, text in made:
-                if d not in names:
-                    names[d] = f"y{len(lines)}"
-                    lines.append(f"{names[d]} = {text}")
-        if len(rest) == len(pending):
-            return names, lines
-        pending = rest
-
-
-def _step_text(e: DomainExpr, ins: list[str], symbols: Mapping[str, int]) -> list[str]:
-    """One axis expression from its inputs to its outputs, as Python text."""
-    match e:
-        case Split():
-            inner = number(e.inner.extent, symbols)
-            return [f"{ins[0]} // {inner}", f"{ins[0]} % {inner}"]
-        case Merge():
-            return [f"{ins[0]} * {number(e.inner.extent, symbols)} + {ins[1]}"]
-        case Resize():
-            return [f"{ins[0]} + ({number(e.left, symbols)})"]
-        case Stride():
-            return [f"({ins[0]} - ({number(e.start, symbols)})) // ({number(e.step, symbols)})"]
-        case Roll():
-            return [f"({ins[0]} + ({number(e.shift, symbols)})) % {number(e.source.extent, symbols)}"]
-        case Swizzle():
-            turned = (
-                f"{ins[0]} ^ {ins[1]}" if e.kind == "xor" else f"({ins[0]} + {ins[1]}) % {number(e.y.extent, symbols)}"
-            )
-            return [ins[0], turned]
-        case RowPartition():
-            raise InternalError(f"{e} has no formula without its offsets")
-
-
-def _back_text(e: DomainExpr, outs: list[str], symbols: Mapping[str, int]) -> list[str]:
-    """One axis expression from its outputs to its inputs, as Python text: memory may be that of the root axes."""
-    match e:
-        case Split():
-            return [f"{outs[0]} * {number(e.inner.extent, symbols)} + {outs[1]}"]
-        case Merge():
-            inner = number(e.inner.extent, symbols)
-            return [f"{outs[0]} // {inner}", f"{outs[0]} % {inner}"]
-        case Resize():
-            return [f"{outs[0]} - ({number(e.left, symbols)})"]
-        case Stride():
-            return [f"{outs[0]} * ({number(e.step, symbols)}) + ({number(e.start, symbols)})"]
-        case Roll():
-            return [f"({outs[0]} - ({number(e.shift, symbols)})) % {number(e.source.extent, symbols)}"]
-        case Swizzle():
-            turned = (
-                f"{outs[0]} ^ {outs[1]}"
-                if e.kind == "xor"
-                else f"({outs[1]} - {outs[0]}) % {number(e.y.extent, symbols)}"
-            )
-            return [outs[0], turned]
-        case RowPartition():
-            raise InternalError(f"{e} has no formula without its offsets")
-
-
-def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Array]:
-    """Coordinates of every axis of ``t`` that follows from its elements, over ``t.shape``."""
-    shape = shape_of(t, symbols)
-    values: dict[IterDomain, Array] = dict(zip(t.axes, np.indices(shape, dtype=np.int64), strict=True))
-    pending = _plain_exprs(t)
-    while True:
-        rest = [e for e in pending if not _apply_domain_expr(e, values, symbols)]
+            for d, value in made:
+                if d not in values:
+                    values[d] = named(value)
         if len(rest) == len(pending):
             return values
         pending = rest
 
 
-def _apply_domain_expr(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
-    """One axis expression from its inputs to its outputs, or back, in numbers; False while both sides lack an axis."""
-    if not all(d in values for d in e.inputs):
-        return all(d in values for d in e.outputs) and _step_back(e, values, symbols)
-    ins = [values[d] for d in e.inputs]
+def _outputs(e: DomainExpr, x: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
+    """One axis expression from its inputs to its outputs."""
     match e:
         case Split():
             inner = number(e.inner.extent, symbols)
-            outs = [ins[0] // inner, ins[0] % inner]
+            return [x[0] // inner, x[0] % inner]
         case Merge():
-            outs = [ins[0] * number(e.inner.extent, symbols) + ins[1]]
+            return [x[0] * number(e.inner.extent, symbols) + x[1]]
         case Resize():
-            outs = [ins[0] + number(e.left, symbols)]
+            return [x[0] + number(e.left, symbols)]
         case Stride():
-            outs = [(ins[0] - number(e.start, symbols)) // number(e.step, symbols)]
+            return [(x[0] - number(e.start, symbols)) // number(e.step, symbols)]
         case Roll():
-            outs = [(ins[0] + number(e.shift, symbols)) % number(e.source.extent, symbols)]
+            return [(x[0] + number(e.shift, symbols)) % number(e.source.extent, symbols)]
         case Swizzle():
-            turned = ins[0] ^ ins[1] if e.kind == "xor" else (ins[0] + ins[1]) % number(e.y.extent, symbols)
-            outs = [ins[0], turned]
+            return [x[0], x[0] ^ x[1] if e.kind == "xor" else (x[0] + x[1]) % number(e.y.extent, symbols)]
         case RowPartition():
-            return False
-    for d, v in zip(e.outputs, outs, strict=True):
-        values.setdefault(d, v)
-    return True
+            raise InternalError(f"{e} has no formula without its offsets")
 
 
-def _step_back(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
-    """One axis expression from its outputs to its inputs, in numbers."""
-    outs = [values[d] for d in e.outputs]
+def _inputs(e: DomainExpr, y: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
+    """One axis expression from its outputs to its inputs: memory may be that of the root axes."""
     match e:
         case Split():
-            ins = [outs[0] * number(e.inner.extent, symbols) + outs[1]]
+            return [y[0] * number(e.inner.extent, symbols) + y[1]]
         case Merge():
             inner = number(e.inner.extent, symbols)
-            ins = [outs[0] // inner, outs[0] % inner]
+            return [y[0] // inner, y[0] % inner]
         case Resize():
-            ins = [outs[0] - number(e.left, symbols)]
+            return [y[0] - number(e.left, symbols)]
         case Stride():
-            ins = [outs[0] * number(e.step, symbols) + number(e.start, symbols)]
+            return [y[0] * number(e.step, symbols) + number(e.start, symbols)]
         case Roll():
-            ins = [(outs[0] - number(e.shift, symbols)) % number(e.source.extent, symbols)]
+            return [(y[0] - number(e.shift, symbols)) % number(e.source.extent, symbols)]
         case Swizzle():
-            turned = outs[0] ^ outs[1] if e.kind == "xor" else (outs[1] - outs[0]) % number(e.y.extent, symbols)
-            ins = [outs[0], turned]
+            return [y[0], y[0] ^ y[1] if e.kind == "xor" else (y[1] - y[0]) % number(e.y.extent, symbols)]
         case RowPartition():
-            return False
-    for d, v in zip(e.inputs, ins, strict=True):
-        values.setdefault(d, v)
-    return True
+            raise InternalError(f"{e} has no formula without its offsets")
 
 
 def laid_out(x: Array, layout: MemoryLayout) -> Array:
