@@ -1,9 +1,10 @@
-"""Masks of attention that follow from shapes alone: a mask that lets everything through is none, and one that lets a row
+"""Masks of attention that follow from shapes alone: one that lets everything through is none, and one that lets a row
 read up to its own column is causal.
 
 Models build such masks from aranges in each call. Torch's kernels for attention take no mask, or a causal one, at a
-fraction of the time that a mask in memory costs, and some take no mask from memory at all. In eager mode a model looks at
-the values and leaves the mask out; while it is captured it cannot. Here they are computed once, as a graph is compiled.
+fraction of the time that a mask in memory costs, and some take no mask from memory at all. In eager mode a model looks
+at the values and leaves the mask out; while it is captured it cannot. Here they are computed once, as a graph is
+compiled.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from idgraph.frontends.torch_arrays import load_torch
 
 LIMIT = 2**28  # elements of a mask that are looked at
 _PLACES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-_IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
-             operator.imod, operator.ipow, operator.iand, operator.ior, operator.ixor, operator.ilshift,
-             operator.irshift, operator.imatmul}  # fmt: skip
+_IN_PLACE: frozenset[Any] = frozenset(
+    getattr(operator, name)
+    for name in (
+        *("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"),
+        *("ilshift", "irshift", "imatmul"),
+    )
+)
 
 
 class _Varying(Exception):
@@ -125,7 +130,7 @@ def _writes(node: Any) -> bool:
 def _evaluated(torch: Any, module: Any, nodes: Sequence[Any], last: Any) -> Any:
     values: dict[Any, Any] = {}
     for node in nodes:
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         if node.op == "get_attr":
             values[node] = operator.attrgetter(node.target)(module)
         elif node.op == "call_method":

@@ -20,10 +20,12 @@ from idgraph.errors import FrontendError, IdGraphError, nearest
 from idgraph.frontends.callable_import import Runner
 from idgraph.frontends.constant_masks import with_constant_masks
 from idgraph.frontends.cuda_graphs import CudaGraphs
+from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
 from idgraph.frontends.graph import short
-from idgraph.frontends.graph_rewrites import decompositions, partition, with_division_checks, with_padded_products
 from idgraph.frontends.import_ import Import
+from idgraph.frontends.joint_graph import decompositions, partition
+from idgraph.frontends.padded_products import with_padded_products
 from idgraph.frontends.session import CompileOptions
 from idgraph.frontends.torch_arrays import load_torch
 from idgraph.frontends.torch_export import capture

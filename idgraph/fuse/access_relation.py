@@ -22,7 +22,7 @@ from idgraph.arith import TRUE, Expr, IndexMap, Proof, as_expr, prove_equal, sim
 from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.index.index_solver import ProducerPath, operand_path
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
-from idgraph.ir.iter_domain import AxisRead
+from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.op_table import SCANS
 from idgraph.ir.walks import reach
 

@@ -12,8 +12,8 @@ from math import prod
 from idgraph.errors import IdGraphError, ScheduleError, arguments
 from idgraph.fuse.access_relation import StridedForm, StridedLoop, split_loop
 from idgraph.ir import Fusion, Tensor
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_table import apply as build
 from idgraph.ir.parser import replay_step

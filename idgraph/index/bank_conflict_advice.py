@@ -19,8 +19,8 @@ from idgraph.errors import IdGraphError, IndexingError, arguments, did_you_mean,
 from idgraph.index.access_relation import AccessFunction
 from idgraph.index.bank_conflicts import Conflicts
 from idgraph.ir import Fusion, NewSteps, Tensor, clone_fusion, item_size
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.device import current_device
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.protocols import axis_place
 
 _MAX_CURES = 3

@@ -57,8 +57,8 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
+from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_integer
-from idgraph.ir.iter_domain import AxisRead
 from idgraph.ir.op_table import ROWS, SCANS, VIEWS
 
 

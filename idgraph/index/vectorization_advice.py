@@ -28,8 +28,8 @@ from idgraph.ir import (
     TensorExpr,
     clone_fusion,
 )  # fmt: skip
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.device import current_device
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.protocols import axis_place
 
 _MAX_PAIRS = 48

@@ -8,17 +8,14 @@ from idgraph.ir import ops_ragged as ragged
 from idgraph.ir import reshape
 from idgraph.ir import view_builders as create
 from idgraph.ir import view_builders as shape
+from idgraph.ir.axis_read import AxisRead, Fixed, LoadedCoordinate, Mapped
 from idgraph.ir.clone import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, clone_fusion
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion, current_fusion, tensor_of
 from idgraph.ir.gather_scatter_builders import adds, entry_axes, has_atomic_update, scatter_axes
 from idgraph.ir.iter_domain import (
-    AxisRead,
     DomainExpr,
-    Fixed,
     IterDomain,
-    LoadedCoordinate,
-    Mapped,
     Merge,
     RaggedRows,
     Resize,

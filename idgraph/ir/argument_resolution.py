@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex, TypeGuard, cast
 
 from idgraph.arith import Expr, as_expr, is_true, maximum, minimum, simplify
 from idgraph.errors import OperationError, short_repr, shortened, user_line
-from idgraph.ir.iter_domain import Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_table import apply
 from idgraph.ir.protocols import L, Operand, TensorLike
 

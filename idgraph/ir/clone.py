@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from idgraph.arith import Expr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.op_table import apply
 from idgraph.ir.parser import declare_input, replay_step
 from idgraph.ir.printer import input_arguments

@@ -12,18 +12,8 @@ from typing import Any, cast
 
 from idgraph.arith import Expr, as_expr, integer_root, is_true, simplify, symbol
 from idgraph.arith.solve import affine_in
-from idgraph.ir.iter_domain import (
-    DomainExpr,
-    Fixed,
-    IterDomain,
-    Merge,
-    Resize,
-    Roll,
-    RowPartition,
-    Split,
-    Stride,
-    Swizzle,
-)
+from idgraph.ir.axis_read import Fixed
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle
 from idgraph.ir.protocols import OperationLike, TensorLike
 from idgraph.ir.schedule_log import ScheduleStep
 

@@ -32,24 +32,11 @@ from idgraph.errors import (
     user_line,
 )
 from idgraph.ir.argument_resolution import Operators, attr, flags, is_int, listed, plain
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, LoadedCoordinate, Mapped, from_the_front, plain_text, read_along
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.equalities import Equality, equal_sizes, put_back, respell, spelled
 from idgraph.ir.foreign_calls import UnsupportedArrayApi
-from idgraph.ir.iter_domain import (
-    Attr,
-    AxisRead,
-    Fixed,
-    IterDomain,
-    Kind,
-    LoadedCoordinate,
-    Mapped,
-    Owner,
-    TensorDomain,
-    from_the_front,
-    is_one,
-    plain_text,
-    read_along,
-)
+from idgraph.ir.iter_domain import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.limits import check_name
 from idgraph.ir.mesh import Mesh, MeshError, Placement
 from idgraph.ir.op_table import apply

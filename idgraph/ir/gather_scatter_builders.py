@@ -16,18 +16,10 @@ from typing import Literal
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import Attr, AxisRead, LoadedCoordinate, Mapped
 from idgraph.ir.dtypes import Scalar, is_integer
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
-from idgraph.ir.iter_domain import (
-    Attr,
-    AxisRead,
-    DomainExpr,
-    IterDomain,
-    LoadedCoordinate,
-    Mapped,
-    Resize,
-    TensorDomain,
-)
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, TensorDomain
 from idgraph.ir.op_builders import aligned_reads, broadcast_axes, check_axis, one_tensor, read_of, same_extent
 from idgraph.ir.op_table import SCATTERS, primitive
 from idgraph.ir.view_builders import define, moved_domain

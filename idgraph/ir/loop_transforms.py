@@ -24,10 +24,10 @@ from typing import cast
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, one_of, short_repr, user_line
 from idgraph.ir.argument_resolution import is_int
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.iter_domain import (
     PARALLEL,
     SWIZZLES,
-    Attr,
     DomainExpr,
     IterDomain,
     Kind,

@@ -17,9 +17,10 @@ from idgraph.arith import Expr, as_expr
 from idgraph.arith.prove import equal_by_rules
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote, scalar_dtype
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
-from idgraph.ir.iter_domain import Attr, AxisRead, Fixed, IterDomain, Mapped, TensorDomain
+from idgraph.ir.iter_domain import IterDomain, TensorDomain
 from idgraph.ir.op_table import OPERATIONS, SCANS, Result, names, primitive
 
 

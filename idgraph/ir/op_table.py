@@ -20,8 +20,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, one_of
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import Scalar
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.verifier import AxisError
 
 Result = Literal["number", "same", "difference", "bits", "float", "bool"]

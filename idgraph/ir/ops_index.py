@@ -14,10 +14,10 @@ from math import inf, prod
 from idgraph.arith import Expr, interval, is_true
 from idgraph.errors import OperationError, arguments
 from idgraph.ir.argument_resolution import attr, listed
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float, is_integer, is_short_float
 from idgraph.ir.fusion import Tensor, TensorExpr, apply_op
 from idgraph.ir.gather_scatter_builders import ADDED
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.op_table import VIEWS
 from idgraph.ir.ops_pointwise import add, cast, checked, lt, where
 from idgraph.ir.ops_view import at_user_line, pad, permute, resolve_dim

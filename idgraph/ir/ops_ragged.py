@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import Scalar, int_limits, is_float
 from idgraph.ir.fusion import Fusion, Tensor, apply_op
-from idgraph.ir.iter_domain import Attr, AxisRead, IterDomain, Mapped, RaggedRows, RowPartition, TensorDomain
+from idgraph.ir.iter_domain import IterDomain, RaggedRows, RowPartition, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, one_tensor, read_of, same_extent
 from idgraph.ir.op_table import OPERATIONS, primitive
 from idgraph.ir.ops_pointwise import checked

@@ -12,9 +12,9 @@ from typing import Literal, get_args
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError, arguments, one_of, short_repr, user_line
 from idgraph.ir.argument_resolution import attr, is_int, product
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float, is_integer, is_short_float
 from idgraph.ir.fusion import Tensor, apply_op
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.op_builders import same_extent
 from idgraph.ir.ops_pointwise import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
 from idgraph.ir.ops_ragged import padded_for, ragged_dim, row_lengths

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import IdGraphError, OperationError, arguments, user_line
 from idgraph.ir.argument_resolution import attr, listed, plain, resolve_slice, shape_text, slice_dims
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DTypeLike, Scalar
 from idgraph.ir.fusion import Fusion, Tensor, apply_op, current_fusion
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.op_builders import check_axis
 from idgraph.ir.ops_pointwise import checked
 from idgraph.ir.transaction import transactional_build

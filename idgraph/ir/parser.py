@@ -13,9 +13,10 @@ from typing import NoReturn
 from idgraph.arith import Expr
 from idgraph.arith.text import parse_in, written_terms
 from idgraph.errors import IdGraphError, ParseError, SourceLine, arguments, did_you_mean
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.fusion import Fusion, Tensor
-from idgraph.ir.iter_domain import Attr, IterDomain
+from idgraph.ir.iter_domain import IterDomain
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.loop_transforms import inline
 from idgraph.ir.mesh import MAX_MESH_AXES, mesh_of

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from idgraph.arith import Expr
-from idgraph.ir.iter_domain import Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.protocols import FusionLike, TensorLike
 
 

@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, SourceLine, user_line
+from idgraph.ir.axis_read import Attr, AxisRead
 from idgraph.ir.dtypes import DType, Scalar
-from idgraph.ir.iter_domain import Attr, AxisRead, DomainExpr, IterDomain, Kind, Owner, TensorDomain
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Kind, Owner, TensorDomain
 from idgraph.ir.mesh import Mesh, Placement
 from idgraph.ir.schedule_log import KernelHints, Memory, ScheduleStep
 

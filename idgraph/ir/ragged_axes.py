@@ -7,8 +7,9 @@ from typing import Final, cast
 
 from idgraph.arith import Expr, and_, is_true, or_, simplify, symbol
 from idgraph.errors import OperationError
+from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import is_integer
-from idgraph.ir.iter_domain import Attr, AxisRead, IterDomain, Mapped, RaggedRows, TensorDomain
+from idgraph.ir.iter_domain import IterDomain, RaggedRows, TensorDomain
 from idgraph.ir.op_table import POINTWISE, ROWS, apply, moving, names
 from idgraph.ir.protocols import L, OperationLike, TensorLike
 

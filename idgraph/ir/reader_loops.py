@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from idgraph.ir.iter_domain import Fixed, IterDomain, Mapped, Merge, Split, is_one
+from idgraph.ir.axis_read import Fixed, Mapped
+from idgraph.ir.iter_domain import IterDomain, Merge, Split, is_one
 from idgraph.ir.protocols import OperationLike, TensorLike
 
 

@@ -8,9 +8,10 @@ from math import lcm
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.fusion import Fusion, Tensor
-from idgraph.ir.iter_domain import Attr, AxisRead, DomainExpr, Fixed, IterDomain, Mapped, Merge, Split, is_one
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Split, is_one
 from idgraph.ir.op_builders import one_tensor, same_extent
 from idgraph.ir.op_table import primitive
 from idgraph.ir.view_builders import define, expr_tuple, moved_domain

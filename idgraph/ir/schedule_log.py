@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from idgraph.display import Printed
 from idgraph.errors import ScheduleError, SourceLine, short_repr, user_line
+from idgraph.ir.axis_read import Attr, plain_text
 from idgraph.ir.device import current_device
-from idgraph.ir.iter_domain import Attr, plain_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import cast
 from idgraph.arith import Expr
 from idgraph.display import Printed
 from idgraph.errors import IdGraphError, OperationError, user_line
-from idgraph.ir.iter_domain import LoadedCoordinate, Mapped
+from idgraph.ir.axis_read import LoadedCoordinate, Mapped
 from idgraph.ir.protocols import FusionLike, OperationLike
 from idgraph.loading import load
 

@@ -13,20 +13,10 @@ from math import isfinite
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import OperationError, short_repr
 from idgraph.ir.argument_resolution import shape_text
+from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
 from idgraph.ir.dtypes import Scalar, check_dtype, is_float, promote
 from idgraph.ir.fusion import Fusion, Tensor
-from idgraph.ir.iter_domain import (
-    Attr,
-    AxisRead,
-    DomainExpr,
-    Fixed,
-    IterDomain,
-    Mapped,
-    Resize,
-    Roll,
-    Stride,
-    TensorDomain,
-)
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, Roll, Stride, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, int_tuple, one_tensor, read_of, same_extent
 from idgraph.ir.op_table import primitive
 from idgraph.ir.verifier import LARGEST

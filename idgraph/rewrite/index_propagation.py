@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
-from idgraph.ir.iter_domain import Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
 from idgraph.ir.walks import reach
 from idgraph.rewrite.canonicalize_views import replace_operation

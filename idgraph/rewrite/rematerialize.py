@@ -22,7 +22,7 @@ from idgraph.ir import Fusion, LoadedCoordinate, Mapped, Scalar, Tensor, TensorE
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
-from idgraph.ir.iter_domain import Attr
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
 from idgraph.ir.op_table import GATHERS, POINTWISE, apply
 

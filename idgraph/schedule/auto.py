@@ -242,7 +242,7 @@ def apply_gather_strategies(fusion: Fusion, gathers: Force, device: Device) -> N
     constants.folded(fusion)
     fuse_circular_pad(fusion)
     folded = one_hot.fold_one_hot_sums(fusion)
-    scatters = scatter_plan(fusion)
+    scatters = scatter_plan(fusion, device)
     if scatters:
         apply_scatter_plan(fusion, scatters)
     plan = choose_gather_strategies(fusion, gathers, device)

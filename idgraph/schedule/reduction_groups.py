@@ -68,7 +68,7 @@ def separate(
         groups, alone = _by_owner(space, t, owner, ends), stays(t)
         if t in space.labels and space.is_row(t):
             owner[t] = t if reduces(t) or t in ends else ROWS
-            copied = [] if alone or t in space.fixed else _outside(space, groups)
+            copied = [] if alone or t in space.fixed or t in ends else _outside(space, groups)
         elif t in ends:
             owner[t] = ENDS
             copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]

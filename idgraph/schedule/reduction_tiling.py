@@ -9,7 +9,7 @@ from math import gcd
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.schedule.access_strides import read_order
-from idgraph.schedule.config import RULE, KernelConfig
+from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
 
@@ -103,6 +103,8 @@ def choose_reduction_tiling(
     if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(space, columns):
         once = sum(map(reduces, space.labels)) == 1
         threads = _whole_warps(count, lanes, once) or threads
+    if writes and len(space.extents) > space.rows + 1 and count % (lanes * threads) and not config.threads:
+        threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
     if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
@@ -153,6 +155,23 @@ def _whole_warps(count: int, lanes: int, once: bool) -> int:
     pieces = (*PIECES, 2) if once else PIECES
     shapes = [vectors // n for n in pieces if vectors % (n * warp) == 0 and BLOCK <= vectors // n <= WRITING_THREADS]
     return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
+
+
+def _even_threads(count: int, lanes: int, threads: int) -> int:
+    """Whole warps, near ``threads``, that take a row of several column axes with no thread idle, and hold it.
+
+    A loop over such columns that some threads leave early has a condition, which no row is held behind.
+
+    >>> _even_threads(25088, 8, 512), _even_threads(25091, 8, 512)
+    (448, 512)
+    """
+    gpu = current_device()
+    fit = [
+        t
+        for t in range(gpu.warp, gpu.block_threads + 1, gpu.warp)
+        if count % (lanes * t) == 0 and count // t <= most_values(t)
+    ]
+    return min(fit, key=lambda t: abs(t - threads), default=threads)
 
 
 def _uncut(space: ReductionDomain, count: int, lanes: int, threads: int) -> int:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from idgraph.arith import Expr
 from idgraph.errors import IdGraphError, arguments, user_line
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_float
 from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion
-from idgraph.ir.iter_domain import Attr
 from idgraph.ir.mesh import MeshError, Reduction
 from idgraph.ir.op_table import apply
 from idgraph.ir.ops_view import full, pad

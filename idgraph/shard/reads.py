@@ -12,7 +12,7 @@ from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.index.index_solver import ProducerPath, operand_path
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
-from idgraph.ir.iter_domain import AxisRead
+from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.op_table import SCANS
 
 

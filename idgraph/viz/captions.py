@@ -22,8 +22,8 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.fusion import tensor_of
-from idgraph.ir.iter_domain import Attr
 from idgraph.viz.picture import clip
 
 LIMIT = 44  # cells of one line of a box; longer text stands in the tooltip

@@ -173,11 +173,19 @@ def match_reduction_loop(s: Loop) -> ReductionLoop | None:
 
 
 def _has_digit(e: Expr, column: Expr, steps: Collection[int]) -> bool:
-    """Whether an index is the same for all columns of a loop's step: it stays outside of that loop."""
+    """Whether an index is the same for all columns of a loop's step: it stays outside of that loop. One that has the
+    number of the step as well as the place in it, as 8 channels of each pixel have, is another for each column."""
+    n = next((n for n in sorted(steps) if _divides_by(e, column, n)), None)
+    if n is None:
+        return False
+    step, place = symbol(f"{COLUMN}_step", 0, None), symbol(f"{COLUMN}_place", 0, n - 1)
+    moved = simplify(e.substitute({column: step * n + place}))
+    return place not in moved.symbols
+
+
+def _divides_by(e: Expr, column: Expr, n: int) -> bool:
     divides = e.op in ("floordiv", "mod") and column in e.symbols and e.args[1].is_const
-    return (divides and any(int(e.args[1]) % n == 0 for n in steps)) or any(
-        _has_digit(x, column, steps) for x in e.args
-    )
+    return (divides and int(e.args[1]) % n == 0) or any(_divides_by(x, column, n) for x in e.args)
 
 
 def _is_owner(s: If) -> bool:

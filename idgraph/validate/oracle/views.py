@@ -23,8 +23,8 @@ import numpy.typing as npt
 from idgraph.arith import Expr, congruence
 from idgraph.errors import IndexingError, OperationError
 from idgraph.ir import Fusion, Tensor
+from idgraph.ir.axis_read import Attr
 from idgraph.ir.fusion import TensorExpr
-from idgraph.ir.iter_domain import Attr
 
 Symbols = Mapping[str, int]
 
