@@ -65,7 +65,7 @@ def _kind(torch: Any, module: Any, mask: Any) -> Literal["all", "causal"] | None
     needed = _ancestors([mask])
     if any(n.op in ("placeholder", "call_module", "output") for n in needed):
         return None
-    if any(_writes(n) and not needed.isdisjoint(_ancestors([n])) for n in module.graph.nodes):
+    if any(_is_in_place(n) and not needed.isdisjoint(_ancestors([n])) for n in module.graph.nodes):
         return None
     try:
         with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad(), _constants_only()():
@@ -105,7 +105,7 @@ def _ancestors(nodes: Sequence[Any]) -> set[Any]:
     return found
 
 
-def _writes(node: Any) -> bool:
+def _is_in_place(node: Any) -> bool:
     """Whether a node changes an operand in place."""
     if node.kwargs.get("out") is not None or node.kwargs.get("inplace"):
         return True

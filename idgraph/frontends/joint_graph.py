@@ -61,7 +61,7 @@ def _nll_loss_backward(
     return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)
 
 
-def _split(x: Any, size: Any, dim: int = 0) -> Any:
+def _equal_slices(x: Any, size: Any, dim: int = 0) -> Any:
     """Parts of equal size, but for the last: views, each for itself."""
     extent = x.shape[dim]
     if not isinstance(extent, int) or not isinstance(size, int) or not size:
@@ -69,7 +69,7 @@ def _split(x: Any, size: Any, dim: int = 0) -> Any:
     return _parts(x, [min(size, extent - at) for at in range(0, extent, size)] or [0], dim)
 
 
-def _split_with_sizes(x: Any, sizes: Any, dim: int = 0) -> Any:
+def _sized_slices(x: Any, sizes: Any, dim: int = 0) -> Any:
     return _parts(x, sizes, dim) if all(isinstance(n, int) for n in sizes) else NotImplemented
 
 
@@ -136,8 +136,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: _convolution_backward,
         aten.nll_loss_backward.default: _nll_loss_backward,
         aten.nll_loss2d_backward.default: _nll_loss_backward,
-        aten.split.Tensor: _split,
-        aten.split_with_sizes.default: _split_with_sizes,
+        aten.split.Tensor: _equal_slices,
+        aten.split_with_sizes.default: _sized_slices,
         aten.unbind.int: _unbind,
     }
 

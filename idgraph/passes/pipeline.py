@@ -16,12 +16,7 @@ from idgraph.passes import bounds_check_elimination as join_checks
 from idgraph.passes import bounds_check_elimination as prove_checks
 from idgraph.passes import cse_dce as cse
 from idgraph.passes import cse_dce as dead_code
-from idgraph.passes import cse_dce as merge_tests
 from idgraph.passes import divmod_strength_reduction as carry_digits
-from idgraph.passes import divmod_strength_reduction as reciprocals
-from idgraph.passes import fast_math as compose
-from idgraph.passes import fast_math as short_functions
-from idgraph.passes import idle_steps as end_rows
 from idgraph.passes import kernel_fusion as fuse_launches
 from idgraph.passes import lane_loop_fusion as fuse_lanes
 from idgraph.passes import lane_unrolling as unroll
@@ -29,13 +24,15 @@ from idgraph.passes import load_hoisting as hoist_loads
 from idgraph.passes import load_selection as select_loads
 from idgraph.passes import loop_flattening as collapse
 from idgraph.passes import loop_interchange as interchange
+from idgraph.passes import loop_partition as end_rows
+from idgraph.passes import loop_partition as keep_rolled
+from idgraph.passes import loop_partition as unswitch
 from idgraph.passes import loop_peeling as peel
-from idgraph.passes import loop_unswitching as keep_rolled
-from idgraph.passes import loop_unswitching as unswitch
+from idgraph.passes import narrowing as compose
 from idgraph.passes import narrowing as round_once
+from idgraph.passes import narrowing as short_functions
 from idgraph.passes import narrowing as short_ints
 from idgraph.passes import nest_fusion as fuse_nests
-from idgraph.passes import owner_computes as owner
 from idgraph.passes import packed_half2 as pack_half2
 from idgraph.passes import reduction_flattening as columns
 from idgraph.passes import reduction_flattening as own_rows
@@ -100,7 +97,6 @@ PASSES: Mapping[str, Pass] = {
         Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.elide_double_rounding)),
         Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.mark_nounroll)),
         Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.licm_loads)),
-        Pass("owner", "one element of a row by the thread that has it", _each(owner.owner_computes)),
         Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
         Pass(
             "select_loads",
@@ -122,11 +118,9 @@ PASSES: Mapping[str, Pass] = {
             "exp and sigmoid that are rounded to 16 bits at once",
             _each(short_functions.approximate_math),
         ),
-        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_tests.merge_adjacent_branches)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
         Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realign.realigned)),
         Pass("cse", "equal values computed once", _each(cse.eliminate_common_subexpressions)),
-        Pass("reciprocals", "divisions by one number through its reciprocal", _each(reciprocals.with_reciprocals)),
         Pass("vectorize_stores", "stores to neighbouring elements as one", _each(vectorize.with_vector_stores)),
         Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.pack_half2)),
         Pass("dead_code", "values that nobody reads left out", _each(dead_code.eliminate_dead_code)),

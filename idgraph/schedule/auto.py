@@ -41,8 +41,8 @@ from idgraph.rewrite.canonicalize_views import (
     sink_reshapes_below_pointwise,
     wide_views,
 )
+from idgraph.rewrite.constant_folding import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.gather_strategy import Force, choose_gather_strategies
-from idgraph.rewrite.index_propagation import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig

@@ -8,6 +8,7 @@ from math import gcd
 
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
+from idgraph.ir.walks import operands, reach
 from idgraph.schedule.access_strides import read_order
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
@@ -177,15 +178,11 @@ def _even_threads(count: int, lanes: int, threads: int) -> int:
 def _uncut(space: ReductionDomain, count: int, lanes: int, threads: int) -> int:
     """Threads of a row whose parts are read at other columns: as many as one part has vectors, so that all threads are
     in one part at a time and take the same branch, and each has both columns of a pair."""
-    places = {c for t in space.labels if any(p in space.beside for p in _definition_inputs(t)) for c in cuts(t, count)}
+    places = {c for t in space.labels if any(p in space.beside for p in operands(t)) for c in cuts(t, count)}
     part = gcd(count, *places)
     vectors = part // lanes
     fits = part % lanes == 0 and LEAST_THREADS <= vectors < threads and vectors & (vectors - 1) == 0
     return vectors if fits else threads
-
-
-def _definition_inputs(t: Tensor) -> Iterable[Tensor]:
-    return t.definition.inputs if t.definition is not None else ()
 
 
 def _is_short(space: ReductionDomain, columns: Iterable[Tensor]) -> bool:
@@ -207,15 +204,11 @@ def _from_cache(space: ReductionDomain, columns: Iterable[Tensor], rows: int | N
 
 def _stored(space: ReductionDomain, columns: Iterable[Tensor]) -> set[Tensor]:
     """The inputs that ``columns`` are made of, but for those that have one number a row."""
-    seen: set[Tensor] = set()
-    stack = list(columns)
-    while stack:
-        t = stack.pop()
-        if t in seen or (space.is_row(t) and not reduces(t)):
-            continue
-        seen.add(t)
-        stack += t.definition.inputs if t.definition is not None else ()
-    return {t for t in seen if t.definition is None}
+
+    def wide(tensors: Iterable[Tensor]) -> list[Tensor]:
+        return [t for t in tensors if not space.is_row(t) or reduces(t)]
+
+    return {t for t in reach(wide(columns), lambda t: wide(operands(t))) if t.definition is None}
 
 
 def _held_across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:
