@@ -49,7 +49,7 @@ def with_constant_masks(module: Any) -> Any:
         if not isinstance(mask, torch.fx.Node) or given.get("is_causal", False) is not False:
             continue
         if mask not in kinds:
-            kinds[mask] = _kind(torch, found, mask)
+            kinds[mask] = _lets_through(torch, found, mask)
         if kinds[mask] is not None:
             node.args = ()
             node.kwargs = {**given, "attn_mask": None, "is_causal": kinds[mask] == "causal"}
@@ -60,7 +60,7 @@ def with_constant_masks(module: Any) -> Any:
     return found
 
 
-def _kind(torch: Any, module: Any, mask: Any) -> Literal["all", "causal"] | None:
+def _lets_through(torch: Any, module: Any, mask: Any) -> Literal["all", "causal"] | None:
     """What a mask lets through, where its values follow from the graph: everything, or as many columns as rows."""
     needed = _ancestors([mask])
     if any(n.op in ("placeholder", "call_module", "output") for n in needed):

@@ -12,17 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, reads
-from idgraph.kernel.ir import (
-    Accumulate,
-    BoundsCheck,
-    Comment,
-    If,
-    Kernel,
-    Let,
-    Loop,
-    Stmt,
-    bodies,
-)
+from idgraph.kernel.ir import Accumulate, BoundsCheck, Comment, If, Kernel, Let, Loop, Stmt, bodies
 from idgraph.kernel.value_numbering import ValueNumbering
 
 

@@ -15,20 +15,7 @@ from idgraph.arith import TRUE, Expr, and_, multiple_of, not_, or_, simplify, sy
 from idgraph.arith.expr import rebuild
 from idgraph.arith.interval import interval
 from idgraph.kernel.def_use import index_exprs, map_body, map_statement, reads, same_index
-from idgraph.kernel.ir import (
-    Comment,
-    Compute,
-    If,
-    Index,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Select,
-    Stmt,
-    Store,
-    walk,
-)
+from idgraph.kernel.ir import Comment, Compute, If, Index, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import bodies
 from idgraph.passes import provenance as purpose

@@ -25,8 +25,8 @@ from idgraph.arith import FALSE, Expr, as_expr, ceildiv, not_, simplify, symbol
 from idgraph.kernel.def_use import Body, all_sets, index_exprs, map_body, read_only_buffers
 from idgraph.kernel.ir import (
     Accumulate,
-    BoundsCheck,
     Comment,
+    CompoundStmt,
     Compute,
     Constant,
     If,
@@ -94,7 +94,7 @@ def _unswitch_body(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
     for s in body:
         if isinstance(s, Loop) and _is_straight(s):
             made += _sides(s, read_only, ())
-        elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
+        elif isinstance(s, CompoundStmt):
             made.append(replace(s, body=_unswitch_body(s.body, read_only)))
         else:
             made.append(s)

@@ -40,19 +40,15 @@ from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.def_use import all_sets, defs, locals_read, map_body, map_statement, operands_of, sets, updates
 from idgraph.kernel.error_analysis import SINGLE, tolerances
 from idgraph.kernel.ir import (
-    BoundsCheck,
+    CompoundStmt,
     Compute,
     Constant,
-    If,
     Kernel,
     Let,
     Local,
-    Loop,
     Operand,
-    SingleThread,
     Stmt,
     Store,
-    StraightLineBlock,
     bodies,
     walk,
 )
@@ -115,7 +111,7 @@ def _narrow_body(body: Sequence[Stmt], ranges: Ranges, short: dict[str, Local]) 
     """``short``: the variable of 32 bits that has the value of one of 64."""
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
+        if isinstance(s, CompoundStmt):
             inside = all_sets((s,))
             ranges = ranges.without(inside)
             short = {n: x for n, x in short.items() if n not in inside}

@@ -306,9 +306,7 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
     names = {e.output.name for e in computed_gathers(fusion.exprs)}
     if isinstance(force, str) and force not in get_args(Strategy):
         raise ScheduleError(
-            f"gathers: {force!r} cannot be chosen",
-            where=user_line(),
-            hint=one_of(force, get_args(Strategy)),
+            f"gathers: {force!r} cannot be chosen", where=user_line(), hint=one_of(force, get_args(Strategy))
         )
     given = dict.fromkeys(names, force) if isinstance(force, str) else dict(force or {})
     for name, way in given.items():

@@ -13,16 +13,7 @@ from functools import partial
 
 from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import (
-    SCANS,
-    SCATTERS,
-    Fusion,
-    IterDomain,
-    LoadedCoordinate,
-    Tensor,
-    TensorExpr,
-    check_fusion,
-)
+from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr, check_fusion
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.device import Device, current_device, device_of, use_device

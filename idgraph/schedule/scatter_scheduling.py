@@ -10,17 +10,7 @@ from functools import partial, reduce
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import ScheduleError, arguments
-from idgraph.ir import (
-    SCATTERS,
-    Fusion,
-    Scalar,
-    Tensor,
-    TensorExpr,
-    adds,
-    check_fusion,
-    entry_axes,
-    is_integer,
-)
+from idgraph.ir import SCATTERS, Fusion, Scalar, Tensor, TensorExpr, adds, check_fusion, entry_axes, is_integer
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir import ops_view as movement

@@ -70,6 +70,11 @@ def _half(q: Any) -> Any:
     return torch.zeros(L, L) + 0.5
 
 
+def _soft(q: Any) -> Any:
+    row, column = _rows(q)
+    return torch.where(column <= row, 0.0, -1.0)
+
+
 def _drawn(q: Any) -> Any:
     return torch.rand(L, L) < 2
 
@@ -80,7 +85,8 @@ def _of_values(q: Any) -> Any:
 
 CASES: tuple[tuple[Mask, str | None], ...] = (
     (_causal, "causal"), (_packed, "causal"), (_added, "causal"), (_all, "all"), (_first_column, None),
-    (_window, None), (_ahead, None), (_changed, None), (_written_later, None), (_half, None), (_drawn, None),
+    (_window, None), (_ahead, None), (_changed, None), (_written_later, None), (_half, None), (_soft, None),
+    (_drawn, None),
     (_of_values, None),
 )  # fmt: skip
 

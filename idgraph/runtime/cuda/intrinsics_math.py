@@ -1,6 +1,6 @@
 """One-instruction forms of what numba.cuda compiles to more: extrema in which NaN wins, rounding, exp, 1 / x, a ^ b.
 
-Functions of values that are rounded to 16 bits, in few instructions; see `idgraph.passes.fast_math`.
+Functions of values that are rounded to 16 bits, in few instructions; see `idgraph.passes.narrowing`.
 """
 
 from __future__ import annotations
