@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.testing import schedules as joined_launches
+from idgraph.testing import joined_launches
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare, rounding_error
