@@ -2,230 +2,39 @@
 
 An operation is run as DTensor runs it, on all devices, and once without devices on the same whole operands. What a
 device has is compared with the elements that the placement of the result says are there.
-
-DTensor without processes: all devices of a mesh in this one, as torch's own LocalTensorMode simulates them.
-
-DTensor propagates shardings and redistributes as it does on real devices; what each device has is read off afterwards.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import linecache
-import logging
 import sys
-import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
-from threading import RLock
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from idgraph.check.dtensor_form import DeviceElement, DTensorRow
+from idgraph.check.dtensor_simulation import (
+    Table,
+    assembled,
+    by_rank,
+    chunks,
+    elements,
+    partial_axes,
+    reduced,
+)
 from idgraph.check.program import CheckError
 from idgraph.errors import SourceLine, short_repr
 from idgraph.ir.mesh import Mesh
 
-_ONE_AT_A_TIME: Final = RLock()  # torch has one default process group in a process
-MAX_DEVICES: Final = 64
-Table = npt.NDArray[np.int64]
-
-
-@contextlib.contextmanager
-def devices(mesh: Mesh) -> Generator[Any]:
-    """Within, torch has that many devices; gives the DeviceMesh."""
-    try:
-        import torch.distributed as dist
-        from torch.distributed._local_tensor import LocalTensorMode
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-    except ImportError as error:
-        raise CheckError(f"check.dtensor needs torch with LocalTensorMode: {error}", hint="torch 2.13 has it") from None
-    if mesh.size > MAX_DEVICES:
-        raise CheckError(f"{mesh} has {mesh.size} devices", hint=f"at most {MAX_DEVICES} are simulated")
-    with _ONE_AT_A_TIME, _quiet():
-        if dist.is_initialized():
-            raise CheckError(
-                "this process has a process group of its own already",
-                hint="check in another process (idgraph check --dtensor FILE.py), or before init_process_group",
-            )
-        dist.init_process_group("fake", rank=0, world_size=mesh.size, store=FakeStore())
-        try:
-            with LocalTensorMode(mesh.size):
-                sizes = tuple(n for _, n in mesh.axes)
-                yield init_device_mesh("cpu", sizes, mesh_dim_names=tuple(name for name, _ in mesh.axes))
-        finally:
-            dist.destroy_process_group()
-
-
-@contextlib.contextmanager
-def _quiet() -> Generator[None]:
-    """Advice of torch about the number of its collectives is not for whoever simulates them."""
-    known = logging.getLogger("torch.distributed.tensor")
-    before = known.level
-    known.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="DTensor random operators may not")
-            yield
-    finally:
-        known.setLevel(before)
-
-
-def without_modes() -> contextlib.AbstractContextManager[Any]:
-    """Within, torch's tensors are those of one process."""
-    from torch.utils import _python_dispatch
-
-    return getattr(_python_dispatch, "_disable_current_modes")()  # noqa: B009 - torch has no public name for it
-
-
-def numpy_of(tensor: Any) -> npt.NDArray[Any]:
-    """The values as NumPy has them: 16-bit floats as float32."""
-    import torch
-
-    plain = tensor.detach()
-    if plain.dtype in (torch.bfloat16, torch.float16):
-        plain = plain.float()
-    return plain.resolve_conj().resolve_neg().contiguous().numpy()
-
-
-def by_rank(value: Any, ranks: int) -> list[npt.NDArray[Any]]:
-    """The parts of a DTensor, device by device, or a tensor that all have. Rows that a sharded embedding looked up for
-    another device's indices are zeros: what that placement adds up."""
-    found = [x.copy() for x in _local_arrays(getattr(value, "_local_tensor", value), ranks)]
-    for p in getattr(value, "placements", ()):
-        mask = _mask_of(p)
-        if mask is not None:
-            for part, out in zip(found, _local_arrays(mask, ranks), strict=True):
-                part[out] = 0
-    return found
-
-
-def _local_arrays(local: Any, ranks: int) -> list[npt.NDArray[Any]]:
-    parts = getattr(local, "_local_tensors", None)
-    return [numpy_of(local)] * ranks if parts is None else [numpy_of(parts[r]) for r in range(ranks)]
-
-
-def _mask_of(placement: Any) -> Any:
-    """The mask of torch's placement of sharded embeddings: which rows of each device count for nothing."""
-    return getattr(getattr(placement, "mask_buffer", None), "data", None)
-
-
-def unknown_reduction(placements: Sequence[Any]) -> str | None:
-    """A placement of partial results whose reduction nothing here knows, as torch prints it."""
-    for p in placements:
-        kind = type(p).__name__
-        known = kind in ("Partial", "_NormPartial") or (kind == "_MaskPartial" and _mask_of(p) is not None)
-        if p.is_partial() and not known:
-            return str(p)
-    return None
-
-
-def chunks(shape: Sequence[int], placements: Sequence[Any], mesh: Mesh) -> list[Table] | None:
-    """The numbers of the elements on each device, by the definition of ``Shard``: torch.chunk of what is there; None
-    where another kind of placement is among them."""
-    if not all(p.is_replicate() or p.is_partial() or type(p).__name__ == "Shard" for p in placements):
-        return None
-    found: list[Table] = []
-    for at in product(*(range(n) for _, n in mesh.axes)):
-        ids = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
-        for p, r, (_, n) in zip(placements, at, mesh.axes, strict=True):
-            if type(p).__name__ == "Shard":
-                block = -(-ids.shape[p.dim] // n)
-                ids = ids[(slice(None),) * p.dim + (slice(r * block, (r + 1) * block),)]
-        found.append(ids)
-    return found
-
-
-def elements(shape: Sequence[int], placements: Sequence[Any], mesh: Mesh) -> list[Table]:
-    """The numbers of the elements that each device has, in its order; placements that are not torch.chunk's split as
-    they themselves say (torch's own splitting of a tensor, one mesh axis after the other)."""
-    known = chunks(shape, placements, mesh)
-    if known is not None:
-        return known
-    import torch
-
-    found: list[Table] = []
-    with without_modes():
-        for at in product(*(range(n) for _, n in mesh.axes)):
-            ids = torch.arange(int(np.prod(shape)), dtype=torch.int64).reshape(tuple(shape))
-            for p, r, (_, n) in zip(placements, at, mesh.axes, strict=True):
-                if hasattr(p, "dim"):
-                    ids = p._split_tensor(ids, n, with_padding=False, contiguous=True)[0][r]
-            found.append(ids.numpy())
-    return found
-
-
-def assembled(
-    locals_: Sequence[npt.NDArray[Any]],
-    ids: Sequence[Table],
-    shape: Sequence[int],
-    placements: Sequence[Any],
-    mesh: Mesh,
-) -> npt.NDArray[Any]:
-    """The whole tensor of what the devices have, where the placements say that it lies; partial results are reduced."""
-    parts = partial_axes(placements, mesh)
-    if parts:
-        locals_ = reduced(locals_, parts, mesh)
-    whole = np.zeros(int(np.prod(shape)), locals_[0].dtype)
-    for local, mine in zip(locals_, ids, strict=True):
-        if local.shape == mine.shape:
-            whole[mine.ravel()] = local.ravel()
-    return whole.reshape(tuple(shape))
-
-
-def partial_axes(placements: Sequence[Any], mesh: Mesh) -> dict[str, str]:
-    """The reduction along each mesh axis over which a tensor is partial; "norm 2.0" where parts are 2-norms."""
-    return {name: _reduction(p) for p, (name, _) in zip(placements, mesh.axes, strict=True) if p.is_partial()}
-
-
-def _reduction(placement: Any) -> str:
-    power = getattr(placement, "norm_type", None)
-    return str(placement.reduce_op) if power is None else f"norm {float(power)}"
-
-
-def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh: Mesh) -> list[npt.NDArray[Any]]:
-    """The parts that each device would have if partial results along these mesh axes were reduced."""
-    found: list[npt.NDArray[Any]] = []
-    power = next((float(op.removeprefix("norm ")) for op in parts.values() if op.startswith("norm ")), None)
-    if power is not None:  # the p-norm of p-norms: the sum of their powers, and its root
-        locals_ = [np.abs(x) ** power for x in locals_]
-    for rank in mesh.ranks:
-        at = mesh.coordinates(rank)
-        value = None
-        for other in mesh.ranks:
-            theirs = mesh.coordinates(other)
-            if all(theirs[m] == at[m] for m in at if m not in parts):
-                value = (
-                    locals_[other] if value is None else _combine_partials(value, locals_[other], set(parts.values()))
-                )
-        assert value is not None  # a device is in its own group
-        if "avg" in parts.values():
-            value = value / np.prod([mesh.sizes[m] for m, op in parts.items() if op == "avg"])
-        found.append(value if power is None else value ** (1 / power))
-    return found
-
-
-def _combine_partials(a: npt.NDArray[Any], b: npt.NDArray[Any], ops: set[str]) -> npt.NDArray[Any]:
-    if len(ops) != 1:
-        raise CheckError(f"partial results of several kinds at once: {', '.join(sorted(ops))}")
-    match next(iter(ops)):
-        case "max":
-            return np.maximum(a, b)
-        case "min":
-            return np.minimum(a, b)
-        case "product":
-            return a * b
-        case _:
-            return a + b
-
-
 MAX_ELEMENTS = 1 << 22
+TRIALS = 3  # sets of other numbers that show which elements a result is made of
 
 
 @dataclass(slots=True)
@@ -398,6 +207,94 @@ def without_communication(
             return candidate, None
         lacking = lacking or missing
     return None, lacking
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """Which elements of an operation's result change with what a device lacks: a table for each rank, tried with other
+    numbers in place of that; ``run`` is the operation on whole operands."""
+
+    operands: Sequence[Operand]
+    run: Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]]
+    wholes: Sequence[npt.NDArray[Any]]
+    result: npt.NDArray[Any]
+    changed: Sequence[npt.NDArray[np.bool_]]
+
+    @staticmethod
+    def of(
+        operands: Sequence[Operand],
+        run: Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]],
+        wholes: Sequence[npt.NDArray[Any]],
+        mesh: Mesh,
+    ) -> Dependence:
+        """Try each device on ``TRIALS`` sets of numbers."""
+        result = run(wholes)
+        found = Dependence(operands, run, wholes, result, [np.zeros(result.shape, np.bool_) for _ in mesh.ranks])
+        for rank, table in enumerate(found.changed):
+            lacks = [
+                np.isin(np.arange(w.size), x.ids[rank], invert=True) for w, x in zip(wholes, operands, strict=True)
+            ]
+            if any(x.any() for x in lacks):
+                for trial in range(TRIALS):
+                    table |= found.differs(lacks, trial)
+        return found
+
+    def differs(self, lacks: Sequence[npt.NDArray[np.bool_]], trial: int) -> npt.NDArray[np.bool_]:
+        """Where the result is another with other numbers at some elements; an operand's own ones, as they may be
+        indices."""
+        rng = np.random.default_rng(trial)
+        made: list[npt.NDArray[Any]] = []
+        for whole, at in zip(self.wholes, lacks, strict=True):
+            flat = whole.ravel().copy()
+            flat[at] = rng.choice(whole.ravel(), int(at.sum())) if whole.size else flat[at]
+            made.append(flat.reshape(whole.shape))
+        other = self.run(made)
+        if other.shape != self.result.shape:  # as many as the values say
+            return np.ones(self.result.shape, np.bool_)
+        return ~_equal_values(other.ravel(), self.result.ravel()).reshape(self.result.shape)
+
+    def placement(self, mesh: Mesh) -> tuple[tuple[Any, ...] | None, DeviceElement | None]:
+        """A placement of the result under which no device needs what it lacks; else an element of one that does."""
+        from torch.distributed.tensor import Replicate, Shard
+
+        every = [*(Shard(d) for d in range(self.result.ndim)), Replicate()]
+        first: tuple[int, int] | None = None
+        for candidate in product(*([every] * len(mesh.axes))):
+            parts = chunks(self.result.shape, candidate, mesh)
+            assert parts is not None  # shards and replicas
+            needs = [ids.ravel()[self.changed[r].ravel()[ids.ravel()]] for r, ids in enumerate(parts)]
+            if not any(len(n) for n in needs):
+                return candidate, None
+            first = first or next((r, int(n[0])) for r, n in enumerate(needs) if len(n))
+        return None, None if first is None else self._witness(*first, mesh)
+
+    def _witness(self, rank: int, element: int, mesh: Mesh) -> DeviceElement | None:
+        """An element of an operand that a device lacks and that changes an element of its result: half of those in
+        question are tried at a time."""
+        own = np.concatenate(
+            [np.isin(np.arange(w.size), x.ids[rank]) for w, x in zip(self.wholes, self.operands, strict=True)]
+        )
+        ends: list[int] = np.cumsum([0, *(w.size for w in self.wholes)]).tolist()
+        pool: npt.NDArray[np.int64] = np.flatnonzero(~own)
+
+        def seen(some: npt.NDArray[np.int64]) -> bool:
+            lacks = [np.isin(np.arange(a, b), some) for a, b in pairwise(ends)]
+            return any(self.differs(lacks, t).ravel()[element] for t in range(TRIALS))
+
+        while len(pool) > 1:
+            half = pool[: len(pool) // 2]
+            pool = half if seen(half) else pool[len(pool) // 2 :]
+        k = bisect_right(ends, int(pool[0])) - 1
+        if not seen(pool):
+            return None  # only several together change it
+        at = int(pool[0] - ends[k])
+        owners = tuple(r for r in mesh.ranks if at in self.operands[k].ids[r])
+        made, read = _unraveled(element, self.result.shape), _unraveled(at, self.wholes[k].shape)
+        return DeviceElement(rank, made, operand=k, reads=read, owners=owners)
+
+
+def _unraveled(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(x) for x in np.unravel_index(number, shape))
 
 
 def _lacking(source: Operand, reads: Table, made: Sequence[Table], mesh: Mesh) -> DeviceElement | None:
