@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from idgraph.arith import mixed_radix as rules_digits
-from idgraph.arith import rules_compare as rules_condition
-from idgraph.arith import rules_divmod as rules_divide
-from idgraph.arith import rules_divmod_symbolic as rules_symbolic
-
 # the rule modules enter their rules into the engine's table, in this order
-from idgraph.arith import rules_select, rules_sum, rules_xor
-from idgraph.arith import rules_xor as rules_bits
+from idgraph.arith import mixed_radix, rules_compare, rules_divmod, rules_divmod_symbolic, rules_sum, rules_xor
 from idgraph.arith.enumeration import closure
 from idgraph.arith.expr import (
     FALSE,
@@ -39,16 +33,7 @@ from idgraph.arith.rewriter import RuleApplication, derivation, normal
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 from idgraph.errors import short_repr
 
-RULE_MODULES = (
-    rules_bits,
-    rules_divide,
-    rules_symbolic,
-    rules_sum,
-    rules_digits,
-    rules_select,
-    rules_xor,
-    rules_condition,
-)
+RULE_MODULES = (mixed_radix, rules_compare, rules_divmod, rules_divmod_symbolic, rules_sum, rules_xor)
 _ROUNDS = 6
 _MAX_TEXTS = 4096
 

@@ -474,7 +474,7 @@ def _run_command() -> int:
     except IdGraphError as error:
         because = [f"because {fact}" for fact in error.because]
         at = [f"at {error.where}"] if error.where and _CALLED not in error.where else []
-        return _bad("; ".join([error.what, *at, *because, *_hint(error)]))
+        return _bad("; ".join([error.what, *at, *because, *([f"hint: {error.hint}"] if error.hint else [])]))
     except MemoryError:
         return _bad("it needs more memory than there is")
     except BrokenPipeError:
@@ -482,10 +482,6 @@ def _run_command() -> int:
     except OSError as error:
         return _bad(f"{error.filename or 'output'}: {error.strerror or error}")
     return status if isinstance(status, int) else 0
-
-
-def _hint(error: IdGraphError) -> list[str]:
-    return [f"hint: {error.hint}"] if error.hint else []
 
 
 def _bad(text: str) -> int:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -357,7 +358,7 @@ def _graph_module(module: Any, title: str) -> Captured:
     found = Captured(module, title, claimed=True)
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            found.bound[node.name] = _attribute(module, str(node.target))
+            found.bound[node.name] = attrgetter(str(node.target))(module)
     return found
 
 
@@ -387,12 +388,6 @@ def _is_attention_with_more(node: Any) -> bool:
     """An attention whose other results are used: torch's decomposition does not make what the backward reads."""
     more = (u for u in node.users if target_name(u.target) == GETITEM and u.args[1] != 0)
     return "scaled_dot_product" in target_name(node.target) and any(u.users for u in more)
-
-
-def _attribute(module: object, path: str) -> object:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module
 
 
 def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], title: str) -> Captured:
