@@ -12,7 +12,7 @@ import idgraph as ig
 from idgraph.arith import is_true, symbol
 from tests.property.budget import examples
 
-ANY = dict.fromkeys(("i1", "i2", "i3", "i4", "i5"), (None, None))
+ANY: dict[str, tuple[None, None]] = dict.fromkeys(("i1", "i2", "i3", "i4", "i5"), (None, None))
 
 
 @pytest.mark.parametrize(
