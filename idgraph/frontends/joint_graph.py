@@ -6,6 +6,7 @@ does not know, such as a log-softmax, it leaves in memory for the backward, as l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,70 @@ def _nll_loss_backward(
     return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)
 
 
+def _equal_slices(x: Any, size: Any, dim: int = 0) -> Any:
+    """Parts of equal size, but for the last: views, each for itself."""
+    extent = x.shape[dim]
+    if not isinstance(extent, int) or not isinstance(size, int) or not size:
+        return NotImplemented
+    return _parts(x, [min(size, extent - at) for at in range(0, extent, size)] or [0], dim)
+
+
+def _sized_slices(x: Any, sizes: Any, dim: int = 0) -> Any:
+    return _parts(x, sizes, dim) if all(isinstance(n, int) for n in sizes) else NotImplemented
+
+
+def _parts(x: Any, sizes: Any, dim: int) -> Any:
+    torch: Any = load_torch("whose graph it is")
+    ends = [*itertools.accumulate(sizes)]
+    return [torch.ops.aten.slice.Tensor(x, dim, end - n, end) for n, end in zip(sizes, ends, strict=True)]
+
+
+def _unbind(x: Any, dim: int = 0) -> Any:
+    torch: Any = load_torch("whose graph it is")
+    extent = x.shape[dim]
+    return [torch.ops.aten.select.int(x, dim, n) for n in range(extent)] if isinstance(extent, int) else NotImplemented
+
+
+def _on_gpu(x: Any) -> bool:
+    return x.device.type == "cuda"
+
+
+def _convolution(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
+    groups: int,
+) -> Any:  # fmt: skip
+    """The bias added after: on a GPU torch adds it in a kernel of its own, here the next kernel does."""
+    torch: Any = load_torch("whose graph it is")
+    if bias is None or not _on_gpu(x):
+        return NotImplemented
+    found = torch.ops.aten.convolution(
+        x, weight, None, stride, padding, dilation, transposed, output_padding, groups
+    )  # fmt: skip
+    return found + _of_channels(bias, found)
+
+
+def _of_channels(bias: Any, result: Any) -> Any:
+    """The bias as it is added: its axis is the last one but those that the kernel moves along."""
+    return bias.view(-1, *[1] * (result.dim() - 2))
+
+
+def _convolution_backward(
+    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, output_mask: Any,
+) -> Any:  # fmt: skip
+    """The bias's gradient as a sum, which the kernel that makes ``grad`` can do beside."""
+    torch: Any = load_torch("whose graph it is")
+    if not output_mask[2] or not _on_gpu(grad):
+        return NotImplemented
+    mask = [output_mask[0], output_mask[1], False]
+    rest: Any = (None, None, None)
+    if any(mask):
+        rest = torch.ops.aten.convolution_backward(
+            grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
+        )
+    return rest[0], rest[1], torch.sum(grad, [0, *range(2, grad.dim())])
+
+
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Operation of torch's -> what a step is written in instead."""
     torch: Any = load_torch("whose graph it is")
@@ -67,8 +132,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         aten._log_softmax.default: _log_softmax,
         aten._log_softmax_backward_data.default: _log_softmax_backward,
+        aten.convolution.default: _convolution,
+        aten.convolution_backward.default: _convolution_backward,
         aten.nll_loss_backward.default: _nll_loss_backward,
         aten.nll_loss2d_backward.default: _nll_loss_backward,
+        aten.split.Tensor: _equal_slices,
+        aten.split_with_sizes.default: _sized_slices,
+        aten.unbind.int: _unbind,
     }
 
 

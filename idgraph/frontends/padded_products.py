@@ -90,6 +90,16 @@ def _is_row_major(value: Any) -> bool:
     return value.stride(-1) == 1 or value.shape[-1] == 1
 
 
+def _turned(torch: Any, x: Any) -> Any | None:
+    """The matrix, or the batch of matrices, that ``x`` is the transpose of."""
+    aten: Any = torch.ops.aten
+    if x.meta["val"].dim() < 2 or x.op != "call_function":
+        return None
+    last = {-1, -2, x.meta["val"].dim() - 1, x.meta["val"].dim() - 2}
+    axes = {*x.args[1:]} if x.target is aten.transpose.int else {-1, -2} if x.target is aten.t.default else set[int]()
+    return x.args[0] if len(axes) == 2 and axes <= last and len({a % x.meta["val"].dim() for a in axes}) == 2 else None
+
+
 def _rewrite(torch: Any, graph: Any, node: Any, plan: PaddedProduct, padded: dict[Any, Any]) -> None:
     aten: Any = torch.ops.aten
     fake: Any = torch._guards.detect_fake_mode([node.meta["val"]])
@@ -102,12 +112,14 @@ def _rewrite(torch: Any, graph: Any, node: Any, plan: PaddedProduct, padded: dic
         return made
 
     def grown(x: Any, rows: int, columns: int) -> Any:
-        """``x`` with zeros behind its last two axes; laid out as it was."""
+        """``x`` with zeros behind its last two axes, laid out as it was; both factors that it is, once."""
         if rows == 0 and columns == 0:
             return x
+        value, turned = x.meta["val"], _turned(torch, x)
+        if turned is not None:
+            return call(aten.transpose.int, grown(turned, columns, rows), -2, -1)
         if (x, (rows, columns)) in padded:
             return padded[x, (rows, columns)]
-        value = x.meta["val"]
         if value.dim() == 1:
             made = call(aten.constant_pad_nd.default, x, [0, columns], 0.0)
         elif _is_row_major(value):

@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 
 from idgraph.errors import FrontendError, IdGraphError, nearest
 from idgraph.frontends.callable_import import Runner
+from idgraph.frontends.constant_masks import with_constant_masks
 from idgraph.frontends.cuda_graphs import CudaGraphs
 from idgraph.frontends.division_checks import with_division_checks
 from idgraph.frontends.eager_check import compare_with_eager
@@ -118,7 +119,7 @@ def backend(
         inference_compiler=partial(_graph, told, graphs, "inference"), decompositions=decompositions(),
         partition_fn=partial(partition, partial(_pad_products, told, "joint")),
     )  # fmt: skip
-    compiled = way(patched(module), examples)
+    compiled = way(with_constant_masks(patched(module)), examples)
     return _compared_once(compiled, module) if told.check == "first" else compiled
 
 

@@ -175,11 +175,7 @@ class _Scans:
         out.append(InitAccumulator(own.name, dtype, identity(Accumulator(op, dtype))))
         for n in range(extent):
             here, now = Local(f"{step.acc.name}_at{n}", dtype), Local(f"{step.acc.name}_run{n}", dtype)
-            out += [
-                Load(here, run, as_expr(n)),
-                Accumulate(own, op, here, running=now),
-                Store(run, as_expr(n), now),
-            ]
+            out += [Load(here, run, as_expr(n)), Accumulate(own, op, here, running=now), Store(run, as_expr(n), now)]
         out.append(BlockReduce(own, op, (thread.parallel,), before))
         out.append(Compute(base, _BOTH[op], (step.acc, before), dtype))
         out.append(Accumulate(step.acc, op, own))

@@ -80,6 +80,7 @@ def materialize_shape(made: Tensor, t: Tensor) -> Tensor:
     return ops.copy(made) if made.uses or made.definition is None else made
 
 
+_OF_NUMBERS: Final = ("unsqueeze", "reshape")  # views of one element that the program itself may have
 SCALARS: Final = 8  # operations on one element that each reader may do again
 
 
@@ -125,11 +126,11 @@ def numbers_into_readers(fusion: Fusion) -> None:
     for t in fusion.tensors:
         if t.definition is None or t.ndim or not _is_of_numbers(t):
             continue
-        work = wide_views(t)
+        work = [*wide_views(t), *(u.output for u in t.uses if u.op in _OF_NUMBERS)]
         while work:
             view = work.pop()
             e = view.definition
-            if e is not None and e.op == "unsqueeze" and e.inputs[0].definition is not None:
+            if e is not None and e.op in _OF_NUMBERS and e.inputs[0].definition is not None:
                 replace_operation(e, partial(_exchanged, e))
                 work += view.definition.inputs if view.definition is not None else ()
 

@@ -1,7 +1,8 @@
 """A sum over a one-hot mask, folded back into a gather: ``sum(where(index == iota, x, 0), dim)`` is ``x[index]``.
 
-The mask may be written either way round, negated, through views and broadcasts, or as a factor of integers: the
-coordinates of the comparison decide, and not how it is spelled. Where ``x`` is the same along ``dim``, as in the
+The mask may be written either way round, negated, one of several conditions, through views and broadcasts, or as a
+factor of integers, and what it selects may be rounded to another type before it is summed: the coordinates of the
+comparison decide, and not how it is spelled. Where ``x`` is the same along ``dim``, as in the
 gradient of a loss of rows, the index only says whether there is an element. Only sums that are the same for every value
 are folded. ``sum(one_hot * x)`` is not, in floating point: a NaN or an infinity that the index does not name makes that
 sum NaN.
@@ -10,7 +11,7 @@ sum NaN.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -32,6 +33,8 @@ from idgraph.rewrite.gather_strategy import place_of
 
 WHOLE_VIEWS = moving("axes") | {"reshape"}
 Row = tuple[Expr, ...]
+# Of several conditions each must hold; where the mask says what is left out (True), one is enough.
+_JOINED = {False: ("bitwise_and", "logical_and"), True: ("bitwise_or", "logical_or")}
 _ONE = "of each row one element is not 0, at the index"
 
 
@@ -61,8 +64,8 @@ def fold_one_hot_sums(fusion: Fusion) -> tuple[Decision, ...]:
             continue
         name, source = e.output.name, found.x.name
         saved = _saved(found)
-        line, alike = place_of(e), _is_uniform(found)
-        replace_operation(e, partial(_gathered, e, found, alike))
+        line, alike = place_of(e), _is_uniform(found, found.x)
+        replace_operation(e, partial(_gathered, e, found))
         chosen, because = ("where", f"all elements of a row of {source} are one") if alike else ("gather", _ONE)
         made.append(
             Decision(
@@ -82,32 +85,60 @@ class _OneHot:
     """The selection that a sum over a mask makes: ``x``, which broadcasts to the shape of the summed tensor,
     at ``index`` - ``start`` of axis ``dim``.
 
-    ``index`` is compared by the mask, ``views`` are the way from there to that shape.
+    ``index`` is compared by the mask, ``way`` leads from there to that shape. ``conditions`` are what else the mask
+    asks for. ``casts`` are the types that a selected element is rounded to, one after the other.
     """
 
     x: Tensor
     index: Tensor
-    views: tuple[TensorExpr, ...]
+    way: tuple[TensorExpr, ...]
     start: int
     shape: tuple[Expr, ...]
     dim: int
+    conditions: tuple[_Condition, ...] = ()
+    casts: tuple[DType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """An operand of the mask, ``way`` from there to the mask; with ``is_not`` it says what is left out."""
+
+    operand: Tensor
+    way: tuple[TensorExpr, ...]
+    is_not: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """The comparison of a mask with its ``index``: see `_OneHot`."""
+
+    index: Tensor
+    way: tuple[TensorExpr, ...]
+    start: int
+    conditions: tuple[_Condition, ...] = ()
 
 
 def _mask(e: TensorExpr) -> _OneHot | None:
     """The selection, where ``e`` sums ``where(index == iota, x, 0)``, or a product of integers with such a mask."""
-    t = e.inputs[0]
+    t, casts = e.inputs[0], list[DType]()
     reduced = [p for p, r in enumerate(e.reads[0]) if isinstance(r, Mapped) and r.domain.kind == "reduction"]
-    while (made := t.definition) is not None and made.op in ("copy", "cast") and _keeps(made.inputs[0].dtype, t.dtype):
-        t = made.inputs[0]
-    if len(reduced) != 1 or made is None or not _keeps(t.dtype, e.output.dtype):
+    if len(reduced) != 1 or not _keeps(t.dtype, e.output.dtype):
         return None
-    dim = reduced[0]
+    while (made := t.definition) is not None and made.op in ("copy", "cast") and _keeps_zero(made.inputs[0], t):
+        casts, t = [t.dtype, *casts], made.inputs[0]
+    if made is None:
+        return None
     for k, is_not, x in _mask_operands(made):
-        found = _hit(made, k, is_not, dim)
+        found = _hit(made, k, is_not, reduced[0])
         if found is not None and _keeps(x.dtype, t.dtype):
-            index, views, start = found
-            return _OneHot(x, index, views, start, tuple(d.extent for d in t.axes), dim)
+            shape = tuple(d.extent for d in t.axes)
+            return _OneHot(x, found.index, found.way, found.start, shape, reduced[0], found.conditions, tuple(casts))
     return None
+
+
+def _keeps_zero(x: Tensor, y: Tensor) -> bool:
+    """Whether 0 is 0, cast from ``x`` to the type of ``y``, and a value is what a cast of one element makes of it."""
+    return _keeps(x.dtype, y.dtype) or (is_float(x.dtype) and is_float(y.dtype))
 
 
 def _keeps(a: DType, b: DType) -> bool:
@@ -142,19 +173,31 @@ def _is_number(value: object, n: int) -> bool:
     return isinstance(value, (int, float)) and value == n
 
 
-def _hit(made: TensorExpr, k: int, is_not: bool, dim: int) -> tuple[Tensor, tuple[TensorExpr, ...], int] | None:
-    """(index, the comparison and the views behind it, first number) where operand ``k`` compares an index with the
-    coordinate along axis ``dim`` of the result."""
-    axes, views = made.output.axes, list[TensorExpr]()
+def _hit(made: TensorExpr, k: int, is_not: bool, dim: int) -> _Hit | None:
+    """The comparison of an index with the coordinate along axis ``dim`` of the result, in the mask: operand ``k``."""
+    axes = made.output.axes
     along = symbol(f"i{dim}", 0, simplify(axes[dim].extent - 1))
     own = [symbol(f"i{p}", 0, simplify(d.extent - 1)) if not d.is_broadcast else as_expr(0) for p, d in enumerate(axes)]
     own[dim] = along
-    hit, at = made.inputs[k], _through(made, k, own)
+    return _comparison(made.inputs[k], _through(made, k, own), is_not, along, ())
+
+
+def _comparison(
+    hit: Tensor, at: Row | None, is_not: bool, along: Expr, way: tuple[TensorExpr, ...]
+) -> _Hit | None:  # fmt: skip
+    """The same of the element ``at`` of ``hit``; ``way`` leads from there to the mask."""
     while at is not None and (e := hit.definition) is not None and e.op not in ("eq", "ne"):
+        if e.op in _JOINED[is_not] and e.output.dtype == "bool" and len(e.inputs) == 2:
+            for n, other in ((0, 1), (1, 0)):
+                found = _comparison(e.inputs[n], _through(e, n, at), is_not, along, (e, *way))
+                if found is not None:
+                    more = _Condition(e.inputs[other], (e, *way), is_not)
+                    return replace(found, conditions=(*found.conditions, more))
+            return None
         if e.op == "logical_not":
             is_not = not is_not
         elif e.op in WHOLE_VIEWS:
-            views.append(e)
+            way = (e, *way)
         elif e.op != "cast" or e.inputs[0].dtype != "bool":
             return None
         hit, at = e.inputs[0], _through(e, 0, at)
@@ -167,7 +210,7 @@ def _hit(made: TensorExpr, k: int, is_not: bool, dim: int) -> tuple[Tensor, tupl
         if start is None or index is None or is_float(e.inputs[1 - n].dtype):
             continue
         if _is_same_along(e.inputs[1 - n], index, along):
-            return e.inputs[1 - n], (e, *reversed(views)), start
+            return _Hit(e.inputs[1 - n], (e, *way), start)
     return None
 
 
@@ -215,9 +258,9 @@ def _first(numbers: Tensor, at: Row, along: Expr) -> int | None:
     return start if all(low <= start and start + int(n) - 1 <= high for low, high in limits) else None
 
 
-def _is_uniform(o: _OneHot) -> bool:
-    """Whether ``x`` is the same along the axis of the sum, which has elements."""
-    x, axes = o.x, o.x.axes
+def _is_uniform(o: _OneHot, x: Tensor) -> bool:
+    """Whether ``x``, which broadcasts to the summed tensor, is the same along the axis of the sum, which has elements."""
+    axes = x.axes
     along = symbol(f"i{o.dim}", 0, simplify(o.shape[o.dim] - 1))
     if not o.shape[o.dim].is_const or o.shape[o.dim] == as_expr(0):
         return False
@@ -226,20 +269,26 @@ def _is_uniform(o: _OneHot) -> bool:
     return _is_same_along(x, tuple(at), along)
 
 
-def _gathered(e: TensorExpr, o: _OneHot, alike: bool) -> Tensor:
+def _gathered(e: TensorExpr, o: _OneHot) -> Tensor:
     dim, n, shape = o.dim, attr(o.shape[o.dim]), [attr(k) for k in o.shape]
     index, x = _index(o), o.x
     wide = ops.cast(index, "int64") if index.dtype != "int64" else index
     if o.start:
         wide = ops.sub(wide, o.start)
     inside = ops.logical_and(ops.ge(wide, 0), ops.lt(wide, n))
-    zero = False if x.dtype == "bool" else 0.0 if is_float(x.dtype) else 0
-    if alike:
-        element = _wide(_first_along(o.x, dim - len(shape)), [1 if p == dim else k for p, k in enumerate(shape)])
-    else:
-        element = rows.gather(_wide(x, shape), dim, ops.minimum(ops.maximum(wide, 0), n - 1))
-    got = ops.where(inside, element, zero)
-    if is_float(x.dtype):
+
+    def at_index(t: Tensor) -> Tensor:
+        if _is_uniform(o, t):
+            return _wide(_first_along(t, dim - len(shape)), [1 if p == dim else k for p, k in enumerate(shape)])
+        return rows.gather(_wide(t, shape), dim, ops.minimum(ops.maximum(wide, 0), n - 1))
+
+    for c in o.conditions:
+        holds = at_index(_along(c.operand, c.way))
+        inside = ops.logical_and(inside, ops.logical_not(holds) if c.is_not else holds)
+    got = ops.where(inside, at_index(x), False if x.dtype == "bool" else 0.0 if is_float(x.dtype) else 0)
+    for dtype in o.casts:
+        got = ops.cast(got, dtype) if got.dtype != dtype else got
+    if is_float(got.dtype):
         got = ops.add(got, 0.0)  # a sum that begins at 0.0 is never -0.0
     got = got if got.dtype == e.output.dtype else ops.cast(got, e.output.dtype)
     return got if e.output.ndim == len(shape) else movement.squeeze(got, dim)
@@ -260,13 +309,19 @@ def _first_along(x: Tensor, axis: int) -> Tensor:
 def _index(o: _OneHot) -> Tensor:
     """The index of each row, one along the axis: as the mask's views have it, which is the same all along it."""
     shape: list[int | Expr] = [1 if p == o.dim else attr(k) for p, k in enumerate(o.shape)]
-    compared, *views = o.views
-    if not views and all(d.extent == as_expr(1) for d in o.index.axes[o.dim - len(shape) :][:1]):
-        return _wide(o.index, shape)
-    made = _wide(o.index, [attr(d.extent) for d in compared.output.axes])
-    for v in views:
-        made = apply(made.fusion, v.op, (made,), v.attrs, None)
-    return movement.slice(_wide(made, [attr(k) for k in o.shape]), o.dim, 0, 1)
+    return _wide(_first_along(_along(o.index, o.way), o.dim - len(shape)), shape)
+
+
+def _along(t: Tensor, way: Sequence[TensorExpr]) -> Tensor:
+    """``t``, which the first operation of ``way`` reads, through the views of ``way``; the others broadcast it."""
+    wide: Sequence[int | Expr] | None = None
+    for e in way:
+        if e.op in WHOLE_VIEWS:
+            t = apply(t.fusion, e.op, (t if wide is None else _wide(t, wide),), e.attrs, None)
+            wide = None
+        else:
+            wide = [attr(d.extent) for d in e.output.axes]
+    return t
 
 
 def _wide(t: Tensor, shape: Sequence[int | Expr]) -> Tensor:

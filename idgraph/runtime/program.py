@@ -418,10 +418,7 @@ def emit(
 def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, KernelModule]:
     """The index maps, and the kernels before any pass."""
     if target not in get_args(Target):
-        raise EmitError(
-            f"unknown target {target!r}",
-            hint=one_of(target, get_args(Target)),
-        )
+        raise EmitError(f"unknown target {target!r}", hint=one_of(target, get_args(Target)))
     check_fusion(fusion, "emit", EmitError).verify()
     check_schedule(fusion, TARGETS[target])
     maps = model

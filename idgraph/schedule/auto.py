@@ -13,16 +13,7 @@ from functools import partial
 
 from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import (
-    SCANS,
-    SCATTERS,
-    Fusion,
-    IterDomain,
-    LoadedCoordinate,
-    Tensor,
-    TensorExpr,
-    check_fusion,
-)
+from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr, check_fusion
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.device import Device, current_device, device_of, use_device
@@ -41,8 +32,8 @@ from idgraph.rewrite.canonicalize_views import (
     sink_reshapes_below_pointwise,
     wide_views,
 )
+from idgraph.rewrite.constant_folding import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.gather_strategy import Force, choose_gather_strategies
-from idgraph.rewrite.index_propagation import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig
@@ -242,7 +233,7 @@ def apply_gather_strategies(fusion: Fusion, gathers: Force, device: Device) -> N
     constants.folded(fusion)
     fuse_circular_pad(fusion)
     folded = one_hot.fold_one_hot_sums(fusion)
-    scatters = scatter_plan(fusion)
+    scatters = scatter_plan(fusion, device)
     if scatters:
         apply_scatter_plan(fusion, scatters)
     plan = choose_gather_strategies(fusion, gathers, device)

@@ -17,6 +17,7 @@ from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, Tens
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.op_table import apply
 from idgraph.ir.schedule_log import ReductionDecision, Ruled, TilingDecision
+from idgraph.ir.walks import operands, reach
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inlining import private_copy, sharing
 from idgraph.schedule.legality import nest_error
@@ -68,7 +69,7 @@ def separate(
         groups, alone = _by_owner(space, t, owner, ends), stays(t)
         if t in space.labels and space.is_row(t):
             owner[t] = t if reduces(t) or t in ends else ROWS
-            copied = [] if alone or t in space.fixed else _outside(space, groups)
+            copied = [] if alone or t in space.fixed or t in ends else _outside(space, groups)
         elif t in ends:
             owner[t] = ENDS
             copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]
@@ -247,14 +248,11 @@ def passes(space: ReductionDomain, ends: set[Tensor], order: Order) -> int:
 def _to_members(space: ReductionDomain, order: Order) -> list[Tensor]:
     """The members, and what stands between the first of them and those that are computed from it, in order."""
     first = min(order[e] for t in space.labels if (e := t.definition) is not None)
-    found, open_ = set(space.labels), list(space.labels)
-    while open_:
-        e = open_.pop().definition
-        for p in e.inputs if e is not None else ():
-            if p not in found and p.definition is not None and order[p.definition] > first:
-                found.add(p)
-                open_.append(p)
-    return in_order(found, order)
+
+    def late(t: Tensor) -> list[Tensor]:
+        return [p for p in operands(t) if p.definition is not None and order[p.definition] > first]
+
+    return in_order(set(reach(space.labels, late)), order)
 
 
 def _times(extents: Sequence[Expr]) -> str:

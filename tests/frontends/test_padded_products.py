@@ -131,3 +131,18 @@ def test_a_training_step_behind_torch_compile(monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(a, b)
         assert a.stride() == b.stride()
     assert sum("padded operands" in s for s in said) == 3, said
+
+
+def test_a_factor_is_padded_once_for_products_with_it_and_with_its_transpose() -> None:
+    """A weight's gradient and its input's read the same gradient, one of them transposed."""
+    args = [torch.randn(8, 57), torch.randn(57, 12), torch.randn(8, 20)]
+
+    def call(g: Any, weight: Any, x: Any) -> Any:
+        return aten.mm(g, weight), aten.mm(aten.t(g), x), aten.mm(aten.transpose(aten.t(g), 0, 1), weight)
+
+    found, chosen = with_padded_products(captured(call, *args), EAGER)
+    assert len(chosen) == 3
+    pads = [n.meta["val"].shape for n in found.graph.nodes if n.target is aten.constant_pad_nd.default]
+    assert sorted(map(tuple, pads)) == [(8, 60), (60, 12)]
+    for got, want in zip(found(*args), call(*args), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)

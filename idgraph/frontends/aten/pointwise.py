@@ -9,7 +9,7 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.frontends.importer import HANDLERS, Call, Unmapped, handles
 from idgraph.frontends.torch_arrays import numpy_dtype
-from idgraph.ir import DType, Scalar, Tensor, is_float
+from idgraph.ir import DType, Scalar, Tensor, is_float, item_size
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
@@ -214,7 +214,7 @@ def floor_divide(c: Call) -> Tensor:
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(c: Call) -> Tensor:
-    """self ** exponent; of exponents 0.5 and -0.5 torch takes the root, but of float16."""
+    """self ** exponent; of exponents 0.5 and -0.5 torch takes the root, but of float16, of 3, -1 and -2 products."""
     a, b = aligned(c.operand(0, "self"), c.operand(1, "exponent"))
     if isinstance(a, Tensor) and promoted([a, b]) == "bool" and c.meta.dtype != "bool":
         a = ops.cast(a, c.meta.dtype)
@@ -225,6 +225,11 @@ def power(c: Call) -> Tensor:
             return ops.square(a)
         if b in (0.5, -0.5) and a.dtype != "float16":
             return ops.sqrt(a) if b == 0.5 else ops.rsqrt(a)
+        if b in (3, -1, -2) and is_float(a.dtype):  # a power takes as long as fifty products
+            wide = ops.cast(a, "float32") if item_size(a.dtype) < 4 else a
+            low = wide if b == -1 else ops.square(wide)
+            found = ops.mul(low, wide) if b == 3 else ops.reciprocal(low)
+            return ops.cast(found, a.dtype) if found.dtype != a.dtype else found
     return ops.pow(a, b)
 
 
