@@ -202,7 +202,7 @@ def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:
     t, c = claim
     sums = _connected({b: -v for b, v in t.items()}, -c - 1, known)
     pending = {b for s, _ in sums for b, _ in s}
-    sums |= {_reduced(*e) for b in pending for e in _ends(b) if all(x in pending for x in e[0])}
+    sums |= {_primitive(*e) for b in pending for e in _bound_facts(b) if all(x in pending for x in e[0])}
     while pending:
         if len(sums) > _ELIMINATED:
             return False
@@ -217,7 +217,7 @@ def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:
         charge(len(low) * len(high))
         for (x, k), (y, m) in product(low, high):
             v, w = dict(x)[b], -dict(y)[b]
-            new = _reduced(*combine(((dict(x), k, w), (dict(y), m, v))))
+            new = _primitive(*combine(((dict(x), k, w), (dict(y), m, v))))
             if not new[0] and new[1] < 0:
                 return True
             sums.add(new)
@@ -226,15 +226,15 @@ def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:
 
 def _connected(t: Terms, c: int, known: Sequence[Fact]) -> set[_Sum]:
     """The sum and the facts that share a term with it, or with one that does."""
-    reached, rest, found = set(t), list(known), {_reduced(t, c)}
+    reached, rest, found = set(t), list(known), {_primitive(t, c)}
     while near := [f for f in rest if f[0].keys() & reached]:
         rest = [f for f in rest if not f[0].keys() & reached]
         reached.update(*(f[0] for f in near))
-        found.update(_reduced(*f) for f in near)
+        found.update(_primitive(*f) for f in near)
     return found
 
 
-def _reduced(t: Terms, c: int) -> _Sum:
+def _primitive(t: Terms, c: int) -> _Sum:
     """A sum that is >= 0, divided by what its coefficients have in common."""
     g = content(t)
     return (frozenset(t.items()), c) if g <= 1 else (frozenset((b, v // g) for b, v in t.items()), c // g)
@@ -267,7 +267,7 @@ def _from_ends(a: Expr) -> list[Fact]:
     return ([] if lo is None else [({a: 1}, -lo)]) + ([] if hi is None else [({a: -1}, hi)])
 
 
-def _ends(a: Expr) -> list[Fact]:
+def _bound_facts(a: Expr) -> list[Fact]:
     """The same, and how far a symbol is from bounds that are expressions."""
     found = _from_ends(a)
     if a.op == "sym":
