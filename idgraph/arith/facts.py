@@ -206,7 +206,9 @@ def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:
     while pending:
         if len(sums) > _ELIMINATED:
             return False
-        ends = {b: ([], []) for b in pending}  # sums that bound the term from below, and from above
+        ends: dict[Expr, tuple[list[_Sum], list[_Sum]]] = {
+            b: ([], []) for b in pending
+        }  # sums that bound the term from below, and from above
         for s in sums:
             for b, v in s[0]:
                 ends[b][v < 0].append(s)
