@@ -175,7 +175,7 @@ class CallSource:
     def _is_plain(self, node: Node, named: Mapping[str, Any], raw: Raw, found: Any) -> bool:
         """Whether operands go in and results come out as they are."""
         for name, value in named.items():
-            taken = operand_of(value, self.program[name].meta, raw.env, self.space)
+            taken = operand_of(value, self.program[name], raw.env, self.space)
             many = isinstance(value, tuple)
             pairs = zip(cast("Any", taken), cast("Any", value), strict=True) if many else [(taken, value)]
             if any(a is not b for a, b in pairs):

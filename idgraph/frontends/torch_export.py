@@ -32,11 +32,12 @@ from idgraph.frontends.graph import (
     TensorMeta,
     Value,
     as_number,
+    is_of_sizes,
     short,
     where_of,
 )
 from idgraph.frontends.import_ import Import, import_program
-from idgraph.frontends.importer import GETITEM, is_of_sizes
+from idgraph.frontends.importer import GETITEM
 from idgraph.frontends.torch_arrays import ONE_MEMORY, is_torch, load_torch, overlaps, shares_memory
 from idgraph.frontends.torch_patches import FILE, arguments_of, as_module, export_patches
 
