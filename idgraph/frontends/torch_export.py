@@ -180,7 +180,7 @@ def _captured(
         shapes = _for_export(torch, module, args, dynamic_shapes)
         with export_patches(strict):
             exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
-        _refuse_overlap(title, exported)
+        refuse_overlap(title, exported)
         return _exported(exported, title)
     except FrontendError:
         raise
@@ -205,7 +205,7 @@ def _captured(
             ) from None
 
 
-def _refuse_overlap(title: str, exported: Any) -> None:
+def refuse_overlap(title: str, exported: Any) -> None:
     """Raise for a write through a view with overlapping elements, or through windows that leave elements out. torch's
     functionalization asks only views of which strides say it at once, and leaves other values than eager in the
     elements that the view has twice or, of windows, not at all."""
@@ -421,7 +421,7 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
     graph.graph.eliminate_dead_code()
     if any(target_name(n.target) in OVERLAPPING_WRITES for n in graph.graph.nodes):
         clones = [v.detach().clone().requires_grad_(v.requires_grad) for v in given]
-        _refuse_overlap(title, make_fx(forward, record_stack_traces=True)(*clones))
+        refuse_overlap(title, make_fx(forward, record_stack_traces=True)(*clones))
     found = _graph_module(graph, title)
 
     def flatten(given: Sequence[object], named: Mapping[str, object]) -> list[object]:
