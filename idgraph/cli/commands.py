@@ -217,8 +217,8 @@ def check(
 
     --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
     that the program means? --dtensor: does each device have the elements that the placements of the file's mesh say?
-    A .mlir file (affine, scf, memref) or .stmt file (Halide's lowered statement) needs --means FILE, a fusion. Rows that
-    are unknown are printed and no failure: the status is 1 where one is refuted, or where there are no rows.
+    A .mlir file (affine, scf, memref) or .stmt file (Halide's lowered statement) needs --means FILE, a fusion. Rows
+    that are unknown are printed and no failure: the status is 1 where one is refuted, or where there are no rows.
     """
     kinds: list[CompilerKind] = [
         *(["inductor"] if inductor else []), *(["dtensor"] if dtensor else []), *(["program"] if neutral else [])

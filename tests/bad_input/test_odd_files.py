@@ -138,7 +138,8 @@ def test_a_link_to_itself_is_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["missing/page.html", "file.txt/page.html", "file.txt/more/page.html", "x" * 300 + ".html", "loop/page.html"]
+    "name",
+    ["missing/page.html", "file.txt/page.html", "file.txt/more/page.html", "x" * 300 + ".html", "loop/page.html"],
 )
 def test_an_error_names_the_file_that_was_asked_for(name: str, tmp_path: Path) -> None:
     (tmp_path / "file.txt").touch()
