@@ -212,7 +212,7 @@ def share_in_range(space: Space, table: ValueTable, only: Ints | None = None) ->
 
 
 def one_sided(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], table: ValueTable) -> str:
-    """Why elements that are the same at made-up values may differ at others: one side alone depends on a value.
+    """Why elements that are the same at made-up values may differ at others: only one side depends on a value.
 
     >>> from idgraph.arith import TRUE, symbol
     >>> table = ValueTable()

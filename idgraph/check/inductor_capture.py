@@ -13,6 +13,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -277,7 +278,7 @@ class _GraphImporter:
     def read(self) -> Lowered:
         shims, self.wholes = _functional(self.torch, self.graph.orig_gm)
         self.listed = frozenset(n.name for n in shims if getattr(n, "listed", False))
-        bound = {n.name: _attribute(self.graph.orig_gm, n.target) for n in shims if n.op == "get_attr"}
+        bound = {n.name: attrgetter(n.target)(self.graph.orig_gm) for n in shims if n.op == "get_attr"}
         shim = SimpleNamespace(graph=SimpleNamespace(nodes=shims))
         program, _ = read_graph(Captured(shim, self.name, bound=bound))
         self.imported = import_program(program, bound)
@@ -980,12 +981,6 @@ def _pure(torch: Any, target: Any) -> Any:
     name, overload = target._schema.name.split("::")[1], target._overloadname
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     return getattr(packet, overload, target) if name.endswith("_") else target
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module
 
 
 def _node_kind(s: Any) -> str:

@@ -35,8 +35,9 @@ from idgraph.check.program import (
     TreeLoop,
     TreeNode,
     Write,
+    leaves,
+    tree_of,
 )
-from idgraph.check.program_tree import leaves, tree_of
 from idgraph.ir import SCATTERS, Fusion, Tensor
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of

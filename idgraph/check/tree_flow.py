@@ -17,8 +17,19 @@ import numpy as np
 
 from idgraph.arith import TRUE, Expr, and_
 from idgraph.check.enumeration import unraveled
-from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
-from idgraph.check.program_tree import leaves, tree_of
+from idgraph.check.program import (
+    ZERO,
+    Axis,
+    BufferLayout,
+    Nest,
+    NeutralProgram,
+    TreeGuard,
+    TreeLoop,
+    TreeNode,
+    Write,
+    leaves,
+    tree_of,
+)
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, moved_input, placed
 

@@ -11,8 +11,7 @@ from idgraph.arith import ArithError
 from idgraph.check.decide import BUDGET
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.interpreter import run
-from idgraph.check.program import CheckError, NeutralProgram
-from idgraph.check.program_tree import leaves
+from idgraph.check.program import CheckError, NeutralProgram, leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of

@@ -107,7 +107,8 @@ def auto(
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     chosen = config.but(block=block) if block else config
     search = partial(_candidates, fusion, fusion.version, chosen, layout, machine, gathers)
-    found = tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings)
+    fusion.tilings = tuple(rows.tilings)
+    found = tuple(rows.decisions), tuple(rows.rules), fusion.tilings
     return Decided(fusion.decisions, fusion.formats, *found, search)
 
 
