@@ -61,7 +61,7 @@ def with_constant_masks(module: Any) -> Any:
 
 
 def _lets_through(torch: Any, module: Any, mask: Any) -> Literal["all", "causal"] | None:
-    """The part that a mask lets through, where its values follow from the graph: everything, or as many columns as rows."""
+    """The part that a mask lets through, where its values are constants: everything, or as many columns as rows."""
     needed = _ancestors([mask])
     if any(n.op in ("placeholder", "call_module", "output") for n in needed):
         return None
