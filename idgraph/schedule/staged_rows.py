@@ -8,7 +8,7 @@ read and written along memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from idgraph.ir import Fusion, Tensor, item_size
 from idgraph.ir.device import current_device
@@ -52,21 +52,39 @@ def _is_written_along(space: ReductionDomain, t: Tensor) -> bool:
 
 def _boundary(space: ReductionDomain) -> set[Tensor]:
     """The members over all columns, computed from no reduction of the space, that its reductions and what waits for
-    those are computed from; before conversions to a wider type."""
+    those are computed from; before conversions to a wider type, and without those that are computed from others."""
     found: set[Tensor] = set()
     for t in space.labels:
         e = t.definition
         if e is not None and (reduces(t) or t in space.fixed):
-            found.update(_narrow(space, p) for p in e.inputs if _is_wide(space, p) and p not in space.fixed)
-    return found
+            found.update(_unconverted(space, p) for p in e.inputs if _is_wide(space, p) and p not in space.fixed)
+    return {t for t in found if not _is_computed_from(space, t, found - {t})}
+
+
+def _is_computed_from(space: ReductionDomain, t: Tensor, others: Collection[Tensor]) -> bool:
+    """Whether all that ``t`` reads over all columns are ``others``, or computed from those."""
+    work, seen, met = [t], set[Tensor](), False
+    while work:
+        e = work.pop().definition
+        for p in () if e is None else e.inputs:
+            if p in seen:
+                continue
+            seen.add(p)
+            if _unconverted(space, p) in others:
+                met = True
+            elif p in space.labels and not space.is_row(p):
+                work.append(p)
+            elif p.definition is None and len([d for d in p.logical if not d.is_broadcast]) == len(space.extents):
+                return False
+    return met
 
 
 def _is_wide(space: ReductionDomain, t: Tensor) -> bool:
     return t in space.labels and not space.is_row(t) and t.definition is not None
 
 
-def _narrow(space: ReductionDomain, t: Tensor) -> Tensor:
-    """What a conversion to a wider type converts, where that is a member."""
+def _unconverted(space: ReductionDomain, t: Tensor) -> Tensor:
+    """The operand of a conversion to a wider type, where that is a member."""
     e = t.definition
     while e is not None and e.op == "cast" and _is_wide(space, e.inputs[0]):
         if item_size(e.inputs[0].dtype) > item_size(t.dtype):

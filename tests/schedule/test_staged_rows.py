@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,19 @@ def _converted(f: ig.Fusion, x: ig.Tensor) -> list[ig.Tensor]:
     return [ig.cast(_norm(ig.cast(ig.cast(ig.permute(x, (0, 2, 1)), "float16"), "float32")), "float16")]
 
 
-CASES: tuple[tuple[Make, int], ...] = ((_first_layer, 2), (_norm_only, 1), (_softmax, 1), (_converted, 2))
+def _permuted_after(f: ig.Fusion, x: ig.Tensor) -> list[ig.Tensor]:
+    t = ig.cast(ig.exp(x), "float16")
+    wide = ig.cast(t, "float32")
+    return [ig.cast(ig.permute(wide * ig.rsqrt(ig.mean(wide * wide, 1, keepdim=True)), (0, 2, 1)), "float16")]
+
+
+CASES: tuple[tuple[Make, int], ...] = (
+    (_first_layer, 2),
+    (_norm_only, 1),
+    (_softmax, 1),
+    (_converted, 2),
+    (_permuted_after, 2),
+)
 NAMES = [m.__name__.strip("_") for m, _ in CASES]
 
 
@@ -76,7 +89,7 @@ def test_rows_that_are_written_as_they_are_read_stay(make: Make) -> None:
 def test_values(make: Make) -> None:
     """On a device whose launches cost nothing all are stored first."""
     quick = replace(device_of("H200"), launch_us=1e-6)
-    given = {}
+    given: dict[str, Any] = {}
     rng = np.random.default_rng(0)
     plain, staged = (_fusion(make, (3, 40, 21)) for _ in range(2))
     for t in plain.inputs:
