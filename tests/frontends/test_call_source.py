@@ -311,7 +311,8 @@ def test_arguments_with_gradients_are_read_as_they_are_and_returned_without() ->
     x, w = torch.randn(3, 4), torch.nn.Parameter(torch.randn(4, 5))
     imported = from_torch(f, (x, w)).calling("aten.mm.default")
     for _ in range(3):
-        got, wanted = imported.run(x, w), f(x, w)
+        got: Any = imported.run(x, w)
+        wanted = f(x, w)
         for a, b in zip(got, wanted, strict=True):
             torch.testing.assert_close(a, b.detach())
             assert not a.requires_grad
