@@ -259,7 +259,7 @@ def _first(numbers: Tensor, at: Row, along: Expr) -> int | None:
 
 
 def _is_uniform(o: _OneHot, x: Tensor) -> bool:
-    """Whether ``x``, which broadcasts to the summed tensor, is the same along the axis of the sum, which has elements."""
+    """Whether ``x``, which broadcasts to the summed tensor, is the same along the sum's axis, which has elements."""
     axes = x.axes
     along = symbol(f"i{o.dim}", 0, simplify(o.shape[o.dim] - 1))
     if not o.shape[o.dim].is_const or o.shape[o.dim] == as_expr(0):
