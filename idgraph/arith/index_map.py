@@ -3,8 +3,6 @@
 An inverse is found piece by piece (`inverses`) and is given out only after the round trip has been proved, so a wrong
 inverse cannot leave this module. The image is then known exactly too: the points that the inverse takes back into the
 domain and the map returns to themselves.
-
-Long: a map's properties and CuTe's operations on it are methods of one class.
 """
 
 from __future__ import annotations
@@ -20,14 +18,7 @@ from idgraph.arith.evaluate import CompiledExprs
 from idgraph.arith.expr import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
 from idgraph.arith.interval import interval
 from idgraph.arith.inverse import InverseCandidate, invert, range_conditions
-from idgraph.arith.layout_algebra import (
-    AddressSwizzle,
-    Mode,
-    complement_modes,
-    coordinates,
-    extents_of,
-    modes_of,
-)
+from idgraph.arith.layout_operations import LayoutOperations
 from idgraph.arith.map_properties import (
     MAX_POINTS,
     Collision,
@@ -183,7 +174,7 @@ def _range_text(s: Expr) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexMap:
+class IndexMap(LayoutOperations):
     """``symbols -> results`` where ``condition`` holds: symbols with their ranges, one expression a coordinate.
 
     ``shape`` is the codomain, 0 <= y < extent in each coordinate (integers or expressions). Symbols of the expressions
@@ -311,135 +302,6 @@ class IndexMap:
     def _collisions(self) -> MapVerdict:
         return find_collision(self.symbols, self.results, self.condition)
 
-    # CuTe's operations on layouts -------------------------------------------------------------------------------------
-
-    @staticmethod
-    def strided(*modes: Mode, name: str = "i") -> IndexMap:
-        """The layout of modes (extent, stride in elements), one coordinate each; CuTe's ``shape:stride``.
-
-        >>> print(IndexMap.strided((4, 1), (8, 4)))
-        (i0, i1) -> (i0 + i1*4)
-        """
-        for m in modes:
-            numbers = list(m) if isinstance(m, tuple) else []  # pyright: ignore[reportUnnecessaryIsInstance]
-            whole = len(numbers) == 2 and all(type(x) is int for x in numbers)
-            if not whole or numbers[0] < 1 or numbers[1] < 0:
-                raise ArithError(f"{short_repr(m)} is not a mode", hint="(extent, stride): from 1, and from 0")
-        symbols = tuple(symbol(f"{name}{k}", 0, n - 1) for k, (n, _) in enumerate(modes))
-        at = as_expr(0)
-        for s, (_, step) in zip(symbols, modes, strict=True):
-            at = at + s * step
-        return IndexMap(symbols, (simplify(at),), (1 + sum((n - 1) * step for n, step in modes),))
-
-    def complement(self, n: int) -> IndexMap:
-        """The layout of what this one leaves out of the addresses 0 .. ``n`` - 1: both together reach each once.
-
-        >>> print(IndexMap.strided((2, 1), (2, 4)).complement(16))
-        (c0, c1) -> (c0*2 + c1*8)
-        """
-        self.check_layout("complement")
-        modes = complement_modes(modes_of(self.symbols, self.results[0], "complement"), _element_count(n, "complement"))
-        return IndexMap.strided(*modes, name=_free_letter("c", self))
-
-    def divide(self, tile: IndexMap | int) -> IndexMap:
-        """CuTe's ``logical_divide``: coordinates within a tile, then those of the tiles, of this layout's addresses.
-
-        ``tile`` says which of this layout's elements, counted with the first coordinate fastest, are one tile; a number
-        stands for so many neighbours. Raises ArithError where tiles do not divide the layout.
-
-        >>> print(IndexMap.strided((4, 2), (6, 8)).divide(IndexMap.strided((2, 2))))
-        (t0, t1, t2) -> (t0*4 + t1*2 + t2*8)
-        """
-        self.check_layout("divide")
-        extents = extents_of(self.symbols, "divide")
-        size = prod(extents)
-        tile = _as_layout(tile, "divide")
-        modes = modes_of(tile.symbols, tile.results[0], "divide")
-        both = (*modes, *complement_modes(modes, size))
-        if prod(m for m, _ in both) != size:
-            raise ArithError(
-                f"divide: tiles of {prod(m for m, _ in modes)} elements do not divide {size} elements",
-                hint="pad the layout, or take a tile whose size and strides divide it",
-            )
-        joint = IndexMap.strided(*(m for m in both if m[0] > 1), name=_free_letter("t", self))
-        return self._at_numbers(joint, extents)
-
-    def product(self, n: IndexMap | int) -> IndexMap:
-        """CuTe's ``logical_product``: this layout, repeated at the addresses it leaves out, in the order of ``n``.
-
-        >>> print(IndexMap.strided((2, 1), (2, 4)).product(4))
-        (i0, i1, r0) -> (i0 + (i1 + r0//2)*4 + r0*2)
-        """
-        self.check_layout("product")
-        n = _as_layout(n, "product")
-        letter = _free_letter("r", self)
-        extents = extents_of(n.symbols, "product")
-        mine, repeats = extents_of(self.symbols, "product"), tuple(f"{letter}{k}" for k in range(len(extents)))
-        symbols = tuple(symbol(name, 0, e - 1) for name, e in zip(repeats, extents, strict=True))
-        at = n.results[0].substitute(dict(zip(n.symbols, symbols, strict=True)))
-        cosize = 1 + sum((e - 1) * step for e, step in modes_of(n.symbols, n.results[0], "product"))
-        free = self.complement(prod(mine) * cosize)
-        far = free._at_numbers(IndexMap(symbols, (at,), (cosize,)), extents_of(free.symbols, "product"))
-        result = simplify(self.results[0] + far.results[0])
-        top = 1 + sum(int(interval(x.results[0])[1] or 0) for x in (self, far))
-        return IndexMap((*self.symbols, *symbols), (result,), (top,))
-
-    def blocked_product(self, n: IndexMap) -> IndexMap:
-        """CuTe's ``blocked_product``: blocks of this layout, side by side along each coordinate as ``n`` says.
-
-        Coordinate k runs through its own extent first, then through that of ``n``.
-
-        >>> m = IndexMap.strided((2, 1), (2, 2)).blocked_product(IndexMap.strided((2, 1), (3, 2)))
-        >>> m(0, 0), m(1, 1), m(2, 0), m(0, 2)
-        ((0,), (3,), (4,), (8,))
-        """
-        n = _as_layout(n, "blocked_product")
-        mine, theirs = extents_of(self.symbols, "blocked_product"), extents_of(n.symbols, "blocked_product")
-        if len(mine) != len(theirs):
-            raise ArithError(
-                f"blocked_product: layouts of {len(mine)} and {len(theirs)} coordinates",
-                hint="give the shorter one coordinates of extent 1",
-            )
-        flat = self.product(n)
-        letter = _free_letter("b", flat)
-        symbols = tuple(symbol(f"{letter}{k}", 0, a * b - 1) for k, (a, b) in enumerate(zip(mine, theirs, strict=True)))
-        parts = (
-            *(s % a for s, a in zip(symbols, mine, strict=True)),
-            *(s // a for s, a in zip(symbols, mine, strict=True)),
-        )
-        return IndexMap(symbols, flat(*parts), flat.shape)
-
-    def swizzle(self, s: AddressSwizzle) -> IndexMap:
-        """This layout with its addresses swizzled.
-
-        >>> print(IndexMap.strided((4, 4), (4, 1)).swizzle(AddressSwizzle(2, 0, 2)))
-        (i0, i1) -> (i0 ^ (i0*4 + i1))
-        """
-        self.check_layout("swizzle")
-        if not isinstance(s, AddressSwizzle):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArithTypeError(f"swizzle: {short_repr(s)} is not a swizzle", hint="ig.arith.Swizzle(3, 3, 3)")
-        low, high = interval(self.results[0])
-        if low is None or low < 0 or high is None:
-            raise ArithError(f"swizzle: `{self.results[0]}` is not known to be 0 or more, and bounded")
-        top = 1 << max(int(high).bit_length(), s.base + s.bits + max(-s.shift, 0))
-        return IndexMap(self.symbols, (as_expr(s(self.results[0])),), (top,), self.condition)
-
-    def check_layout(self, who: str) -> None:
-        """Raise ArithError, in the name of ``who``, unless there is one address for each point of a box.
-
-        >>> IndexMap.strided((4, 1), (8, 4)).check_layout("divide")
-        """
-        if len(self.results) != 1 or self.condition is not TRUE:
-            raise ArithError(
-                f"{who}: {self} is not a layout: one address for each point of a box",
-                hint="IndexMap.strided((extent, stride), ...), or a map of one result without a condition",
-            )
-
-    def _at_numbers(self, numbers: IndexMap, extents: Sequence[int]) -> IndexMap:
-        """The addresses of elements counted with the first coordinate fastest."""
-        at = dict(zip(self.symbols, coordinates(numbers.results[0], extents), strict=True))
-        return IndexMap(numbers.symbols, (simplify(self.results[0].substitute(at)),), self.shape)
-
     # properties -------------------------------------------------------------------------------------------------------
 
     @property
@@ -511,28 +373,6 @@ class IndexMap:
         if prod(whole) > MAX_POINTS and what != "dense":
             return Undecided(("no inverse was found", f"no enumeration: a codomain of {prod(whole)} elements"))
         return found.decide(self.results, whole, what)
-
-
-def _element_count(n: object, who: str) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ArithError(f"{who}: {short_repr(n)} is not a number of elements", hint="an integer from 1 on")
-    return n
-
-
-def _as_layout(n: object, who: str) -> IndexMap:
-    """A layout, or so many neighbours."""
-    if not isinstance(n, IndexMap):
-        return IndexMap.strided((_element_count(n, who), 1))
-    n.check_layout(who)
-    return n
-
-
-def _free_letter(letter: str, m: IndexMap) -> str:
-    """A letter whose numbered names the map does not use."""
-    taken = {n for x in (*m.symbols, *m.results) for n in x.names}
-    while any(n.startswith(letter) and n[len(letter) :].isdigit() for n in taken):
-        letter += "_"
-    return letter
 
 
 def _sure(c: Expr, fact: Expr = TRUE) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
+from idgraph.arith.exact_floats import ROUNDINGS, integer_parts, round_to_integer
 from idgraph.arith.expr import (
     FALSE,
     TRUE,
@@ -140,7 +141,8 @@ def is_sympy(x: object) -> bool:
 @arguments(ArithError)
 def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
     """A sympy tree as an expression: its arithmetic, ``floor(a/b)``, ``Mod``, ``Min``, ``Max``, ``Piecewise``,
-    relations, and PyTorch's FloorDiv, ModularIndexing, CleanDiv, CeilDiv, PythonMod, Where, Identity.
+    relations, and PyTorch's FloorDiv, ModularIndexing, CleanDiv, CeilDiv, PythonMod, Where, Identity, CeilToInt,
+    FloorToInt, TruncToInt.
 
     Raises ArithError for what has no exact integer meaning.
 
@@ -169,12 +171,28 @@ def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
     return done[x]
 
 
+def replace_roundings(x: Any, names: dict[Any, str]) -> Any:
+    """``x`` with symbols for the whole numbers in it that `from_sympy` has no expression of, because floats are rounded
+    on the way to them; ``names`` gets what each symbol stands for."""
+    import sympy
+
+    if type(x).__name__ in ROUNDINGS | {"RoundToInt"}:
+        try:
+            from_sympy(x)
+        except ArithError:
+            return sympy.Symbol(names.setdefault(x, f"rounded{len(names)}"), integer=True, nonnegative=True)
+        return x
+    return x.func(*(replace_roundings(a, names) for a in x.args)) if x.args else x
+
+
 def _children(node: Any) -> list[Any]:
     """The operands to read first; a floor of a quotient is read as numerator and denominator."""
     name = type(node).__name__
     if name == "floor" or name == "ceiling":
         numerator, denominator = node.args[0].together().as_numer_denom()
         return [numerator, denominator]
+    if name in ROUNDINGS:
+        return integer_parts(node.args[0])
     if name == "Piecewise":
         return [part for pair in node.args for part in pair.args]
     if name == "Pow":
@@ -199,7 +217,7 @@ def _from_sympy_node(node: Any, args: list[Expr], scope: dict[str, Expr]) -> Exp
             return mul(args)
         case ("Pow", [base]):
             return _power(node, base)
-        case ("FloorDiv" | "CleanDiv" | "IntTrueDiv" | "PythonFloorDiv" | "floor", [a, b]):
+        case ("FloorDiv" | "CleanDiv" | "PythonFloorDiv" | "floor", [a, b]):
             return floordiv(a, b)
         case ("CeilDiv" | "ceiling", [a, b]):
             return ceildiv(a, b)
@@ -221,6 +239,8 @@ def _from_sympy_node(node: Any, args: list[Expr], scope: dict[str, Expr]) -> Exp
             return abs(a)
         case ("Piecewise", _):
             return _piecewise(node, args)
+        case _ if name in ROUNDINGS:
+            return round_to_integer(node, dict(zip(integer_parts(node.args[0]), args, strict=True)))
         case _:
             return _relation(node, name, args)
 

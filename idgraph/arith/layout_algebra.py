@@ -78,6 +78,42 @@ def complement_modes(modes: Sequence[Mode], size: int) -> tuple[Mode, ...]:
     return tuple(found)
 
 
+def coalesced_modes(modes: Sequence[Mode]) -> tuple[Mode, ...]:
+    """The fewest modes with the same addresses in the same order; one of extent 1 where there is one element.
+
+    >>> coalesced_modes(((2, 1), (6, 2), (1, 7), (3, 5))), coalesced_modes(())
+    (((12, 1), (3, 5)), ((1, 0),))
+    """
+    found: list[Mode] = []
+    for extent, stride in modes:
+        if extent == 1:
+            continue
+        if found and stride == found[-1][0] * found[-1][1]:
+            found[-1] = found[-1][0] * extent, found[-1][1]
+        else:
+            found.append((extent, stride))
+    return tuple(found) or ((1, 0),)
+
+
+def inverse_modes(modes: Sequence[Mode]) -> tuple[Mode, ...]:
+    """The modes from addresses back to numbers, as far as addresses go up from 0 without a gap.
+
+    >>> inverse_modes(((4, 2), (2, 1))), inverse_modes(((2, 1), (4, 6)))
+    (((2, 4), (4, 1)), ((2, 1),))
+    """
+    numbers = [prod(n for n, _ in modes[:k]) for k in range(len(modes))]
+    found: list[Mode] = []
+    reached = 1
+    for (extent, stride), number in sorted(zip(modes, numbers, strict=True), key=lambda m: m[0][1]):
+        if extent == 1 or stride == 0:
+            continue
+        if stride != reached:
+            break
+        found.append((extent, number))
+        reached *= extent
+    return coalesced_modes(found)
+
+
 def coordinates(number: Expr, extents: Sequence[int]) -> tuple[Expr, ...]:
     """The coordinates of a number below the product of the extents, the first one fastest.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from idgraph.errors import SourceLine, short_repr
 from idgraph.ir.mesh import Mesh
 
 MAX_ELEMENTS = 1 << 22
+TRIALS = 3  # sets of other numbers that show which elements a result is made of
 
 
 @dataclass(slots=True)
@@ -205,6 +207,94 @@ def without_communication(
             return candidate, None
         lacking = lacking or missing
     return None, lacking
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """Which elements of an operation's result change with what a device lacks: a table for each rank, tried with other
+    numbers in place of that; ``run`` is the operation on whole operands."""
+
+    operands: Sequence[Operand]
+    run: Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]]
+    wholes: Sequence[npt.NDArray[Any]]
+    result: npt.NDArray[Any]
+    changed: Sequence[npt.NDArray[np.bool_]]
+
+    @staticmethod
+    def of(
+        operands: Sequence[Operand],
+        run: Callable[[Sequence[npt.NDArray[Any]]], npt.NDArray[Any]],
+        wholes: Sequence[npt.NDArray[Any]],
+        mesh: Mesh,
+    ) -> Dependence:
+        """Try each device on ``TRIALS`` sets of numbers."""
+        result = run(wholes)
+        found = Dependence(operands, run, wholes, result, [np.zeros(result.shape, np.bool_) for _ in mesh.ranks])
+        for rank, table in enumerate(found.changed):
+            lacks = [
+                np.isin(np.arange(w.size), x.ids[rank], invert=True) for w, x in zip(wholes, operands, strict=True)
+            ]
+            if any(x.any() for x in lacks):
+                for trial in range(TRIALS):
+                    table |= found.differs(lacks, trial)
+        return found
+
+    def differs(self, lacks: Sequence[npt.NDArray[np.bool_]], trial: int) -> npt.NDArray[np.bool_]:
+        """Where the result is another with other numbers at some elements; an operand's own ones, as they may be
+        indices."""
+        rng = np.random.default_rng(trial)
+        made: list[npt.NDArray[Any]] = []
+        for whole, at in zip(self.wholes, lacks, strict=True):
+            flat = whole.ravel().copy()
+            flat[at] = rng.choice(whole.ravel(), int(at.sum())) if whole.size else flat[at]
+            made.append(flat.reshape(whole.shape))
+        other = self.run(made)
+        if other.shape != self.result.shape:  # as many as the values say
+            return np.ones(self.result.shape, np.bool_)
+        return ~_equal_values(other.ravel(), self.result.ravel()).reshape(self.result.shape)
+
+    def placement(self, mesh: Mesh) -> tuple[tuple[Any, ...] | None, DeviceElement | None]:
+        """A placement of the result under which no device needs what it lacks; else an element of one that does."""
+        from torch.distributed.tensor import Replicate, Shard
+
+        every = [*(Shard(d) for d in range(self.result.ndim)), Replicate()]
+        first: tuple[int, int] | None = None
+        for candidate in product(*([every] * len(mesh.axes))):
+            parts = chunks(self.result.shape, candidate, mesh)
+            assert parts is not None  # shards and replicas
+            needs = [ids.ravel()[self.changed[r].ravel()[ids.ravel()]] for r, ids in enumerate(parts)]
+            if not any(len(n) for n in needs):
+                return candidate, None
+            first = first or next((r, int(n[0])) for r, n in enumerate(needs) if len(n))
+        return None, None if first is None else self._witness(*first, mesh)
+
+    def _witness(self, rank: int, element: int, mesh: Mesh) -> DeviceElement | None:
+        """An element of an operand that a device lacks and that changes an element of its result: half of those in
+        question are tried at a time."""
+        own = np.concatenate(
+            [np.isin(np.arange(w.size), x.ids[rank]) for w, x in zip(self.wholes, self.operands, strict=True)]
+        )
+        ends: list[int] = np.cumsum([0, *(w.size for w in self.wholes)]).tolist()
+        pool: npt.NDArray[np.int64] = np.flatnonzero(~own)
+
+        def seen(some: npt.NDArray[np.int64]) -> bool:
+            lacks = [np.isin(np.arange(a, b), some) for a, b in pairwise(ends)]
+            return any(self.differs(lacks, t).ravel()[element] for t in range(TRIALS))
+
+        while len(pool) > 1:
+            half = pool[: len(pool) // 2]
+            pool = half if seen(half) else pool[len(pool) // 2 :]
+        k = bisect_right(ends, int(pool[0])) - 1
+        if not seen(pool):
+            return None  # only several together change it
+        at = int(pool[0] - ends[k])
+        owners = tuple(r for r in mesh.ranks if at in self.operands[k].ids[r])
+        made, read = _unraveled(element, self.result.shape), _unraveled(at, self.wholes[k].shape)
+        return DeviceElement(rank, made, operand=k, reads=read, owners=owners)
+
+
+def _unraveled(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(x) for x in np.unravel_index(number, shape))
 
 
 def _lacking(source: Operand, reads: Table, made: Sequence[Table], mesh: Mesh) -> DeviceElement | None:

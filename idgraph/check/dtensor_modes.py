@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.check.dtensor_decide import (
+    Dependence,
     Operand,
     Traced,
     argument_names,
@@ -22,10 +23,11 @@ from idgraph.check.dtensor_decide import (
     placements_of,
     without_communication,
 )
-from idgraph.check.dtensor_form import DTensorReport, DTensorRow
+from idgraph.check.dtensor_form import DeviceElement, DTensorReport, DTensorRow
 from idgraph.check.dtensor_simulation import devices, numpy_of, unknown_reduction, without_modes
 from idgraph.check.program import CheckError
 from idgraph.errors import IdGraphError, short_repr
+from idgraph.ir.mesh import Mesh
 
 _COLLECTIVES = {
     "all_gather_into_tensor": "all-gather", "all_reduce": "all-reduce", "reduce_scatter_tensor": "reduce-scatter",
@@ -221,14 +223,18 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
         """The operation without devices, on whole operands."""
         return _alone(func, flat, spec, spread, values, keep)
 
+    random = torch.Tag.nondeterministic_seeded in func.tags
     refused = ""
     try:
         made = func(*args, **kwargs)
     except Exception as error:  # DTensor raises many kinds
         refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         trace.sent.clear()
-        trace.rows.append(_refused_row(name, operands, alone, wholes, trace, shown, refused, line))
-        made = _replicated(func, flat, spec, spread)
+        trace.rows.append(_refused_row(name, operands, alone, wholes, trace, shown, refused, line, random))
+        try:
+            made = _replicated(func, flat, spec, spread)
+        except Exception:  # an operation that DTensor has not at all: what follows goes on with its whole results
+            made = _on_every_device(alone(wholes), trace)
         trace.sent.clear()
         return made
     kind, size = trace.collective()
@@ -241,7 +247,7 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     if odd is not None:
         trace.rows.append(replace(head, verdict="unknown", because=f"what {odd} adds up is not known here"))
         return made
-    if torch.Tag.nondeterministic_seeded in func.tags:
+    if random:
         trace.rows.append(replace(head, verdict="unknown", because="its values are random"))
         return made
     expected = [x for x in tree.tree_leaves(alone(wholes)) if isinstance(x, torch.Tensor)]
@@ -287,9 +293,50 @@ def _replicated(func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int]
     return func(*args, **kwargs)
 
 
+def _placement_of_results(
+    operands: Sequence[Operand], alone: Any, wholes: Sequence[Any], whole: Any, mesh: Mesh
+) -> tuple[tuple[Any, ...] | None, DeviceElement | None]:
+    """A placement of the first result, if each has one under which no element moves; else what a device lacks."""
+    first: tuple[Any, ...] | None = None
+    for k in range(len(_tensor_leaves(whole))):
+        tried = Dependence.of(operands, lambda v, k=k: numpy_of(_tensor_leaves(alone(v))[k]), wholes, mesh)
+        placed, lacking = tried.placement(mesh)
+        if placed is None:
+            return None, lacking
+        first = first or placed
+    return first, None
+
+
+def _tensor_leaves(value: Any) -> list[Any]:
+    import torch
+    from torch.utils import _pytree as tree
+
+    return [x for x in tree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+
+
+def _shape_of(value: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in value.shape)
+
+
+def _on_every_device(made: Any, trace: Traced) -> Any:
+    """The results of an operation that ran without devices, as replicated DTensors."""
+    import torch
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.utils import _pytree as tree
+
+    def spread(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        parts = LocalTensor({rank: value.clone() for rank in trace.mesh.ranks})
+        return DTensor.from_local(parts, trace.device_mesh, [Replicate()] * len(trace.mesh.axes), run_check=False)
+
+    return tree.tree_map(spread, made)
+
+
 def _refused_row(
     name: str, operands: Sequence[Operand], alone: Any, wholes: Sequence[Any], trace: Traced, shown: tuple[str, ...],
-    refused: str, line: str,
+    refused: str, line: str, random: bool,
 ) -> DTensorRow:  # fmt: skip
     """The row of an operation that DTensor refuses: whether it needs communication is decided on the elements."""
     head = DTensorRow(name, "unknown", inputs=shown, refused=refused, line=line)
@@ -298,12 +345,15 @@ def _refused_row(
     except (RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise CheckError(f"{name} fails without devices too: {str(error).splitlines()[0][:200]}") from None
     try:
-        reads = movement(operands, lambda v: numpy_of(alone(v, False)), tuple(int(n) for n in whole.shape))
+        reads = movement(operands, lambda v: numpy_of(alone(v, False)), _shape_of(whole))
     except (RuntimeError, TypeError, ValueError, AttributeError):
         reads = None  # several results, or an operation that takes no numbers of elements
-    if reads is None:
+    if reads is not None:
+        placed, lacking = without_communication(operands[0], reads, trace.mesh)
+    elif random or any(p.is_partial() for x in operands for p in x.placements):
         return replace(head, because=f"DTensor refuses it ({refused}); it does more than move elements")
-    placed, lacking = without_communication(operands[0], reads, trace.mesh)
+    else:
+        placed, lacking = _placement_of_results(operands, alone, wholes, whole, trace.mesh)
     if placed is not None:
         because = f"DTensor refuses it ({refused}); placed {_placement_text(placed)} no element moves"
         return replace(head, verdict="local", output=_placement_text(placed), because=because)

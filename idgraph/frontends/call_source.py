@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from idgraph.runtime.dispatch import CallPath
 
-# Their results lie as the operands say, or without gaps: nothing is asked of them in later calls.
-PREDICTABLE = VIEWS | {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"}
+# Their results lie without gaps: nothing is asked of them in later calls.
+PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"})
 # The same operations by torch's own bindings, which need not go by the operation's schema.
 BINDINGS = {
     "aten.mm.default": "mm", "aten.bmm.default": "bmm", "aten.addmm.default": "addmm", "aten.t.default": "t",
@@ -45,6 +45,7 @@ class _Statement(NamedTuple):
     gives: tuple[str, ...] = ()
     node: Node | None = None
     allocates: bool = False
+    view: bool = False
 
 
 class CallSource:
@@ -59,13 +60,22 @@ class CallSource:
         self._names: dict[str, Any] = {}
         self._known: set[str] = set()  # values whose strides, and whose alignment, need no look
         self._lying: dict[str, tuple[tuple[int, ...], int]] = {}  # strides and offsets when values were computed
-        self._owned: set[str] = set()  # memory that was allocated here
+        self._owned: set[str] = set()  # memory that was allocated here, which is aligned for all kernels
+        self._views: dict[str, tuple[str, int]] = {}  # of what else, and how many elements behind its start
         self._values = {n: f"a{n}" for n in range(self._count)}
+        self._differentiated: set[int] = set()  # slots of arguments with gradients
+        self.reinterpret: Any = None  # torch's short ways to make a view, and a tensor; None where it has none
+        self._empty: Any = None
         if self.fits:
             torch = self.space.torch
             self.fits = all(isinstance(x, torch.Tensor) or x is None or isinstance(x, (int, float)) for x in given)
             self._names["device"] = self.space.device
+            guards: Any = torch._C._dynamo.guards
+            self.reinterpret = getattr(guards, "_reinterpret_tensor", None)
+            self._empty = getattr(guards, f"_empty_strided_{self.space.device.type}", None)
             self._known.update(self._values.values())
+            for n, x in enumerate(given):
+                self._note(f"a{n}", x)
 
     # names ------------------------------------------------------------------------------------------------------------
 
@@ -90,20 +100,31 @@ class CallSource:
 
     def add(
         self, text: str, reads: Sequence[str] = (), gives: Sequence[str] = (), node: Node | None = None,
-        allocates: bool = False,
+        allocates: bool = False, view: bool = False,
     ) -> None:  # fmt: skip
-        """One more statement, which may have several lines."""
-        self._lines.append(_Statement(text, tuple(reads), tuple(gives), node, allocates))
+        """One more statement, which may have several lines. ``view``: left out where nothing reads what it gives."""
+        self._lines.append(_Statement(text, tuple(reads), tuple(gives), node, allocates, view))
 
     def turn(self, slot: int, value: Any) -> None:
-        """An argument that steps read without its gradient."""
-        if self.fits and value.device == self.space.device:
-            self._values[slot] = f"d{slot}"
-            self._known.add(f"d{slot}")
-            self._note(f"d{slot}", value)
-            self.add(f"d{slot} = a{slot}.detach()", [f"a{slot}"], [f"d{slot}"])
-        else:
-            self.fits = False
+        """An argument that steps read without its gradient, which is not there while the function runs."""
+        if value.device == self.space.device:
+            self._differentiated.add(slot)
+        else:  # a number that torch keeps on the host
+            name = self._values[slot] = f"d{slot}"
+            self.bind("to_space", self.space.to_space)
+            self.add(f"{name} = to_space(a{slot})", [f"a{slot}"], [name])
+
+    def result(self, slot: int) -> str:
+        """The variable of a slot whose value is returned: an argument without its gradient."""
+        name = self.value(slot)
+        if slot not in self._differentiated:
+            return name
+        self._differentiated.remove(slot)
+        bare = self._values[slot] = f"d{slot}"
+        self._known.add(bare)
+        self._lying[bare] = self._lying[name]
+        self.add(f"{bare} = {name}.detach()", [name], [bare])
+        return bare
 
     # steps ------------------------------------------------------------------------------------------------------------
 
@@ -120,10 +141,32 @@ class CallSource:
                 return call_reference(program, node, dict(zip(refs, values, strict=True)), known, dict(env), space)
 
             text = f"{self.bind(f'reference{self.slots[node.name]}', reference)}({', '.join(reads)})"
-        self.add(f"{target} = {text}", reads, [target], node)
+        if node.target not in VIEWS or len(refs) != 1 or not self._view(node, target, reads[0], named[refs[0]], found):
+            self.add(f"{target} = {text}", reads, [target], node)
         self._note(target, found)
-        if node.target in PREDICTABLE or isinstance(found, tuple):
+        if node.target in PRODUCTS or isinstance(found, tuple) or target in self._views:
             self._known.add(target)  # parts of a tuple are looked at one by one
+        if node.target in PRODUCTS:  # in new memory
+            self._owned.add(target)
+
+    def _view(self, node: Node, target: str, name: str, operand: Any, found: Any) -> bool:
+        """A view as what it shows of a value that lies as in the first call, however many views lead there."""
+        root, before = self._views.get(name, (name, 0))
+        if self.reinterpret is None or found.dtype != operand.dtype or found.is_conj() or found.is_neg():
+            return False
+        if found.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr() or not found.numel():
+            return False
+        if root == name:
+            self._look([root], [operand])
+        before += found.storage_offset() - operand.storage_offset()
+        self._views[target] = root, before
+        self.add(f"{target} = {self.shown(root, found, before)}", [root], [target], node, view=True)
+        return True
+
+    def shown(self, name: str, value: Any, before: int) -> str:
+        """The value that lies in the memory of another, this many elements behind where that starts."""
+        self.bind("reinterpret", self.reinterpret)
+        return f"reinterpret({name}, {tuple(value.shape)}, {tuple(value.stride())}, {before})"
 
     def _note(self, name: str, value: Any) -> None:
         if isinstance(value, self.space.torch.Tensor):
@@ -132,7 +175,7 @@ class CallSource:
     def _is_plain(self, node: Node, named: Mapping[str, Any], raw: Raw, found: Any) -> bool:
         """Whether operands go in and results come out as they are."""
         for name, value in named.items():
-            taken = operand_of(value, self.program[name].meta, raw.env, self.space)
+            taken = operand_of(value, self.program[name], raw.env, self.space)
             many = isinstance(value, tuple)
             pairs = zip(cast("Any", taken), cast("Any", value), strict=True) if many else [(taken, value)]
             if any(a is not b for a, b in pairs):
@@ -187,8 +230,6 @@ class CallSource:
         target, whole = self.value(self.slots[node.name]), self.value(self.slots[source])
         self.add(f"{target} = {whole}[{index}]", [whole], [target], node)
         self._note(target, value)
-        if self.program[source].target in PREDICTABLE:
-            self._known.add(target)
 
     def reals(self, slots: Sequence[int]) -> list[str]:
         """The variables of these slots; complex values as pairs of reals."""
@@ -216,7 +257,7 @@ class CallSource:
             self.add("\n".join([*rows, "del r"]), inputs, list(names.values()))
         else:
             self._look(inputs, values)
-            self._launch(number, frozen, inputs, names)
+            self._launch(number, frozen, inputs, values, names)
         for slot, place in outputs:  # two slots of one place
             if names[place] != self.value(slot):
                 self.add(f"{self.value(slot)} = {names[place]}", [names[place]], [self.value(slot)])
@@ -235,30 +276,36 @@ class CallSource:
         return made.copy_(value)
 
     def _launch(
-        self, number: int, frozen: ShapeSpecialization, inputs: Sequence[str], names: Mapping[int, str]
-    ) -> None:
+        self, number: int, frozen: ShapeSpecialization, inputs: Sequence[str], values: Sequence[Any],
+        names: Mapping[int, str],
+    ) -> None:  # fmt: skip
         addresses = ["0"] * frozen.count
         tests: list[str] = []
         reads = [inputs[i.position] for i in frozen.inputs]
         for i in frozen.inputs:
             name = inputs[i.position]
-            ahead = f" - {i.before}" if i.before else ""
-            if name in self._owned and not i.before:
-                addresses[i.number] = f"{name}.data_ptr()"
+            root, elements = self._views.get(name, (name, 0))
+            behind = elements * values[i.position].element_size() - i.before
+            if root in self._owned and behind % i.alignment == 0:
+                reads[reads.index(name)] = root
+                addresses[i.number] = f"{root}.data_ptr(){f' + {behind}' if behind else ''}"
                 continue
+            ahead = f" - {i.before}" if i.before else ""
             pointer = addresses[i.number] = f"p{i.number}"
             self.add(f"{pointer} = {name}.data_ptr(){ahead}", [name], [pointer])
             tests.append(mistaken_address(pointer, i.alignment))
         made = [f"t{number}_{n}" for n in range(len(frozen.made))]  # of each part its own, freed with it
         for place, name in names.items():
             made[frozen.order[place]] = name
-        self.bind("empty_strided", self.space.torch.empty_strided)
+        self.bind("empty_strided", self._empty or self.space.torch.empty_strided)
+        rest = "" if self._empty is not None else ", device=device"
         lines: list[str] = []
         for m, name in zip(frozen.made, made, strict=True):
             dtype = self.bind(f"torch_{m.dtype}", word_of(self.space.torch, m.dtype, None))
             shape, strides = ((m.size,), (1,)) if m.shape is None else (m.shape, m.strides or ())
             self._lying[name] = strides, 0
-            lines.append(f"{name} = empty_strided({shape}, {strides}, dtype={dtype}, device=device)")
+            named = "" if self._empty is not None else "dtype="
+            lines.append(f"{name} = empty_strided({shape}, {strides}, {named}{dtype}{rest})")
             addresses[m.number] = f"{name}.data_ptr()"
         launch = self.bind(f"launch{number}", frozen.launches.direct())
         lines.append(f"{launch}(({', '.join(addresses)}{',' * (len(addresses) == 1)}), wait)")
@@ -270,7 +317,7 @@ class CallSource:
             back += ["del r", *(f"{t} = None" for t in made if t not in names.values())]
             block = [f"if {' or '.join(tests)}:", *(f"    {x}" for x in back), "else:", *(f"    {x}" for x in lines)]
             lines = block
-        self.add("\n".join(lines), [*inputs, *reads, *used], made, allocates=True)
+        self.add("\n".join(lines), [*(inputs if tests else ()), *reads, *used], made, allocates=True)
         self._owned.update(made)
         self._known.update(made)
 
@@ -283,12 +330,22 @@ class CallSource:
 
     # the function -----------------------------------------------------------------------------------------------------
 
+    def _read_lines(self, results: set[str]) -> list[_Statement]:
+        """The statements without views that nothing reads: what was read of them is read of their roots."""
+        read, found = set(results), list[_Statement]()
+        for line in reversed(self._lines):
+            if not line.view or not read.isdisjoint(line.gives):
+                read.update(line.reads)
+                found.append(line)
+        return found[::-1]
+
     def wrapper(self, results: Sequence[str], given: Sequence[Any]) -> Wrapper:
         """The function, which ends with these values."""
         last: dict[str, int] = {}
-        for n, line in enumerate(self._lines):
-            last.update(dict.fromkeys((*line.reads, *line.gives), n))
         kept = set(results)
+        lines = self._read_lines(kept)
+        for n, line in enumerate(lines):
+            last.update(dict.fromkeys((*line.reads, *line.gives), n))
         rows = ["def call(args, tell, wait):", f"    {', '.join(f'a{n}' for n in range(self._count))}, = args"]
         rows = rows if self._count else rows[:1]
         rows.append("    args.clear()")
@@ -296,7 +353,7 @@ class CallSource:
         rows += [f"    del {', '.join(unread)}"] if unread else []
         nodes: dict[int, Node] = {}
         memory: set[int] = set()
-        for n, line in enumerate(self._lines):
+        for n, line in enumerate(lines):
             for text in line.text.split("\n"):
                 rows.append(f"    {text}")
                 if line.node is not None:

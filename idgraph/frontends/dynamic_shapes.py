@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.arith import ArithError, Expr, as_expr, from_sympy, simplify, symbol
+from idgraph.arith.interop import replace_roundings
 from idgraph.errors import FrontendError
 
 Size = int | Expr  # an extent, a stride or an offset: an expression where it is known only at run time
@@ -135,6 +136,7 @@ class Reader:
         self._env: Any = None
         self._plain: dict[str, Expr] = {}
         self._known: dict[Any, Any] = {}
+        self._rounded: dict[Any, str] = {}
         self._steps: dict[str, int] = {}
 
     def size(self, value: Any) -> Size:
@@ -152,7 +154,10 @@ class Reader:
         try:
             raw = from_sympy(x)
         except ArithError as error:
-            raise FrontendError(f"the size {x} has no integer meaning here: {error.what}") from None
+            plain = replace_roundings(x, self._rounded)
+            if plain == x:
+                raise FrontendError(f"the size {x} has no integer meaning here: {error.what}") from None
+            return self._expr(plain)
         return raw.substitute({s: self._symbol(s) for s in raw.names})
 
     def _symbol(self, name: str) -> Expr:
@@ -167,6 +172,8 @@ class Reader:
         return made
 
     def _range(self, name: str) -> tuple[int | None, int | None]:
+        if name in self._rounded.values():
+            return 0, None  # a size
         for s, bounds in self._env.var_to_range.items():
             if s.name == name:
                 return _int_bound(bounds.lower), _int_bound(bounds.upper)

@@ -258,3 +258,13 @@ def as_number(torch: Any, graph: Any, name: str, value: Any) -> bool:
     old.replace_all_uses_with(new)
     graph.erase_node(old)
     return True
+
+
+def is_of_sizes(target: str) -> bool:
+    """An operation on sizes only: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
+    return target.startswith(("_operator.", "torch.sym_", "torch._sym_", "math.", "builtins.", "aten.sym_"))
+
+
+def is_float_of_sizes(node: Node) -> bool:
+    """A float that Python computes of sizes: a tensor without axes here, a number for operations of torch."""
+    return isinstance(node.meta, TensorMeta) and node.target != "_operator.getitem" and is_of_sizes(node.target)

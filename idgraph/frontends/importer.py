@@ -20,6 +20,8 @@ from idgraph.frontends.graph import (
     Ref,
     TensorMeta,
     Value,
+    is_float_of_sizes,
+    is_of_sizes,
     same_size,
     short,
     where_of,
@@ -243,11 +245,6 @@ def _expressions(value: object) -> Iterator[Expr]:
             yield from _expressions(v)
 
 
-def is_of_sizes(target: str) -> bool:
-    """An operation on sizes only: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
-    return target.startswith(("_operator.", "torch.sym_", "torch._sym_", "math.", "builtins.", "aten.sym_"))
-
-
 def _known(name: str, *values: object) -> None:
     """`Unmapped` where an argument is a size that is known only when the program runs."""
     for v in values:
@@ -350,6 +347,8 @@ class Builder:
     def add(self, node: Node) -> None:
         """Map one call; raises `Unmapped` with the reason where it must be opaque."""
         handler = HANDLERS.get(node.target)
+        if self._is_rounding(node):
+            raise Unmapped("a whole number that is computed with floats")
         if isinstance(node.meta, Expr | int) and is_of_sizes(node.target):
             self.values[node.name] = node.meta  # a size computed of sizes; a number where the guards say so
             return
@@ -387,6 +386,14 @@ class Builder:
                 ) from None
         self._check(node, result)
         self.values[node.name] = result
+
+    def _is_rounding(self, node: Node) -> bool:
+        """A size that no expression of other sizes gives, computed of a float."""
+        return (
+            isinstance(node.meta, Expr)
+            and node.meta.op == "sym"
+            and any(is_float_of_sizes(self.program[r]) for r in node.refs())
+        )
 
     def _is_complex(self, node: Node, args: object) -> bool:
         """It makes a complex tensor, or reads one."""

@@ -6,6 +6,7 @@ does not know, such as a log-softmax, it leaves in memory for the backward, as l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,30 @@ def _nll_loss_backward(
     return torch.where((number == row) & (row != ignored), -g, 0.0).to(x.dtype)
 
 
+def _equal_slices(x: Any, size: Any, dim: int = 0) -> Any:
+    """Parts of equal size, but for the last: views, each for itself."""
+    extent = x.shape[dim]
+    if not isinstance(extent, int) or not isinstance(size, int) or not size:
+        return NotImplemented
+    return _parts(x, [min(size, extent - at) for at in range(0, extent, size)] or [0], dim)
+
+
+def _sized_slices(x: Any, sizes: Any, dim: int = 0) -> Any:
+    return _parts(x, sizes, dim) if all(isinstance(n, int) for n in sizes) else NotImplemented
+
+
+def _parts(x: Any, sizes: Any, dim: int) -> Any:
+    torch: Any = load_torch("whose graph it is")
+    ends = [*itertools.accumulate(sizes)]
+    return [torch.ops.aten.slice.Tensor(x, dim, end - n, end) for n, end in zip(sizes, ends, strict=True)]
+
+
+def _unbind(x: Any, dim: int = 0) -> Any:
+    torch: Any = load_torch("whose graph it is")
+    extent = x.shape[dim]
+    return [torch.ops.aten.select.int(x, dim, n) for n in range(extent)] if isinstance(extent, int) else NotImplemented
+
+
 def _on_gpu(x: Any) -> bool:
     return x.device.type == "cuda"
 
@@ -111,6 +136,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: _convolution_backward,
         aten.nll_loss_backward.default: _nll_loss_backward,
         aten.nll_loss2d_backward.default: _nll_loss_backward,
+        aten.split.Tensor: _equal_slices,
+        aten.split_with_sizes.default: _sized_slices,
+        aten.unbind.int: _unbind,
     }
 
 

@@ -23,6 +23,7 @@ from idgraph.frontends.graph import (
     Ref,
     TensorMeta,
     Value,
+    is_float_of_sizes,
     refs_of,
     short,
     where_of,
@@ -107,7 +108,7 @@ def _operation_argument(
     torch: Any = load_torch("whose operation it is")
     match value:
         case Ref(name):
-            return operand_of(values.get(name), program[name].meta, env, space)
+            return operand_of(values.get(name), program[name], env, space)
         case Expr():
             return value.evaluate(env)
         case tuple():
@@ -120,15 +121,19 @@ def _operation_argument(
             return value
 
 
-def operand_of(value: Any, meta: Meta, env: Mapping[str, int], space: ArraySpace) -> object:
-    """The value of a node as an operation takes it: with the strides captured."""
+def operand_of(value: Any, node: Node, env: Mapping[str, int], space: ArraySpace) -> object:
+    """The value of a node as an operation takes it: with the strides captured; a float of sizes as a number."""
+    return float(value) if is_float_of_sizes(node) else _strided_operand(value, node.meta, env, space)
+
+
+def _strided_operand(value: Any, meta: Meta, env: Mapping[str, int], space: ArraySpace) -> object:
     if isinstance(meta, Expr):
         return meta.evaluate(env)
     if isinstance(value, np.ndarray) or is_torch(value):
         return space.tensor(value, meta.at(env) if isinstance(meta, TensorMeta) else None)
     if isinstance(value, tuple):
         metas = meta if isinstance(meta, tuple) else (None,) * len(cast("tuple[Any, ...]", value))
-        return [operand_of(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
+        return [_strided_operand(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
     if value is None and isinstance(meta, int | float):
         return meta  # a size that the program's guards have fixed
     return value
@@ -191,6 +196,9 @@ def _checked(
     if isinstance(meta, Expr) and isinstance(result, (int, float)):
         _bind_result_sizes(program, node, (meta,), (int(result),), env)
         return None
+    if isinstance(result, float) and is_float_of_sizes(node):
+        torch: Any = load_torch("whose scalar it is")
+        result = torch.tensor(result, dtype=torch.float64)
     if not isinstance(meta, TensorMeta) or not is_torch(result):
         if meta is None:
             return None

@@ -166,17 +166,17 @@ class ResultBuilder:
         slot = lying.args[0]
         given, whole = call.given[slot], call.bases[root][1]
         if whole is given:
-            return source.value(slot), f"a{slot}"
+            return source.result(slot), f"a{slot}"
         # The argument without its gradient; else it had to be copied.
         same = is_torch(given) and is_torch(whole) and whole.device == given.device
-        if not same or memory_of(whole) != memory_of(given) or not source.lies_as(source.value(slot), whole):
+        if not same or memory_of(whole) != memory_of(given) or not source.lies_as(source.result(slot), whole):
             return None
-        return source.value(slot), source.value(slot)
+        return source.result(slot), source.result(slot)
 
     @staticmethod
     def _named(make: Make, source: CallSource) -> str:
         if isinstance(make, partial):
-            return source.value(cast("Any", make).args[0])
+            return source.result(cast("Any", make).args[0])
         return source.constant(make(ResultContext((), [])))
 
     def _own_name(self, make: Make, call: ResultContext, result: Any, source: CallSource) -> str:
@@ -184,10 +184,14 @@ class ResultBuilder:
         if not isinstance(make, partial) or make.func is _of_slot:
             return self._named(cast("Make", make), source)
         slot, back = cast("tuple[int, Any]", make.args)
-        name = source.value(slot)
+        name = source.result(slot)
         mine = result is call.values[slot]
         if mine and source.lies_as(name, result):
             return name
+        if mine and source.reinterpret is not None:  # strides of axes of one element
+            text = source.shown(name, result, 0)
+            source.add(f"o{slot}_1 = {text}", [name], [f"o{slot}_1"])
+            return f"o{slot}_1"
         source.bind(f"back{slot}", back)
         source.add(f"o{slot}_{mine:d} = back{slot}({name}, {mine})", [name], [f"o{slot}_{mine:d}"])
         return f"o{slot}_{mine:d}"

@@ -20,7 +20,6 @@ from idgraph.ir.op_table import GATHERS
 from idgraph.ir.parser import copy_fusion
 from idgraph.rewrite.gather_lowering import Strategy, source_of, source_operand
 from idgraph.rewrite.gather_strategy import cheapest
-from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 
 
@@ -149,14 +148,14 @@ def _strategies_of(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mappi
     for name in get_args(Strategy):
         copy = copy_fusion(fusion)
         try:
-            p, c = as_emitted(copy, {e.output.name: name}, device, symbols or {})
+            _, c = as_emitted(copy, {e.output.name: name}, device, symbols or {})
         except ScheduleError as error:
             made.append(GatherStrategy(name, None, None, None, None, "; ".join(map(str, error.because)) or error.what))
             estimates.append(None)
             continue
         t = estimate_of(c)
         estimates.append(t)
-        made.append(GatherStrategy(name, t.kernels, t.bytes, t.operations, t.time_us, _why(copy, e, name, p)))
+        made.append(GatherStrategy(name, t.kernels, t.bytes, t.operations, t.time_us, _why(copy, e)))
         if name == "global":
             offer = _offer(c, device)
             runs = runs or _source_parallel_types(_of(copy, e))
@@ -173,14 +172,9 @@ def _of(copy: Fusion, e: TensorExpr) -> TensorExpr | None:
     return made if made is not None and made.op in GATHERS else None
 
 
-def _why(copy: Fusion, e: TensorExpr, name: Strategy, p: Program) -> str:
+def _why(copy: Fusion, e: TensorExpr) -> str:
     told = next((d for d in copy.decisions if d.tensor == e.output.name), None)
-    reason = told.reason.partition("; ")[2] if told is not None else ""
-    if name != "predicate":
-        return reason
-    if any("owner" in k.passes for k in p.kernels):
-        return f"{reason}: only its thread stores what follows"
-    return f"{reason}: several threads need it, and combine"
+    return told.reason.partition("; ")[2] if told is not None else ""
 
 
 def _source_parallel_types(e: TensorExpr | None) -> tuple[str, ...]:

@@ -18,8 +18,7 @@ from idgraph.graphs.congruence_closure import CongruenceClosure
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loop_nest import LoopNests, PromotedDomain
 from idgraph.graphs.loop_promotion import Promotion, SharedLoopProver, SharedLoopResult
-from idgraph.graphs.nest_isomorphism import isomorphic_exprs, structural_key, unique_nests
-from idgraph.graphs.nest_order import order_nests
+from idgraph.graphs.nest_order import isomorphic_exprs, order_nests, structural_key, unique_nests
 from idgraph.graphs.proof import Explanation
 from idgraph.graphs.signature import (
     Key,

@@ -1,13 +1,21 @@
-"""Whether the loop nests that inlining asks for can be put in an order: producers finished before their readers."""
+"""Whether the loop nests that inlining asks for can be put in an order: producers finished before their readers.
+
+Loop nests of equal structure: a model of many equal blocks has many nests, and what is legal in one is in all.
+
+A nest is described by values: its axes by number in the order in which they are met, with kind and extent, and all
+that an index graph is made of between those numbers. Nests of one description differ in names only.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from idgraph.errors import ScheduleError
+from idgraph.graphs.loop_nest import LoopNests
+from idgraph.graphs.loop_promotion import Promotion
 from idgraph.graphs.union_find import EquivalenceClasses
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir import AxisRead, DomainExpr, Fixed, Fusion, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
 from idgraph.ir.walks import reach
 
 
@@ -180,3 +188,191 @@ def _nested_producer_error(t: Tensor, e: TensorExpr, level: int) -> ScheduleErro
         because=[f"{e!r}{where}", f"other tensors inlined past loop {level} tie the two into one nest"],
         subject=(t.name, e.output.name),
     )
+
+
+def unique_nests(exprs: Sequence[TensorExpr], nests: LoopNests, promotion: Promotion) -> tuple[TensorExpr, ...]:
+    """Those of ``exprs`` that stand in the first nest of each structure; all that share a loop must be among them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> for _ in range(3):
+    ...     t = ig.exp(x)
+    ...     _ = f.output(t * 2.0)
+    ...     _ = t.inline(2)
+    >>> nests = LoopNests(f)
+    >>> [e.output.name for e in unique_nests(f.exprs, nests, Promotion(nests))]
+    ['t1', 't2']
+    """
+    first: dict[Hashable, list[TensorExpr]] = {}
+    for nest in _group_by_nest(exprs, nests.shared):
+        first.setdefault(structural_key(nest, nests, promotion), nest)
+    kept = {e for nest in first.values() for e in nest}
+    return tuple(e for e in exprs if e in kept)
+
+
+def isomorphic_exprs(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr]:
+    """For each of ``exprs`` the one in its place in the first nest that is scheduled alike.
+
+    All that share a loop must be among ``exprs``. Nests are compared before anything is resolved in them; what is
+    resolved in two that are alike is the same, unless it is resolved by what is read elsewhere (`Nests.beside`).
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> for _ in range(2):
+    ...     t = ig.exp(x)
+    ...     _ = f.output(t * 2.0)
+    ...     _ = t.inline(2)
+    >>> [(e.output.name, twin.output.name) for e, twin in isomorphic_exprs(f.exprs).items()]
+    [('t1', 't1'), ('t2', 't2'), ('t3', 't1'), ('t4', 't2')]
+    """
+    first: dict[Hashable, list[TensorExpr]] = {}
+    found: dict[TensorExpr, TensorExpr] = {}
+    for nest in _group_by_nest(exprs, _shared):
+        found.update(zip(nest, first.setdefault(structural_key(nest), nest), strict=True))
+    return found
+
+
+def _shared(t: Tensor) -> int:
+    return t.inline_position if t.uses else 0
+
+
+def _group_by_nest(exprs: Sequence[TensorExpr], shared: Callable[[Tensor], int]) -> list[list[TensorExpr]]:
+    """Operations by nest: those that share a loop with any other stand together, in order."""
+    inside, nests = set(exprs), EquivalenceClasses[TensorExpr]()
+    for e in exprs:
+        for t in e.inputs:
+            if t.definition in inside and shared(t):
+                nests.union(t.definition, into=e)
+    return nests.groups(exprs)
+
+
+def structural_key(
+    exprs: Iterable[TensorExpr], nests: LoopNests | None = None, promotion: Promotion | None = None
+) -> Hashable:
+    """Everything that the index graph of ``exprs`` is made of, as a value: equal ones have equal graphs, but for names.
+
+    Without ``nests`` and ``promotion`` it is everything that these are made of too, unless by what is read elsewhere.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> a, b, c = ig.exp(x), ig.exp(x), ig.exp(x.T)
+    >>> nests = LoopNests(f)
+    >>> first, second, third = (structural_key([t.definition], nests, Promotion(nests)) for t in (a, b, c))
+    >>> first == second, first == third
+    (True, False)
+    """
+    made = _Description(nests, promotion)
+    for e in exprs:
+        made.operation(e)
+        if nests is None or promotion is None:
+            made.loops(e)
+    return tuple(made.parts)
+
+
+class _Description:
+    """The parts so far; axes and tensors are numbered when they are first met."""
+
+    def __init__(self, nests: LoopNests | None, promotion: Promotion | None) -> None:
+        self.parts: list[Hashable] = []
+        self._nests = nests
+        self._promotion = promotion
+        self._axes: dict[IterDomain, int] = {}
+        self._tensors: dict[Tensor, int] = {}
+        self._widened: set[Tensor] = set()
+
+    def operation(self, e: TensorExpr) -> None:
+        """An operation with its tensors, what it reads, and what its shared loops are made."""
+        self.parts.append(e.op)
+        for t in (e.output, *e.inputs):
+            self.tensor(t)
+        for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
+            self.parts.append(tuple([self.read(r) for r in row]))
+            if self._nests is not None and t not in self._widened:
+                self.parts += [(k, self.axis(a), self.axis(b)) for a, b in self._nests.promoted_pairs(t, e, k)]
+        if self._promotion is None:
+            return
+        for d in e.output.loop:
+            by = self._promotion.of(d)
+            if by is not d:
+                self.parts.append((self.axis(d), self.axis(by)))
+
+    def loops(self, e: TensorExpr) -> None:
+        """The ways of the loops of an operation, and whether its results must be whole where loops are shared."""
+        t = e.output
+        self.parts.append(tuple([d.parallel for d in t.domain.loop]))
+        if _shared(t):
+            self.parts.append(t.fusion.is_output(t))
+
+    def tensor(self, t: Tensor) -> None:
+        """A tensor: its number, and everything about it where it is met first."""
+        count = len(self._tensors)
+        number = self._tensors.setdefault(t, count)
+        self.parts.append(number)
+        if number < count:
+            return
+        domain, many = t.domain, self.many
+        root, logical = domain.root, domain.logical
+        # What is the same list of axes again, or an empty one, needs no numbers of its own.
+        own = many(root)
+        self.parts += (_shared(t), own, own if logical is root else many(logical))
+        self.parts.append(own if domain.allocation is root else many(domain.allocation))
+        if domain.exprs:
+            self.steps(domain.exprs)
+        pattern = domain.made_after() if self._nests is None else None
+        if pattern is not None:  # no other tensor names the axes of these loops before anything is resolved
+            self.parts.append(pattern)
+            return
+        if domain.loop_exprs:
+            self.steps(domain.loop_exprs)
+        self.parts.append(own if domain.loop is root else many(domain.loop))
+        shadow = self._nests.shadows.get(t) if self._nests is not None else None
+        if shadow is not None:
+            self.steps(shadow.exprs)
+            if (
+                shadow.lacking
+            ):  # what else is merged with its axes is a walk through the nest to say: it is like no other
+                self.parts.append(t)
+                self._widened.add(t)
+            direct = tuple([(j, self.axis(d)) for j, d in shadow.direct.items()])
+            self.parts += (many(shadow.loop), self.pairs(shadow.axis), self.pairs(shadow.resolved), direct)
+
+    def steps(self, exprs: Sequence[DomainExpr]) -> None:
+        """Domain expressions, in order."""
+        self.parts.append(tuple([(x.attributes, self.many(x.inputs), self.many(x.outputs)) for x in exprs]))
+
+    def read(self, r: AxisRead) -> Hashable:
+        """How one axis of an operand is read."""
+        match r:
+            case Mapped():
+                return self.axis(r.domain)
+            case Fixed(index, why, resolves):
+                return (index, why, None if resolves is None else self.axis(resolves))
+            case LoadedCoordinate(operand):
+                return ("loaded", operand)
+
+    def pairs(self, of: Mapping[IterDomain, IterDomain]) -> Hashable:
+        """Axes and what stands for them."""
+        return tuple([(self.axis(a), self.axis(b)) for a, b in of.items()])
+
+    def many(self, axes: Iterable[IterDomain]) -> tuple[int, ...]:
+        """Axes by number."""
+        known, parts = self._axes, self.parts
+        found: list[int] = []
+        for d in axes:
+            number = known.get(d)
+            if number is None:
+                number = known[d] = len(known)
+                parts.append((d.kind, d.extent))
+            found.append(number)
+        return tuple(found)
+
+    def axis(self, d: IterDomain) -> int:
+        """The number of an axis; its kind and extent become a part where it is met first."""
+        number = self._axes.get(d)
+        if number is None:
+            number = self._axes[d] = len(self._axes)
+            self.parts.append((d.kind, d.extent))
+        return number

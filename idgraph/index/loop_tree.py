@@ -20,8 +20,9 @@ from idgraph.errors import ScheduleError
 from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.index.access_relation import IndexMaps, LoopProtocol, scanned
 from idgraph.index.allocation import flatten, is_block, is_thread
-from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr, adds, entry_axes
+from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr, entry_axes
 from idgraph.ir.device import current_device
+from idgraph.ir.writer_order import ordered_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ def meeting_loops(e: TensorExpr, maps: IndexMaps, inside: frozenset[str]) -> fro
 
 def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
     """Raise `ScheduleError` where the writers of one element would come in another order than the index's."""
-    if e.op not in SCATTERS or adds(e):
+    if e.op not in SCATTERS or not ordered_entries(e):
         return
     loops = maps.loops(e)
     coordinates, extents = conflicting_scatter_entries(e, maps)

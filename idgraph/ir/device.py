@@ -44,6 +44,7 @@ class Device(Printed):
     ``warp``: threads that run together. ``vector_bytes``: the widest access of one thread. ``sector``: bytes that
     memory moves at least, ``line``: bytes of a cache line. ``banks``: those of shared memory, each of which serves
     ``bank_bytes`` at a time. These six are powers of two. ``block_threads``: the most in a block.
+    ``latency``: seconds until a load from memory arrives that nothing hides (0: not known).
     ``products``: operations of a library's matrix product, by dtype; as "bfloat16 unaligned" of one whose rows begin at
     addresses that no widest access divides (none: as fast). ``thread_registers``: the most of a thread.
     ``static_shared``: bytes of shared memory that a block has without asking for more.
@@ -85,6 +86,7 @@ class Device(Printed):
     thread_registers: int = 255
     static_shared: int = 48 << 10
     line_atomics: float = 0.0
+    latency: float = 0.0
     products: Mapping[str, float] = field(default_factory=lambda: {"float32": 1e11})
 
     @property
@@ -286,6 +288,7 @@ def _cuda(
         {"float32": processors * clock * 16, "float64": processors * clock * 2},
         processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
         threads=2048, blocks=32, registers=65536, shared=shared, cc=cc, clock=clock,
+        latency=5e-7,  # of 512 writes after each other, each of what two loads in a row have found: 0.2 ms on an H200
         line_atomics=2e8,  # on an H100: 2^21 updates of 16 bytes to 8 lines in 1.3 ms
         products=products,
     )  # fmt: skip
@@ -408,10 +411,10 @@ GPU: Final = Target(
     f"numba.cuda; {_COMPILED}",
     "numba",
     (
-        "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "owner", "rows", "jam", "scan",
+        "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "rows", "jam", "scan",
         "select_loads", "peel", "carry_digits",
         "unroll", "join_checks", "short_ints", "short_functions", "merge_tests",
-        "vectorize_loads", "realign", "cse", "reciprocals", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
+        "vectorize_loads", "realign", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
         "roll", "fuse_lanes", "scalar_replacement", "end_rows",
     ),
     threads=True,

@@ -15,7 +15,7 @@ from idgraph.errors import IdGraphError, did_you_mean, short_repr, user_line
 
 MAX_RANKS: Final = 1 << 16
 MAX_MESH_AXES: Final = 8
-Reduction: TypeAlias = Literal["sum", "prod", "max", "min"]
+Reduction: TypeAlias = Literal["sum", "prod", "max", "min", "avg"]
 REDUCTIONS: Final[tuple[Reduction, ...]] = get_args(Reduction)
 
 
@@ -191,7 +191,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The values are the ``op`` ("sum", "prod", "max" or "min") of what the devices along ``over`` have."""
+    """The values are the ``op`` ("sum", "prod", "max", "min" or "avg") of what the devices along ``over`` have."""
 
     over: str
     op: Reduction = "sum"

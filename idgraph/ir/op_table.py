@@ -226,10 +226,6 @@ _ROWS: Final = (
     _fast("short_rsqrt", 1, "1 / sqrt(x), rounded to 16 bits", "short_rsqrt({0})"),
     _fast("fast_exp_sub", 2, "e ** (a - b) in one instruction", "fast_exp_sub({0}, {1})", steps=2),
     Operation("div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5),
-    Operation(
-        "small_quotient", 3, "a / b of a, b and 1 / b, of integers a that were tried", None,
-        "small_quotient({0}, {1}, {2})", steps=3,
-    ),
     Operation("logaddexp", 2, "log(e ** a + e ** b)", None, "logaddexp({0}, {1})", cycles="library", steps=6),
     Operation(
         "near_logaddexp", 2, "The same, what the larger grows by in float32", None, "near_logaddexp({0}, {1})",
@@ -267,7 +263,7 @@ def names(
     """The operations of that kind, of as many operands, with such a result, in the order of the table.
 
     >>> names(kind="compare"), names(operands=3)
-    (('eq', 'ne', 'lt', 'le', 'gt', 'ge'), ('fma', 'where', 'div_by', 'small_quotient'))
+    (('eq', 'ne', 'lt', 'le', 'gt', 'ge'), ('fma', 'where', 'div_by'))
     """
     kept = None if result is None else frozenset(result)
     return tuple(

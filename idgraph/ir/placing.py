@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from idgraph.errors import arguments, did_you_mean, short_repr, user_line
 from idgraph.ir.argument_resolution import is_int
+from idgraph.ir.dtypes import is_float
 from idgraph.ir.mesh import REDUCTIONS, Mesh, MeshAxis, MeshError, Partial, Placement, Shard, current_mesh
 from idgraph.ir.protocols import L, TensorLike
 from idgraph.ir.transaction import transactional_step
 
-_NAMES = {"amax": "max", "amin": "min", "product": "prod"}
+_NAMES = {"amax": "max", "amin": "min", "product": "prod", "mean": "avg"}
 
 
 class Placing:
@@ -52,7 +53,9 @@ class Placing:
 
     @arguments(MeshError, keep=transactional_step)
     def partial(self: L, over: str | MeshAxis, op: str = "sum") -> L:
-        """Say that the values are the ``op`` ("sum", "prod", "max", "min") of what devices along ``over`` hold.
+        """Say that the values are the ``op`` ("sum", "prod", "max", "min", "avg") of what devices along ``over`` hold.
+
+        A mean ("avg") is one of floating point numbers. Raises `MeshError` for another reduction, and as `shard` does.
 
         >>> import idgraph as ig
         >>> f, mesh = ig.Fusion("f"), ig.Mesh(x=2)
@@ -62,6 +65,12 @@ class Placing:
         place = _axis_of_mesh(self, over, "partial")
         known = _NAMES.get(op, op)
         for reduction in REDUCTIONS:
+            if known == reduction == "avg" and not is_float(self.dtype):
+                raise MeshError(
+                    f"partial: {self.name} is of {self.dtype}, which has no mean",
+                    where=user_line(),
+                    hint='partial(over, "sum"), and a division behind it',
+                )
             if known == reduction:
                 _add_placement(self, Partial(place.name, reduction), place.mesh)
                 return self

@@ -25,6 +25,11 @@ def reach(start: Iterable[N], onward: Callable[[N], Iterable[N]]) -> dict[N, Non
     return found
 
 
+def operands(t: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that one is computed of in one step: none where it is an input."""
+    return t.definition.inputs if t.definition is not None else ()
+
+
 def upstream(tensors: Iterable[Tensor], through: Callable[[TensorExpr], bool] | None = None) -> set[TensorExpr]:
     """The operations that compute the tensors, in any number of steps, not those that ``through`` refuses.
 

@@ -23,6 +23,7 @@ from idgraph.kernel.statements import (
     BoundsCheck,
     Buffer,
     Comment,
+    CompoundStmt,
     Compute,
     ExtractHalf,
     Half2Op,
@@ -438,7 +439,7 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
+        if isinstance(s, CompoundStmt):
             inner = map_body(s.body, f)
             s = s if inner is s.body else replace(s, body=inner)
         made.append(f(s))
@@ -447,11 +448,7 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
 
 
 def rewritten_inside(
-    s: S,
-    *,
-    read: ToOperand = _same_operand,
-    index: ToExpr = same_index,
-    point: ToExpr | None = None,
+    s: S, *, read: ToOperand = _same_operand, index: ToExpr = same_index, point: ToExpr | None = None
 ) -> S:
     """`map_statement` of a statement and of those inside it.
 

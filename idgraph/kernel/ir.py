@@ -36,6 +36,7 @@ from idgraph.kernel.statements import (
     Buffer,
     CheckSite,
     Comment,
+    CompoundStmt,
     Compute,
     Constant,
     ExtractHalf,
@@ -71,8 +72,8 @@ __all__ = [
     "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "BoundsCheck", "Select",
     "SplitAxis", "BlockReduce", "Compute", "InitAccumulator", "ExtractHalf", "If", "Index", "Kernel",
     "StraightLineBlock", "Let", "Load", "Local", "Loop", "Comment", "Constant", "Operand", "Half2Op", "Place",
-    "KernelModule", "ProvenanceList", "RegisterArray", "Provenance", "SingleThread", "CheckSite", "Stmt", "Store",
-    "VectorAdd", "VectorLoad", "VectorStore", "bodies", "quote", "walk",
+    "KernelModule", "CompoundStmt", "ProvenanceList", "RegisterArray", "Provenance", "SingleThread", "CheckSite",
+    "Stmt", "Store", "VectorAdd", "VectorLoad", "VectorStore", "bodies", "quote", "walk",
 ]  # fmt: skip
 
 PRIME = "'"  # appended to a symbol's name where the kernels use that name themselves

@@ -387,6 +387,8 @@ class ExtractHalf:
     high: bool
 
 
+CompoundStmt = Loop | If | SingleThread | StraightLineBlock | BoundsCheck
+"""Statements with statements inside."""
 Stmt = (
     Loop | If | SingleThread | StraightLineBlock | BoundsCheck | Comment | InitAccumulator | RegisterArray | Alloc |
     Barrier | Let | Load | Compute | Select | Accumulate | BlockReduce | Store | VectorLoad | VectorStore |
@@ -415,17 +417,7 @@ def elements_of(s: Access) -> int:
 
 def bodies(s: Stmt) -> tuple[Stmt, ...]:
     """The statements inside ``s``."""
-    match s:
-        case (
-            Loop(body=body)
-            | If(body=body)
-            | SingleThread(body=body)
-            | StraightLineBlock(body=body)
-            | BoundsCheck(body=body)
-        ):
-            return body
-        case _:
-            return ()
+    return s.body if isinstance(s, CompoundStmt) else ()
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -58,14 +58,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import Access
-from idgraph.lower.buffers import (
-    BufferBinding,
-    ThreadMapping,
-    bind_buffers,
-    index_title,
-    memory_dtype,
-    private_buffer,
-)
+from idgraph.lower.buffers import BufferBinding, ThreadMapping, bind_buffers, index_title, memory_dtype, private_buffer
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
 from idgraph.lower.statements import (
     PendingValue,

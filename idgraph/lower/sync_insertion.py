@@ -101,22 +101,25 @@ def _only_some(e: Expr, threads: frozenset[str], why: str) -> str:
 Body = tuple[Stmt, ...]
 
 
+def joined_tests(body: Sequence[Stmt]) -> list[Stmt]:
+    """Neighbouring tests of one condition as one; comments and first values that stand between them move in front."""
+    made: list[Stmt] = []
+    for s in body:
+        at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], (Comment, InitAccumulator))), -1)
+        last = made[at] if at >= 0 else None
+        if isinstance(s, If) and isinstance(last, If) and last.condition == s.condition:
+            first_values = [d for d in made[at + 1 :] if isinstance(d, InitAccumulator)]
+            if not any(d.name in names(x) for d in first_values for x in walk(last.body)):
+                notes = [n for n in made[at + 1 :] if isinstance(n, Comment)]
+                made[at:] = [*first_values, replace(s, body=(*last.body, *notes, *s.body))]
+                continue
+        made.append(s)
+    return [replace(s, body=tuple(joined_tests(s.body))) if isinstance(s, If | BoundsCheck) else s for s in made]
+
+
 def merge_adjacent_ifs(body: Sequence[Stmt]) -> Body:
     """Neighbouring statements under one condition share it; variables that only they use need no first value."""
-    out: list[Stmt] = []
-    between: list[InitAccumulator | Comment] = []
-    for s in body:
-        last = out[-1] if out else None
-        if isinstance(s, (InitAccumulator, Comment)):
-            between.append(s)
-        elif isinstance(s, If) and isinstance(last, If) and s.condition == last.condition:
-            out[-1:] = [d for d in between if isinstance(d, InitAccumulator)]
-            out.append(If(s.condition, (*last.body, *(n for n in between if isinstance(n, Comment)), *s.body)))
-            between = []
-        else:
-            out += [*between, s]
-            between = []
-    out += between
+    out = joined_tests(body)
     kept = [s for s in out if not (isinstance(s, InitAccumulator) and _within_one(s.name, out))]
     return _loaded_once(tuple(If(s.condition, _loaded_once(s.body)) if isinstance(s, If) else s for s in kept))
 

@@ -24,6 +24,7 @@ from idgraph.kernel.def_use import Effects, all_sets, in_lanes, map_statement, s
 from idgraph.kernel.ir import (
     BoundsCheck,
     Comment,
+    CompoundStmt,
     Compute,
     If,
     InitAccumulator,
@@ -132,7 +133,7 @@ def _drop_proved_checks(body: Sequence[Stmt], proved: set[Expr], known: dict[str
         if isinstance(s, BoundsCheck) and s.condition in proved:
             made += _drop_proved_checks(s.body, proved, known)
             continue
-        if isinstance(s, Loop | If | SingleThread | StraightLineBlock | BoundsCheck):
+        if isinstance(s, CompoundStmt):
             s = replace(s, body=_drop_proved_checks(s.body, proved, known))
         made.append(map_statement(s, index=narrowed))
     return tuple(made)

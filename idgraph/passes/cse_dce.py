@@ -4,8 +4,6 @@ Statements keep their order and their meaning; `dead_code` then drops those that
 that two parts of one loop nest compute privately would be computed twice once both parts stand in one thread.
 
 dead_code: straight-line code without values that are never read.
-
-merge_tests: neighbouring tests of one condition as one, so that code behind the first knows what it computed.
 """
 
 from __future__ import annotations
@@ -13,21 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, names, reads
-from idgraph.kernel.ir import (
-    Accumulate,
-    BoundsCheck,
-    Comment,
-    If,
-    InitAccumulator,
-    Kernel,
-    Let,
-    Loop,
-    Stmt,
-    bodies,
-    walk,
-)
+from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, reads
+from idgraph.kernel.ir import Accumulate, BoundsCheck, Comment, If, Kernel, Let, Loop, Stmt, bodies
 from idgraph.kernel.value_numbering import ValueNumbering
+from idgraph.lower.sync_insertion import joined_tests
 
 
 def eliminate_common_subexpressions(kernel: Kernel) -> Kernel:
@@ -152,7 +139,7 @@ def without_empty(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 def merge_adjacent_branches(kernel: Kernel) -> Kernel:
-    """merge_tests: neighbouring tests of one condition in lanes as one.
+    """merge_tests: neighbouring tests of one condition in lanes as one, so that what follows knows what it computed.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -175,19 +162,3 @@ def merge_adjacent_branches(kernel: Kernel) -> Kernel:
             y[i*2 + 1] = 2.0
     """
     return replace(kernel, body=in_lanes(kernel.body, joined_tests))
-
-
-def joined_tests(body: Sequence[Stmt]) -> list[Stmt]:
-    """Neighbouring tests of one condition as one; comments and first values that stand between them move in front."""
-    made: list[Stmt] = []
-    for s in body:
-        at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], (Comment, InitAccumulator))), -1)
-        last = made[at] if at >= 0 else None
-        if isinstance(s, If) and isinstance(last, If) and last.condition == s.condition:
-            first_values = [d for d in made[at + 1 :] if isinstance(d, InitAccumulator)]
-            if not any(d.name in names(x) for d in first_values for x in walk(last.body)):
-                notes = [n for n in made[at + 1 :] if isinstance(n, Comment)]
-                made[at:] = [*first_values, replace(s, body=(*last.body, *notes, *s.body))]
-                continue
-        made.append(s)
-    return [replace(s, body=tuple(joined_tests(s.body))) if isinstance(s, If | BoundsCheck) else s for s in made]

@@ -37,7 +37,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.value_numbering import ValueNumbering
-from idgraph.passes.cse_dce import joined_tests
+from idgraph.lower.sync_insertion import joined_tests
 
 MAX_LANES = 64
 MAX_SIDES = 2  # nested conditions by which code is split

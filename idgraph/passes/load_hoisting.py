@@ -10,15 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, Expr, is_true, symbol
 from idgraph.index.allocation import is_block
-from idgraph.kernel.def_use import (
-    all_reads,
-    all_sets,
-    index_exprs,
-    locals_read,
-    map_body,
-    map_statement,
-    stored_in,
-)
+from idgraph.kernel.def_use import all_reads, all_sets, index_exprs, locals_read, map_body, map_statement, stored_in
 from idgraph.kernel.ir import (
     PRIME,
     BoundsCheck,

@@ -11,40 +11,31 @@ from functools import partial
 
 from idgraph.ir.device import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, KernelModule
-from idgraph.passes import block_scan as scan
-from idgraph.passes import bounds_check_elimination as join_checks
-from idgraph.passes import bounds_check_elimination as prove_checks
-from idgraph.passes import cse_dce as cse
-from idgraph.passes import cse_dce as dead_code
-from idgraph.passes import cse_dce as merge_tests
-from idgraph.passes import divmod_strength_reduction as carry_digits
-from idgraph.passes import divmod_strength_reduction as reciprocals
-from idgraph.passes import fast_math as compose
-from idgraph.passes import fast_math as short_functions
-from idgraph.passes import idle_steps as end_rows
-from idgraph.passes import kernel_fusion as fuse_launches
-from idgraph.passes import lane_loop_fusion as fuse_lanes
-from idgraph.passes import lane_unrolling as unroll
-from idgraph.passes import load_hoisting as hoist_loads
-from idgraph.passes import load_selection as select_loads
-from idgraph.passes import loop_flattening as collapse
-from idgraph.passes import loop_interchange as interchange
-from idgraph.passes import loop_peeling as peel
-from idgraph.passes import loop_unswitching as keep_rolled
-from idgraph.passes import loop_unswitching as unswitch
-from idgraph.passes import narrowing as round_once
-from idgraph.passes import narrowing as short_ints
-from idgraph.passes import nest_fusion as fuse_nests
-from idgraph.passes import owner_computes as owner
-from idgraph.passes import packed_half2 as pack_half2
-from idgraph.passes import reduction_flattening as columns
-from idgraph.passes import reduction_flattening as own_rows
-from idgraph.passes import rows
-from idgraph.passes import rows as rename_columns
-from idgraph.passes import slp_rerolling as roll
-from idgraph.passes import unroll_and_jam as jam
-from idgraph.passes import vectorize_memory as realign
-from idgraph.passes import vectorize_memory as vectorize
+from idgraph.passes.block_scan import on_threads
+from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks, merge_bounds_checks
+from idgraph.passes.cse_dce import (
+    eliminate_common_subexpressions,
+    eliminate_dead_code,
+    merge_adjacent_branches,
+)
+from idgraph.passes.divmod_strength_reduction import strength_reduce_divmod
+from idgraph.passes.kernel_fusion import fuse_kernels, serial
+from idgraph.passes.lane_loop_fusion import fuse_lane_loops, scalar_replacement
+from idgraph.passes.lane_unrolling import unroll_lanes
+from idgraph.passes.load_hoisting import licm_loads
+from idgraph.passes.load_selection import select_address_then_load
+from idgraph.passes.loop_flattening import flatten_loops
+from idgraph.passes.loop_interchange import interchange_loops
+from idgraph.passes.loop_partition import end_before_idle_steps, mark_nounroll, unswitched
+from idgraph.passes.loop_peeling import peel_loops
+from idgraph.passes.narrowing import approximate_math, elide_double_rounding, fuse_math_functions, narrow_int64
+from idgraph.passes.nest_fusion import fuse_nests
+from idgraph.passes.packed_half2 import pack_half2
+from idgraph.passes.reduction_flattening import flatten_reduction_loops, privatize_scatter_rows
+from idgraph.passes.rows import rename_conflicting_symbols, with_rows
+from idgraph.passes.slp_rerolling import reroll_lanes
+from idgraph.passes.unroll_and_jam import unroll_and_jam
+from idgraph.passes.vectorize_memory import realigned, with_vector_loads, with_vector_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,72 +59,50 @@ def _each(f: Callable[[Kernel], Kernel]) -> Callable[[KernelModule], KernelModul
 PASSES: Mapping[str, Pass] = {
     p.name: p
     for p in (
-        Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
-        Pass("fuse_launches", "independent kernels in one launch", fuse_launches.fuse_kernels),
-        Pass("fuse_nests", "independent kernels over the same loops as one nest", fuse_nests.fuse_nests),
-        Pass(
-            "prove_checks",
-            "checks of indices that cannot leave their axis",
-            _each(prove_checks.eliminate_bounds_checks),
-        ),
-        Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.flatten_loops)),
-        Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.privatize_scatter_rows)),
-        Pass("columns", "reduced rows of several axes without divisions", _each(columns.flatten_reduction_loops)),
-        Pass(
-            "rename_columns",
-            "symbols called like the columns of a row get a prime",
-            rename_columns.rename_conflicting_symbols,
-        ),
+        Pass("serial", "one core only, where the schedule says so", _each(serial)),
+        Pass("fuse_launches", "independent kernels in one launch", fuse_kernels),
+        Pass("fuse_nests", "independent kernels over the same loops as one nest", fuse_nests),
+        Pass("prove_checks", "checks of indices that cannot leave their axis", _each(eliminate_bounds_checks)),
+        Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(flatten_loops)),
+        Pass("own_rows", "blocks that may add to one element as one block", _each(privatize_scatter_rows)),
+        Pass("columns", "reduced rows of several axes without divisions", _each(flatten_reduction_loops)),
+        Pass("rename_columns", "symbols called like the columns of a row get a prime", rename_conflicting_symbols),
         Pass(
             "rows_of_core",
             "loops over columns joined, expensive values kept for the next",
-            partial(rows.with_rows, threads=False),
+            partial(with_rows, threads=False),
         ),
         Pass(
             "rows",
             "rows read once: persistent in registers, in chunks, with an online softmax",
-            partial(rows.with_rows, threads=True),
+            partial(with_rows, threads=True),
         ),
-        Pass("jam", "lanes around loops over columns, inside of them", _each(jam.unroll_and_jam)),
-        Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchange_loops)),
-        Pass("unswitch", "one loop for each outcome of a test that no step changes", _each(unswitch.unswitched)),
-        Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.elide_double_rounding)),
-        Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.mark_nounroll)),
-        Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.licm_loads)),
-        Pass("owner", "one element of a row by the thread that has it", _each(owner.owner_computes)),
-        Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
-        Pass(
-            "select_loads",
-            "choices between loads of one buffer as one load",
-            _each(select_loads.select_address_then_load),
-        ),
-        Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peel_loops)),
-        Pass(
-            "carry_digits",
-            "rows and columns of lanes from those of the first",
-            _each(carry_digits.strength_reduce_divmod),
-        ),
-        Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.unroll_lanes)),
-        Pass("composed", "functions of functions as one", _each(compose.fuse_math_functions)),
-        Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.merge_bounds_checks)),
-        Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.narrow_int64)),
-        Pass(
-            "short_functions",
-            "exp and sigmoid that are rounded to 16 bits at once",
-            _each(short_functions.approximate_math),
-        ),
-        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_tests.merge_adjacent_branches)),
-        Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
-        Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realign.realigned)),
-        Pass("cse", "equal values computed once", _each(cse.eliminate_common_subexpressions)),
-        Pass("reciprocals", "divisions by one number through its reciprocal", _each(reciprocals.with_reciprocals)),
-        Pass("vectorize_stores", "stores to neighbouring elements as one", _each(vectorize.with_vector_stores)),
-        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.pack_half2)),
-        Pass("dead_code", "values that nobody reads left out", _each(dead_code.eliminate_dead_code)),
-        Pass("roll", "straight code of lanes as loops over registers", _each(roll.reroll_lanes)),
-        Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fuse_lane_loops)),
-        Pass("end_rows", "rows of loaded length to their end", _each(end_rows.end_before_idle_steps)),
-        Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalar_replacement)),
+        Pass("jam", "lanes around loops over columns, inside of them", _each(unroll_and_jam)),
+        Pass("interchange", "rows side by side in memory reduced together", _each(interchange_loops)),
+        Pass("unswitch", "one loop for each outcome of a test that no step changes", _each(unswitched)),
+        Pass("round_once", "values rounded to 16 bits where they are written", _each(elide_double_rounding)),
+        Pass("keep_rolled", "reductions that the compiler does not write out", _each(mark_nounroll)),
+        Pass("hoist_loads", "indices of a row in front of its columns", _each(licm_loads)),
+        Pass("scan", "running values of threads, exchanged by the block", _each(on_threads)),
+        Pass("select_loads", "choices between loads of one buffer as one load", _each(select_address_then_load)),
+        Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel_loops)),
+        Pass("carry_digits", "rows and columns of lanes from those of the first", _each(strength_reduce_divmod)),
+        Pass("unroll", "lanes as straight code, split where they differ", _each(unroll_lanes)),
+        Pass("composed", "functions of functions as one", _each(fuse_math_functions)),
+        Pass("join_checks", "checks of several indices of a lane together", _each(merge_bounds_checks)),
+        Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(narrow_int64)),
+        Pass("short_functions", "exp and sigmoid that are rounded to 16 bits at once", _each(approximate_math)),
+        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_adjacent_branches)),
+        Pass("vectorize_loads", "loads of neighbouring elements as one", _each(with_vector_loads)),
+        Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realigned)),
+        Pass("cse", "equal values computed once", _each(eliminate_common_subexpressions)),
+        Pass("vectorize_stores", "stores to neighbouring elements as one", _each(with_vector_stores)),
+        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2)),
+        Pass("dead_code", "values that nobody reads left out", _each(eliminate_dead_code)),
+        Pass("roll", "straight code of lanes as loops over registers", _each(reroll_lanes)),
+        Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lane_loops)),
+        Pass("end_rows", "rows of loaded length to their end", _each(end_before_idle_steps)),
+        Pass("scalar_replacement", "registers that one step uses as variables", _each(scalar_replacement)),
     )
 }
 TABLE: Mapping[TargetName, tuple[Pass, ...]] = {name: tuple(PASSES[p] for p in t.passes) for name, t in TARGETS.items()}

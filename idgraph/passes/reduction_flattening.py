@@ -21,6 +21,7 @@ from idgraph.kernel.ir import (
     Accumulate,
     BoundsCheck,
     Comment,
+    CompoundStmt,
     Compute,
     If,
     InitAccumulator,
@@ -28,10 +29,8 @@ from idgraph.kernel.ir import (
     Load,
     Loop,
     Select,
-    SingleThread,
     Stmt,
     Store,
-    StraightLineBlock,
     walk,
 )
 from idgraph.kernel.ssa import simplify_selects
@@ -78,7 +77,7 @@ def _flatten_body(body: Sequence[Stmt]) -> Body:
     for s in body:
         if isinstance(s, Loop) and not s.parallel.startswith("blockIdx") and (row := _row_loop(s)) is not None:
             made.append(row)
-        elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
+        elif isinstance(s, CompoundStmt):
             made.append(replace(s, body=_flatten_body(s.body)))
         else:
             made.append(s)

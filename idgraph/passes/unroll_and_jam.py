@@ -20,6 +20,7 @@ from idgraph.kernel.ir import (
     BlockReduce,
     BoundsCheck,
     Comment,
+    CompoundStmt,
     Compute,
     If,
     Kernel,
@@ -174,7 +175,7 @@ class _Jam:
             if isinstance(s, Loop) and (steps := self.steps(s)) > 1:
                 made += self.columns(s, steps, values, depths)
                 values.forget(all_sets((s,)))
-            elif isinstance(s, (Loop, If, SingleThread, StraightLineBlock, BoundsCheck)):
+            elif isinstance(s, CompoundStmt):
                 behind = _needed(body[n + 1 :], after)
                 if isinstance(s, Loop):  # what its next step reads
                     behind |= _needed(s.body, frozenset())
@@ -210,7 +211,7 @@ class _Jam:
                 made.append(replace(s, extent=as_expr(count), body=(StraightLineBlock(tuple(body)),)))
         return made
 
-    def entered(self, s: Loop | If | SingleThread | StraightLineBlock | BoundsCheck, body: Sequence[Stmt]) -> Stmt:
+    def entered(self, s: CompoundStmt, body: Sequence[Stmt]) -> Stmt:
         """A statement around others, with conditions and extents that are the same in every lane; checks once for each
         loaded value."""
         if isinstance(s, StraightLineBlock):

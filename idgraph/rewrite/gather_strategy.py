@@ -1,8 +1,8 @@
 """The ways in which a gather of a computed tensor gets its elements, the cost of each, and the one that is taken.
 
 *recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.rematerialize`).
-*predicate*: the loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the
-same as a sum of ``where(index == iota, x, 0)``, which is taken only where it is asked for: -0.0 comes out as 0.0.
+*predicate*: the loops run over all of the producer's axis and the threads combine what the one of the named element
+has. *one-hot*: the same as a sum of ``where(index == iota, x, 0)``, only where asked for: -0.0 comes out as 0.0.
 *global*: the producer is stored, and a later launch reads it. A gather from an input, or from what is in memory
 anyway, is *direct*. One of a view by an index that is a formula is a view too: always recomputed, without estimates.
 
@@ -33,6 +33,7 @@ from idgraph.ir.reshape import product
 from idgraph.ir.schedule_log import Decision, Option
 from idgraph.ir.walks import reach
 from idgraph.rewrite.canonicalize_views import materialize_shape
+from idgraph.rewrite.constant_folding import has_formula_index
 from idgraph.rewrite.gather_lowering import (
     GatherReplacement,
     Strategy,
@@ -41,7 +42,6 @@ from idgraph.rewrite.gather_lowering import (
     source_of,
     source_operand,
 )
-from idgraph.rewrite.index_propagation import has_formula_index
 from idgraph.rewrite.rematerialize import CannotRematerialize, Rematerializer
 
 MOST = 16  # operations near a gather that its estimate is of
@@ -306,9 +306,7 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
     names = {e.output.name for e in computed_gathers(fusion.exprs)}
     if isinstance(force, str) and force not in get_args(Strategy):
         raise ScheduleError(
-            f"gathers: {force!r} cannot be chosen",
-            where=user_line(),
-            hint=one_of(force, get_args(Strategy)),
+            f"gathers: {force!r} cannot be chosen", where=user_line(), hint=one_of(force, get_args(Strategy))
         )
     given = dict.fromkeys(names, force) if isinstance(force, str) else dict(force or {})
     for name, way in given.items():
@@ -399,7 +397,7 @@ def _possible(e: TensorExpr, kept: Collection[Tensor]) -> list[_StrategyCandidat
             found.append(_StrategyCandidate(way, f"{len(loaded)} axes are indexed together", True))
             continue
         count = _thousands(x.axes[loaded[0]].extent)
-        what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
+        what = "the threads combine" if way == "predicate" else "and adds all but one as zeros"
         found.append(_StrategyCandidate(way, f"it looks at all {count} elements of the axis for each; {what}"))
     stored, size = _stored_anyway(x), _thousands(simplify(product([d.extent for d in x.axes])))
     told = f"{x.name} is in memory anyway: {stored}" if stored else f"it stores {x.name}, {size} elements"

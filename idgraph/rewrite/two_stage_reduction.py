@@ -6,21 +6,27 @@ result does not depend on which of them is ready first, and no atomics are neede
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Final
 
 from idgraph.ir import Fusion, Tensor, TensorExpr
-from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
-from idgraph.ir.axis_read import Attr
 from idgraph.ir.device import current_device, floor_power_of_two
-from idgraph.ir.dtypes import is_float
-from idgraph.ir.op_builders import REDUCTIONS, ROUNDED_TO, int_tuple
+from idgraph.ir.op_builders import REDUCTIONS
 from idgraph.ir.op_table import OPERATIONS, apply
 from idgraph.rewrite.canonicalize_views import replace_operation
+from idgraph.rewrite.deviation_in_parts import (
+    StageSplit,
+    cut,
+    deviation_in_parts,
+    deviation_of,
+    finished,
+    reduced_dims,
+    stage,
+)
 
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch
 PARTS: Final = 8  # of one result for each processor, about; a second stage reads as many
@@ -41,11 +47,19 @@ def two_stages(fusion: Fusion) -> None:
     >>> [(e.op, tuple(map(str, e.output.shape))) for e in f.exprs]
     [('reshape', ('1024', '1024')), ('sum', ('1024',)), ('sum', ()), ('cast', ())]
     """
+    known = dict[tuple[Tensor, tuple[int, ...]], StageSplit]()  # of sums that deviations are taken from
     for e in fusion.exprs:
-        if e.op in REDUCTIONS and e.is_reduction:
-            way = _two_stage_split(e)
-            if way is not None:
-                replace_operation(e, partial(finished, e, way))
+        found = deviation_of(e)
+        if found is not None and (split := _deviation_split(e)) is not None:
+            known[found.x, reduced_dims(e)] = split
+    for e in fusion.exprs:
+        if e.op not in REDUCTIONS or not e.is_reduction:
+            continue
+        found = deviation_of(e)
+        split = known.get((found.x if found is not None else e.inputs[0], reduced_dims(e))) or _two_stage_split(e)
+        if split is not None:
+            parts = partial(deviation_in_parts, e, found, split) if found is not None and split.rest is None else None
+            replace_operation(e, partial(finished, e, parts or partial(_in_stages, e, split)))
 
 
 def _few() -> int:
@@ -58,32 +72,46 @@ def _idle_results() -> int:
     return max(1, current_device().resident_threads // 64)
 
 
-def _two_stage_split(e: TensorExpr) -> Callable[[], Tensor] | None:
+def _two_stage_split(e: TensorExpr) -> StageSplit | None:
     """The way to reduce in two stages; None where that is not worth it, or not known to be."""
     (x,) = e.inputs
     sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
-    dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
+    dims = reduced_dims(e)
     kept, reduced = prod(n for p, n in enumerate(sizes) if p not in dims), prod(sizes[p] for p in dims)
     if dims and dims[-1] != x.ndim - 1:  # columns that do not lie innermost run on neighbouring threads
-        return _way_across(e, x, sizes, dims, kept, reduced)
+        return _split_across(x, sizes, dims, kept, reduced)
     few = _few()
-    if not 0 < kept <= few or reduced < LONG or dims != list(range(x.ndim - len(dims), x.ndim)):
+    if not 0 < kept <= few or reduced < LONG or dims != tuple(range(x.ndim - len(dims), x.ndim)):
         return None
     for k in range(len(dims) - 1, 0, -1):  # whole axes first: nothing has to be cut
         inner = prod(sizes[p] for p in dims[k:])
         if inner >= LEAST and reduced // inner * kept >= 4 * few:
-            return partial(_by_axes, e, x, dims[:k], dims[k:])
+            return StageSplit(None, dims[k:], dims[:k])
     parts = _equal_part_count(reduced)
+    lead = tuple(attr(n) for n in x.shape[: x.ndim - len(dims)])
     if parts is not None:
-        return partial(_by_parts, e, x, len(dims), parts, reduced)
+        return StageSplit((*lead, parts, reduced // parts), (len(lead) + 1,), (len(lead),))
     whole = reduced - reduced % (4 * few * ALIGNED)
     parts = _equal_part_count(whole)
-    return None if parts is None else partial(_with_rest, e, x, len(dims), parts, whole)
+    return None if parts is None else StageSplit((*lead, parts, whole // parts), (len(lead) + 1,), (len(lead),), whole)
 
 
-def _way_across(
-    e: TensorExpr, x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int
-) -> Callable[[], Tensor] | None:
+def _deviation_split(e: TensorExpr) -> StageSplit | None:
+    """The same for squared deviations from a mean: parts that a block holds are also read once, not twice."""
+    (x,) = e.inputs
+    dims, sizes = reduced_dims(e), [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
+    split = _two_stage_split(e)
+    if split is not None or not dims or dims[-1] != x.ndim - 1:
+        return split
+    reduced = prod(sizes[p] for p in dims)
+    run = _adjacent_axes(dims)[-1]
+    inner = prod(sizes[p] for p in run)
+    if len(run) == len(dims) or reduced <= current_device().registers // 2 or inner < LEAST:
+        return None
+    return StageSplit(None, tuple(run), tuple(p for p in dims if p not in run))
+
+
+def _split_across(x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int) -> StageSplit | None:
     """The longest run of neighbouring reduced axes in parts, where the rows that neighbouring threads take are too few
     for a device."""
     if not 0 < kept < (narrow := _idle_results()) or reduced < 2 * LEAST:
@@ -92,7 +120,14 @@ def _way_across(
     length = prod(sizes[d] for d in run)
     wanted = min(BLOCKS * narrow // kept, reduced // LEAST, length)
     parts = max((p for p in range(1, wanted + 1) if length % p == 0), default=1)
-    return partial(_by_slices, e, x, dims, run, parts) if parts * 4 > wanted and parts > 2 else None
+    if parts * 4 <= wanted or parts <= 2:
+        return None
+    shape = [attr(d.extent) for d in x.axes]
+    first, last = run[0], run[-1]
+    moved = len(run) - 2  # axes that there are fewer behind the run
+    inner = (*(d for d in dims if d < first), first + 1, *(d - moved for d in dims if d > last))
+    outer = first - sum(d < first for d in dims)
+    return StageSplit((*shape[:first], parts, length // parts, *shape[last + 1 :]), inner, (outer,))
 
 
 def _adjacent_axes(dims: Sequence[int]) -> list[list[int]]:
@@ -110,17 +145,6 @@ def _adjacent_axes(dims: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], run: Sequence[int], parts: int) -> Tensor:
-    """The axes ``run`` as one, cut into ``parts``, which stay for the second stage."""
-    shape = [attr(d.extent) for d in x.axes]
-    first, last = run[0], run[-1]
-    length = prod(int(x.axes[d].extent) for d in run)
-    cut = movement.reshape(x, *shape[:first], parts, length // parts, *shape[last + 1 :])
-    moved = len(run) - 2  # axes that there are fewer behind the run
-    inner = [d for d in dims if d < first] + [first + 1] + [d - moved for d in dims if d > last]
-    return stage(e, stage(e, cut, inner), (first - sum(d < first for d in dims),))
-
-
 def _equal_part_count(n: int) -> int | None:
     """A number of equal, aligned parts of ``n`` elements, near `PARTS` for each processor."""
     most = 4 * _few() * PARTS
@@ -128,44 +152,14 @@ def _equal_part_count(n: int) -> int | None:
     return min(found, key=lambda p: abs(p - most), default=None)
 
 
-def finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
-    """The result in the type and the shape that it had."""
-    made = way()
-    if made.dtype != e.output.dtype:
-        made = ops.cast(made, e.output.dtype)
-    if e.attrs.get("keepdim", False):
-        for d in sorted(d % e.inputs[0].ndim for d in int_tuple(e.attrs, "dims")):
-            made = movement.unsqueeze(made, d)
-    return made
-
-
-def stage(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """One stage of the reduction ``e``. Between stages sums are float64: the result is rounded once, as that of one is.
-
-    The first stage says what it is rounded to, and adds up terms as a sum of that type does.
-    """
-    attrs: dict[str, Attr] = {"dims": tuple(dims)}
-    if e.op in ("sum", "prod"):
-        attrs["dtype"] = "float64" if is_float(e.output.dtype) else e.output.dtype
-        if attrs["dtype"] not in (e.output.dtype, x.dtype):
-            attrs[ROUNDED_TO] = e.output.dtype
-    return apply(x.fusion, e.op, (x,), attrs, None)
-
-
-def _by_axes(e: TensorExpr, x: Tensor, outer: Sequence[int], inner: Sequence[int]) -> Tensor:
-    return stage(e, stage(e, x, inner), outer)
-
-
-def _by_parts(e: TensorExpr, x: Tensor, count: int, parts: int, n: int) -> Tensor:
-    """The last ``count`` axes, of ``n`` elements together, cut into ``parts``."""
-    cut = movement.reshape(x, *x.shape[: x.ndim - count], parts, n // parts)
-    return stage(e, stage(e, cut, (cut.ndim - 1,)), (cut.ndim - 2,))
-
-
-def _with_rest(e: TensorExpr, x: Tensor, count: int, parts: int, whole: int) -> Tensor:
-    """Equal parts up to element ``whole`` of the last ``count`` axes, and what is behind it."""
-    flat = movement.reshape(x, *x.shape[: x.ndim - count], -1) if count > 1 else x
-    at = flat.ndim - 1
-    first = _by_parts(e, movement.slice(flat, at, 0, whole), 1, parts, whole)
-    rest = stage(e, movement.slice(flat, at, whole, None), (at,))
+def _in_stages(e: TensorExpr, split: StageSplit) -> Tensor:
+    """Parts, and what is made of them; what is behind the last whole part is one more."""
+    x = e.inputs[0]
+    if split.rest is None:
+        return stage(e, stage(e, cut(x, split), split.inner), split.outer)
+    lead = split.outer[0]
+    flat = movement.reshape(x, *x.shape[:lead], -1) if x.ndim > lead + 1 else x
+    whole = movement.slice(flat, lead, 0, split.rest)
+    first = stage(e, stage(e, cut(whole, split), split.inner), split.outer)
+    rest = stage(e, movement.slice(flat, lead, split.rest, None), (lead,))
     return apply(x.fusion, OPERATIONS[e.op].combine, (first, rest), {}, None)

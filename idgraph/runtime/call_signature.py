@@ -24,7 +24,7 @@ from idgraph.ir import DType, Fusion, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies, shared_layout
 from idgraph.runtime.array_backends import UNMAPPED
 from idgraph.runtime.binding import BoundArray, Env, bind, bind_strides, fault_size
-from idgraph.runtime.buffer_reuse import reused_memory
+from idgraph.runtime.executable import reused_memory
 from idgraph.runtime.source_function import function_of
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from idgraph.runtime.binding import (
     passed_input,
     scalars_of,
 )
-from idgraph.runtime.buffer_reuse import reused_memory
 from idgraph.runtime.cuda.simulator import Simulated
+from idgraph.runtime.executable import reused_memory
 from idgraph.runtime.loaded_program import LoadedKernels
 
 Array = npt.NDArray[Any]

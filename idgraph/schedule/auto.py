@@ -13,16 +13,7 @@ from functools import partial
 
 from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.graphs.index_graph import Legal
-from idgraph.ir import (
-    SCANS,
-    SCATTERS,
-    Fusion,
-    IterDomain,
-    LoadedCoordinate,
-    Tensor,
-    TensorExpr,
-    check_fusion,
-)
+from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr, check_fusion
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.device import Device, current_device, device_of, use_device
@@ -41,8 +32,8 @@ from idgraph.rewrite.canonicalize_views import (
     sink_reshapes_below_pointwise,
     wide_views,
 )
+from idgraph.rewrite.constant_folding import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.gather_strategy import Force, choose_gather_strategies
-from idgraph.rewrite.index_propagation import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
 from idgraph.rewrite.two_stage_reduction import two_stages
 from idgraph.schedule.config import RULE, KernelConfig
@@ -116,7 +107,8 @@ def auto(
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     chosen = config.but(block=block) if block else config
     search = partial(_candidates, fusion, fusion.version, chosen, layout, machine, gathers)
-    found = tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings)
+    fusion.tilings = tuple(rows.tilings)
+    found = tuple(rows.decisions), tuple(rows.rules), fusion.tilings
     return Decided(fusion.decisions, fusion.formats, *found, search)
 
 
@@ -160,7 +152,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
-    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members, shared)
+    nests = _Nests(chosen, stored_tensors(fusion) | rows.members | rows.staged, rows.members, shared)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     proved, later = None, dict(rows.inlined)
@@ -242,7 +234,7 @@ def apply_gather_strategies(fusion: Fusion, gathers: Force, device: Device) -> N
     constants.folded(fusion)
     fuse_circular_pad(fusion)
     folded = one_hot.fold_one_hot_sums(fusion)
-    scatters = scatter_plan(fusion)
+    scatters = scatter_plan(fusion, device)
     if scatters:
         apply_scatter_plan(fusion, scatters)
     plan = choose_gather_strategies(fusion, gathers, device)

@@ -122,3 +122,16 @@ def cut_blocks(t: Tensor, count: int, block: int, vectors: int = 1) -> None:
     t.split(0, block * vectors)
     if vectors > 1:
         t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
+
+
+HELD = 64  # values of a row, and of all that is kept of it, in one thread of a GPU
+OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
+
+
+def most_values(threads: int) -> int:
+    """Values of a row that each thread of a block of ``threads`` can hold beside its other registers.
+
+    >>> most_values(256), most_values(1024)
+    (64, 32)
+    """
+    return min(HELD, current_device().registers // threads - OTHERS)

@@ -19,7 +19,7 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
-from idgraph.rewrite.index_propagation import long_indices
+from idgraph.rewrite.constant_folding import long_indices
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
 

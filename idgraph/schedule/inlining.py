@@ -20,7 +20,7 @@ from idgraph.graphs.broadcast_forwarding import lacking_axes
 from idgraph.graphs.index_graph import Legal, legal_nests
 from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.loop_promotion import Promotion
-from idgraph.graphs.nest_isomorphism import structural_key
+from idgraph.graphs.nest_order import structural_key
 from idgraph.index import IdModel
 from idgraph.index.allocation import is_thread, live_exprs
 from idgraph.index.predicate import check_written
@@ -29,6 +29,7 @@ from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Mapped, Resize, Tens
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
+from idgraph.ir.walks import reach
 from idgraph.schedule.legality import drop_inlining, nest_error
 
 Conflicts = list[tuple[tuple[Tensor, ...], ScheduleError]]
@@ -49,15 +50,12 @@ def undo_conflicting_inlines(fusion: Fusion, inlined: Sequence[Tensor]) -> None:
 def sharing(*tensors: Tensor) -> tuple[TensorExpr, ...]:
     """The operations that share a loop with those of ``tensors``, through tensors inlined, in order: no other can
     conflict."""
-    found: set[TensorExpr] = set()
-    open_ = [e for t in tensors if (e := t.definition) is not None]
-    while open_:
-        e = open_.pop()
-        if e in found:
-            continue
-        found.add(e)
-        open_ += [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
-        open_ += e.output.uses if e.output.inline_position else ()
+
+    def joined(e: TensorExpr) -> list[TensorExpr]:
+        made = [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
+        return [*made, *(e.output.uses if e.output.inline_position else ())]
+
+    found = reach([e for t in tensors if (e := t.definition) is not None], joined)
     return tuple(e for e in tensors[0].fusion.exprs if e in found)
 
 

@@ -16,6 +16,7 @@ from math import gcd, lcm
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS, POINTWISE
+from idgraph.ir.walks import operands, reach
 from idgraph.layout.inference import bytes_of
 from idgraph.schedule.access_strides import HEAVY, FlatTiling, SourceAccess, flat_cut, loop_order, source_strides
 from idgraph.schedule.config import KernelConfig, cut_blocks
@@ -112,16 +113,8 @@ def has_random_gather(exprs: Collection[TensorExpr]) -> bool:
     >>> has_random_gather([t.definition]), has_random_gather([u.definition])
     (True, False)
     """
-    seen: set[Tensor] = set()
-    stack = [e.inputs[r.operand] for e in exprs if e.op in PICKS for row in e.reads for r in _loaded(row)]
-    while stack:
-        u = stack.pop()
-        if u.definition is None:
-            return True
-        if u not in seen:
-            seen.add(u)
-            stack += u.definition.inputs
-    return False
+    indices = [e.inputs[r.operand] for e in exprs if e.op in PICKS for row in e.reads for r in _loaded(row)]
+    return any(u.definition is None for u in reach(indices, operands))
 
 
 def _loaded(row: Sequence[object]) -> list[LoadedCoordinate]:
@@ -386,17 +379,10 @@ def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:
 def cuts(t: Tensor, n: int, least: int = 0) -> set[int]:
     """Places at which resizes of what feeds ``t`` cut an axis of ``n`` elements, with ``least`` bytes behind them."""
     found: set[int] = set()
-    seen: set[Tensor] = set()
-    stack = [t]
-    while stack:
-        u = stack.pop()
-        if u in seen or u.definition is None:
-            continue
-        seen.add(u)
-        for x in u.domain.exprs:
+    for u in reach([t], operands):
+        for x in u.domain.exprs if u.definition is not None else ():
             if not isinstance(x, Resize) or n not in (x.source.extent, x.out.extent):
                 continue
             if not least or max((bytes_of(s) for s in sources_of(u, ()).inputs), default=0) >= least:
                 found.update(abs(int(c)) for c in (x.left, x.right) if c.is_const)
-        stack.extend(u.definition.inputs)
     return found - {0}

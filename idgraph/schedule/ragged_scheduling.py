@@ -7,7 +7,7 @@ So nothing of a row is stored, and the nest is one kernel for each result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,11 +47,12 @@ def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> s
     nests = _RowNests(*_row_positions(fusion))
     for e in reversed(fusion.exprs):
         nests.place(e.output)
+    added_up = {t for t, p in nests.component.items() if t.loop[p].kind == "reduction"}
     stored = {t for t, root in nests.root.items() if t is root}
     for e in fusion.exprs:
         t = e.output
         if t in nests.component:
-            _over_rows(t, nests, threads)
+            _over_rows(t, nests, added_up, threads)
         elif t in stored or not t.uses:
             schedule_reference(t, sources_of(t, stored), stored, config)
     inline_far(fusion, [e.output for e in fusion.exprs if e.output not in stored])
@@ -110,7 +111,9 @@ class _RowNests:
         groups: dict[Tensor, list[TensorExpr]] = {}
         for use in dict.fromkeys(t.uses):
             groups.setdefault(self._key(t, use), []).append(use)
-        own = t.fusion.is_output(t) or not groups
+        # A reader of single places of a row has no loop along it: it waits for the stored row.
+        lone = t in self.ragged and not reduces(t) and any(u.output not in self.ragged for u in t.uses)
+        own = t.fusion.is_output(t) or not groups or lone
         if own or (len(groups) > 1 and not self._is_copied(t, groups)):
             self.root[t] = self.phase[t] = t
             return
@@ -143,12 +146,13 @@ class _RowNests:
         return not reduces(t) and t.definition is not None and not t.definition.is_reduction and len(groups) > 1
 
 
-def _over_rows(t: Tensor, nests: _RowNests, threads: bool) -> None:
-    """Rows outermost, on blocks; then the row, on the threads of a block; then all else."""
+def _over_rows(t: Tensor, nests: _RowNests, added_up: Set[Tensor], threads: bool) -> None:
+    """Rows outermost, on blocks unless they are added up; then the row, on the threads of a block; then all else."""
     first: list[IterDomain] = [t.loop[known[t]] for known in (nests.component, nests.ragged) if t in known]
     order = [*first, *(d for d in t.loop if d not in first)]
     if order != list(t.loop):
         t.reorder([t.loop.index(d) for d in order])
     if threads and t in nests.ragged:
         t.split(1, THREADS).parallelize(2, "threadIdx.x")
-    t.parallelize(0, "blockIdx.x")
+    if nests.root.get(t, t) not in added_up:
+        t.parallelize(0, "blockIdx.x")

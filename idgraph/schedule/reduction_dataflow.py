@@ -14,6 +14,7 @@ from typing import Literal
 from idgraph.index.allocation import COUNTED
 from idgraph.ir import SCANS, SCATTERS, DType, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, is_float
 from idgraph.ir.op_table import GATHERS, OPERATIONS, PIECES, POINTWISE, moving
+from idgraph.ir.walks import operands, reach
 from idgraph.schedule.reduction_domain import ReductionDomain, product_of, reduces
 
 _SAME, _MOVED = moving("axes"), moving("places")
@@ -259,15 +260,8 @@ def _follows_maximum(p: ReductionPass, before: FusedPasses) -> bool:
 
 def _made_of(t: Tensor, reductions: Collection[Tensor]) -> bool:
     """Whether a number of the row is made of one of the reductions."""
-    seen, work = set[Tensor](), [t]
-    while work:
-        u = work.pop()
-        if u in reductions:
-            return True
-        if u not in seen and u.definition is not None and u.inline_position and not reduces(u):
-            seen.add(u)
-            work += u.definition.inputs
-    return False
+    made = reach([t], lambda u: operands(u) if u.inline_position and not reduces(u) else ())
+    return any(u in reductions for u in made)
 
 
 def values(v: ColumnValue) -> list[ColumnValue]:

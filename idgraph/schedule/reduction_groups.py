@@ -17,12 +17,14 @@ from idgraph.ir import SCANS, Fusion, IterDomain, LoadedCoordinate, Tensor, Tens
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.op_table import apply
 from idgraph.ir.schedule_log import ReductionDecision, Ruled, TilingDecision
+from idgraph.ir.walks import operands, reach
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inlining import private_copy, sharing
 from idgraph.schedule.legality import nest_error
 from idgraph.schedule.reduction_domain import ReductionDomain, reduces, reduction_domains
 from idgraph.schedule.reduction_persistence import ReductionGroup
 from idgraph.schedule.reduction_tiling import ReductionTiling, choose_reduction_tiling, is_outer_reduction
+from idgraph.schedule.staged_rows import staged_rows
 
 # private copies -------------------------------------------------------------------------------------------------------
 
@@ -68,7 +70,7 @@ def separate(
         groups, alone = _by_owner(space, t, owner, ends), stays(t)
         if t in space.labels and space.is_row(t):
             owner[t] = t if reduces(t) or t in ends else ROWS
-            copied = [] if alone or t in space.fixed else _outside(space, groups)
+            copied = [] if alone or t in space.fixed or t in ends else _outside(space, groups)
         elif t in ends:
             owner[t] = ENDS
             copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]
@@ -196,7 +198,8 @@ def apply_loops(space: ReductionDomain, t: Tensor, how: ReductionTiling) -> None
 class Scheduled:
     """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
     reductions of rows with several passes, ``decisions`` and ``rules`` say what was decided, for each of ``groups``.
-    ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal."""
+    ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal. ``staged``: see
+    `staged_rows`."""
 
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
@@ -206,6 +209,7 @@ class Scheduled:
     rules: list[Ruled] = field(default_factory=list[Ruled])
     tilings: list[TilingDecision] = field(default_factory=list[TilingDecision])
     loops: Legal | None = None
+    staged: set[Tensor] = field(default_factory=set[Tensor])
 
     def note(self, space: ReductionDomain, ends: set[Tensor], how: ReductionTiling, order: Order, count: int) -> None:
         """Record what was decided for a space, whose columns are passed over ``count`` times."""
@@ -247,14 +251,11 @@ def passes(space: ReductionDomain, ends: set[Tensor], order: Order) -> int:
 def _to_members(space: ReductionDomain, order: Order) -> list[Tensor]:
     """The members, and what stands between the first of them and those that are computed from it, in order."""
     first = min(order[e] for t in space.labels if (e := t.definition) is not None)
-    found, open_ = set(space.labels), list(space.labels)
-    while open_:
-        e = open_.pop().definition
-        for p in e.inputs if e is not None else ():
-            if p not in found and p.definition is not None and order[p.definition] > first:
-                found.add(p)
-                open_.append(p)
-    return in_order(found, order)
+
+    def late(t: Tensor) -> list[Tensor]:
+        return [p for p in operands(t) if p.definition is not None and order[p.definition] > first]
+
+    return in_order(set(reach(space.labels, late)), order)
 
 
 def _times(extents: Sequence[Expr]) -> str:
@@ -287,7 +288,10 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     if any(reduces(t) for t in fusion.tensors):
         share_equal(fusion)
     found = reduction_domains(fusion)
-    home = {t: space for space in found for t in space.labels}
+    done.staged = staged_rows(fusion, found)
+    if done.staged:
+        found = reduction_domains(fusion, done.staged)
+    home = {t: space for space in found for t in space.labels} | {t: ReductionDomain(0, ()) for t in done.staged}
     outputs = frozenset(fusion.outputs)
     order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     for space in found:

@@ -14,6 +14,7 @@ from idgraph.arith import as_expr, is_true, simplify
 from idgraph.ir import Tensor, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints, Ruled
+from idgraph.schedule.config import HELD, most_values
 from idgraph.schedule.reduction_dataflow import (
     Dataflow,
     FusedPasses,
@@ -25,8 +26,6 @@ from idgraph.schedule.reduction_dataflow import (
 from idgraph.schedule.reduction_domain import ReductionDomain, product_of, reduces
 from idgraph.schedule.reduction_tiling import ReductionTiling
 
-HELD = 64  # values of a row, and of all that is kept of it, in one thread of a GPU
-OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
 IN_FLIGHT = 32  # elements whose loads a thread has in flight, where it takes several rows side by side
 UNROLLED = 16  # the same of one row, where a kernel only reduces
 UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
@@ -143,15 +142,6 @@ def _in_registers(parts: Sequence[FusedPasses], group: ReductionGroup) -> tuple[
     if held <= most:
         return True, f"each of {threads} threads holds {held} values, of {HELD} at most"
     return False, f"each of the {threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
-
-
-def most_values(threads: int) -> int:
-    """Values of a row that each thread of a block of ``threads`` can hold beside its other registers.
-
-    >>> most_values(256), most_values(1024)
-    (64, 32)
-    """
-    return min(HELD, current_device().registers // threads - OTHERS)
 
 
 def cached_row_bytes() -> int:

@@ -8,8 +8,9 @@ from math import gcd
 
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
+from idgraph.ir.walks import operands, reach
 from idgraph.schedule.access_strides import read_order
-from idgraph.schedule.config import RULE, KernelConfig
+from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
 
@@ -70,6 +71,8 @@ def choose_reduction_tiling(
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
     warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
+
+    Long: the cases of one decision.
     """
     columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
@@ -103,6 +106,8 @@ def choose_reduction_tiling(
     if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(space, columns):
         once = sum(map(reduces, space.labels)) == 1
         threads = _whole_warps(count, lanes, once) or threads
+    if writes and len(space.extents) > space.rows + 1 and not config.threads:
+        threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
     if fit and threads > gpu.warp and count <= gpu.warp * WARP_COLUMNS:
@@ -155,18 +160,33 @@ def _whole_warps(count: int, lanes: int, once: bool) -> int:
     return next((t for t in shapes if t <= REDUCING_THREADS), shapes[-1] if shapes else 0)
 
 
+def _even_threads(count: int, lanes: int, threads: int) -> int:
+    """Whole warps, near ``threads``, that take a row of several column axes with no thread idle, and hold it.
+
+    A loop over such columns that some threads leave early has a condition, which no row is held behind.
+
+    >>> _even_threads(25088, 8, 512), _even_threads(25091, 8, 512)
+    (448, 512)
+    """
+    gpu = current_device()
+    if count % (lanes * threads) == 0:
+        return threads
+    fit = [
+        t
+        for t in range(gpu.warp, gpu.block_threads + 1, gpu.warp)
+        if count % (lanes * t) == 0 and count // t <= most_values(t)
+    ]
+    return min(fit, key=lambda t: abs(t - threads), default=threads)
+
+
 def _uncut(space: ReductionDomain, count: int, lanes: int, threads: int) -> int:
     """Threads of a row whose parts are read at other columns: as many as one part has vectors, so that all threads are
     in one part at a time and take the same branch, and each has both columns of a pair."""
-    places = {c for t in space.labels if any(p in space.beside for p in _definition_inputs(t)) for c in cuts(t, count)}
+    places = {c for t in space.labels if any(p in space.beside for p in operands(t)) for c in cuts(t, count)}
     part = gcd(count, *places)
     vectors = part // lanes
     fits = part % lanes == 0 and LEAST_THREADS <= vectors < threads and vectors & (vectors - 1) == 0
     return vectors if fits else threads
-
-
-def _definition_inputs(t: Tensor) -> Iterable[Tensor]:
-    return t.definition.inputs if t.definition is not None else ()
 
 
 def _is_short(space: ReductionDomain, columns: Iterable[Tensor]) -> bool:
@@ -188,15 +208,11 @@ def _from_cache(space: ReductionDomain, columns: Iterable[Tensor], rows: int | N
 
 def _stored(space: ReductionDomain, columns: Iterable[Tensor]) -> set[Tensor]:
     """The inputs that ``columns`` are made of, but for those that have one number a row."""
-    seen: set[Tensor] = set()
-    stack = list(columns)
-    while stack:
-        t = stack.pop()
-        if t in seen or (space.is_row(t) and not reduces(t)):
-            continue
-        seen.add(t)
-        stack += t.definition.inputs if t.definition is not None else ()
-    return {t for t in seen if t.definition is None}
+
+    def wide(tensors: Iterable[Tensor]) -> list[Tensor]:
+        return [t for t in tensors if not space.is_row(t) or reduces(t)]
+
+    return {t for t in reach(wide(columns), lambda t: wide(operands(t))) if t.definition is None}
 
 
 def _held_across(space: ReductionDomain, rows: int | None, count: int | None, config: KernelConfig) -> ReductionTiling:

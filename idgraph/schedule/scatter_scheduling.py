@@ -6,47 +6,27 @@ Every entry of the index is on a thread where writers may come in any order; whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 
-from idgraph.arith import Expr, Proof, as_expr, prove, simplify, symbol, where
+from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import ScheduleError, arguments
-from idgraph.ir import (
-    SCATTERS,
-    Fusion,
-    IterDomain,
-    Mapped,
-    Scalar,
-    Tensor,
-    TensorExpr,
-    adds,
-    check_fusion,
-    entry_axes,
-    has_atomic_update,
-    is_integer,
-    item_size,
-    scatter_axes,
-)
+from idgraph.ir import SCATTERS, Fusion, Scalar, Tensor, TensorExpr, adds, check_fusion, entry_axes, is_integer
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_reduce as rows
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.clone import rewriting
-from idgraph.ir.device import current_device
+from idgraph.ir.device import Device, device_of
 from idgraph.ir.op_table import apply
 from idgraph.ir.reshape import product
-from idgraph.ir.schedule_log import Decision, Option, Saving
+from idgraph.ir.schedule_log import Decision
+from idgraph.ir.writer_order import ordered_entries
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.gather_lowering import named
-from idgraph.rewrite.gather_strategy import place_of, sample_points
 from idgraph.rewrite.rematerialize import Along, Coordinate, Picked, Rematerializer
-from idgraph.schedule.config import ADDED_TOGETHER, cut_blocks
-
-COMPARED = 4  # indices of a row that each element is compared with
-LAUNCH = 1 << 16
-"""Element accesses that one more launch is worth."""
-STEP = LAUNCH // 8
-"""Element accesses that one of several writes after another is worth: each waits for the one before it."""
+from idgraph.schedule.config import cut_blocks
+from idgraph.schedule.scatter_ways import atomic_lanes, best_copies, broadcast_extents, scatter_decision
 
 
 def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
@@ -57,13 +37,14 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 9)), f.input("i", shape=(64, 3), dtype="int64")
-    >>> t = ig.scatter(x, 1, i, 1.0)
+    >>> t = ig.scatter(x, 1, i, f.input("v", shape=(64, 3)))
     >>> schedule_scatter(t.definition, 16)
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('4', 'blockIdx.x'), ('16', 'threadIdx.x'), ('3', 'serial')]
     """
     t = e.output
-    last = () if _decide(e).chosen in ("atomic", "copies") else entry_axes(e)
+    owned = adds(e) and scatter_decision(e).chosen == "owner"
+    last = entry_axes(e) if owned else ordered_entries(e)
 
     def rank(p: int) -> int:
         d = t.loop[p]
@@ -71,7 +52,7 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
 
     order = sorted(range(len(t.loop)), key=rank)
     free = sum(rank(p) == 0 for p in order)
-    width = 1 if last else _lanes(e)
+    width = 1 if last else atomic_lanes(e)
     if order != sorted(order):
         t.reorder(order)
     if width > 1:
@@ -82,46 +63,11 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
         t.parallelize(1, "threadIdx.x")
 
 
-def _lanes(e: TensorExpr) -> int:
-    """Neighbouring elements that one thread adds to at once: the last axis is whole rows, which no index varies along,
-    and lies in memory as it is visited."""
-    t = e.output
-    d = t.axes[-1] if t.ndim else None
-    if (
-        d is None
-        or has_atomic_update(e) != "sum"
-        or t.dtype not in ADDED_TOGETHER
-        or d is not t.root[-1]
-        or d is not t.allocation[-1]
-    ):
-        return 1
-    if t.domain.strides[-1] is not None or not d.extent.is_const or d.extent == 0:
-        return 1
-    for _, k in scatter_axes(e):
-        read = zip(e.inputs[k].axes, e.reads[k], strict=True)
-        if any(isinstance(r, Mapped) and r.domain is d and not _repeats(e.inputs[k], a) for a, r in read):
-            return 1
-    width = current_device().vector_bytes // item_size(t.dtype)
-    while int(d.extent) % width:
-        width //= 2
-    return width
-
-
-def _repeats(t: Tensor, axis: IterDomain) -> bool:
-    """True where ``t`` is one element expanded along ``axis``."""
-    e = t.definition
-    if axis.is_broadcast:
-        return True
-    if e is None or e.op != "expand":
-        return False
-    return all(not (isinstance(r, Mapped) and r.domain is axis) for r in e.reads[0])
-
-
 # scatters that are selections -----------------------------------------------------------------------------------------
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
+def scatter_plan(fusion: Fusion, device: Device | str | None = None) -> tuple[Decision, ...]:
     """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
 
     *where*: with one index a row (or a few) every element decides by itself, ``where(index == iota, src, x)``, inside
@@ -129,9 +75,15 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on a thread of its own.
     *copies*: where many entries add to few elements, parts of the entries add to a table each, and the tables are
     summed: updates of one line of memory wait for each other (`Device.line_atomics`).
+    *any-order*: every entry writes on a thread of its own, since those that name one element write the same value.
     *ordered*: the entries of one row are written in their order, rows in parallel, so that the last one wins.
+    *winners*: a first launch compares the entries with each other, and each then writes the value of the last one that
+    names its element.
     *last-writer*: a first launch finds the last entry for each target, and every element then takes that one's value,
     inside whatever reads it.
+
+    The way of the least estimated time on ``device`` is taken (by default that in force); entries are not compared
+    with each other on a CPU, whose cores take many rows one after another anyway.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -141,7 +93,8 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     [('where', 'one')]
     """
     check_fusion(fusion, "scatter_plan", ScheduleError)
-    return tuple(_decide(e) for e in fusion.exprs if e.op in SCATTERS)
+    pairs = device is None or device_of(device).kind == "cuda"
+    return tuple(scatter_decision(e, pairs) for e in fusion.exprs if e.op in SCATTERS)
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -162,107 +115,42 @@ def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
             continue
         if decision.chosen == "where":
             replace_operation(e, partial(_selection, e))
+        elif decision.chosen == "winners":
+            replace_operation(e, partial(_by_winners, e))
         elif decision.chosen == "last-writer":
             replace_operation(e, partial(_by_last_writer, e))
         elif decision.chosen == "copies":
-            replace_operation(e, partial(_in_copies, e, _best_copies(e)))
+            replace_operation(e, partial(_in_copies, e, best_copies(e)))
 
 
-def _decide(e: TensorExpr) -> Decision:
-    t, last = e.output, entry_axes(e)
-    whole, written, count = _size_of(t.axes), _size_of(e.output.root), _size_of(last)
-    one = all(d.extent == as_expr(1) for d in last)
-    entries = "one" if one else " x ".join(str(d.extent) for d in last if d.extent != as_expr(1))
-    points = " x ".join(str(d.extent) for d in t.axes)
-    store = f"it stores {t.name}, {points} elements, before anybody reads it"
-    few = _compared(e)
-    if few:
-        which = "the one index" if few == 1 else f"the {few} indices"
-        compared = f"each element compares its coordinate with {which} of its row; nothing is stored"
-        options = [Option("where", whole + (few - 1) * _size_of(t.axes) // 16, compared)]
+def _by_winners(e: TensorExpr) -> Tensor:
+    """The same scatter of the values of each element's last entry, which all entries that name it write."""
+    x, src, fusion = e.inputs[0], e.args[-1], e.output.fusion
+    if not isinstance(src, Tensor):
+        return e.output
+    put = e.op == "index_put"
+    indices = list(_targets(e)[0]) if put else [e.inputs[1]]
+    at = 0 if put else _dim(e)
+    middle = [attr(n) for n in broadcast_extents(indices)]
+    hits: list[Tensor] = []
+    for index in indices:
+        short = put and any(d.is_broadcast for d in index.axes)
+        wide = movement.expand(index, middle) if short else index  # type: ignore[arg-type]
+        hits.append(ops.eq(movement.unsqueeze(wide, at + 1), movement.unsqueeze(wide, at)))
+    shape = [-1 if p == at + 1 else 1 for p in range(len(middle) + 1)]
+    numbers = movement.reshape(fusion.iota(middle[at], dtype="int64"), shape)
+    last = rows.amax(ops.where(reduce(ops.logical_and, hits), numbers, 0), at + 1)
+    if put:
+        behind = x.ndim - 1 - _targets(e)[2][-1]
+        value = apply(fusion, "index_select", (src, last), {"dim": src.ndim - 1 - behind})  # the axis of the entries
     else:
-        why = "index_put takes elements together" if e.op == "index_put" else f"a row has {entries} indices, not one"
-        options = [Option("where", None, why)]
-    if adds(e):
-        own = "rows are independent: one thread adds up each, in order"
-        options.append(Option("owner", 2 * whole + written + count * STEP, f"{own}; {store}"))
-        width = _lanes(e)
-        order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
-        options.append(Option("atomic", 2 * whole + 2 * written + _waiting(e, 1), f"{order}; {store}"))
-        copies = _best_copies(e)
-        if copies > 1:
-            cost = 2 * whole + 2 * written + 3 * copies * whole + _waiting(e, copies) + 2 * LAUNCH
-            options.append(Option("copies", cost, f"{order}, to {copies} tables, which are summed; {store}"))
-    else:
-        order = f"{count:,} entries are written one after another, so that the last one wins"
-        wait = f"{order if last else 'each entry writes an element of its own'}; {store}"
-        options.append(Option("ordered", 2 * whole + written + count * STEP, wait))
-        targets = 2 * 2 * _size_of([d for d, _ in scatter_axes(e)] if e.op == "index_put" else t.axes)
-        why = "the number of the last entry is kept for each target, then every element takes its own"
-        options.append(Option("last-writer", 2 * whole + targets + written + 2 * LAUNCH, why))
-    best = min((o for o in options if o.cost is not None), key=lambda o: o.cost or 0)
-    rejected = tuple(o for o in options if o is not best)
-    reason = f"{best.cost:,} element accesses; {best.why}"
-    chosen = best.name == "where"
-    return Decision(
-        "scatter", t.name, e.inputs[0].name, entries, place_of(e), best.name, reason, rejected,
-        saved=_saved(e) if chosen else None, proof=_proof(e, few) if chosen else (),
-    )  # fmt: skip
+        value = apply(fusion, "gather", (src, last), {"dim": at})
+    return apply(fusion, e.op, (*e.inputs[:-1], value), dict(e.attrs))
 
 
-def _compared(e: TensorExpr) -> int:
-    """Indices of a row that each element can be compared with; 0 where they are too many, or unknown."""
-    if e.op == "index_put":
-        return 0
-    sizes = [d.extent for d in entry_axes(e) if d.extent != as_expr(1)]
-    if not sizes:
-        return 1
-    return int(sizes[0]) if len(sizes) == 1 and sizes[0].is_const and 1 < int(sizes[0]) <= COMPARED else 0
-
-
-def _waiting(e: TensorExpr, copies: int) -> int:
-    """Element accesses that updates of one line of memory are worth, each waiting for the one before it, where entries
-    spread evenly over ``copies`` of the result."""
-    device = current_device()
-    whole = _size_of(e.output.axes) * item_size(e.output.dtype)
-    if has_atomic_update(e) != "sum" or not device.line_atomics or not whole:
-        return 0
-    updates = _size_of(e.output.root) / _lanes(e)
-    seconds = updates / (max(1.0, whole / device.line) * copies * device.line_atomics)
-    return int(seconds * 1e6 / device.launch_us * LAUNCH)
-
-
-def _best_copies(e: TensorExpr) -> int:
-    """The number of tables that the entries add to at least cost; 1 where they are not cut into equal parts."""
-    if has_atomic_update(e) != "sum" or not e.output.root or not all(d.extent.is_const for d in e.output.root):
-        return 1
-    if any(_iota_index(t) for t in e.inputs[1:]):
-        return 1  # an index that counts: entries are cut already
-    whole, length = _size_of(e.output.axes), _entry_length(e)
-    parts = (p for p in range(1, min(length, current_device().resident_threads // 64) + 1) if length % p == 0)
-    return min(parts, key=lambda p: 3 * p * whole + _waiting(e, p), default=1)
-
-
-def _entry_length(e: TensorExpr) -> int:
-    """Entries along the first axis of the indices; 1 where the indexed axes do not lie side by side."""
-    x = e.inputs[0]
-    if e.op == "index_put":
-        value = e.attrs["dims"]
-        dims = [d % x.ndim for d in value if isinstance(d, int)] if isinstance(value, tuple) else []
-        indices = e.inputs[1 : 1 + len(dims)]
-        if not dims or dims != list(range(dims[0], dims[0] + len(dims))) or not any(t.ndim for t in indices):
-            return 1
-        first = broadcast_extents(indices)[0]
-    else:
-        first = e.inputs[1].axes[0].extent if e.inputs[1].ndim else as_expr(1)
-    return int(first) if first.is_const else 1
-
-
-def _iota_index(t: Tensor) -> bool:
-    e = t.definition
-    while e is not None and e.op in ("reshape", "unsqueeze", "expand"):
-        e = e.inputs[0].definition
-    return e is not None and e.op == "iota"
+def _dim(e: TensorExpr) -> int:
+    dim = e.attrs["dim"]
+    return dim % e.output.ndim if isinstance(dim, int) else 0
 
 
 def _in_copies(e: TensorExpr, copies: int) -> Tensor:
@@ -287,43 +175,6 @@ def _in_copies(e: TensorExpr, copies: int) -> Tensor:
     attrs: dict[str, Attr] = {"dims": tuple(range(first, first + len(dims) + 1)), "accumulate": True}
     inputs = (zero, number, *(cut(t, [], []) for t in indices), value)
     return ops.add(x, rows.sum(apply(fusion, "index_put", inputs, attrs), first))
-
-
-def _saved(e: TensorExpr) -> Saving | None:
-    """The bytes that a scatter saves when its result is never stored nor read again; None where sizes are symbols."""
-    t = e.output
-    if not all(d.extent.is_const for d in t.axes):
-        return None
-    size = _size_of(t.axes) * item_size(t.dtype)
-    kept = t.fusion.is_output(t)  # it is stored once all the same: what is saved is the copy that would be updated
-    return Saving(0 if kept else size, size if kept else 2 * size)
-
-
-def _proof(e: TensorExpr, few: int) -> tuple[str, ...]:
-    """For each entry the claim, decided by the algebra, that the comparisons take the entry that the scatter leaves."""
-    n = symbol("n", 1)
-    c = symbol("c", 0, n - 1)
-    named_ = [symbol(f"index{j}", 0, n - 1) for j in range(few)]
-    taken = as_expr(-1)
-    for j, i in enumerate(named_):
-        taken = where(i.eq(c), j, taken)
-    told: list[str] = []
-    for j, i in enumerate(named_):
-        later = [k.ne(c) for k in named_[j + 1 :]]
-        if not isinstance(prove(taken.eq(j), facts=(i.eq(c), *later)), Proof):
-            return ()
-        rest = " and no later one does" if later else ""
-        told.append(f"proved: where index {j} of its row names coordinate c{rest}, element c is entry {j}'s")
-    if not isinstance(prove(taken.eq(-1), facts=tuple(k.ne(c) for k in named_)), Proof):
-        return ()
-    told.append(f"proved: where none does, element c is {e.inputs[0].name}'s own")
-    if adds(e):
-        told.append("each entry is added where it names the element, in the order of the entries")
-    return tuple(told)
-
-
-def _size_of(axes: Sequence[IterDomain]) -> int:
-    return sample_points([d.extent for d in axes])
 
 
 def _selection(e: TensorExpr) -> Tensor:
@@ -416,14 +267,3 @@ def _typed_scalar(value: object, x: Tensor) -> Scalar:
     """A number as a tensor of x's type holds it, so that ``where`` keeps that type."""
     plain = value if isinstance(value, (bool, int, float)) else 0
     return bool(plain) if x.dtype == "bool" else int(plain) if is_integer(x.dtype) else float(plain)
-
-
-def broadcast_extents(tensors: Sequence[Tensor]) -> list[Expr]:
-    """The common shape of tensors that broadcast."""
-    rank = max(t.ndim for t in tensors)
-    made = [as_expr(1)] * rank
-    for t in tensors:
-        for p, d in enumerate(t.axes):
-            if not d.is_broadcast:
-                made[p + rank - t.ndim] = d.extent
-    return made

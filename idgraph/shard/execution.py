@@ -14,11 +14,11 @@ from idgraph.ir.mesh import Mesh, MeshError, Reduction
 from idgraph.runtime.array_backends import is_tensor, torch_kind
 from idgraph.shard.regions import Region, local_region
 from idgraph.shard.steps import DeviceSteps, Kernels
-from idgraph.shard.transfers import transfer_of
+from idgraph.shard.transfers import PartialReduction, reductions_of, transfer_of
 
 Array = npt.NDArray[Any]
 Values = dict[str, Any]  # NumPy arrays, or torch's tensors
-_UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+_UFUNCS = {"sum": np.add, "avg": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 _NOTHING: Mapping[Reduction, float] = {"sum": 0, "prod": 1}
 
 
@@ -33,9 +33,9 @@ def simulate(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, Array
                 run_kernels(step, values[rank], rank)
             continue
         before = [values[r][step.tensor] for r in ranks]
-        for over, op in step.reduces.items():
-            before = [reduced(before, program.mesh, r, over, op) for r in ranks]
         sides = [transfer_of(program, step, r) for r in ranks]
+        for r in reductions_of(program, step, sides):
+            before = [simulate_reduction(before, program.mesh, rank, r) for rank in ranks]
         for rank, side in zip(ranks, sides, strict=True):
             found = np.zeros(prod(side.shape), before[rank].dtype)
             found[side.kept_to] = before[rank].reshape(-1)[side.kept_from]
@@ -98,7 +98,19 @@ def _region_slices(region: Region) -> Any:
 def reduced(parts: Sequence[Array], mesh: Mesh, rank: int, over: str, op: Reduction) -> Array:
     """The reduction of what the devices along a mesh axis have."""
     at = mesh.coordinates(rank)
-    return _UFUNCS[op].reduce([parts[mesh.rank(**{**at, over: k})] for k in range(mesh.sizes[over])])
+    found = _UFUNCS[op].reduce([parts[mesh.rank(**{**at, over: k})] for k in range(mesh.sizes[over])])
+    return (found / mesh.sizes[over]).astype(found.dtype) if op == "avg" else found
+
+
+def simulate_reduction(parts: Sequence[Array], mesh: Mesh, rank: int, r: PartialReduction) -> Array:
+    """The state of a device after a reduction: of a reduce-scatter only the elements that it goes on with, the others
+    as they were."""
+    whole = reduced(parts, mesh, rank, r.over, r.op)
+    if r.kept is None:
+        return whole
+    found = parts[rank].copy()
+    found.reshape(-1)[r.kept[rank]] = whole.reshape(-1)[r.kept[rank]]
+    return found
 
 
 def assemble_output(program: DeviceSteps, name: str, parts: Sequence[Array]) -> Array:

@@ -237,19 +237,22 @@ class LocalityDecision:
 
     def passes(self, read: OperandRead, over: str, op: Reduction) -> bool:
         """Whether the operation of partial operands is a partial result of the same kind."""
-        if self.placement.partials.get(over) != op:
+        if not self.placement.partials.get(over) == self._partial(read, over) == op:
             return False
         e, k = self.expr, read.operand
         others = [r for r in self.found.reads if r.operand != k]
-        partial = [r for r in others if self.owners[r.tensor.name].placement.partials.get(over) == op]
+        partial = [r for r in others if self._partial(r, over) == op]
         apart = [r for r in others if over in self._owns(r)]
         if apart:
             return False
         if e.op in REDUCES and e.op != "matmul":
-            return REDUCES[e.op] == op
-        if op != "sum":
+            return REDUCES[e.op] == ("sum" if op == "avg" else op)
+        if e.op == "pad":  # what is added is what the reduction of it by all devices is
+            return op in ("max", "min", "avg") or e.attrs.get("value") in (0, int(op == "prod"))
+        if op not in ("sum", "avg"):
             return e.op not in _VALUES and not others
-        alone = len(e.inputs) == len(e.args) and len(partial) == len(others)
+        # A mean of what is equal on all devices is that, so that what is added may be equal there.
+        alone = op == "avg" or (len(e.inputs) == len(e.args) and len(partial) == len(others))
         match e.op:
             case "add" | "sub" | "cat":
                 return alone
@@ -258,13 +261,15 @@ class LocalityDecision:
             case "div":
                 return k == 0 and not partial
             case "where":
-                return k > 0 and len(e.inputs) == 3 and len(partial) == 1
+                inside = [r.operand for r in (read, *partial)]
+                return 0 not in inside and (op == "avg" or (len(e.inputs) == 3 and len(partial) == 1))
             case "neg" | "copy":
                 return True
-            case "pad":
-                return e.attrs.get("value") == 0
             case _:  # moves of values alone
                 return e.op not in _VALUES and not others
+
+    def _partial(self, read: OperandRead, over: str) -> Reduction | None:
+        return self.owners[read.tensor.name].placement.partials.get(over)
 
     def _reduce(self, read: OperandRead, owner: Ownership, over: str) -> None:
         """The move of an operand that is a partial result, to where whole ones are needed."""

@@ -6,7 +6,7 @@ stay where they are from the inputs to the outputs: kernels and collectives read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -20,9 +20,9 @@ from idgraph.runtime.array_backends import torch_kind
 from idgraph.shard.execution import is_torch_tensor, run_kernels
 from idgraph.shard.regions import local_region
 from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
-from idgraph.shard.transfers import RankTransfer, transfer_of
+from idgraph.shard.transfers import PartialReduction, RankTransfer, ranks_along, reductions_of, transfer_of
 
-_OPS: Mapping[Reduction, str] = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN"}
+_OPS: Mapping[Reduction, str] = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN", "avg": "SUM"}
 
 
 @arguments(MeshError, first=True)
@@ -30,10 +30,11 @@ def run_rank(program: DeviceSteps, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Run this process' device of a program: what it holds of each output, from what it holds of each input, by name.
 
     Inputs are NumPy arrays, or torch's tensors, which stay on their device: with NCCL pass tensors of this rank's GPU.
-    Outputs are of the same kind. The rank is torch.distributed's, whose world is as large as the mesh. An all-reduce is
-    one of the group along its mesh axis, every other move one ``all_to_all_single`` with the sizes that each pair of
-    devices exchanges. All ranks call it, in the same order of programs. Raises `MeshError` where there is no process
-    group, or of another size, and for an input that is missing or has not the shape of `idgraph.shard.local`.
+    Outputs are of the same kind. The rank is torch.distributed's, whose world is as large as the mesh. An all-reduce
+    and a reduce-scatter are those of the group along their mesh axis, every other move one ``all_to_all_single`` with
+    the sizes that each pair of devices exchanges. All ranks call it, in the same order of programs. Raises `MeshError`
+    where there is no process group, or of another size, and for an input that is missing or has not the shape of
+    `idgraph.shard.local`.
 
     >>> import idgraph as ig
     >>> f, mesh = ig.Fusion("f"), ig.Mesh(x=2)
@@ -109,16 +110,23 @@ class _RankState:
     world: Any
     groups: dict[str, Any]
     transfers: dict[str, RankTransfer] = field(default_factory=dict[str, RankTransfer])
+    reductions: dict[str, tuple[PartialReduction, ...]] = field(
+        default_factory=dict[str, "tuple[PartialReduction, ...]"]
+    )
     positions: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict[tuple[str, str], tuple[Any, ...]])
 
     def exchange(self, program: DeviceSteps, step: Exchange, mine: Any, rank: int) -> Any:
         """The part of a tensor that this device needs, after a move."""
         given = _torch_tensor(mine)
         flat = given.to(_link_device(given)).contiguous().reshape(-1)
-        for over, op in step.reduces.items():
-            flat = _all_reduce(flat, op, self.groups[over])
         if step.name not in self.transfers:
-            self.transfers[step.name] = transfer_of(program, step, rank)
+            self._plan(program, step, rank)
+        for r in self.reductions[step.name]:
+            if r.kept is None:
+                flat = _all_reduce(flat, r.op, self.groups[r.over])
+            else:
+                parts = [r.kept[k] for k in ranks_along(program.mesh, rank, r.over)]
+                flat = _reduce_scatter(flat, parts, program.mesh.coordinates(rank)[r.over], r.op, self.groups[r.over])
         transfer = self.transfers[step.name]
         kept_from, kept_to, sends, gets = self._positions(step.name, str(flat.device))
         found = flat.new_zeros(prod(transfer.shape))
@@ -127,6 +135,12 @@ class _RankState:
             found[gets] = _all_to_all(flat[sends], [len(p) for p in transfer.sends], [len(p) for p in transfer.gets])
         result = found.reshape(transfer.shape).to(given.device)
         return result if mine is given else torch_kind().numpy(result)
+
+    def _plan(self, program: DeviceSteps, step: Exchange, rank: int) -> None:
+        """Find the positions of a move; those of all devices where partial results are reduced first."""
+        every = [transfer_of(program, step, r) for r in program.mesh.ranks] if step.reduces else []
+        self.transfers[step.name] = every[rank] if every else transfer_of(program, step, rank)
+        self.reductions[step.name] = reductions_of(program, step, every) if every else ()
 
     def _positions(self, name: str, device: str) -> tuple[Any, ...]:
         """Positions that are kept (from, to), sent and got, as tensors of a device."""
@@ -168,17 +182,47 @@ def _mesh_groups(program: DeviceSteps) -> dict[str, Any]:
 
 
 def _all_reduce(flat: Any, op: Reduction, group: Any) -> Any:
-    """The reduction of what the devices of a group have, in a type that each backend reduces; NaN is the largest and
-    the smallest number, as it is to torch."""
-    torch, dist = _load_torch(), _distributed()
-    wide = {torch.bool: torch.uint8, torch.int16: torch.int32}.get(flat.dtype, flat.dtype)
-    whole = flat.to(wide, copy=True)
-    dist.all_reduce(whole, op=getattr(dist.ReduceOp, _OPS[op]), group=group)
+    """The reduction of what the devices of a group have."""
+
+    def collective(sent: Any, how: Any) -> Any:
+        whole = sent.clone()
+        _distributed().all_reduce(whole, op=how, group=group)
+        return whole
+
+    return _reduce_by(collective, flat, op, _distributed().get_world_size(group))
+
+
+def _reduce_scatter(flat: Any, parts: Sequence[Any], mine: int, op: Reduction, group: Any) -> Any:
+    """The part of this device, with the reduction at the positions ``parts[mine]`` of what the devices of a group have
+    there; the others have theirs at the other parts."""
+    torch = _load_torch()
+    at = [torch.from_numpy(p).to(flat.device) for p in parts]
+    wide = max(len(p) for p in at)
+    sent = flat.new_zeros((len(at), wide))
+    for row, p in zip(sent, at, strict=True):
+        row[: len(p)] = flat[p]
+
+    def collective(sent: Any, how: Any) -> Any:
+        received = sent.new_empty(wide)
+        _distributed().reduce_scatter_tensor(received, sent.reshape(-1), op=how, group=group)
+        return received
+
+    found = flat.clone()
+    if wide:
+        found[at[mine]] = _reduce_by(collective, sent, op, len(at))[: len(at[mine])]
+    return found
+
+
+def _reduce_by(collective: Callable[[Any, Any], Any], sent: Any, op: Reduction, devices: int) -> Any:
+    """A collective that reduces, in a type that each backend reduces; NaN is the largest and the smallest number, as it
+    is to torch."""
+    torch, how = _load_torch(), _distributed().ReduceOp
+    wide = {torch.bool: torch.uint8, torch.int16: torch.int32}.get(sent.dtype, sent.dtype)
+    whole = collective(sent.to(wide), getattr(how, _OPS[op]))
     if op in ("max", "min") and wide.is_floating_point:
-        undefined = flat.isnan().to(torch.uint8)
-        dist.all_reduce(undefined, op=dist.ReduceOp.MAX, group=group)
+        undefined = collective(sent.isnan().to(torch.uint8), how.MAX)
         whole = whole.masked_fill(undefined.bool(), float("nan"))
-    return whole.to(flat.dtype)
+    return (whole / devices if op == "avg" else whole).to(sent.dtype)
 
 
 def _all_to_all(sent: Any, sizes: Sequence[int], gets: Sequence[int]) -> Any:

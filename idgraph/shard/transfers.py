@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from idgraph.ir.mesh import Mesh, Reduction
 from idgraph.shard.regions import Region, local_region
 from idgraph.shard.steps import DeviceSteps, Exchange
 
@@ -51,6 +52,37 @@ def transfer_of(program: DeviceSteps, step: Exchange, rank: int) -> RankTransfer
         tuple(_flat_positions(have, rows) for rows in sends),
         tuple(_flat_positions(needs, rows) for rows in gets),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PartialReduction:
+    """The reduction of partial results along mesh axis ``over``, before a move. ``kept``: the positions that each
+    device goes on with, by rank, of a reduce-scatter; None of an all-reduce, after which each has all."""
+
+    over: str
+    op: Reduction
+    kept: tuple[Positions, ...] | None
+
+
+def reductions_of(program: DeviceSteps, step: Exchange, sides: Sequence[RankTransfer]) -> tuple[PartialReduction, ...]:
+    """The reductions of a move, in the order in which the placement has them; ``sides`` are those of all devices.
+
+    A device goes on with what it keeps and sends, and with what those need that it reduces with afterwards.
+    """
+    scattered = {m.over[0] for m in step.moves if m.collective == "reduce-scatter"}
+    needed = [np.unique(np.concatenate([t.kept_from, *t.sends])) for t in sides]
+    found: list[PartialReduction] = []
+    for over in reversed(list(step.reduces)):
+        found.insert(0, PartialReduction(over, step.reduces[over], tuple(needed) if over in scattered else None))
+        groups = [[needed[r] for r in ranks_along(program.mesh, rank, over)] for rank in program.mesh.ranks]
+        needed = [np.unique(np.concatenate(g)) for g in groups]
+    return tuple(found)
+
+
+def ranks_along(mesh: Mesh, rank: int, over: str) -> list[int]:
+    """The devices of one line along a mesh axis, through a device."""
+    at = mesh.coordinates(rank)
+    return [mesh.rank(**{**at, over: k}) for k in range(mesh.sizes[over])]
 
 
 def _flat_grid(region: Region, axes: Sequence[Positions]) -> Positions:

@@ -12,6 +12,8 @@ import torch
 import idgraph as ig
 
 Fn = Callable[[Any], Any]
+Pair = Callable[[Any, Any], Any]
+Shapes = Sequence[tuple[int, ...]]
 X4, X2, X6, XY = ig.Mesh(x=4), ig.Mesh(x=2), ig.Mesh(x=6), ig.Mesh(x=2, y=2)
 PAGE = Path(__file__).resolve().parents[2] / "tools" / "docs" / "pages" / "devices.md"
 
@@ -20,8 +22,20 @@ def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.linear(x, w)
 
 
+def filtered(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv1d(x, w, padding=1)
+
+
+def loss_of_logits(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.binary_cross_entropy_with_logits(x, y)
+
+
+def shuffled(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pixel_shuffle(x, 2)
+
+
 # issue, what it says, function, shapes, mesh, placements, verdicts today
-ISSUES: Sequence[tuple[str, Fn, Sequence[tuple[int, ...]], ig.Mesh, Mapping[str, Sequence[str]], Sequence[str]]] = [
+ISSUES: Sequence[tuple[str, Fn | Pair, Shapes, ig.Mesh, Mapping[str, Sequence[str]], Sequence[str]]] = [
     ("179502", lambda x: x.view(-1, 6), [(12, 8)], X4, {"x": ["S(1)"]}, ["communication"]),
     ("179509", lambda x: x.view(8, 8), [(4, 4, 4)], ig.Mesh(x=2, y=3), {"x": ["S(1)", "R"]}, ["communication"]),
     ("179632", lambda x: x.view(16, 6), [(12, 8)], X6, {"x": ["S(1)"]}, ["communication"]),
@@ -31,6 +45,9 @@ ISSUES: Sequence[tuple[str, Fn, Sequence[tuple[int, ...]], ig.Mesh, Mapping[str,
     ("162692", lambda x: x.mean(), [(3, 4)], X2, {"x": ["S(0)"]}, ["communication"]),
     ("166483", lambda x: x.flatten(), [(2, 4)], X2, {"x": ["S(1)"]}, ["local"]),
     ("view and back", lambda x: x.view(32).view(2, 4, 4), [(2, 4, 4)], XY, {"x": ["S(1)", "S(1)"]}, ["local", "wrong"]),
+    ("uneven batch", filtered, [(2, 3, 9), (4, 3, 3)], ig.Mesh(x=3), {"x": ["S(0)"]}, ["wrong"]),
+    ("uneven loss", loss_of_logits, [(5, 4), (5, 4)], X2, {"x": ["S(0)"]}, ["wrong"]),
+    ("uneven width", shuffled, [(2, 8, 3, 3)], X2, {"x": ["S(3)"]}, ["wrong"]),
 ]  # fmt: skip
 
 
@@ -39,7 +56,7 @@ ISSUES: Sequence[tuple[str, Fn, Sequence[tuple[int, ...]], ig.Mesh, Mapping[str,
 )
 def test_issue(
     issue: str,
-    fn: Fn,
+    fn: Fn | Pair,
     shapes: Sequence[tuple[int, ...]],
     mesh: ig.Mesh,
     placements: Mapping[str, Sequence[str]],
@@ -75,11 +92,54 @@ def test_rows_of_an_embedding_that_another_device_has_count_for_nothing() -> Non
     assert [(row.operation, row.verdict) for row in r.rows] == [("embedding", "local"), ("add", "communication")]
 
 
-def test_a_refused_operation_that_takes_no_numbers_of_elements_is_unknown() -> None:
+def test_a_refused_loss_of_uneven_parts_needs_what_others_have() -> None:
+    """DTensor refuses the mean over parts of different size; each device lacks what the others add up."""
+
     def loss(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(x, i)
 
     r = ig.check.dtensor(
         loss, (torch.rand(5, 8), torch.tensor([0, 3, 5, 7, 2])), mesh=X2, placements={"x": ["S(0)"], "i": ["S(0)"]}
     )
-    assert r.ok and {row.verdict for row in r.rows if row.refused} <= {"unknown"}
+    (row,) = [row for row in r.rows if row.refused]
+    assert r.ok and row.operation == "nll_loss_forward" and row.verdict == "communication"
+    w = row.witness
+    assert w is not None and w.rank == 0 and w.owners == (1,) and w.element == () and w.reads is not None
+    assert w.reads[0] >= 3  # of the rows 3 and 4, which rank 1 has
+
+
+def reflected(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(x, (1, 2), mode="reflect")
+
+
+def limited(x: torch.Tensor) -> torch.Tensor:
+    return x.renorm(2, 1, 1.0)  # each column
+
+
+REFUSED: Mapping[str, tuple[Fn, tuple[int, ...], str, str]] = {  # DTensor has no rule for these at all
+    "columns of other devices": (reflected, (2, 3, 7), "S(2)", "communication"),
+    "columns of its own": (reflected, (2, 3, 7), "S(1)", "local"),
+    "norms with other devices": (limited, (5, 4), "S(0)", "communication"),
+    "norms of its own": (limited, (5, 4), "S(1)", "local"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operations_that_dtensor_has_no_rule_for_are_judged(name: str) -> None:
+    fn, shape, placed, verdict = REFUSED[name]
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return fn(x) * 2
+
+    r = ig.check.dtensor(doubled, (torch.rand(*shape),), mesh=X4, placements={"x": [placed]})
+    row = r.rows[0]
+    assert row.refused and row.verdict == verdict and (row.witness is None) == (verdict == "local")
+    assert r.ok and not r.wrong and r.rows[-1].operation == "mul"  # what follows is judged as well
+
+
+def test_random_numbers_that_dtensor_refuses_are_unknown() -> None:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return torch.multinomial(x, 2)
+
+    r = ig.check.dtensor(rows, (torch.rand(5, 4),), mesh=X2, placements={"x": ["S(0)"]})
+    assert [row.verdict for row in r.rows] == ["unknown"]

@@ -13,7 +13,7 @@ import idgraph as ig
 from idgraph.kernel.ir import Accumulate, Comment, Compute, If, Kernel, Loop, Stmt, walk
 from idgraph.passes.load_hoisting import licm_loads
 from idgraph.passes.loop_flattening import flatten_loops
-from idgraph.passes.loop_unswitching import unswitched
+from idgraph.passes.loop_partition import unswitched
 from idgraph.passes.narrowing import elide_double_rounding
 from idgraph.passes.reduction_flattening import flatten_reduction_loops, privatize_scatter_rows
 

@@ -11,7 +11,6 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ir import Compute, Loop, walk
-from idgraph.passes.divmod_strength_reduction import all_right
 from idgraph.runtime import Program, compile_ptx
 from idgraph.runtime.cuda import intrinsics_math as arithmetic
 from idgraph.schedule import KernelConfig
@@ -20,7 +19,7 @@ from tests.emit.thread_runner import run_threads
 
 
 class Compiled:
-    """`near_quotient`, `is_quotient` and `small_quotient` over arrays of float32, as functions of this processor."""
+    """`near_quotient` and `is_quotient` over arrays of float32, as functions of this processor."""
 
     def __init__(self) -> None:
         ir: Any = import_module("llvmlite.ir")
@@ -28,7 +27,7 @@ class Compiled:
         single, long = ir.FloatType(), ir.IntType(64)
         pointer = single.as_pointer()
         module = ir.Module()
-        for name in ("near_quotient", "is_quotient", "small_quotient"):
+        for name in ("near_quotient", "is_quotient"):
             kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, pointer, pointer, long])
             function = ir.Function(module, kind, name)
             entry, loop, done = (function.append_basic_block(n) for n in ("entry", "loop", "done"))
@@ -142,14 +141,6 @@ def by_row(width: int) -> ig.Fusion:
     return f
 
 
-def by_channel() -> ig.Fusion:
-    """Bytes of pictures by 255, and by a number of their channel."""
-    f = ig.Fusion("by_channel")
-    x, d = f.input("x", (4, 16, 16, 3), "uint8"), f.input("d", (3,))
-    f.output(ig.cast(x, "float32") / 255.0 / d)
-    return f
-
-
 def operations_of(p: Program) -> set[str]:
     return {s.op for k in p.kernels for s in walk(k.body) if isinstance(s, Compute)}
 
@@ -171,12 +162,6 @@ def test_unusual_numbers_are_divided_again(width: int) -> None:
 
 def test_one_test_for_a_thread_s_divisions() -> None:
     """At most 8 divisions are tested at once, so 16 of a loop are two tests; none of them branches on its own."""
-    p = program_of(by_channel(), KernelConfig(vectors=4))
-    assert {"div_by", "small_quotient"} <= operations_of(p) and "div" not in operations_of(p)
-    rng = np.random.default_rng(0)
-    x, d = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8), np.array([0.2, -3e-39, 7.0], np.float32)
-    (found,) = run_threads(p, {"x": x, "d": d}, seed=1).values()
-    assert np.array_equal(bits(np.asarray(found)), bits(x.astype(np.float32) / np.float32(255) / d))
     wide = program_of(by_row(1024), KernelConfig(threads=64))
     loops = [s for k in wide.kernels for s in walk(k.body) if isinstance(s, Loop) and s.parallel == "unroll"]
     assert any(int(s.extent) > 8 and any(isinstance(x, Compute) and x.op == "div_by" for x in s.body) for s in loops)
@@ -186,23 +171,11 @@ def test_one_test_for_a_thread_s_divisions() -> None:
 def test_few_divisions_stay() -> None:
     f = ig.Fusion("f")
     f.output(ig.mean(f.input("x", (64, 300)), 1))
-    assert not {"div_by", "small_quotient"} & operations_of(program_of(f))
-
-
-@pytest.mark.parametrize("by", [255.0, 127.5, 3.0, 7.0, 1e-3, 2.0**-120 * 3])
-def test_small_quotients_are_tried(compiled: Compiled, by: float) -> None:
-    x = np.arange(256, dtype=np.float32)
-    divisor = np.full_like(x, by)
-    if all_right(by):
-        found = compiled.run("small_quotient", x, divisor, np.float32(1) / divisor)
-        assert np.array_equal(bits(found), bits(x / divisor))
-    assert all_right(by) or by < 1e-30
-    assert not all_right(-by)  # a zero would lose its sign
+    assert "div_by" not in operations_of(program_of(f))
 
 
 @pytest.mark.parametrize("width", [1000, 2048])
 def test_ptx_keeps_registers_in_registers(width: int) -> None:
     pytest.importorskip("numba_cuda")
-    for p in (program_of(by_row(width), KernelConfig(threads=64)), program_of(by_channel(), KernelConfig(vectors=4))):
-        (text,) = compile_ptx(p)
-        assert ".local" not in text and "rcp.rn.f32" in text
+    (text,) = compile_ptx(program_of(by_row(width), KernelConfig(threads=64)))
+    assert ".local" not in text and "rcp.rn.f32" in text

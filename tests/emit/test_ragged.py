@@ -255,3 +255,26 @@ def test_a_loop_that_stores_behind_the_row_does_not_end_with_it() -> None:
     ig.schedule.auto(f, device="cpu")
     (kernel,) = ig.emit(f, target="cpu").kernels
     assert all(s.stop is None for s in walk(kernel.body) if isinstance(s, Loop))
+
+
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_all_rows_are_added_up_one_after_the_other(device: str) -> None:
+    """No block has a row of its own where one result is made of all of them."""
+    f = ig.Fusion("all")
+    x, off = f.input("x", (9,)), f.input("off", (4,), "int64")
+    f.output(ig.sum(ig.exp(ig.partition(x, 0, off)), name="total"))
+    ig.schedule.auto(f, device=device)
+    v = np.linspace(0, 1, 9, dtype=np.float32)
+    out = ig.emit(f, target="python").run({"x": v, "off": np.array([0, 2, 2, 9])})
+    np.testing.assert_allclose(out["total"], np.exp(v).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_one_place_of_each_row_is_read_of_stored_rows(device: str) -> None:
+    f = ig.Fusion("first")
+    x, off = f.input("x", (9,)), f.input("off", (4,), "int64")
+    f.output(ig.select(ig.pad_ragged(ig.partition(x, 0, off) * 2.0, -1.0), 1, 0, name="first"))
+    ig.schedule.auto(f, device=device)
+    v = np.arange(9, dtype=np.float32)
+    out = ig.emit(f, target="python").run({"x": v, "off": np.array([0, 2, 2, 9])})
+    assert np.array_equal(out["first"], [0, -1, 4])

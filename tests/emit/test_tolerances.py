@@ -16,8 +16,8 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import Compute, Kernel, Load, Local, Store, walk
-from idgraph.passes.fast_math import ERFC as ERFC_ERROR
-from idgraph.passes.fast_math import approximate_math
+from idgraph.passes.narrowing import ERFC as ERFC_ERROR
+from idgraph.passes.narrowing import approximate_math
 from idgraph.runtime.cuda.intrinsics_math import ERFC, EXPM1, LARGE, NEAR, TANH
 from idgraph.runtime.program import stages
 from tests.emit.test_short_functions import KINDS, Array, every, ulps

@@ -82,13 +82,9 @@ def test_numbers_are_those_of_the_emitted_program(build: Callable[[], ig.Fusion]
     assert f.decisions[0].chosen == ways.best
 
 
-def test_the_owner_is_named_where_it_acts_alone() -> None:
+def test_threads_combine_what_a_predicate_leaves() -> None:
     (ways,) = ig.fuse.gathers(loss())
-    assert "only its thread" in next(w.why for w in ways.ways if w.name == "predicate")
-    f, x, i = two((64, 300), (64, 1))
-    f.output(x - ig.gather(ig.softmax(x, 1), 1, i))
-    (ways,) = ig.fuse.gathers(f)
-    assert "several threads need it" in next(w.why for w in ways.ways if w.name == "predicate")
+    assert "the threads combine" in next(w.why for w in ways.ways if w.name == "predicate")
 
 
 def test_the_axis_is_run_as_the_user_scheduled_it() -> None:

@@ -15,7 +15,7 @@ from idgraph.graphs import index_graph
 from idgraph.graphs.index_graph import build_index_graph, common_loops, legal_nests
 from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.loop_promotion import Promotion
-from idgraph.graphs.nest_isomorphism import isomorphic_exprs, structural_key, unique_nests
+from idgraph.graphs.nest_order import isomorphic_exprs, structural_key, unique_nests
 from idgraph.ir import TensorExpr
 from idgraph.testing import fusions
 from tests.property.budget import examples

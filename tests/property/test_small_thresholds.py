@@ -23,11 +23,11 @@ from idgraph.ir.device import devices, use_device
 from idgraph.lower.fusion_to_kernel import lower_fusion
 from idgraph.passes import loop_flattening as collapse
 from idgraph.passes import loop_interchange as interchange
-from idgraph.passes import loop_unswitching as unswitch
+from idgraph.passes import loop_partition as unswitch
 from idgraph.passes import pipeline as table
 from idgraph.passes import unroll_and_jam as jam
-from idgraph.passes.rows import cpu_reduction as core_loops
 from idgraph.passes.rows import persistent as registers
+from idgraph.passes.rows import reduction_codegen as core_loops
 from idgraph.passes.rows import reduction_codegen as row_kernels
 from idgraph.passes.rows import vector_chunks as chunks
 from idgraph.runtime import Program

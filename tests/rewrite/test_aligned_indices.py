@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir.device import TargetName
-from idgraph.rewrite.index_propagation import align_indices, narrow_indices
+from idgraph.rewrite.constant_folding import align_indices, narrow_indices
 from idgraph.rewrite.rematerialize import unsqueezed
 from idgraph.schedule.pointwise_tiling import coarsening_by_work
 from idgraph.validate.index_map_check import index_values

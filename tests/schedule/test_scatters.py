@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from idgraph.validate import random_inputs
 from idgraph.validate.index_map_check import index_values
 from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
+from tests.emit.thread_runner import run_threads
 
 Build = Callable[[], ig.Fusion]
 FUSIONS: dict[str, tuple[str, Build]] = {}
@@ -70,7 +72,7 @@ def many_added() -> ig.Fusion:
     return f
 
 
-@taken("owner")
+@taken("atomic")
 def few_added_to_many_rows() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (9000, 5)), f.input("i", (9000, 6), "int32"), f.input("v", (9000, 6))
@@ -78,7 +80,7 @@ def few_added_to_many_rows() -> ig.Fusion:
     return f
 
 
-@taken("ordered")
+@taken("winners")
 def few_written() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (600, 9)), f.input("i", (600, 5), "int64"), f.input("v", (600, 5))
@@ -86,7 +88,7 @@ def few_written() -> ig.Fusion:
     return f
 
 
-@taken("last-writer")
+@taken("winners")
 def rows_of_a_cache() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("v", (40, 6))
@@ -103,7 +105,7 @@ def two_indices_in_the_middle() -> ig.Fusion:
     return f
 
 
-@taken("last-writer")
+@taken("any-order")
 def one_row_for_all() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("v", (1, 6))
@@ -111,7 +113,7 @@ def one_row_for_all() -> ig.Fusion:
     return f
 
 
-@taken("last-writer")
+@taken("any-order")
 def one_number_for_all() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("v", (1,))
@@ -119,7 +121,7 @@ def one_number_for_all() -> ig.Fusion:
     return f
 
 
-@taken("last-writer")
+@taken("winners")
 def one_long_row() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (50,)), f.input("i", (300,), "int64"), f.input("v", (400,))
@@ -127,11 +129,88 @@ def one_long_row() -> ig.Fusion:
     return f
 
 
-@taken("last-writer")
+@taken("any-order")
 def a_number_to_some_rows() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i = f.input("x", (5, 7), "int32"), f.input("i", (3, 60), "int64")
     f.output(ig.scatter(x, 1, i, 3.0))
+    return f
+
+
+@taken("winners")
+def pairs_of_indices() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, v = f.input("x", (3, 4, 5)), f.input("v", (30, 5))
+    i, j = f.input("i", (30,), "int64"), f.input("j", (30,), "int32")
+    f.output(ig.index_put(x, [i, j], v))
+    return f
+
+
+@taken("winners")
+def columns_of_a_middle_axis() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (3, 6, 4)), f.input("i", (3, 9, 2), "int64"), f.input("v", (5, 9, 3))
+    f.output(ig.scatter(x[:, :, 1:], 1, i, v) + 1.0)
+    return f
+
+
+@taken("winners")
+def entries_behind_an_axis() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (4, 6, 3)), f.input("i", (20,), "int64"), f.input("v", (20, 1))
+    f.output(ig.index_put(x, [None, i], v))
+    return f
+
+
+@taken("any-order")
+def what_stood_there_scaled() -> ig.Fusion:
+    """The repetition penalty: entries that name one element have read it, and write the same."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 7)), f.input("i", (5, 30), "int64")
+    score = ig.gather(x, 1, i)
+    f.output(ig.scatter(x, 1, i, ig.where(score < 0.0, score * 1.5, score / 1.5)))
+    return f
+
+
+@taken("any-order")
+def a_table_read_by_the_index() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, w = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("w", (30, 6))
+    at = ig.where(i < 0, i + 30, i)
+    f.output(ig.index_put(x, [ig.where(i < 0, i + 30, i)], ig.index_select(w, 0, at) * x[:1]))
+    return f
+
+
+@taken("winners")
+def the_index_of_the_entry_opposite() -> ig.Fusion:
+    """Values that an index decides, but another entry's: they differ where entries name one element."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 7)), f.input("i", (5, 30), "int64")
+    f.output(ig.scatter(x, 1, i, ig.gather(x, 1, ig.flip(i, (1,)))))
+    return f
+
+
+@taken("winners")
+def the_index_of_another_row() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 7)), f.input("i", (5, 30), "int64")
+    f.output(ig.scatter(x, 1, i, ig.gather(x, 1, ig.roll(i, 1, 0))))
+    return f
+
+
+@taken("winners")
+def the_number_of_the_entry() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 7)), f.input("i", (5, 30), "int64")
+    f.output(ig.scatter(x, 1, i, ig.gather(x, 1, i) + ig.cast(f.iota(30), "float32")))
+    return f
+
+
+@taken("winners")
+def a_running_sum_of_what_stood_there() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 7)), f.input("i", (5, 30), "int64")
+    f.output(ig.scatter(x, 1, i, ig.cumsum(ig.gather(x, 1, i), 1)))
     return f
 
 
@@ -172,7 +251,9 @@ def test_an_index_out_of_range_is_refused(name: str, bad: int) -> None:
 
 def test_owners_need_no_atomics() -> None:
     f = few_added_to_many_rows()
-    ig.schedule.auto(f)
+    with ig.cost.use_device(replace(ig.cost.devices["H200"], latency=0.0)) as quick:
+        assert [d.chosen for d in ig.schedule.scatter_plan(f)] == ["owner"]
+        ig.schedule.auto(f, device=quick)
     assert "atomic" not in ig.emit(f, target="cuda").source
     f = many_added()
     ig.schedule.auto(f)
@@ -248,3 +329,29 @@ def test_an_index_that_does_not_count_alone_keeps_its_order() -> None:
     want = evaluate(f, given)[name]
     ig.schedule.auto(f)
     np.testing.assert_array_equal(ig.emit(f, target="cpu").run(given)[name], want)
+
+
+@pytest.mark.parametrize(
+    "name", ["few_written", "pairs_of_indices", "columns_of_a_middle_axis", "what_stood_there_scaled", "one_long_row"]
+)
+def test_threads_in_any_order_write_what_the_last_entry_does(name: str) -> None:
+    f = FUSIONS[name][1]()
+    given = random_inputs(f, 7)
+    (want,) = evaluate(f, given).values()
+    ig.schedule.auto(f)
+    for seed in range(2):
+        (got,) = run_threads(ig.emit(f, target="cuda"), given, seed=seed).values()
+        np.testing.assert_allclose(np.asarray(got).reshape(np.shape(want)), want, rtol=1e-6)
+
+
+def test_few_places_are_never_looked_for_by_all_elements() -> None:
+    """The repetition penalty: a copy, and the few places written by threads of their own."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", (64, 32000)), f.input("i", (64, 50), "int64")
+    score = ig.gather(x, 1, i)
+    f.output(ig.scatter(x, 1, i, ig.where(score < 0.0, score * 1.3, score / 1.3)))
+    ig.schedule.auto(f)
+    copy, few = ig.cost(ig.emit(f, target="cuda")).kernels
+    assert copy.bytes_moved == 2 * 4 * 64 * 32000
+    assert few.blocks * few.threads >= 64 * 50
+    assert few.bytes_moved < 64 * 50 * 80

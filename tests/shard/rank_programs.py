@@ -92,6 +92,32 @@ def products(f: ig.Fusion, x: str, last: str) -> ig.Tensor:
 
 
 @program
+def scattered_sums(f: ig.Fusion, x: str, last: str) -> ig.Tensor:
+    a = f.input("a", shape=(7, 9)).shard(1, x)
+    return ig.relu(ig.sum(a * a, 1).partial(x, "sum")).shard(0, x)
+
+
+@program
+def scattered_maxima(f: ig.Fusion, x: str, last: str) -> ig.Tensor:
+    a = f.input("a", shape=(7, 4, 9)).shard(2, x).shard(0, last) if x != last else f.input("a", (7, 4, 9)).shard(2, x)
+    return (ig.amax(a, 2) * 2.0).shard(1, x)
+
+
+@program
+def scattered_twice(f: ig.Fusion, x: str, last: str) -> ig.Tensor:
+    a = f.input("a", shape=(5, 6)).partial(x, "sum")
+    a = a if x == last else a.partial(last, "sum")
+    b = ig.sigmoid(a).shard(0, x)
+    return b if x == last else b.shard(1, last)
+
+
+@program
+def means(f: ig.Fusion, x: str, last: str) -> ig.Tensor:
+    a = f.input("a", shape=(6, 8)).partial(x, "avg")
+    return ig.relu(ig.pad(a * 3.0 + 1.0, (1, 0), value=2.0)).shard(0, x)
+
+
+@program
 def attention(f: ig.Fusion, x: str, last: str) -> ig.Tensor:
     q = f.input("a", shape=(8, 4)).shard(0, x)
     k = f.input("b", shape=(8, 4)).shard(0, last)

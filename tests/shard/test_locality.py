@@ -245,6 +245,44 @@ def test_a_partial_result_that_is_none_is_refused() -> None:
         explained(y)
 
 
+def test_a_partial_result_of_another_kind_is_refused() -> None:
+    f = ig.Fusion("f")
+    f.mesh = ig.Mesh(x=2)
+    y = f.output(ig.sum(f.input("x", shape=(4, 3)).partial("x", "max"), 1)).partial("x", "sum")
+    with pytest.raises(ig.MeshError, match="not a partial sum over x"):
+        explained(y)
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "passes"),
+    [
+        ("sum", 0.0, True), ("sum", 2.0, False), ("prod", 0.0, True), ("prod", 1.0, True), ("prod", 2.0, False),
+        ("max", 2.0, True), ("min", 2.0, True), ("avg", 2.0, True),
+    ],
+)  # fmt: skip
+def test_padding_of_partial_results(op: str, value: float, passes: bool) -> None:
+    """What is added is reduced as well: only a value that the reduction of equal ones gives may be."""
+    f = ig.Fusion("f")
+    f.mesh = ig.Mesh(x=3)
+    y = f.output(ig.pad(f.input("p", shape=(4,)).partial("x", op), (1, 2), value=value))
+    assert (ig.shard.propagate(f)[y].placement.partials == {"x": op}) == passes
+    data = np.array([1, 2, 3, 4], np.float32)
+    want = np.pad(data, (1, 2), constant_values=value)
+    np.testing.assert_array_equal(ig.shard.emit(f).run({"p": data})[y.name], want)
+
+
+def test_means_of_devices_pass_what_is_affine() -> None:
+    f = ig.Fusion("f")
+    f.mesh = ig.Mesh(x=2)
+    p = f.input("p", shape=(4, 3)).partial("x", "mean")
+    total = ig.sum(p * 2.0 + f.input("r", shape=(4, 3)) - 1.0, 1)
+    y = f.output(ig.relu(total))
+    found = ig.shard.propagate(f)
+    assert found[total].placement.partials == {"x": "avg"} and found[y].placement.partials == {}
+    with pytest.raises(ig.MeshError, match="int64, which has no mean"):
+        f.input("n", shape=(4,), dtype="int64").partial("x", "avg")
+
+
 def test_the_cheaper_placement_is_taken() -> None:
     f = ig.Fusion("f")
     f.mesh = ig.Mesh(x=4)

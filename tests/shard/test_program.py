@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.validate.input_values import random_inputs
+from idgraph.shard.execution import simulate_reduction
+from idgraph.shard.transfers import reductions_of, transfer_of
 from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import random_inputs
 
 
 def compare(f: ig.Fusion) -> ig.shard.DeviceProgram:
@@ -154,3 +156,29 @@ def test_a_slice_of_a_sharded_axis_moves_what_crosses_the_border() -> None:
     assert [m.collective for m in moved] == ["neighbour exchange"] * 4
     assert [m.halo for m in moved] == [(1, 1), (3, 0), (1, 0), (1, 0)]
     assert [str(run.placements[t].placement) for t in (y, z, w)] == ['shard(0, "x")'] * 3
+
+
+@pytest.mark.parametrize("mesh", [{"x": 3}, {"x": 2, "y": 3}])
+def test_a_reduce_scatter_gives_each_device_its_own_elements(mesh: dict[str, int]) -> None:
+    """No device has the reduction of elements that another one goes on with."""
+    f, a = fusion((7, 5), **mesh)
+    for over in mesh:
+        a.partial(over, "sum")
+    y = ig.relu(a)
+    for k, over in enumerate(mesh):
+        y.shard(k, over)
+    f.output(y)
+    run = compare(f)
+    (step,) = [s for s in run.steps if isinstance(s, ig.shard.Exchange)]
+    assert {m.collective for m in step.moves} == {"reduce-scatter"}
+    sides = [transfer_of(run, step, r) for r in run.mesh.ranks]
+    found = reductions_of(run, step, sides)
+    assert [r.over for r in found] == list(mesh) and found[-1].kept is not None
+    assert sorted(n for p in found[-1].kept[:3] for n in p) == list(range(35 if len(mesh) == 1 else 20))
+    for r in found:
+        parts = [np.arange(35, dtype=np.float32).reshape(7, 5)] * run.mesh.size
+        done = simulate_reduction(parts, run.mesh, 0, r).reshape(-1)
+        assert r.kept is not None
+        inside = np.isin(np.arange(35), r.kept[0])
+        assert (done[inside] == np.arange(35)[inside] * mesh[r.over]).all()
+        assert (done[~inside] == np.arange(35)[~inside]).all() and not inside.all()

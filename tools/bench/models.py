@@ -75,6 +75,9 @@ def _error(x: Any, y: Any, most: float) -> float:
     small part of the largest of all."""
     if not x.numel():
         return 0.0
+    if bool((x.isnan() != y.isnan()).any()):
+        return math.inf  # no comparison of a NaN says that it is wrong
+    x, y = x.nan_to_num(), y.nan_to_num()
     size = max(float(y.double().abs().max()), ROUNDING * most) or 1.0
     return float((x.double() - y.double()).abs().max()) / size
 

@@ -216,8 +216,7 @@ class _Vector:
         start = literal(identity(Accumulator(s.op, s.acc.dtype)), s.acc.dtype)
         depth = self.depths[s.acc.name]
         self.put(
-            at,
-            f"{s.acc.name} = combined({quote(s.op)}, {start}, {s.acc.name}, {value}, {at.mask}, {at.grid}, {depth})",
+            at, f"{s.acc.name} = combined({quote(s.op)}, {start}, {s.acc.name}, {value}, {at.mask}, {at.grid}, {depth})"
         )
 
     def scan(self, s: Accumulate, value: str, at: _Scope) -> None:

@@ -134,10 +134,6 @@ def div_by(a, b, inverse):
     return div(a, b)
 
 
-def small_quotient(a, b, inverse):
-    return div(a, b)
-
-
 def logaddexp(a, b):
     top = maximum(a, b)
     return top if abs(top) == inf else top + log1p(exp(minimum(a, b) - top))
@@ -247,7 +243,7 @@ def f16(x):
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     div, inverse, logistic_of, short_div, short_sqrt, short_rsqrt, one_plus_erf, one_minus_erf, tanh_log1p,
-    near_expm1, near_tanh, log1p_exp, exp_inside, fast_exp_sub, div_by, small_quotient,
+    near_expm1, near_tanh, log1p_exp, exp_inside, fast_exp_sub, div_by,
     sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
     int_remainder, int_fmod,
     int_power, remainder, floor_divide, floor_divide_32, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,

@@ -143,7 +143,6 @@ def div_by(a: Any, b: Any, inverse: Any) -> Array:
     return np.divide(a, b)
 
 
-small_quotient = div_by
 short_div = np.divide
 
 

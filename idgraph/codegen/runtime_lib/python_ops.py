@@ -302,11 +302,6 @@ def near_quotient(a: float, b: float, inverse: float) -> float:
     return div(a, b) if is_quotient(a, b, inverse) else nan
 
 
-def small_quotient(a: float, b: float, inverse: float) -> float:
-    """a / b of small integers a."""
-    return div(a, b)
-
-
 def logaddexp(a: float, b: float) -> float:
     """log(e ** a + e ** b); of two infinities of one sign that one, NaN of NaN."""
     top = maximum(a, b)

@@ -41,9 +41,8 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.value_numbering import ValueNumbering
-from idgraph.passes.rows.first_argmax import with_places
+from idgraph.passes.rows.online_reductions import with_moments, with_places
 from idgraph.passes.rows.reduction_loop import OnlineRescaling, Plain, ReductionLoop, match_reduction_loop
-from idgraph.passes.rows.welford import with_moments
 
 Part = Stmt | ReductionLoop
 _WIDE = ("float32", "float64")

@@ -31,8 +31,7 @@ from idgraph.lower.sync_insertion import merge_adjacent_ifs
 
 COLUMN = "c"
 Plain = Comment | Load | Compute | Select | Accumulate | Store | If
-"""What a sweep does for a column; an `If` is what only the owner of one column does
-(`idgraph.passes.owner_computes`)."""
+"""What a sweep does for a column; an `If` is what only some columns do."""
 FAR = 2**31 - 1  # above every place that is counted in 32 bits
 _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 
@@ -161,7 +160,7 @@ def match_reduction_loop(s: Loop) -> ReductionLoop | None:
         return None
     made: list[Plain] = []
     for inner in body:
-        if not isinstance(inner, Plain) or (isinstance(inner, If) and not _is_owner(inner)):
+        if not isinstance(inner, Plain) or (isinstance(inner, If) and not _has_straight_body(inner)):
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan runs in order, and a sum in memory is not one value of a row
@@ -173,15 +172,23 @@ def match_reduction_loop(s: Loop) -> ReductionLoop | None:
 
 
 def _has_digit(e: Expr, column: Expr, steps: Collection[int]) -> bool:
-    """Whether an index is the same for all columns of a loop's step: it stays outside of that loop."""
+    """Whether an index is the same for all columns of a loop's step: it stays outside of that loop. One that has the
+    number of the step as well as the place in it, as 8 channels of each pixel have, is another for each column."""
+    n = next((n for n in sorted(steps) if _divides_by(e, column, n)), None)
+    if n is None:
+        return False
+    step, place = symbol(f"{COLUMN}_step", 0, None), symbol(f"{COLUMN}_place", 0, n - 1)
+    moved = simplify(e.substitute({column: step * n + place}))
+    return place not in moved.symbols
+
+
+def _divides_by(e: Expr, column: Expr, n: int) -> bool:
     divides = e.op in ("floordiv", "mod") and column in e.symbols and e.args[1].is_const
-    return (divides and any(int(e.args[1]) % n == 0 for n in steps)) or any(
-        _has_digit(x, column, steps) for x in e.args
-    )
+    return (divides and int(e.args[1]) % n == 0) or any(_divides_by(x, column, n) for x in e.args)
 
 
-def _is_owner(s: If) -> bool:
-    """Whether the statements for one column are straight code that reads and writes memory."""
+def _has_straight_body(s: If) -> bool:
+    """Whether the statements for some columns are straight code that reads and writes memory."""
     return all(isinstance(x, Comment | Load | Compute | Select | Store) for x in s.body)
 
 

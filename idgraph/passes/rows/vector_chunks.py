@@ -33,10 +33,9 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.lane_unrolling import Lane, LaneExpansion
-from idgraph.passes.rows.online_softmax import before, follow, near, target
+from idgraph.passes.rows.online_reductions import before, first_value, follow, near, target
 from idgraph.passes.rows.reduction_loop import COLUMN, Plain, ReductionLoop
 from idgraph.passes.rows.summation import cheaper, hoisted, is_coarse, is_short, widened
-from idgraph.passes.rows.welford import first_value
 
 FEW = 8  # chunks of a thread that are one step, whatever their number
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum

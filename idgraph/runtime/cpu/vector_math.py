@@ -313,17 +313,7 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
     }  # fmt: skip
     for f in (scaled_exp, little_expm1, expm1_64, exp_64, *HELPERS, *cpu_doubles.HELPERS):
         names[f.__name__] = jit(FunctionType(f.__code__, names, f.__name__))
-    forms = (
-        exp32,
-        exp_near,
-        exp_half,
-        tanh32,
-        erf32,
-        bf16_word,
-        bf16,
-        *FORMS,
-        *cpu_doubles.FORMS,
-    )
+    forms = (exp32, exp_near, exp_half, tanh32, erf32, bf16_word, bf16, *FORMS, *cpu_doubles.FORMS)
     made = {f.__name__: jit(FunctionType(f.__code__, names, f.__name__)) for f in forms}
     names.update(made)
     return made

@@ -1,6 +1,6 @@
 """One-instruction forms of what numba.cuda compiles to more: extrema in which NaN wins, rounding, exp, 1 / x, a ^ b.
 
-Functions of values that are rounded to 16 bits, in few instructions; see `idgraph.passes.fast_math`.
+Functions of values that are rounded to 16 bits, in few instructions; see `idgraph.passes.narrowing`.
 """
 
 from __future__ import annotations
@@ -123,13 +123,6 @@ def is_quotient(builder: Any, x: Any, by: Any, inverse: Any, magnitude: Any = No
     return builder.and_(usual, builder.and_(small, whole))
 
 
-def small_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
-    """x / by by the reciprocal, corrected once: for numerators of which a pass has tried all."""
-    q = builder.fmul(x, inverse)
-    rest = builder.fma(q, by, _negative(builder, x))
-    return builder.fma(_negative(builder, rest), inverse, q)
-
-
 def _positive(builder: Any, x: Any) -> Any:
     ir: Any = import_module("llvmlite.ir")
     word = ir.IntType(32)
@@ -149,7 +142,7 @@ def _negative(builder: Any, x: Any) -> Any:
 
 
 def quotients() -> dict[str, Any]:
-    """``near_quotient``, ``is_quotient`` and ``small_quotient`` of float32 numbers a, b and 1 / b."""
+    """``near_quotient`` and ``is_quotient`` of float32 numbers a, b and 1 / b."""
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
 
@@ -166,10 +159,7 @@ def quotients() -> dict[str, Any]:
         return intrinsic(quotient)
 
     told = partial(is_quotient, magnitude=magnitude)
-    return {
-        "near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean),
-        "small_quotient": of(small_quotient, types.float32),
-    }  # fmt: skip
+    return {"near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean)}
 
 
 def rounding() -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib.numba_ops import rebound
 from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
-from idgraph.runtime.cuda.block_reduce import exchanges
 from idgraph.runtime.cuda.intrinsics_half2 import pair_functions, software_bf16
 from idgraph.runtime.cuda.intrinsics_math import (
     exclusive,
@@ -23,7 +22,7 @@ from idgraph.runtime.cuda.intrinsics_math import (
     short_inverse,
 )
 from idgraph.runtime.cuda.intrinsics_memory import additions, native_bf16, realigned, vectors
-from idgraph.runtime.cuda.intrinsics_shuffle import shuffles
+from idgraph.runtime.cuda.intrinsics_shuffle import exchanges, shuffles
 from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated, stream_order
 
 

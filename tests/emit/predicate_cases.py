@@ -1,4 +1,4 @@
-"""Gathers of values that a row's loop computes, by the owner of the element: cases for the oracle and the device."""
+"""Gathers of values that a row's loop computes, by predicate: cases for the oracle and the device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def two(x: tuple[int, ...], i: tuple[int, ...], of: DType = "int64") -> tuple[ig
 
 
 def loss(columns: int = 300, rows: int = 3) -> ig.Fusion:
-    """A cross entropy: what follows the gather is the owner's work too."""
+    """A cross entropy."""
     f, x, i = two((rows, columns), (rows, 1))
     f.output(-ig.squeeze(ig.gather(ig.log_softmax(x, 1), 1, i), 1))
     return f
@@ -77,16 +77,15 @@ def beside() -> ig.Fusion:
 
 
 def needed() -> ig.Fusion:
-    """All threads need the element: no owner can do their work."""
+    """All threads need the element."""
     f, x, i = two((3, 300), (3, 1))
     f.output(x - ig.gather(ig.softmax(x, 1), 1, i))
     return f
 
 
-OWNED: dict[str, Callable[[], ig.Fusion]] = {
-    b.__name__: b for b in (loss, scaled, changed, columns, truth, running, entries, beside)
+CASES: dict[str, Callable[[], ig.Fusion]] = {
+    b.__name__: b for b in (loss, scaled, changed, columns, truth, running, entries, beside, needed)
 }
-CASES = {**OWNED, "needed": needed}
 
 
 def outcome(name: str, target: Target) -> str:
