@@ -126,7 +126,8 @@ def _mask(e: TensorExpr) -> _OneHot | None:
     if len(reduced) != 1 or not _keeps(t.dtype, e.output.dtype):
         return None
     while (made := t.definition) is not None and made.op in ("copy", "cast") and _keeps_zero(made.inputs[0], t):
-        casts, t = [t.dtype, *casts], made.inputs[0]
+        casts.insert(0, t.dtype)
+        t = made.inputs[0]
     if made is None:
         return None
     for k, is_not, x in _mask_operands(made):
