@@ -122,6 +122,8 @@ def _convolution_backward(
         rest = torch.ops.aten.convolution_backward(
             grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
         )
+    if grad.stride(1) == 1:  # channels last in memory: rows of them, which are summed in parts
+        return rest[0], rest[1], torch.sum(grad.movedim(1, -1).reshape(-1, grad.shape[1]), 0)
     return rest[0], rest[1], torch.sum(grad, [0, *range(2, grad.dim())])
 
 

@@ -120,7 +120,8 @@ class _Hit:
 
 def _mask(e: TensorExpr) -> _OneHot | None:
     """The selection, where ``e`` sums ``where(index == iota, x, 0)``, or a product of integers with such a mask."""
-    t, casts = e.inputs[0], list[DType]()
+    t = e.inputs[0]
+    casts: list[DType] = []
     reduced = [p for p, r in enumerate(e.reads[0]) if isinstance(r, Mapped) and r.domain.kind == "reduction"]
     if len(reduced) != 1 or not _keeps(t.dtype, e.output.dtype):
         return None
