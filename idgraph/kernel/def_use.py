@@ -297,7 +297,7 @@ def names(s: Stmt) -> frozenset[str]:
 
 def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
     """Names set anywhere in ``body``."""
-    return _union([effects(s).sets for s in body])
+    return _all_names([effects(s).sets for s in body])
 
 
 def carried(loop: Loop) -> tuple[str, ...]:
@@ -321,7 +321,7 @@ def carried(loop: Loop) -> tuple[str, ...]:
 
 def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
     """Names read anywhere in ``body``."""
-    return _union([effects(s).reads for s in body])
+    return _all_names([effects(s).reads for s in body])
 
 
 def definitions(body: Iterable[Stmt]) -> dict[str, Stmt]:
@@ -407,37 +407,25 @@ def effects(s: Stmt) -> Effects:
     known = _effects.get(id(s))
     if known is not None and known[0] is s:
         return known[1]
-    stored = _stored_by(s)
+    stored = s.buffer if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) else None
     own = Effects(
         sets(s), reads(s), frozenset() if stored is None else frozenset((stored.name,)),
         frozenset((s.buffer.name,)) if isinstance(s, (Load, VectorLoad)) else frozenset(),
     )  # fmt: skip
-    inner = [own, *map(effects, bodies(s))]
-    found = own if len(inner) == 1 else Effects(
-        _union([e.sets for e in inner]), _union([e.reads for e in inner]),
-        _union([e.stores for e in inner]), _union([e.loads for e in inner]),
-    )  # fmt: skip
+    found = own | Effects.of(inner) if (inner := bodies(s)) else own
     if len(_effects) >= _KEPT:
         _effects.clear()
     _effects[id(s)] = s, found
     return found
 
 
-def _stored_by(s: Stmt) -> Buffer | None:
-    match s:
-        case Store(buffer=b) | VectorStore(buffer=b) | VectorAdd(buffer=b) | Accumulate(buffer=b):
-            return b
-        case _:
-            return None
-
-
-def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
+def _all_names(sets: Sequence[frozenset[str]]) -> frozenset[str]:
     return sets[0] if len(sets) == 1 else frozenset[str]().union(*sets)
 
 
 def stored_in(body: Iterable[Stmt]) -> frozenset[str]:
     """Names of buffers written anywhere in ``body``."""
-    return _union([effects(s).stores for s in body])
+    return _all_names([effects(s).stores for s in body])
 
 
 def read_only_buffers(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]:
@@ -458,7 +446,7 @@ def in_lanes(body: Sequence[Stmt], f: Callable[[Sequence[Stmt]], Sequence[Stmt]]
 
 def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
     """Names of buffers read anywhere in ``body``."""
-    return _union([effects(s).loads for s in body])
+    return _all_names([effects(s).loads for s in body])
 
 
 def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
