@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -96,7 +97,8 @@ def write_atomically(place: Path, text: str) -> None:
             os.fsync(stream.fileno())
         beside.replace(real)
     except BaseException as failure:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # a missing folder, or a file for one
+            beside.unlink(missing_ok=True)
         if isinstance(failure, OSError) and failure.filename == str(beside):
             failure.filename = str(place)  # a missing folder: the caller knows no name but this one
         raise

@@ -56,15 +56,7 @@ from idgraph.arith.prove import (
 from idgraph.arith.rewriter import Rule, RuleApplication, rules
 from idgraph.arith.simplify import simplify, trace
 from idgraph.arith.solve import Root, integer_root
-from idgraph.arith.source import (
-    C_PRELUDE,
-    IntType,
-    expensive,
-    fits,
-    integer_type,
-    reduce_strength,
-    to_source,
-)
+from idgraph.arith.source import C_PRELUDE, IntType, expensive, fits, integer_type, reduce_strength, to_source
 from idgraph.arith.text import RangeLike, parse, ranged_symbols, symbol_text
 
 __all__ = [

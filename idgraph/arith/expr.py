@@ -590,11 +590,7 @@ FALSE: Final = _truth(False)
 
 
 def symbol(
-    name: str,
-    lo: IntLike | None = None,
-    hi: IntLike | None = None,
-    multiple_of: int = 1,
-    remainder: int = 0,
+    name: str, lo: IntLike | None = None, hi: IntLike | None = None, multiple_of: int = 1, remainder: int = 0
 ) -> Expr:
     """An integer unknown with ``lo <= s <= hi`` (inclusive) and ``s = remainder`` modulo ``multiple_of``.
 

@@ -7,6 +7,7 @@ simplified, and written back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from math import gcd
 
 from idgraph.arith.congruence import by_residues, of_symbols, residues_of, within_periods
@@ -24,13 +25,14 @@ from idgraph.arith.expr import (
 )
 from idgraph.arith.fourier_motzkin import nonneg
 from idgraph.arith.interval import congruence, interval
-from idgraph.arith.linear import Terms, combine, factors, minus, sum_interval, terms, times
+from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms, times
 from idgraph.arith.rewriter import normal
 
 Fact = tuple[Terms, int]  # the sum is >= 0
+_Sum = tuple[frozenset[tuple[Expr, int]], int]  # the same, as a member of sets
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
 _MAX_FACTS = 24
-_CHAINED = 32  # sums on the way of a chain that are looked at
+_ELIMINATED = 64  # sums that an elimination may have at a time
 _ASKED = 64  # conditions that are asked what they imply
 
 
@@ -171,8 +173,8 @@ def decide(c: Expr, known: Iterable[Fact]) -> bool | None:
 
 
 def implied(claim: Fact, known: list[Fact]) -> bool:
-    """Whether ``claim >= 0`` follows from one fact, from the sum of two, from a chain of facts in which each takes away
-    a term that the one before left, or from the product of two.
+    """Whether ``claim >= 0`` follows from one fact, from the sum of two, from the product of two, or from any number
+    of facts by elimination.
     """
     t, c = claim
     for n, (ft, fc) in enumerate(known):
@@ -188,29 +190,56 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
                 rest2, rc2 = combine(((rest, rc, 1), (gt, gc, -1)))
                 if nonneg(rest2, rc2):
                     return True
-    return _by_chain(claim, known) or _by_product(claim, known)
+    return _by_product(claim, known) or _by_elimination(claim, known)
 
 
-def _by_chain(claim: Fact, known: Sequence[Fact]) -> bool:
-    """Whether facts follow one another from ``claim`` to a sum that is >= 0 by ranges: the first term of what is left
-    goes with each step, as ``a < b``, ``b <= c``, ``c < d`` and ``d <= 8`` show ``a < 7``.
+def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:
+    """Whether facts and the ranges of their terms contradict ``claim <= -1``: Fourier-Motzkin elimination over the
+    rationals, sums divided by their common factors and rounded over the integers.
+
+    ``a < b``, ``b <= c``, ``c < d`` and ``d <= 8`` show ``a < 7``; a fact may serve several times, or by a half.
     """
-    work: list[tuple[Fact, frozenset[int]]] = [(claim, frozenset())]
-    for _ in range(_CHAINED):
-        if not work:
+    t, c = claim
+    sums = _connected({b: -v for b, v in t.items()}, -c - 1, known)
+    pending = {b for s, _ in sums for b, _ in s}
+    sums |= {_primitive(*e) for b in pending for e in _bound_facts(b) if all(x in pending for x in e[0])}
+    while pending:
+        if len(sums) > _ELIMINATED:
             return False
-        (t, c), used = work.pop()
-        for n, (ft, fc) in enumerate(known):
-            if n in used or not any(ft.get(b) == v for b, v in t.items()):
-                continue
-            charge(1)
-            rest, rc = combine(((t, c, 1), (ft, fc, -1)))
-            if len(rest) > len(t):
-                continue
-            if len(used) > 1 and nonneg(rest, rc):
+        ends: dict[Expr, tuple[list[_Sum], list[_Sum]]] = {
+            b: ([], []) for b in pending
+        }  # sums that bound the term from below, and from above
+        for s in sums:
+            for b, v in s[0]:
+                ends[b][v < 0].append(s)
+        b = min(pending, key=lambda b: (len(ends[b][0]) * len(ends[b][1]) - len(ends[b][0]) - len(ends[b][1]), b.key))
+        pending.remove(b)
+        low, high = ends[b]
+        sums -= {*low, *high}
+        charge(len(low) * len(high))
+        for (x, k), (y, m) in product(low, high):
+            v, w = dict(x)[b], -dict(y)[b]
+            new = _primitive(*combine(((dict(x), k, w), (dict(y), m, v))))
+            if not new[0] and new[1] < 0:
                 return True
-            work.append(((rest, rc), used | {n}))
+            sums.add(new)
     return False
+
+
+def _connected(t: Terms, c: int, known: Sequence[Fact]) -> set[_Sum]:
+    """The sum and the facts that share a term with it, or with one that does."""
+    reached, rest, found = set(t), list(known), {_primitive(t, c)}
+    while near := [f for f in rest if f[0].keys() & reached]:
+        rest = [f for f in rest if not f[0].keys() & reached]
+        reached.update(*(f[0] for f in near))
+        found.update(_primitive(*f) for f in near)
+    return found
+
+
+def _primitive(t: Terms, c: int) -> _Sum:
+    """A sum that is >= 0, divided by what its coefficients have in common."""
+    g = content(t)
+    return (frozenset(t.items()), c) if g <= 1 else (frozenset((b, v // g) for b, v in t.items()), c // g)
 
 
 def _by_product(claim: Fact, known: Sequence[Fact]) -> bool:
@@ -238,6 +267,16 @@ def _from_ends(a: Expr) -> list[Fact]:
     """How far an atom is from each end of its range."""
     lo, hi = interval(a)
     return ([] if lo is None else [({a: 1}, -lo)]) + ([] if hi is None else [({a: -1}, hi)])
+
+
+def _bound_facts(a: Expr) -> list[Fact]:
+    """The same, and how far a symbol is from bounds that are expressions."""
+    found = _from_ends(a)
+    if a.op == "sym":
+        lo, hi = a.symbol_bounds[:2]
+        found += [minus(a, lo)] if isinstance(lo, Expr) else []
+        found += [minus(hi, a)] if isinstance(hi, Expr) else []
+    return found
 
 
 def strongest(conjuncts: Iterable[Expr]) -> list[Expr]:

@@ -7,12 +7,14 @@ sum smallest; products of parameters are decided after shifting each to start at
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice, product
 
 from idgraph.arith.expr import Expr, as_expr
 from idgraph.arith.interval import interval
 from idgraph.arith.linear import Terms, add_to, combine, factors, minus, product_of, sum_interval, terms, times
 
 _FUEL = 40
+_ENDS = 16  # choices of an end for each atom
 
 
 _KEPT = 1 << 13
@@ -325,30 +327,29 @@ def _end(y: Expr, lower: bool) -> tuple[Terms, int] | None:
 
 
 def _is_nonnegative(t: Terms, c: int) -> bool:
-    """Whether all coefficients are >= 0 with every atom written as its lower bound plus a rest >= 0."""
+    """Whether all coefficients are >= 0 with every atom written as its distance from an end of its range."""
     if not any(b.op == "mul" for b in t):
         return False
-    out: Terms = {}
-    total = c
+    atoms = sorted({a for b in t for a in factors(b)}, key=lambda a: a.key)
+    ends = [[(e, way) for e, way in zip(interval(a), (1, -1), strict=True) if e is not None] for a in atoms]
+    choices = islice(product(*ends), _ENDS)
+    return max(len(factors(b)) for b in t) <= 4 and any(
+        _from_chosen_ends(t, c, dict(zip(atoms, chosen, strict=True))) for chosen in choices
+    )
+
+
+def _from_chosen_ends(t: Terms, c: int, ends: dict[Expr, tuple[int, int]]) -> bool:
+    """Whether all coefficients are >= 0 with each atom ``a`` as ``end + way * rest``, rest >= 0."""
+    out: dict[tuple[Expr, ...], int] = {(): c}
     for base, v in t.items():
-        parts = factors(base)
-        if len(parts) > 4:
-            return False
         poly: dict[tuple[Expr, ...], int] = {(): v}
-        for p in parts:
-            lo, _ = interval(p)
-            if lo is None:
-                return False
+        for p in factors(base):
+            end, way = ends[p]
             grown: dict[tuple[Expr, ...], int] = {}
             for key, k in poly.items():
-                grown[(*key, p)] = grown.get((*key, p), 0) + k
-                if lo:
-                    grown[key] = grown.get(key, 0) + k * lo
+                grown[(*key, p)] = grown.get((*key, p), 0) + way * k
+                grown[key] = grown.get(key, 0) + k * end
             poly = grown
         for key, k in poly.items():
-            if not key:
-                total += k
-            else:
-                b = product_of(key)
-                out[b] = out.get(b, 0) + k
-    return total >= 0 and all(v >= 0 for v in out.values())
+            out[key] = out.get(key, 0) + k
+    return all(v >= 0 for v in out.values())

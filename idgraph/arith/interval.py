@@ -248,14 +248,8 @@ def _extremum_interval(op: str, parts: list[Interval]) -> Interval:
     known_low = [x for x in lows if x is not None]
     known_high = [x for x in highs if x is not None]
     if op == "min":
-        return (
-            min(known_low) if len(known_low) == len(lows) else None,
-            min(known_high) if known_high else None,
-        )
-    return (
-        max(known_low) if known_low else None,
-        max(known_high) if len(known_high) == len(highs) else None,
-    )
+        return (min(known_low) if len(known_low) == len(lows) else None, min(known_high) if known_high else None)
+    return (max(known_low) if known_low else None, max(known_high) if len(known_high) == len(highs) else None)
 
 
 def _xor_interval(parts: list[Interval]) -> Interval:

@@ -201,13 +201,9 @@ def _decided(node: Expr) -> bool:
 def _rebuilt(node: Expr) -> Expr | None:
     """``node`` over normal operands; None where its divisor turned out to be zero, so that it has no value at all."""
     try:
-        return rebuild(node, tuple(_normal_form_of(a) for a in node.args))
+        return rebuild(node, tuple((a if a.normal_form is None else a.normal_form) for a in node.args))
     except ArithZeroDivisionError:
         return None
-
-
-def _normal_form_of(a: Expr) -> Expr:
-    return a if a.normal_form is None else a.normal_form
 
 
 def _rewrite_once(node: Expr) -> Expr | None:

@@ -6,14 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from idgraph.arith import mixed_radix as rules_digits
-from idgraph.arith import rules_compare as rules_condition
-from idgraph.arith import rules_divmod as rules_divide
-from idgraph.arith import rules_divmod_symbolic as rules_symbolic
-
 # the rule modules enter their rules into the engine's table, in this order
-from idgraph.arith import rules_select, rules_sum, rules_xor
-from idgraph.arith import rules_xor as rules_bits
+from idgraph.arith import mixed_radix, rules_compare, rules_divmod, rules_divmod_symbolic, rules_sum, rules_xor
 from idgraph.arith.enumeration import closure
 from idgraph.arith.expr import (
     FALSE,
@@ -26,6 +20,9 @@ from idgraph.arith.expr import (
     and_,
     as_expr,
     budget,
+    const,
+    floordiv,
+    from_terms,
     not_,
     postorder,
     rebuild,
@@ -34,21 +31,13 @@ from idgraph.arith.expr import (
 from idgraph.arith.factor import cheapest
 from idgraph.arith.facts import assume
 from idgraph.arith.interop import from_sympy, is_sympy
+from idgraph.arith.linear import content, terms
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.rewriter import RuleApplication, derivation, normal
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 from idgraph.errors import short_repr
 
-RULE_MODULES = (
-    rules_bits,
-    rules_divide,
-    rules_symbolic,
-    rules_sum,
-    rules_digits,
-    rules_select,
-    rules_xor,
-    rules_condition,
-)
+RULE_MODULES = (mixed_radix, rules_compare, rules_divmod, rules_divmod_symbolic, rules_sum, rules_xor)
 _ROUNDS = 6
 _MAX_TEXTS = 4096
 
@@ -202,8 +191,17 @@ def _by_operands(node: Expr) -> Expr:
                 new = rebuild(n, tuple(done[a] for a in n.args))
                 if cost(new) > cost(n) or new.cached_divmods > n.cached_divmods:
                     new = n
-        done[n] = _asked(new, TRUE) if n.op == "where" else new
+        done[n] = _asked(new, TRUE) if n.op == "where" else _in_lowest_terms(new)
     return done[node]
+
+
+def _in_lowest_terms(e: Expr) -> Expr:
+    """``(g*x + c)//(g*d)`` as ``(x + c//g)//d``; the rule div-common also makes the dividend natural, at a cost."""
+    if e.op != "floordiv" or e.args[1].op != "const" or e.args[1].value <= 0:
+        return e
+    (t, c), d = terms(e.args[0]), e.args[1].value
+    g = content(t, d)
+    return e if g == 1 or not t else floordiv(from_terms({b: v // g for b, v in t.items()}, c // g), const(d // g))
 
 
 def _asked(e: Expr, given: Expr) -> Expr:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckError", "CheckReport", "CheckRow", "DTensorReport", "DTensorRow", "Difference", "dtensor", "halide",
-    "inductor", "interpret", "mlir", "program", "schema",
+    "inductor", "interpret", "mlir", "program", "schema", "tvm",
 ]  # fmt: skip
 
 
@@ -85,9 +85,9 @@ def program(data: NeutralProgram | Mapping[str, object] | str | PathLike[str], *
 
 
 @arguments(CheckError, first=True)
-def mlir(text: str, fusion: Fusion | str, *, budget: int = 1 << 23) -> CheckReport:
-    """Prove or refute a function of MLIR's text that should compute ``fusion`` (or its text), whose tensors have the
-    names of the function's arguments.
+def mlir(text: str, program: Fusion | str, *, budget: int = 1 << 23) -> CheckReport:
+    """Prove or refute a function of MLIR's text that should compute ``program``, a fusion or its text, whose tensors
+    have the names of the function's arguments.
 
     Loops of `affine` and `scf` over `memref`, index arithmetic of `affine` and `arith`; iterations of `parallel` run in
     any order, memory allocated inside of a loop is each iteration's own. Nothing is evaluated. ``budget`` as in
@@ -111,15 +111,15 @@ def mlir(text: str, fusion: Fusion | str, *, budget: int = 1 << 23) -> CheckRepo
     from idgraph.check.mlir_text import exported  # noqa: PLC0415 - loads a parser
     from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
 
-    return check_program(exported(text, str(fusion)), budget)
+    return check_program(exported(text, str(program)), budget)
 
 
 @arguments(CheckError, first=True)
 def halide(
-    text: str, fusion: Fusion | str, *, sizes: Mapping[str, int] | None = None, budget: int = 1 << 23
+    text: str, program: Fusion | str, *, sizes: Mapping[str, int] | None = None, budget: int = 1 << 23
 ) -> CheckReport:
-    """Prove or refute Halide's lowered statement (``.stmt`` text) that should compute ``fusion`` (or its text), whose
-    tensors have the names of the functions and images.
+    """Prove or refute Halide's lowered statement (``.stmt`` text) that should compute ``program``, a fusion or its
+    text, whose tensors have the names of the functions and images.
 
     ``sizes`` are numbers for names that the text takes from its arguments: ``{"x.stride.1": 64}``, in elements.
     Iterations of ``parallel``, ``vectorized`` and the lanes of a ramp run in any order, an allocation inside of a loop
@@ -142,7 +142,30 @@ def halide(
     from idgraph.check.halide_text import exported  # noqa: PLC0415 - loads a parser
     from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
 
-    return check_program(exported(text, str(fusion), sizes), budget)
+    return check_program(exported(text, str(program), sizes), budget)
+
+
+@arguments(CheckError, first=True)
+def tvm(function: object, program: Fusion | str, *, budget: int = 1 << 23) -> CheckReport:
+    """Prove or refute a scheduled function of TVM that should compute ``program``, a fusion or its text, whose tensors
+    have the names of the function's buffers.
+
+    ``function``: a PrimFunc (``te.create_prim_func``, then a schedule of ``tvm.s_tir``), or an IRModule of one: a
+    schedule's ``mod``. TVM's own passes lower its blocks to loops, which are read as they stand; loops that are
+    parallel, vectorized or bound to threads run in any order. ``budget`` as in `inductor`. Raises `CheckError` without
+    ``apache-tvm`` (the extra ``tvm``), for what is no such function, and for a statement that is not known here.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> _ = f.output(ig.flip(f.input("x", shape=(4,)), (0,)))
+    >>> ig.check.tvm("not a PrimFunc", f)
+    Traceback (most recent call last):
+    idgraph.check.program.CheckError: ...
+    """
+    from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
+    from idgraph.check.tir import exported  # noqa: PLC0415
+
+    return check_program(exported(function, str(program)), budget)
 
 
 @arguments(CheckError, first=True)

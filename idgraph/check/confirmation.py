@@ -22,7 +22,7 @@ from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
-MOST = 200_000  # points of the reduced loops, times formulas, that plain Python looks at
+MOST = 400_000  # points of the reduced loops, times formulas, that plain Python looks at
 LARGEST = 1 << 22  # elements of a tensor whose table of reads is made
 STEPS = 20_000  # elements that one walk back looks at
 _MASK = (1 << 64) - 1
@@ -69,6 +69,7 @@ def _elements_read(
 
 def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
     """Made-up values of what is loaded, as `idgraph.check.enumeration.bind` makes them up, in plain integers."""
+    limits = table.limits()
     for name in table.order:
         if name in table.places:
             value, size = table.places[name]
@@ -81,7 +82,10 @@ def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
             env[name] = crc32(what.encode()) % 1000
         elif what[1].names <= env.keys():
             found = _hash(int(what[1].evaluate(env)), crc32(what[0].encode()))
-            env[name] = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
+            drawn = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
+            spans = [int(x.evaluate(env)) for x in limits.get(name, ()) if x.names <= env.keys()]
+            n = max(spans, default=0)
+            env[name] = drawn if not spans or -n <= drawn < n else drawn % (2 * max(n, 1)) - max(n, 1)
 
 
 def _hash(x: int, salt: int) -> int:

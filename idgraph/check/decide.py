@@ -6,28 +6,40 @@ is made of; `match` proves that the nest reads the same, `points` counts it out 
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
 from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
+from idgraph.check.buffer_contents import BufferContents
+from idgraph.check.combining import other_mode, other_reduction
 from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
-from idgraph.check.enumeration import Gap, Space, at_names, bind, compare, extents_of, sample_sizes, some_points, uses
+from idgraph.check.enumeration import (
+    Gap,
+    Space,
+    at_names,
+    bind,
+    compare,
+    extents_of,
+    one_sided,
+    sample_sizes,
+    share_in_range,
+    some_points,
+    uses,
+)
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import Axis, BufferLayout, IndirectIndex, LoadedValue, Nest, NeutralProgram, Read, Write
 from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
-from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics, ReadSet
+from idgraph.check.semantics import ElementRead, NoIndexMeaning, NotStored, ProgramSemantics, ReadSet, reason
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
 from idgraph.check.stored_values import Stored
-from idgraph.errors import REPORT, IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
+ENOUGH = 0.25  # of the points, at which indices are in range
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
 
 
@@ -39,9 +51,8 @@ class Checker:
     budget: int = BUDGET
     stage: str = ""
     meaning: ProgramSemantics = field(init=False)
-    tensors: dict[str, list[BufferLayout]] = field(init=False)
+    contents: BufferContents = field(init=False)
     buffers: dict[str, BufferLayout] = field(init=False)
-    when_made: dict[str, int] = field(init=False)
     inner: dict[str, tuple[Nest, Write]] = field(init=False)
     samples: tuple[dict[str, int], ...] = field(init=False)
     read: frozenset[str] = field(init=False)
@@ -49,11 +60,8 @@ class Checker:
     def __post_init__(self) -> None:
         p = self.program
         self.meaning = ProgramSemantics(p.fusion, p.opaque)
-        self.buffers = {b.name: b for b in p.buffers}
-        self.tensors = {}
-        for b in p.buffers:
-            self.tensors.setdefault(b.tensor, []).append(b)
-        self.when_made = {name: k for k, name in enumerate(p.order or tuple(n.name for n in p.nests))}
+        self.contents = BufferContents(p)
+        self.buffers = self.contents.buffers
         self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
         try:
             self.samples = tuple(sample_sizes(p))
@@ -90,6 +98,11 @@ class Checker:
     def _write(self, nest: Nest, write: Write, buffer: BufferLayout) -> list[CheckRow]:
         try:
             return list(_Writing(self, nest, write, buffer).rows())
+        except NotStored as error:
+            found = self.contents.overwritten(nest, write, error.tensor)
+            verdict = "unknown" if found is None else "refuted"
+            because = str(error) if found is None else "it reads what was overwritten before"
+            return [self._row(nest, write.buffer, verdict, "read", because, buffer, found)]
         except Exception as error:  # of one write: the others are decided
             return [self._row(nest, write.buffer, "unknown", "read", reason(error), buffer)]
 
@@ -102,23 +115,6 @@ class Checker:
             nest.name, name, verdict, "write" if role == "write" else "read", because, counterexample, self.stage,
             self.program.name, op, line, points,
         )  # fmt: skip
-
-    def stored(self, t: Tensor, coordinates: Sequence[Expr], nest: Nest, reads: set[str]) -> tuple[str, Expr] | None:
-        """Where an element lies when the nest runs; None where it is not stored then, or the nest makes it itself.
-
-        A tensor that the program stores but the nest does not read is looked through: the nest makes it again.
-        """
-        now = self.when_made.get(nest.name, len(self.when_made))
-        for b in self.tensors.get(t.name, ()):
-            made = self.when_made.get(b.after, -1) if b.after else -1
-            gone = any(
-                x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers
-            )
-            needed = t.definition is None or b.home in reads
-            if made < now and not gone and needed and not b.copy:
-                steps = zip(coordinates, b.strides, strict=True)
-                return b.home, b.offset + sum((c * s for c, s in steps), start=as_expr(0))
-        return None
 
 
 class _Writing:
@@ -208,10 +204,10 @@ class _Writing:
     # the program's side -----------------------------------------------------------------------------------------------
 
     def at(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
-        return self.checker.stored(t, coordinates, self.nest, self.reads | {n[0] for n in self._loaded()})
+        return self.checker.contents.stored(t, coordinates, self.nest, self.reads | {n[0] for n in self._loaded()})
 
     def argument(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
-        return self.checker.stored(t, coordinates, self.nest, set())
+        return self.checker.contents.stored(t, coordinates, self.nest, set())
 
     def _loaded(self) -> list[tuple[str, Expr]]:
         return [x for x in self.table.loads.values() if isinstance(x, tuple)]
@@ -234,6 +230,9 @@ class _Writing:
             yield from self._scatter(e)
             return
         yield self._covered()
+        other = other_reduction(self.nest.combines, demand.combined, self.buffer.name)
+        if other is not None:
+            yield self._row(self.buffer.home, "refuted", "another reduction than the program's", "write", other)
         if self.nest.position is not None:
             yield from self._positions(self.nest.position, demand)
         else:
@@ -315,6 +314,12 @@ class _Writing:
                 else some_points(space, self.checker.budget // max(len(a), len(b), 1))
             )
             gap = compare(space, a, b, self.table, self.held, only)
+            if (
+                gap is not None and self.table.places and not self._doubt(a, b, loose)
+            ):  # an index out of range has no meaning
+                gap = compare(space, a, b, self.table, self.held, only, inside=True)
+                if gap is None and share_in_range(space, self.table, only) < ENOUGH:
+                    return self._row(name, "unknown", "at most points a loaded index is out of range", points=looked)
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
                 doubt = self._doubt(a, b, loose) or self._unconfirmed(space, name, a, b, gap)
@@ -327,7 +332,9 @@ class _Writing:
         if self.checker.program.symbols:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
             return self._row(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
-        return self._row(name, "enumerated", f"the same at all {looked} points", points=looked)
+        doubt = one_sided(a, b, self.table)
+        verdict, because = ("unknown", doubt) if doubt else ("enumerated", f"the same at all {looked} points")
+        return self._row(name, verdict, because, points=looked)
 
     def _doubt(self, a: Sequence[ElementRead], b: Sequence[ElementRead], loose: bool) -> str:
         """Why a difference of the elements is not yet a fault: one side is known only in part. Else empty."""
@@ -424,6 +431,12 @@ class _Writing:
             raise NoIndexMeaning(
                 f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries"
             )
+        adds = e.op == "scatter_add" or e.attrs.get("accumulate") is True
+        if adds != (self.write.mode == "add") and e.op != "scatter_reduce":
+            reads_there = any(n.storage == self.buffer.home for n in self.ours)  # it may add to what it reads
+            verdict, found = other_mode(adds, f"{self.buffer.home}[{self.write.index}]", reads_there)
+            because = "it combines entries of one element in another way"
+            yield self._row(self.buffer.home, verdict, because, "write", found)
         best: list[CheckRow] = []
         mine = self._reached(e)
         for points in self._entries(extents):
@@ -462,24 +475,6 @@ class _Writing:
         for n in self.ours:
             if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
                 yield unflat(n.address, extents)
-
-
-def reason(error: Exception) -> str:
-    """Why a row is unknown: the meaning or formula that is not known here, or a fault of this library, and where.
-
-    >>> reason(NoIndexMeaning("x is not stored anywhere"))
-    'x is not stored anywhere'
-    >>> reason(KeyError("k")).splitlines()[0]
-    "KeyError: 'k' in idgraph; this is a fault of idgraph 0.1.0, not of the program: please report it, with this row"
-    """
-    if isinstance(error, IdGraphError):
-        return error.what
-    if isinstance(error, NoIndexMeaning):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "idgraph"
-    what = f"{type(error).__name__}: {str(error)[:200]} in {where}"
-    return f"{what}; {REPORT.replace('the traceback', 'this row')}"
 
 
 def decide(program: NeutralProgram, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> CheckReport:

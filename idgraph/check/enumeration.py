@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.check.index_values import ValueTable
 from idgraph.check.program import IndirectIndex, LoadedValue, NeutralProgram
 from idgraph.check.semantics import ElementRead, NoIndexMeaning
@@ -45,7 +45,7 @@ def spread(x: Any, salt: int) -> Any:
 def bind(table: ValueTable, env: Env) -> Env:
     """Values of loaded symbols at the points of ``env``."""
     out = dict(env)
-    pool = _constants(table)
+    pool, limits = _constants(table), table.limits()
     for name in table.order:
         if name in table.places:
             value, size = table.places[name]
@@ -63,7 +63,12 @@ def bind(table: ValueTable, env: Env) -> Env:
             continue
         found = spread(what[1].evaluate_array(out), crc32(what[0].encode()))
         # one value in four is a number that the formulas compare with, so that both branches are taken
-        out[name] = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
+        drawn = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
+        spans = [x.evaluate_array(out) for x in limits.get(name, ()) if x.names <= out.keys()]
+        if spans:  # an index is in range, one below 0 too
+            n = np.maximum.reduce(np.broadcast_arrays(1, *spans))
+            drawn = np.where((drawn >= -n) & (drawn < n), drawn, drawn % (2 * n) - n)
+        out[name] = drawn
     return out
 
 
@@ -163,20 +168,64 @@ def compare(
     table: ValueTable,
     held: Expr,
     only: Ints | None = None,
+    inside: bool = False,
 ) -> Gap | None:
-    """The first point at which the elements read (``ours``) are not those meant (``theirs``); all of one storage."""
+    """The first point at which the elements read (``ours``) are not those meant (``theirs``); all of one storage.
+    ``inside``: of those at which all that addresses an axis is in its range.
+    """
     names, sizes = [n for n, _ in space.loops], [s for _, s in space.loops]
     for flat, coordinates in chunks(sizes, max(CHUNK // space.inner, 1), only):
         env: Env = {**space.symbols, **dict(zip(names, coordinates, strict=True))}
         a = _gathered(ours, env, flat, space.reduce, table, space.multiset)
         b = _gathered(theirs, env, flat, space.meant, table, space.multiset)
-        live = np.broadcast_to(held.evaluate_array(bind(table, env)), (len(flat),))
+        bound = bind(table, env)
+        live = np.broadcast_to(held.evaluate_array(bound), (len(flat),))
+        if inside:
+            live = live & in_range(table, bound, len(flat))
         a[~live], b[~live] = NOTHING, NOTHING
         at = differing(a, b)
         if at is not None:
             point = {n: int(c[at]) for n, c in zip(names, coordinates, strict=True)}
             return Gap(point, *_odd(a[at], b[at]))
     return None
+
+
+def in_range(table: ValueTable, env: Env, count: int) -> npt.NDArray[np.bool_]:
+    """At which of ``count`` points all loaded indices are indices of their axes."""
+    out = np.ones(count, dtype=np.bool_)
+    for value, size in table.places.values():
+        if value.names | size.names <= env.keys():
+            v, n = value.evaluate_array(env), size.evaluate_array(env)
+            out &= (v >= -n) & (v < n)
+    return out
+
+
+def share_in_range(space: Space, table: ValueTable, only: Ints | None = None) -> float:
+    """The part of the points at which all loaded indices are in range."""
+    names, sizes = [n for n, _ in space.loops], [s for _, s in space.loops]
+    inside = total = 0
+    for flat, coordinates in chunks(sizes, CHUNK, only):
+        env: Env = {**space.symbols, **dict(zip(names, coordinates, strict=True))}
+        inside += int(in_range(table, bind(table, env), len(flat)).sum())
+        total += len(flat)
+    return inside / max(total, 1)
+
+
+def one_sided(ours: Sequence[ElementRead], theirs: Sequence[ElementRead], table: ValueTable) -> str:
+    """Why elements that are the same at made-up values may differ at others: only one side depends on a value.
+
+    >>> from idgraph.arith import TRUE, symbol
+    >>> table = ValueTable()
+    >>> v, i = table.load("k", symbol("i")), symbol("i")
+    >>> one_sided([ElementRead("x", i, v > 0)], [ElementRead("x", i, TRUE)], table)
+    'a condition of loaded values limits what is read, on one side only'
+    """
+    sides = (ours, theirs)
+    texts = [{t for n in side for x in (n.address, n.when) for t in table.texts(x)} for side in sides]
+    values = [{s for n in side for s in n.when.names if table.holds_data(symbol(s))} for side in sides]
+    if texts[0] != texts[1]:
+        return f"it depends on {min(texts[0] ^ texts[1])[:120]}, which is not an integer formula"
+    return "" if values[0] == values[1] else "a condition of loaded values limits what is read, on one side only"
 
 
 def _gathered(

@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify
-from idgraph.check.text_tree import (
-    COMPARISONS,
-    TextTree,
-    TextValue,
-    chosen,
-    combined,
-    integer,
-    number,
-    parsed,
-    refused,
-)
+from idgraph.check.text_tree import COMPARISONS, TextTree, TextValue, chosen, combined, integer, number, parsed, refused
 
 _WHAT = "Halide"
 _GRAMMAR = r"""

@@ -132,6 +132,14 @@ class ValueTable:
                 out += [what] if isinstance(what, str) else self.texts(what[1])
         return out
 
+    def limits(self) -> dict[str, list[Expr]]:
+        """Sizes of the axes that loaded values address as they are: they are taken to be in range."""
+        out: dict[str, list[Expr]] = {}
+        for value, size in self.places.values():
+            if value.op == "sym" and value.name in self.loads:
+                out.setdefault(value.name, []).append(size)
+        return out
+
     def holds_data(self, x: Expr) -> bool:
         """True where a value depends on what is loaded."""
         return any(n in self.loads or n in self.places for n in x.names)

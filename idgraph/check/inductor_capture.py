@@ -13,13 +13,13 @@ import contextlib
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check import inductor_graph_passes as graphs
 from idgraph.check.algebraic import flat_of
-from idgraph.check.decide import reason
 from idgraph.check.index_values import Value, combine, unwrapped
 from idgraph.check.index_values import ValueTable as _Table
 from idgraph.check.program import (
@@ -35,6 +35,7 @@ from idgraph.check.program import (
     Write,
 )
 from idgraph.check.report import CheckRow, Difference
+from idgraph.check.semantics import reason
 from idgraph.errors import SourceLine
 from idgraph.frontends.graph import TensorMeta
 from idgraph.frontends.import_ import Import, import_program
@@ -277,7 +278,7 @@ class _GraphImporter:
     def read(self) -> Lowered:
         shims, self.wholes = _functional(self.torch, self.graph.orig_gm)
         self.listed = frozenset(n.name for n in shims if getattr(n, "listed", False))
-        bound = {n.name: _attribute(self.graph.orig_gm, n.target) for n in shims if n.op == "get_attr"}
+        bound = {n.name: attrgetter(n.target)(self.graph.orig_gm) for n in shims if n.op == "get_attr"}
         shim = SimpleNamespace(graph=SimpleNamespace(nodes=shims))
         program, _ = read_graph(Captured(shim, self.name, bound=bound))
         self.imported = import_program(program, bound)
@@ -308,7 +309,7 @@ class _GraphImporter:
             calls,
             self.source,
             dtypes,
-            (*self._outside(), *self._result_types()),
+            (*self._outside(), *self._result_types(), *self._stored_types(buffers, dtypes)),
         )
 
     def _outside(self) -> tuple[CheckRow, ...]:
@@ -345,6 +346,16 @@ class _GraphImporter:
                 told = Difference({}, f"result {k}", str(found), str(meant), "")
                 because = "a result has another element type than the program's"
                 yield CheckRow(f"result {k}", n.name, "refuted", "write", because, told, "after", self.name)
+
+    def _stored_types(self, buffers: Sequence[BufferLayout], dtypes: Mapping[str, str]) -> Iterator[CheckRow]:
+        """A row for each buffer of its own whose elements have another type than the tensor that it holds."""
+        tensors = {t.name: t.dtype for t in self.imported.fusion.tensors}
+        for b in buffers:
+            meant, found = tensors.get(b.tensor), dtypes.get(b.name)
+            if not b.copy and b.name == b.home and b.after and meant and found and found != meant:
+                told = Difference({}, b.name, found, meant, "")
+                because = "a buffer has another element type than the program's tensor"
+                yield CheckRow(b.after, b.name, "refuted", "write", because, told, "after", self.name)
 
     def _dtypes(self, nodes: Sequence[Any]) -> dict[str, str]:
         """Element types of buffers, by name."""
@@ -428,7 +439,32 @@ class _GraphImporter:
         place = {n.name: k for k, n in enumerate(graph.orig_gm.graph.nodes)}
         for name, entries in held.items():
             found += self._in_storage(name, entries, mutators.get(name, []), maker, place)
-        return tuple(self._pieces(nodes, found))
+        return tuple(self._pieces(nodes, [*found, *self._call_operands(nodes, found, maker)]))
+
+    def _call_operands(
+        self, nodes: Sequence[Any], found: Sequence[BufferLayout], maker: Mapping[str, str]
+    ) -> list[BufferLayout]:
+        """Buffers that only library calls read, or a check at run time, which no graph node names: they hold copies of
+        the operands.
+        """
+        out, every = {b.name: b for b in found}, {n.name: n for n in self.graph.orig_gm.graph.nodes}
+        for s in nodes:
+            own = s.get_outputs()
+            origin: Any = every.get(self.record.writers.get(own[0].get_name() if own else "", ""))
+            if origin is None:
+                continue
+            args = [a for a in self.torch.utils._pytree.tree_leaves(list(origin.args)) if hasattr(a, "meta")]
+            given = [x for x in getattr(s.node, "inputs", ()) if hasattr(x, "get_name")]
+            if not s.is_extern():
+                given = [s.node] if str(origin.target).startswith("aten._assert_async") else []
+            for a, x in zip(args, given, strict=True) if len(args) == len(given) else ():
+                name, known = x.get_name(), self.imported.program.table.get(a.name)
+                layout = getattr(x, "layout", None) or getattr(getattr(x, "data", None), "layout", None)
+                if name in out or name not in maker or known is None or not isinstance(known.meta, TensorMeta):
+                    continue
+                if hasattr(layout, "stride"):
+                    out[name] = replace(self._buffer(name, a.name, layout, name, maker[name]), copy=True)
+        return [b for b in out.values() if b not in found]
 
     def _in_storage(
         self, name: str, entries: list[tuple[str, Any]], changed: Sequence[tuple[str, str]], maker: Mapping[str, str],
@@ -564,7 +600,7 @@ class _GraphImporter:
         reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
             s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel,
-            loose=notes.loose, position=notes.position,
+            loose=notes.loose, position=notes.position, combines=frozenset(notes.combines),
         )  # fmt: skip
 
 
@@ -595,6 +631,7 @@ class Notes:
         self.writes: list[Write] = []
         self.loose = False
         self.position: Expr | None = None
+        self.combines: set[str] = set()
 
     def _index(self, x: Any) -> Expr:
         e = as_expr(int(x)) if isinstance(x, int) else from_sympy(x)
@@ -643,6 +680,7 @@ class Notes:
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
         parts = cast("Sequence[Any]", value if isinstance(value, (tuple, list)) else (value,))
         made = LoopBodyValue(f"reduction {kind}", self._joined(parts))
+        self.combines.add(kind)
         if kind in ("argmax", "argmin"):
             place = _what(parts[1]) if len(parts) > 1 else self._number
             if not isinstance(place, Expr) or self.position not in (None, place):
@@ -737,7 +775,8 @@ class Notes:
     def check_bounds(self, *args: Any, **kwargs: Any) -> None:
         return None
 
-    device_assert_async = check_bounds
+    def device_assert_async(self, condition: Any, message: str) -> Any:
+        return condition
 
     def output(self, *args: Any) -> None:
         return None
@@ -942,12 +981,6 @@ def _pure(torch: Any, target: Any) -> Any:
     name, overload = target._schema.name.split("::")[1], target._overloadname
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     return getattr(packet, overload, target) if name.endswith("_") else target
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module
 
 
 def _node_kind(s: Any) -> str:

@@ -35,8 +35,9 @@ from idgraph.check.program import (
     TreeLoop,
     TreeNode,
     Write,
+    leaves,
+    tree_of,
 )
-from idgraph.check.program_tree import leaves, tree_of
 from idgraph.ir import SCATTERS, Fusion, Tensor
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -53,7 +54,7 @@ _FEW = 5  # buffers of no operation that are read in both ways
 
 Numbers = npt.NDArray[np.uint64]
 Table = npt.NDArray[np.int64]
-Steps = Iterator[None]
+Steps = Iterator[bool]  # whether what the iteration stores next is computed and not yet stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ def _interpreted(
     missing = sorted(p.symbols.keys() - sizes.keys())
     if missing:
         raise CheckError(f"no value for the symbol {missing[0]!r}", hint=f'pass sizes={{"{missing[0]}": 8}}')
+    elements = sum(prod(shape_of(t, sizes)) for t in p.fusion.tensors)
+    if elements > MOST:
+        raise CheckError(f"{elements} elements are too many to run")
     machine = _Machine(p, dict(sizes), random.Random(seed), _ORDERS[seed % len(_ORDERS)], unions)
     machine.rare = _rarity(p.fusion, sizes)
     ranges = _index_ranges(p.fusion, sizes)
@@ -232,20 +236,36 @@ def _in_step(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
     live = [run() for run in draw.sample(runs, len(runs))]
     while live:
         live = [x for x in live if next(x, _END) is not _END]
-        yield
+        yield False
 
 
 def _interleaved(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
     live = [run() for run in runs]
     while live:
         k = draw.randrange(len(live))
-        if next(live[k], _END) is _END:
+        step = next(live[k], _END)
+        if step is _END:
             live.pop(k)
-        yield
+        yield step is True
+
+
+def _stalled(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
+    """One iteration waits before it stores something, until all others are done."""
+    others = draw.sample(runs, len(runs))
+    late = others.pop()() if others else iter(())
+    for pending in late:
+        yield pending
+        if pending and draw.random() < 0.5:
+            break
+    for run in others:
+        yield from run()
+    yield from late
 
 
 _END = object()
-_ORDERS = (_one_by_one, _backwards, _in_step, _interleaved, _shuffled)
+_ORDERS = (
+    _one_by_one, _backwards, _in_step, _interleaved, _stalled, _shuffled, _stalled, _interleaved, _stalled, _in_step,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -319,9 +339,6 @@ class _Machine:
     def all(self) -> None:
         """The whole program."""
         tree = tree_of(self.program)
-        placed = next((n.name for n in leaves(tree) if n.position is not None), None)
-        if placed is not None:
-            raise CheckError(f"{placed} gives a position, which is not run on numbers")
         unread = next((n.name for n in leaves(tree) if n.unread or n.loose), None)
         if unread is not None:
             raise CheckError(f"{unread} is not run on numbers: its formulas could not be read")
@@ -382,7 +399,7 @@ class _Machine:
                     live = True
                     more = self.sum(n, w, env, homes)
                     total = total | more if once else total + more
-            yield
+            yield live
             if live:
                 where = self.place(w.buffer, w.index, self.bound(n, {**self.sizes, **at}, homes), homes)
                 if w.mode == "add":
@@ -391,7 +408,7 @@ class _Machine:
                     total = before | total if once else before + total
                 self.memory[where] = total % _WORD if numbers is None else numbers.sealed(total)
                 self.written[where] = tensor
-            yield
+            yield False
 
     def once(self, buffer: str, tensor: str) -> bool:
         """Whether an element counts once in what a buffer's writes combine."""

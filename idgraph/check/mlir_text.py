@@ -8,17 +8,7 @@ from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, simplify
 from idgraph.check.program import CheckError
-from idgraph.check.text_tree import (
-    COMPARISONS,
-    TextTree,
-    TextValue,
-    chosen,
-    combined,
-    integer,
-    number,
-    parsed,
-    refused,
-)
+from idgraph.check.text_tree import COMPARISONS, TextTree, TextValue, chosen, combined, integer, number, parsed, refused
 
 _WHAT = "MLIR"
 _GRAMMAR = r"""

@@ -43,8 +43,9 @@ from idgraph.check.program import (
     TreeLoop,
     TreeNode,
     Write,
+    leaves,
+    nests_of,
 )
-from idgraph.check.program_tree import leaves, nests_of
 from idgraph.check.statement_values import parse_value
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from idgraph.check.program import ZERO, Nest, NeutralProgram, Write
 from idgraph.check.report import CheckRow, Difference
-from idgraph.ir import SCANS, Tensor
+from idgraph.ir import SCANS
 
-_VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
+VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
 
 
 def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
@@ -23,16 +23,14 @@ def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
             continue
         if any(b.after and b.after not in names for b in own):  # a library call writes it
             continue
-        viewed: Tensor = t
-        while viewed.definition is not None and viewed.definition.op in _VIEWS:
+        because = "no nest writes this output"
+        viewed = t
+        while viewed.definition is not None and viewed.definition.op in VIEWS:
             viewed = viewed.definition.inputs[0]
-        there = viewed.definition is None or any(b.home in stored for b in p.buffers if b.tensor == viewed.name)
-        if viewed is not t and there:
-            because = f"no nest writes this output; a view of {viewed.name} needs a buffer that says where it lies"
-            yield CheckRow(t.name, t.name, "unknown", "write", because, graph=p.name)
-            continue
+        if viewed is not t:
+            because += f" (a view of {viewed.name}, not copied, needs a buffer with its storage)"
         found = Difference({}, "", None, f"{t.name}, an output, is written by some nest", "")
-        yield CheckRow(t.name, t.name, "refuted", "write", "no nest writes this output", found, graph=p.name)
+        yield CheckRow(t.name, t.name, "refuted", "write", because, found, graph=p.name)
 
 
 def order_matters(p: NeutralProgram) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, simplify, symbol
 from idgraph.check.index_values import Value, ValueTable, cast_value, combine, number_of, scalar_value
-from idgraph.errors import IdGraphError
+from idgraph.errors import REPORT, IdGraphError
 from idgraph.index import Access, IdModel
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.op_table import SCANS
@@ -18,6 +20,32 @@ Address = Callable[[Tensor, Sequence[Expr]], tuple[str, Expr] | None]  # (storag
 
 class NoIndexMeaning(Exception):
     """No meaning in index terms, for this reason."""
+
+
+def reason(error: Exception) -> str:
+    """Why a row is unknown: the meaning or formula that is not known here, or a fault of this library, and where.
+
+    >>> reason(NoIndexMeaning("x is not stored anywhere"))
+    'x is not stored anywhere'
+    >>> reason(KeyError("k")).splitlines()[0]
+    "KeyError: 'k' in idgraph; this is a fault of idgraph 0.1.0, not of the program: please report it, with this row"
+    """
+    if isinstance(error, IdGraphError):
+        return error.what
+    if isinstance(error, NoIndexMeaning):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "idgraph"
+    what = f"{type(error).__name__}: {str(error)[:200]} in {where}"
+    return f"{what}; {REPORT.replace('the traceback', 'this row')}"
+
+
+class NotStored(NoIndexMeaning):
+    """An argument that lies nowhere when it is read."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"{tensor} is not stored anywhere")
+        self.tensor = tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +67,7 @@ class ReadSet:
     """
 
     needs: dict[ElementRead, None] = field(default_factory=dict[ElementRead, None])
+    combined: dict[str, None] = field(default_factory=dict[str, None])  # operations of the reductions
     reduce: dict[Expr, None] = field(default_factory=dict[Expr, None])
     nested: bool = False
     loose: bool = False
@@ -142,8 +171,9 @@ class _BackwardWalk:
             return
         e = t.definition
         if e is None:
-            why = "an operation without index meaning here" if t.name in self.meaning.opaque else "not stored anywhere"
-            raise NoIndexMeaning(f"{t.name} is {why}")
+            if t.name in self.meaning.opaque:
+                raise NoIndexMeaning(f"{t.name} is an operation without index meaning here")
+            raise NotStored(t.name)
         if e.op in SCATTERS:
             self.through_scatter(e, coordinates, when, reduced)
             return
@@ -152,8 +182,28 @@ class _BackwardWalk:
         new = tuple(self.found.reduce)[before:]
         if new and before:  # a second sum, inside the first or beside it
             self.found.nested = True
+        if e.is_reduction and new:
+            self.found.combined[e.op] = None
+        loose = self.table.loose
         for k in range(len(e.inputs)):
             self.operand(e, k, env, when, (*reduced, *new))
+        if e.op == "where" and self.table.loose and not loose and self.either_branch(e, env, when):
+            self.table.loose = False
+
+    def either_branch(self, e: TensorExpr, env: dict[str, Expr], when: Expr) -> bool:
+        """Whether both branches of ``where`` are made of the same elements: it does not matter which is taken."""
+        places = [p for p, a in enumerate(e.args) if isinstance(a, Tensor)]
+        made: list[set[tuple[str, Expr]]] = [set(), set()]
+        for k, p in enumerate(places):
+            if p == 0:
+                continue
+            walk = _BackwardWalk(self.meaning, self.at, self.table)
+            walk.started = True
+            access = self.model.read(e, k)
+            own = {**env, **walk.loaded(access, env)}
+            walk.into(e.inputs[k], tuple(simplify(x.substitute(own)) for x in access.coordinates), when, ())
+            made[p - 1] |= {(n.storage, n.address) for n in walk.found.needs}
+        return made[0] == made[1]
 
     def point(self, e: TensorExpr, coordinates: Sequence[Expr]) -> dict[str, Expr]:
         """Values of an operation's loops: the element's coordinates, and a new variable for each reduced axis."""

@@ -28,8 +28,9 @@ from idgraph.check.program import (
     TreeGuard,
     TreeNode,
     Write,
+    leaves,
+    tree_of,
 )
-from idgraph.check.program_tree import leaves, tree_of
 from idgraph.errors import IdGraphError
 from idgraph.validate.oracle import evaluate, shape_of
 

@@ -229,6 +229,8 @@ class StoreCoverage:
         elements = simplify(prod(shape, start=as_expr(1)))
         if len(mates) == 1 and covers(self.address, self.nest.loops, inside, self.held, elements):
             return "proved", "each element is written once", None
+        if len(mates) == 1 and not self.by_value and self._inverted(inside, shape):
+            return "proved", "each element is written once, at the point that its address gives", None
         if len(mates) > 1 and self._parted(mates):
             return "proved", f"{len(mates)} nests write different parts of it, each element once", None
         told: Told = ("unknown", "no sizes to try", None)
@@ -282,6 +284,17 @@ class StoreCoverage:
                 return False
             found.append(places)
         return all(are_disjoint(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
+
+    def _inverted(self, inside: Expr, shape: Sequence[Expr]) -> bool:
+        """Proved: the address of each element has one point, which is run, and what is run writes elements only."""
+        back, facts = inverse(self.address, self.nest.loops), self.program.facts
+        if back is None or simplify(inside, facts=(self.held, *facts)) is not TRUE:
+            return False
+        axes = [symbol(f"e.{k}", 0, simplify(n - 1)) for k, n in enumerate(shape)]
+        at = self.buffer.offset + sum((c * s for c, s in zip(axes, self.buffer.strides, strict=True)), start=ZERO)
+        given = {name: x.substitute({"a": at}) for name, x in back[0].items()}
+        runs = and_(back[1].substitute({"a": at}), self.held.substitute(given))
+        return simplify(runs, facts=facts) is TRUE
 
     def _counted(self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]) -> Told:
         points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)

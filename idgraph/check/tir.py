@@ -28,7 +28,8 @@ _PASSES = (
 
 
 def exported(function: Any, program: str) -> dict[str, object]:
-    """A PrimFunc of ``apache-tvm`` (scheduled, its blocks still there) as data for `idgraph.check.program`.
+    """A PrimFunc of ``apache-tvm`` (scheduled, its blocks still there), or an IRModule of one, as data for
+    `idgraph.check.program`.
 
     ``program`` is what it should mean, a fusion's text whose tensors have the names of the function's buffers. Raises
     `CheckError` where TVM is missing or the function has a form that is not known here.
@@ -38,10 +39,25 @@ def exported(function: Any, program: str) -> dict[str, object]:
         transform: Any = import_module("tvm.s_tir").transform
     except ImportError:
         raise CheckError("a function of TVM needs apache-tvm", hint="pip install apache-tvm") from None
-    made: Any = tvm.IRModule({"main": function})
-    for name in _PASSES:
-        made = getattr(transform, name)()(made)
+    try:
+        made: Any = tvm.IRModule({"main": _only_function(function, tvm)})
+        for name in _PASSES:
+            made = getattr(transform, name)()(made)
+    except CheckError:
+        raise
+    except Exception as error:  # TVM's own, of what it does not take
+        what = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise CheckError(f"TVM cannot lower a {type(function).__name__}: {what[:200]}") from None
     return neutral(made["main"], program)
+
+
+def _only_function(x: Any, tvm: Any) -> Any:
+    if not isinstance(x, tvm.IRModule):
+        return x
+    every: list[Any] = list(x.functions.values())
+    if len(every) != 1:
+        raise CheckError(f"an IRModule of {len(every)} functions", hint='give one of them: module["main"]')
+    return every[0]
 
 
 def neutral(function: Any, program: str) -> dict[str, object]:

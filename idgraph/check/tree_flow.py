@@ -17,8 +17,19 @@ import numpy as np
 
 from idgraph.arith import TRUE, Expr, and_
 from idgraph.check.enumeration import unraveled
-from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, TreeGuard, TreeLoop, TreeNode, Write
-from idgraph.check.program_tree import leaves, tree_of
+from idgraph.check.program import (
+    ZERO,
+    Axis,
+    BufferLayout,
+    Nest,
+    NeutralProgram,
+    TreeGuard,
+    TreeLoop,
+    TreeNode,
+    Write,
+    leaves,
+    tree_of,
+)
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, moved_input, placed
 
@@ -114,6 +125,7 @@ class TreeRun:
     program: NeutralProgram
     sizes: Mapping[str, int]
     unions: frozenset[str] = frozenset()  # buffers of no operation in which an element counts once
+    sums: frozenset[str] = frozenset()  # buffers of no operation in which what one point reads is added up
     numbers: ValueNumbers = field(default_factory=ValueNumbers)
     values: ElementValues = field(init=False)
     events: list[TreeEvent] = field(default_factory=list[TreeEvent])
@@ -308,9 +320,13 @@ class TreeRun:
                 else:
                     values.append(s.value)
                 seen.append(s)
-            more = self.numbers.union(values)
+            more = self.values.added(values) if self._adds(x) else self.numbers.union(values)
             total = self._joined(n, x, total, more) if x.each == 1 or self._once(x) else total + more
         return total, seen
+
+    def _adds(self, x: _Accesses) -> bool:
+        """Whether a write adds up what one point reads: several elements of a sum, unrolled."""
+        return x.own in self.values.summed if x.own else x.write.buffer in self.sums
 
     def _goes_on(self, x: _Accesses, read: Place, written: Place) -> bool:
         return x.each == 1 and x.write.mode == "store" and (read == written or x.own in self.values.scanned)
@@ -326,7 +342,9 @@ class TreeRun:
         if not before or not more or not x.own or x.own in self.values.summed:
             return before + more
         if self.numbers.shares(before, more):
-            raise NoIndexMeaning(f"{n.name} combines an element with what is made of it already")
+            if not self.values.once_each(x.own):
+                raise NoIndexMeaning(f"{n.name} combines an element with what is made of it already")
+            return self.numbers.of(("again", before, more))
         return self.numbers.union((before, more))
 
     def _seen(self, n: Nest, x: _Accesses, flat: int, r: _ReadTable, k: int, homes: Mapping[str, str]) -> Seen | None:

@@ -26,8 +26,8 @@ from idgraph.check.program import (
     TreeLoop,
     TreeNode,
     Write,
+    tree_of,
 )
-from idgraph.check.program_tree import tree_of
 from idgraph.check.report import CheckRow
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.store_coverage import injective, inverse

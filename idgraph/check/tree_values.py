@@ -10,6 +10,7 @@ of 2^-64 each time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -34,6 +35,9 @@ MOST = 1 << 20  # elements, times what each is made of
 _MOVES = frozenset({
     "cat", "copy", "expand", "flip", "pad", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze",
 })  # fmt: skip
+_REPEATED = frozenset(
+    {"add", "sub", "mul", "div", "fma", "neg", *_MOVES}
+)  # another value where an operand is twice in it
 IDEMPOTENT = frozenset({"amax", "amin", "any", "all", "cummax", "cummin"})
 
 Ints = npt.NDArray[np.int64]
@@ -103,6 +107,7 @@ class ElementValues:
     summed: set[str] = field(default_factory=set[str])  # results of reductions and scans, idempotent ones left out
     idempotent: set[str] = field(default_factory=set[str])
     scanned: set[str] = field(default_factory=set[str])
+    terms: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # of sums, by the elements in them
 
     def __post_init__(self) -> None:
         f = self.program.fusion
@@ -134,6 +139,35 @@ class ElementValues:
         """``y[0, 3]``: element ``k``, row-major."""
         where = np.unravel_index(k, self.shapes[tensor]) if self.shapes[tensor] else ()
         return f"{tensor}[{', '.join(str(int(x)) for x in where)}]"
+
+    def added(self, values: Sequence[int]) -> int:
+        """The sum of what one point reads: a term of a sum of the program, several of its terms, or parts of sums."""
+        if len(values) < 2:
+            return values[0] if values else 0
+        sets, one = self.numbers.sets, self.numbers.union(values)
+        atoms = sets.get(one, frozenset({one}))
+        near = dict.fromkeys(v for a in atoms for v in self.terms.get(a, ()))
+        if one in near:
+            return one
+        inside = [v for v in near if sets.get(v, frozenset({v})) <= atoms]
+        covered = frozenset[int]().union(*(sets.get(v, frozenset({v})) for v in inside))
+        rest = [v for v in dict.fromkeys(values) if v and not sets.get(v, frozenset({v})) <= covered]
+        return (sum(inside) + sum(rest)) & MASK
+
+    def once_each(self, tensor: str) -> bool:
+        """Whether a pointwise operation of the program has each operand once, and once more is another value."""
+        t = next(t for t in self.program.fusion.tensors if t.name == tensor)
+        found, left = Counter[str](), [t]
+        while left:
+            e = left.pop().definition
+            if e is None or e.op not in _REPEATED:
+                return False
+            for x in (x for x in e.args if isinstance(x, Tensor)):
+                if x.definition is None or x.name in self.own:
+                    found[x.name] += 1
+                else:
+                    left.append(x)
+        return max(found.values(), default=0) == 1
 
     def _computed(self, meaning: ProgramSemantics, t: Tensor) -> list[int]:
         e = t.definition
@@ -176,10 +210,17 @@ class ElementValues:
         rows = [union(c) for c in zip(*columns, strict=True)] if columns else [0] * count
         groups = (rows[k : k + each] for k in range(0, count, each))
         total = [union(g) if once else sum(g) & MASK for g in groups] if each > 1 else rows
+        self._note_terms(rows if found.reduce and not once else ())
         self.operands[t.name] = [
             [c[j] for j in range(k, k + each) for c in columns if c[j]] for k in range(0, count, each)
         ]
         return [self.numbers.sealed(own, v) for v in total]
+
+    def _note_terms(self, rows: Iterable[int]) -> None:
+        """The terms that a sum adds up."""
+        for v in dict.fromkeys(rows):
+            for a in self.numbers.sets.get(v, (v,)):
+                self.terms.setdefault(a, []).append(v)
 
     def _column(self, n: ElementRead, table: ValueTable, env: Mapping[str, Any], count: int) -> list[int]:
         """The value of one read at all points; 0 where it does not happen."""
@@ -219,6 +260,7 @@ class ElementValues:
             raise NoIndexMeaning(f"{name} = {e.op} runs along an axis that is not known")
         step = prod(shape[dim % len(shape) + 1 :])
         out, made = list(self.of[e.inputs[0].name]), [[v] if v else [] for v in self.of[e.inputs[0].name]]
+        self._note_terms(() if once else out)
         for k in range(len(out)):
             if k // step % shape[dim]:
                 before = out[k - step]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, product
 
 from idgraph.arith import ArithError
 from idgraph.check.decide import BUDGET
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.interpreter import run
-from idgraph.check.program import CheckError, NeutralProgram
-from idgraph.check.program_tree import leaves
+from idgraph.check.program import CheckError, NeutralProgram, leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of
 from idgraph.check.tree_proof import prove_tree
-from idgraph.check.tree_values import operations, placed
+from idgraph.check.tree_values import IDEMPOTENT, operations, placed
+from idgraph.ir.op_table import SCANS
 
 SEEDS = 10  # runs on numbers, in each order of iterations
 
@@ -62,18 +62,19 @@ def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
 
 def _followed(p: NeutralProgram, sizes: Mapping[str, int]) -> tuple[TreeRun, tuple[CheckRow, ...]]:
     """A run and what is wrong in it; where a buffer of no operation of the program is combined in steps, the one of a
-    reading (each element counts once there, or each time) in which nothing is wrong, if there is one.
+    reading (each element counts once there, or each time; what one point reads is added up, or is of one operation) in
+    which nothing is wrong, if there is one.
     """
     first = TreeRun(p, sizes)
     rows = _wrong(first)
     if not rows or first.outside is not None or first.race is not None:
         return first, rows
     points = first.points
-    for unions in _readings(p):
+    for unions, sums in _readings(p):
         if (points := points + first.points) > MOST:
             break
         try:
-            again = TreeRun(p, sizes, unions)
+            again = TreeRun(p, sizes, unions, sums)
             if not _wrong(again):
                 return again, ()
         except NoIndexMeaning:
@@ -81,17 +82,25 @@ def _followed(p: NeutralProgram, sizes: Mapping[str, int]) -> tuple[TreeRun, tup
     return first, rows
 
 
-def _readings(p: NeutralProgram) -> Iterator[frozenset[str]]:
-    """Sets of the buffers that no operation of the program is stored in, and that are combined in steps."""
+def _readings(p: NeutralProgram) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
+    """(buffers in which an element counts once, buffers that add up what one point reads), of those in which no
+    operation of the program is stored and that are combined in steps or made of several elements.
+    """
     named = operations(p)
     tensors = {b.name: b.tensor for b in p.buffers}
     steps = dict.fromkeys(
         w.buffer for n in leaves(p.body or p.nests) for w in n.writes
         if tensors.get(w.buffer) not in named
-        and (n.reduce or w.mode == "add" or any(r.buffer == w.buffer for r in w.reads))
+        and (n.reduce or w.mode == "add" or len(w.reads) > 1 or any(r.buffer == w.buffer for r in w.reads))
     )  # fmt: skip
-    for count in range(1, len(steps) + 1):
-        yield from map(frozenset, combinations(steps, count))
+    combining = [e.op in IDEMPOTENT for e in p.fusion.exprs if e.is_reduction or e.op in SCANS]
+    kinds = (0, *((1,) if any(combining) else ()), *((2,) if not all(combining) else ()))
+    every = product(kinds, repeat=len(steps))
+    alike = [(k,) * len(steps) for k in kinds[1:]]
+    for c in chain(alike, (c for c in every if any(c) and c not in alike)):
+        once, added = (frozenset(b for b, k in zip(steps, c, strict=True) if k == which) for which in (1, 2))
+        if steps:
+            yield once, added
 
 
 def _proved(p: NeutralProgram, why: str, budget: int) -> TreeVerdict:

@@ -217,7 +217,8 @@ def check(
 
     --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
     that the program means? --dtensor: does each device have the elements that the placements of the file's mesh say?
-    A .mlir file (affine, scf, memref) or .stmt file (Halide's lowered statement) needs --means FILE, a fusion.
+    A .mlir file (affine, scf, memref) or .stmt file (Halide's lowered statement) needs --means FILE, a fusion. Rows
+    that are unknown are printed and no failure: the status is 1 where one is refuted, or where there are no rows.
     """
     kinds: list[CompilerKind] = [
         *(["inductor"] if inductor else []), *(["dtensor"] if dtensor else []), *(["program"] if neutral else [])
@@ -473,7 +474,7 @@ def _run_command() -> int:
     except IdGraphError as error:
         because = [f"because {fact}" for fact in error.because]
         at = [f"at {error.where}"] if error.where and _CALLED not in error.where else []
-        return _bad("; ".join([error.what, *at, *because, *_hint(error)]))
+        return _bad("; ".join([error.what, *at, *because, *([f"hint: {error.hint}"] if error.hint else [])]))
     except MemoryError:
         return _bad("it needs more memory than there is")
     except BrokenPipeError:
@@ -481,10 +482,6 @@ def _run_command() -> int:
     except OSError as error:
         return _bad(f"{error.filename or 'output'}: {error.strerror or error}")
     return status if isinstance(status, int) else 0
-
-
-def _hint(error: IdGraphError) -> list[str]:
-    return [f"hint: {error.hint}"] if error.hint else []
 
 
 def _bad(text: str) -> int:

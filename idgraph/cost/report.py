@@ -286,7 +286,7 @@ class Cost(Printed):
 
     def sheet(self) -> Sheet:
         """The kernels as a table."""
-        rows = [(*_cells(k),) for k in self.kernels]
+        rows = [(*_table_row(k.name, k, k.bound),) for k in self.kernels]
         t = self.total
         if len(rows) != 1:
             rows.append(_table_row("total", t, "", "", ""))
@@ -312,10 +312,6 @@ HEAD = ("kernel", "read", "written", "moved", "asked", "sectors", "flops", "atom
 def _table_row(name: str, k: KernelCost | TotalCost, *rest: str) -> tuple[str, ...]:
     numbers = (k.bytes_read, k.bytes_written, k.bytes_moved, k.bytes_asked, k.sectors, k.flops, k.atomics)
     return (name, *(f"{n:,}" for n in numbers), f"{k.time_us:.2f}", rest[0])
-
-
-def _cells(k: KernelCost) -> tuple[str, ...]:
-    return _table_row(k.name, k, k.bound)
 
 
 def _notes(c: Cost) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Masks of attention that follow from shapes alone: one that lets everything through is none, and one that lets a row
+"""Masks of attention that follow from shapes: one that lets everything through is none, and one that lets a row
 read up to its own column is causal.
 
 Models build such masks from aranges in each call. Torch's kernels for attention take no mask, or a causal one, at a
@@ -61,7 +61,7 @@ def with_constant_masks(module: Any) -> Any:
 
 
 def _lets_through(torch: Any, module: Any, mask: Any) -> Literal["all", "causal"] | None:
-    """What a mask lets through, where its values follow from the graph: everything, or as many columns as rows."""
+    """The part that a mask lets through, where its values are constants: everything, or as many columns as rows."""
     needed = _ancestors([mask])
     if any(n.op in ("placeholder", "call_module", "output") for n in needed):
         return None

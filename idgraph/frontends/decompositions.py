@@ -370,7 +370,8 @@ def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> 
 
 
 # Torch takes all operands of these in their common type, its decompositions in float32 as they are.
-_CONVERTED_FIRST = ("addcmul", "addcdiv", "lerp", "xlogy", "special_xlog1py", "logaddexp", "logaddexp2", "heaviside")
+_CONVERTED_FIRST = ("addcmul", "addcdiv", "lerp", "xlogy", "special_xlog1py", "logaddexp", "logaddexp2", "heaviside",
+                    "ldexp")  # fmt: skip
 
 
 def _converted_first(decomposition: Any) -> Any:
@@ -390,11 +391,25 @@ def _converted_first(decomposition: Any) -> Any:
     return f
 
 
+def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
+    """A value at some places of an axis, which count from the end where they are negative.
+
+    torch's own decomposition is a copy to those places, and there they do not count from the end.
+    """
+    torch: Any = load_torch("which decompositions are read from")
+    if not x.dim():
+        return _index_fill(x.reshape(1), 0, index, value).reshape(())
+    filled = value if isinstance(value, torch.Tensor) else torch.full((), value, dtype=x.dtype, device=x.device)
+    places = [None] * (dim % x.dim()) + [index.reshape(-1)]
+    return torch.ops.aten.index_put.default(x, places, filled.to(x.dtype))
+
+
 _BOUNDS = ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")  # of linspace: which of start and end is a tensor
 _OWN = OWN | {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
     "aten.multilabel_margin_loss_forward.default": multilabel_margin,
+    **{f"aten.index_fill.int_{name}": _index_fill for name in ("Scalar", "Tensor")},
     **{f"aten.linspace.{name}": _linspace for name in ("default", *_BOUNDS)},
 }
 

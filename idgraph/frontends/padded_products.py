@@ -90,7 +90,7 @@ def _is_row_major(value: Any) -> bool:
     return value.stride(-1) == 1 or value.shape[-1] == 1
 
 
-def _turned(torch: Any, x: Any) -> Any | None:
+def _transposed_source(torch: Any, x: Any) -> Any | None:
     """The matrix, or the batch of matrices, that ``x`` is the transpose of."""
     aten: Any = torch.ops.aten
     if x.meta["val"].dim() < 2 or x.op != "call_function":
@@ -115,7 +115,7 @@ def _rewrite(torch: Any, graph: Any, node: Any, plan: PaddedProduct, padded: dic
         """``x`` with zeros behind its last two axes, laid out as it was; both factors that it is, once."""
         if rows == 0 and columns == 0:
             return x
-        value, turned = x.meta["val"], _turned(torch, x)
+        value, turned = x.meta["val"], _transposed_source(torch, x)
         if turned is not None:
             return call(aten.transpose.int, grown(turned, columns, rows), -2, -1)
         if (x, (rows, columns)) in padded:

@@ -30,6 +30,7 @@ from idgraph.frontends.session import CompileOptions
 from idgraph.frontends.torch_arrays import load_torch
 from idgraph.frontends.torch_export import capture
 from idgraph.frontends.torch_patches import patched
+from idgraph.frontends.view_writes import refuse_written_views
 from idgraph.ir.device import current_device
 from idgraph.loading import load
 from idgraph.runtime.compile_workers import limit_workers
@@ -107,6 +108,11 @@ def backend(
     graphs = CudaGraphs(len(examples)) if told.cudagraphs else None
     if told.workers is not None:
         limit_workers(told.workers)
+    try:
+        refuse_written_views(module, examples)
+    except FrontendError as error:
+        _leave_to_eager(told, "function", error)
+        return module.forward
     common: Any = torch._dynamo.backends.common
     way: Any = common.aot_autograd(
         fw_compiler=partial(_graph, told, graphs, "forward"), bw_compiler=partial(_graph, told, graphs, "backward"),
@@ -137,9 +143,7 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
         runner = Runner(imported, CompileOptions(target, options.checked, home=home, cache=_cache(options.cache)))
         runner.prepare()
     except (IdGraphError, NotImplementedError) as error:
-        first = str(error).partition("\n")[0]
-        warnings.warn(f"idgraph: a {part} graph is left to eager mode: {first}", stacklevel=2)
-        _say(options, f"{part}: left to eager mode\n{error}")
+        _leave_to_eager(options, f"{part} graph", error)
         return _boxed(lambda args: graph.forward(*_emptied(args)))
     _say(options, f"{part}: {report(imported)}")
     if options.check == "first":
@@ -152,6 +156,13 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
         else:
             work = wrapped
     return _boxed(work)
+
+
+def _leave_to_eager(options: BackendOptions, what: str, error: Exception) -> None:
+    """Say that a graph, or a function as it was captured, runs in eager mode, and why."""
+    first = str(error).partition("\n")[0]
+    warnings.warn(f"idgraph: a {what} is left to eager mode: {first}", stacklevel=3)
+    _say(options, f"{what.removesuffix(' graph')}: left to eager mode\n{error}")
 
 
 def _first_timed(

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,7 +180,7 @@ def _captured(
         shapes = _for_export(torch, module, args, dynamic_shapes)
         with export_patches(strict):
             exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
-        _refuse_overlap(title, exported)
+        refuse_overlap(title, exported)
         return _exported(exported, title)
     except FrontendError:
         raise
@@ -204,7 +205,7 @@ def _captured(
             ) from None
 
 
-def _refuse_overlap(title: str, exported: Any) -> None:
+def refuse_overlap(title: str, exported: Any) -> None:
     """Raise for a write through a view with overlapping elements, or through windows that leave elements out. torch's
     functionalization asks only views of which strides say it at once, and leaves other values than eager in the
     elements that the view has twice or, of windows, not at all."""
@@ -357,7 +358,7 @@ def _graph_module(module: Any, title: str) -> Captured:
     found = Captured(module, title, claimed=True)
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            found.bound[node.name] = _attribute(module, str(node.target))
+            found.bound[node.name] = attrgetter(str(node.target))(module)
     return found
 
 
@@ -387,12 +388,6 @@ def _is_attention_with_more(node: Any) -> bool:
     """An attention whose other results are used: torch's decomposition does not make what the backward reads."""
     more = (u for u in node.users if target_name(u.target) == GETITEM and u.args[1] != 0)
     return "scaled_dot_product" in target_name(node.target) and any(u.users for u in more)
-
-
-def _attribute(module: object, path: str) -> object:
-    for part in path.split("."):
-        module = getattr(module, part)
-    return module
 
 
 def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], title: str) -> Captured:
@@ -426,7 +421,7 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
     graph.graph.eliminate_dead_code()
     if any(target_name(n.target) in OVERLAPPING_WRITES for n in graph.graph.nodes):
         clones = [v.detach().clone().requires_grad_(v.requires_grad) for v in given]
-        _refuse_overlap(title, make_fx(forward, record_stack_traces=True)(*clones))
+        refuse_overlap(title, make_fx(forward, record_stack_traces=True)(*clones))
     found = _graph_module(graph, title)
 
     def flatten(given: Sequence[object], named: Mapping[str, object]) -> list[object]:

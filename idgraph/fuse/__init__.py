@@ -4,7 +4,7 @@ touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) ->
 """
 
 from idgraph.fuse.access_relation import AccessRelation
-from idgraph.fuse.alignment import Alignment, AlignmentStep
+from idgraph.fuse.common_loops import Alignment, AlignmentStep
 from idgraph.fuse.explain import explain, obstacles
 from idgraph.fuse.gather_strategies import GatherStrategy, GatherWays, gathers
 from idgraph.fuse.mismatch import CAUSES, Cause

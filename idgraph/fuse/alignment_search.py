@@ -18,10 +18,17 @@ from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.errors import IdGraphError, IndexingError
-from idgraph.fuse.alignment import Alignment, AlignmentStep
-from idgraph.fuse.common_loops import common_loops, reorder, reverse_loops, rows_in_front, widen
+from idgraph.fuse.access_relation import StridedForm
+from idgraph.fuse.common_loops import (
+    Alignment,
+    AlignmentStep,
+    common_loops,
+    reorder,
+    reverse_loops,
+    rows_in_front,
+    widen,
+)
 from idgraph.fuse.footprint import elements_met
-from idgraph.fuse.strided_form import StridedForm
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.op_table import GATHERS, apply
@@ -34,7 +41,7 @@ from idgraph.schedule import auto, inline_most, like, recompute
 from idgraph.schedule.transform_replay import like_consumer
 from idgraph.validate import Report, validate
 from idgraph.validate.index_map_check import check_addresses
-from idgraph.validate.input_values import random_inputs
+from idgraph.validate.value_check import random_inputs
 
 BLOCK = 128
 RUN = 1 << 18  # loop points up to which values are compared too, and every address

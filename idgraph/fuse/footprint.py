@@ -18,8 +18,7 @@ from typing import TypeAlias
 
 from idgraph.arith import TRUE, Expr, as_expr
 from idgraph.cost.access_sites import EnclosingLoop
-from idgraph.fuse.access_relation import AccessRelation, access_relations, needs_memory
-from idgraph.fuse.strided_form import delinearize_strides
+from idgraph.fuse.access_relation import AccessRelation, access_relations, delinearize_strides, needs_memory
 from idgraph.index.allocation import COUNTED
 from idgraph.ir import Tensor, TensorExpr, item_size
 from idgraph.ir.op_table import PIECES

@@ -17,8 +17,7 @@ from typing import Literal, get_args
 
 from idgraph.arith import TRUE, Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.arith.expr import postorder
-from idgraph.fuse.access_relation import AccessRelation
-from idgraph.fuse.strided_form import StridedForm, delinearize_strides
+from idgraph.fuse.access_relation import AccessRelation, StridedForm, delinearize_strides
 from idgraph.ir import SCATTERS
 from idgraph.ir.op_table import SCANS
 

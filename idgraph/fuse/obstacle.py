@@ -10,8 +10,8 @@ from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, OperationError, arguments
 from idgraph.fuse.access_relation import AccessRelation
-from idgraph.fuse.alignment import Alignment
 from idgraph.fuse.alignment_search import AlignmentQuery, answer
+from idgraph.fuse.common_loops import Alignment
 from idgraph.fuse.mismatch import Cause
 from idgraph.ir import Tensor, TensorExpr
 from idgraph.ir.parser import copy_fusion

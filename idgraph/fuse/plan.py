@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import ScheduleError, arguments, one_line
-from idgraph.fuse.explain import obstacles
-from idgraph.fuse.launch_groups import count, operations
+from idgraph.fuse.explain import count, obstacles, operations
 from idgraph.fuse.obstacle import Obstacles
 from idgraph.graphs.index_graph import Legal
 from idgraph.graphs.loop_nest import LoopNests

@@ -3,9 +3,15 @@
 from idgraph.index.access import Access, AccessTable
 from idgraph.index.access_relation import LoopVariable
 from idgraph.index.allocation import AllocatedBuffer, Storage, address_of, buffer_size, strides
-from idgraph.index.bank_conflict_advice import BankConflicts, BankSuggestion
+from idgraph.index.bank_conflict_advice import (
+    BankConflicts,
+    BankSuggestion,
+    FragmentConflicts,
+    ldmatrix,
+    ldmatrix_conflicts,
+    mma_operand,
+)
 from idgraph.index.id_model import IdModel
-from idgraph.index.matrix_fragments import FragmentConflicts, ldmatrix, ldmatrix_conflicts, mma_operand
 from idgraph.index.predicate import Conjunct, Predicate
 from idgraph.index.thread_accesses import AccessPicture, ElementAccess, WarpCount
 from idgraph.index.vector_width import Contiguity

@@ -398,9 +398,7 @@ class IdModel(Printed):
         self._refresh()
         if not isinstance(e, TensorExpr):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise IndexingError(
-                f"{e!r} is not an operation",
-                where=user_line(),
-                hint="t.definition names one; that of an input is None",
+                f"{e!r} is not an operation", where=user_line(), hint="t.definition names one; that of an input is None"
             )
         if e.output not in self.fusion:
             raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)

@@ -17,7 +17,7 @@ axes it runs over. (XLA's indexing analysis calls this the output-to-input map.)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from idgraph.arith import (
@@ -57,6 +57,7 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
+from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.dtypes import DType, Scalar, int_limits, is_integer
 from idgraph.ir.op_table import ROWS, SCANS, VIEWS
 
@@ -278,12 +279,46 @@ _MAX_WAYS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _ProducerPath:
+class ProducerPath:
     """A way to read a tensor: coordinates of its axes, the condition, and the operations on it, last reader first."""
 
     coordinates: tuple[Expr, ...]
     condition: Expr
-    path: tuple[TensorExpr, ...]
+    path: tuple[TensorExpr, ...] = field(default=(), compare=False)
+
+
+def operand_path(
+    e: TensorExpr,
+    k: int,
+    way: ProducerPath,
+    own: CoordinateSolver,
+    given: Iterable[IterDomain],
+    coordinate: Callable[[int, AxisRead], Expr | None] = lambda _axis, _read: None,
+) -> ProducerPath | None:
+    """The way on to operand ``k`` of ``e``, of which ``own`` knows the ``given`` axes; None where it is never read.
+
+    ``coordinate`` gives the coordinate of an axis by its number and how it is read, or None for what ``own`` says.
+    """  # fmt: skip
+    mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
+    bounds = [b.condition for b in own.bounds_on_path(mapped, frozenset(given))]
+    facts = () if way.condition is TRUE else (way.condition,)
+    condition = simplify(and_(way.condition, *(simplify(b, facts=facts) for b in bounds)))
+    if condition is FALSE or (condition is not TRUE and isinstance(prove(not_(condition)), Proof)):
+        return None
+    if condition is not TRUE and isinstance(prove(condition), Proof):
+        condition = TRUE
+    facts = () if condition is TRUE else (condition,)
+    made: list[Expr] = []
+    for n, (axis, read) in enumerate(zip(e.inputs[k].axes, e.reads[k], strict=True)):
+        if axis.is_broadcast:
+            made.append(as_expr(0))
+            continue
+        x = coordinate(n, read)
+        if x is None:
+            assert not isinstance(read, LoadedCoordinate), "the caller knows what is loaded"
+            x = read.index if isinstance(read, Fixed) else own.value[read.domain]
+        made.append(simplify(x, facts=facts))
+    return ProducerPath(tuple(made), condition, (*way.path, e))
 
 
 def pull_back(output: Tensor, source: Tensor) -> Map:
@@ -310,12 +345,10 @@ def pull_back(output: Tensor, source: Tensor) -> Map:
     return Map((*start, *reduced), results, shape, condition)
 
 
-def _producer_paths(
-    output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list[Expr]
-) -> list[_ProducerPath]:
+def _producer_paths(output: Tensor, source: Tensor, start: tuple[Expr, ...], reduced: list[Expr]) -> list[ProducerPath]:
     """All ways from the output to the source, none of them empty; equal ones once."""
     needed = _tensors_between(output, source)
-    at: dict[Tensor, list[_ProducerPath]] = {output: [_ProducerPath(start, TRUE, ())]}
+    at: dict[Tensor, list[ProducerPath]] = {output: [ProducerPath(start, TRUE, ())]}
     for t in reversed([t for t in output.fusion.tensors if t in needed]):
         ways = at.get(t, [])
         e = t.definition
@@ -327,7 +360,7 @@ def _producer_paths(
                     continue
                 new = _operand_path(e, k, way, reduced)
                 mine = at.setdefault(operand, [])
-                if new is not None and not any(_same_path(new, old) for old in mine):
+                if new is not None and new not in mine:
                     mine.append(new)
                 if len(mine) > _MAX_WAYS:
                     raise IndexingError(
@@ -346,11 +379,7 @@ def _tensors_between(output: Tensor, source: Tensor) -> set[Tensor]:
     return found
 
 
-def _same_path(a: _ProducerPath, b: _ProducerPath) -> bool:
-    return a.coordinates == b.coordinates and a.condition == b.condition
-
-
-def _operand_path(e: TensorExpr, k: int, way: _ProducerPath, reduced: list[Expr]) -> _ProducerPath | None:
+def _operand_path(e: TensorExpr, k: int, way: ProducerPath, reduced: list[Expr]) -> ProducerPath | None:
     """The way to operand k for the elements of a way to the output; None where it is never read."""
     t, operand = e.output, e.inputs[k]
     loaded = next((r for r in e.reads[k] if isinstance(r, LoadedCoordinate)), None)
@@ -373,23 +402,10 @@ def _operand_path(e: TensorExpr, k: int, way: _ProducerPath, reduced: list[Expr]
         if d.kind == "reduction":
             reduced.append(symbol(f"r{len(reduced)}", 0, simplify(as_expr(d.extent) - 1)))
         start.append((d, reduced[-1] if d.kind == "reduction" else next(given)))
-    own = CoordinateSolver(start, t.domain.exprs)
-    mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
-    bounds = [b.condition for b in own.bounds_on_path(mapped, frozenset(t.logical))]
-    facts = () if way.condition is TRUE else (way.condition,)
-    condition = simplify(and_(way.condition, *(simplify(b, facts=facts) for b in bounds)))
-    if condition is FALSE or isinstance(prove(not_(condition)), Proof):
-        return None
-    facts = () if condition is TRUE else (condition,)
-    made: list[Expr] = []
-    for axis, read in zip(operand.axes, e.reads[k], strict=True):
-        x = read.index if isinstance(read, Fixed) else own.value[read.domain] if isinstance(read, Mapped) else None
-        assert x is not None
-        made.append(as_expr(0) if axis.is_broadcast else simplify(x, facts=facts))
-    return _ProducerPath(tuple(made), condition, (*way.path, e))
+    return operand_path(e, k, way, CoordinateSolver(start, t.domain.exprs), t.logical)
 
 
-def _agree(before: Sequence[_ProducerPath], way: _ProducerPath, output: Tensor, source: Tensor) -> None:
+def _agree(before: Sequence[ProducerPath], way: ProducerPath, output: Tensor, source: Tensor) -> None:
     """Raise unless the way reads what those before read, wherever both do."""
     for other in before:
         both = simplify(and_(other.condition, way.condition))
@@ -408,7 +424,7 @@ def _agree(before: Sequence[_ProducerPath], way: _ProducerPath, output: Tensor, 
             )
 
 
-def _path_text(way: _ProducerPath, source: Tensor) -> str:
+def _path_text(way: ProducerPath, source: Tensor) -> str:
     where_ = ", ".join(map(str, way.coordinates))
     when = "" if way.condition is TRUE else f" if {way.condition}"
     e = way.path[-1]

@@ -8,7 +8,7 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
 
@@ -17,14 +17,7 @@ from idgraph.display import Shown, render
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_relation import AccessFunction, LoopVariable
 from idgraph.index.bank_conflict_advice import BankConflicts
-from idgraph.index.bank_conflicts import (
-    ConflictCount,
-    block_dims,
-    lane_bytes,
-    number_of,
-    thread_loops,
-    vector_loop,
-)
+from idgraph.index.bank_conflicts import ConflictCount, block_dims, lane_bytes, number_of, thread_loops, vector_loop
 from idgraph.ir import NewSteps, Swizzle, clone_fusion, item_size
 from idgraph.ir.device import Device, current_device
 from idgraph.ir.protocols import axis_place
@@ -206,10 +199,7 @@ def access_picture(
     if plain is None:
         return made
     before = _picture(plain, dict(made.at), block, symbols, loads, warps)
-    return AccessPicture(
-        made.access, made.at, made.block, made.values, made.touches, made.warps, made.shown, made.idle, made.note,
-        made.hot, made.conflicts, before, made.device,
-    )  # fmt: skip
+    return replace(made, before=before)
 
 
 def unswizzled(access: AccessFunction) -> AccessFunction | None:
@@ -279,10 +269,7 @@ def _picture(
 
 
 def _numeric_access(
-    access: AccessFunction,
-    block: Mapping[str, int] | None,
-    symbols: Mapping[str, int] | None,
-    loads: Numbers | None,
+    access: AccessFunction, block: Mapping[str, int] | None, symbols: Mapping[str, int] | None, loads: Numbers | None
 ) -> tuple[_NumericAccess, str]:
     threads = thread_loops(access)
     if access.buffer.place == "register" or (access.buffer.place == "private" and any(threads)):

@@ -63,9 +63,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
             raise OperationError(f"{what}: a list of more than {MOST_LISTED} values", where=user_line())
         return found
     raise OperationError(
-        f"{what}: {type(values).__name__} is not a list or tuple",
-        where=user_line(),
-        hint=_as_list(values),
+        f"{what}: {type(values).__name__} is not a list or tuple", where=user_line(), hint=_as_list(values)
     )
 
 

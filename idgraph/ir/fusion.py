@@ -55,6 +55,7 @@ from idgraph.ir.schedule_log import (
     KernelHints,
     Memory,
     ScheduleStep,
+    TilingDecision,
     keep_last_step,
     only_first,
     steps_in,
@@ -549,6 +550,7 @@ class Fusion(Restorable, ShownFusion):
         self._forced_line: SourceLine | None = None
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
+        self.tilings: tuple[TilingDecision, ...] = ()
         self.version = 0
         self._mesh: Mesh | None = None
         self.operations_left: int | None = None  # that may be built, within `idgraph.ir.clone.at_most`

@@ -141,6 +141,15 @@ def build_index(
     if len(args) < 2:
         raise OperationError("takes a tensor and at least one index tensor")
     x, *indices = one_tensor(args, len(args))
+    _, before, middle, after, reads = _indexed_axes(fusion, x, indices, attrs)
+    logical = [*before, *middle, *after]
+    return fusion.emit("index", args, dict(attrs), reads, x.dtype, moved_domain(logical, logical), name)
+
+
+def _indexed_axes(
+    fusion: Fusion, x: Tensor, indices: Sequence[Tensor], attrs: Mapping[str, Attr]
+) -> tuple[list[int], list[IterDomain], Sequence[IterDomain], list[IterDomain], list[Sequence[AxisRead]]]:
+    """The axes of ``x`` that are indexed; fresh ones before, of the index tensors, and after; the reads of all."""
     value = attrs.get("dims")
     dims = [check_axis(x, d) for d in value] if isinstance(value, tuple) else []
     if len(dims) != len(indices) or dims != list(range(dims[0], dims[0] + len(dims))):
@@ -150,15 +159,10 @@ def build_index(
     before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
     after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]
     middle = index_axes(fusion, indices, attrs, len(before), len(after))
-    mine: list[AxisRead] = [
-        *(Mapped(d) for d in before),
-        *(LoadedCoordinate(k + 1) for k in range(len(indices))),
-        *(Mapped(d) for d in after),
-    ]
-    logical = [*before, *middle, *after]
-    along = logical if attrs.get("aligned") is True else middle
-    reads = [mine, *(aligned_reads(t, along) for t in indices)]
-    return fusion.emit("index", args, dict(attrs), reads, x.dtype, moved_domain(logical, logical), name)
+    loaded = (LoadedCoordinate(k + 1) for k in range(len(indices)))
+    along = [*before, *middle, *after] if attrs.get("aligned") is True else middle
+    own: list[AxisRead] = [*(Mapped(d) for d in before), *loaded, *(Mapped(d) for d in after)]
+    return dims, before, middle, after, [own, *(aligned_reads(t, along) for t in indices)]
 
 
 def index_axes(
@@ -353,10 +357,6 @@ def build_index_put(
     tensors have the rank of what is written: one element along what is not indexed.
     """
     x, indices, values = _scatter_operands(args)
-    value = attrs.get("dims")
-    dims = [check_axis(x, d) for d in value] if isinstance(value, tuple) else []
-    if len(dims) != len(indices) or dims != list(range(dims[0], dims[0] + len(dims))):
-        raise OperationError(f"dims {value!r} must be adjacent, increasing, one for each index tensor")
     accumulate = attrs.get("accumulate")
     if not isinstance(accumulate, bool) and accumulate != "amax":
         raise OperationError('accumulate is not one of True, False, "amax"')
@@ -364,18 +364,9 @@ def build_index_put(
         _check_added(x)
     if accumulate == "amax" and x.dtype not in ("int32", "int64"):
         raise OperationError(f"{x.name} is {x.dtype}: only integers keep the larger one", hint="int32 or int64")
-    before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
-    after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]
-    middle = index_axes(fusion, indices, attrs, len(before), len(after))
-    targets = [_target(fusion, x.axes[p].extent) for p in dims]
+    dims, before, middle, after, reads = _indexed_axes(fusion, x, indices, attrs)
     root = [*before, *middle, *after]
-    kept: list[AxisRead] = [
-        *(Mapped(d) for d in before),
-        *(LoadedCoordinate(k + 1) for k in range(len(indices))),
-        *(Mapped(d) for d in after),
-    ]
-    along = root if attrs.get("aligned") is True else middle
-    reads = [kept, *(aligned_reads(t, along) for t in indices)]
+    targets = [_target(fusion, x.axes[p].extent) for p in dims]
     if values is not None:
         _broadcasts_to(values, root, x)
         reads.append(aligned_reads(values, root))

@@ -326,10 +326,6 @@ class _Loss:
         return squeeze(t, self.dim)
 
 
-def _to_float32(x: Tensor) -> Tensor:
-    return cast(x, "float32") if is_short_float(x.dtype) else x
-
-
 def _check(op: str, x: Tensor, target: Tensor, reduction: str, smoothing: float) -> int:
     """The class axis; raises where the operands do not fit."""
     if reduction not in get_args(Reduction):
@@ -373,7 +369,7 @@ def _loss_terms(
     smoothing: float,
 ) -> _Loss:
     dim = _check(op, x, target, reduction, smoothing)
-    wide = _to_float32(x)
+    wide = cast(x, "float32") if is_short_float(x.dtype) else x
     row = unsqueeze(cast(target, "int64"), dim)
     if ignore_index is not None and not is_int(ignore_index):
         raise OperationError(f"ignore_index {short_repr(ignore_index)} is not an int")

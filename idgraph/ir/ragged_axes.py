@@ -164,9 +164,7 @@ def _moved(op: str, t: TensorLike, rows: RaggedRows, image: dict[IterDomain, Ite
 
 
 def _check_meeting(
-    op: str,
-    a: tuple[TensorLike, IterDomain, RaggedRows | None],
-    b: tuple[TensorLike, IterDomain, RaggedRows | None],
+    op: str, a: tuple[TensorLike, IterDomain, RaggedRows | None], b: tuple[TensorLike, IterDomain, RaggedRows | None]
 ) -> None:
     """Raise unless two axes that meet in one are both plain, or have the rows of one tensor of offsets."""
     (t, d, mine), (other, e, theirs) = a, b

@@ -26,7 +26,7 @@ def reach(start: Iterable[N], onward: Callable[[N], Iterable[N]]) -> dict[N, Non
 
 
 def operands(t: Tensor) -> tuple[Tensor, ...]:
-    """What a tensor is computed of in one step: nothing where it is an input."""
+    """The tensors that one is computed of in one step: none where it is an input."""
     return t.definition.inputs if t.definition is not None else ()
 
 

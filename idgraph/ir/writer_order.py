@@ -40,17 +40,17 @@ def ordered_entries(e: TensorExpr) -> tuple[IterDomain, ...]:
     value = e.args[-1] if meeting else None
     if not isinstance(value, Tensor):
         return ()
-    return () if _Value(e, frozenset(meeting)).same(value, _read_at(value, e.reads[-1], {})) else meeting
+    return () if _Value(e, frozenset(meeting)).same(value, _operand_places(value, e.reads[-1], {})) else meeting
 
 
 class _Value:
-    """What an entry writes, traced back to what decides it."""
+    """The value of an entry, traced back to all that decides it."""
 
     def __init__(self, e: TensorExpr, entries: frozenset[IterDomain]) -> None:
         self.entries, self.left = entries, _LOOKED
         self.known: dict[tuple[Tensor, tuple[Place, ...]], bool] = {}
         indices = {r.operand for r in e.reads[0] if isinstance(r, LoadedCoordinate)}
-        self.indices = [(e.inputs[k], _read_at(e.inputs[k], e.reads[k], {})) for k in sorted(indices)]
+        self.indices = [(e.inputs[k], _operand_places(e.inputs[k], e.reads[k], {})) for k in sorted(indices)]
 
     def same(self, t: Tensor, at: tuple[Place, ...]) -> bool:
         """Whether ``t`` at these places is one value for all entries that name an element."""
@@ -77,10 +77,10 @@ class _Value:
         place = _places(t, at)
         for operand, row in zip(e.inputs, e.reads, strict=True):
             found: list[Place] = []
-            for p, r in zip(_read_at(operand, row, place), row, strict=True):
+            for p, r in zip(_operand_places(operand, row, place), row, strict=True):
                 if isinstance(r, LoadedCoordinate):
                     x = e.inputs[r.operand]
-                    index = _read_at(x, e.reads[r.operand], place)
+                    index = _operand_places(x, e.reads[r.operand], place)
                     found.append(("loaded", x, index) if not self.same(x, index) else ("loaded", x))
                 else:
                     found.append(p)
@@ -104,14 +104,16 @@ class _Value:
         for p, q in zip(x.args, y.args, strict=True):
             if isinstance(p, Tensor) != isinstance(q, Tensor) or (not isinstance(p, Tensor) and p != q):
                 return False
-        return all(self.equal(p, _read_at(p, r, places), q, _read_at(q, s, others)) for p, r, q, s in operands)
+        return all(
+            self.equal(p, _operand_places(p, r, places), q, _operand_places(q, s, others)) for p, r, q, s in operands
+        )
 
 
 def _behind_views(t: Tensor, at: tuple[Place, ...]) -> tuple[Tensor, tuple[Place, ...]]:
-    """What a view shows at a place."""
+    """The tensor behind a view, and the places in it."""
     while (e := t.definition) is not None and e.op in VIEWS:
         place = _places(t, at)
-        t, at = e.inputs[0], _read_at(e.inputs[0], e.reads[0], place)
+        t, at = e.inputs[0], _operand_places(e.inputs[0], e.reads[0], place)
     return t, at
 
 
@@ -129,7 +131,7 @@ def _places(t: Tensor, at: tuple[Place, ...]) -> dict[IterDomain, Place]:
     return place
 
 
-def _read_at(t: Tensor, row: Sequence[AxisRead], place: Mapping[IterDomain, Place]) -> tuple[Place, ...]:
+def _operand_places(t: Tensor, row: Sequence[AxisRead], place: Mapping[IterDomain, Place]) -> tuple[Place, ...]:
     """The places of an operand's axes, where those of its reader are at ``place``, or each at itself."""
     found: list[Place] = []
     for d, r in zip(t.axes, row, strict=True):

@@ -209,14 +209,15 @@ def _is_implied(condition: Expr, facts: Facts) -> bool:
 
 @dataclass(slots=True)
 class _Phi:
-    """The value of a name behind a condition: ``then`` where it holds, else ``other``; ``facts`` hold around it. Where
-    a read takes both, ``written`` is the choice at this place. In a ``loop``, ``other`` is of the step before."""
+    """The value of a name behind a condition: ``then`` where it holds, else ``other``, or none where nothing has set it
+    before; ``facts`` hold around it. Where a read takes both, ``written`` is the choice at this place. In a ``loop``,
+    ``other`` is of the step before."""
 
     name: str
     dtype: DType
     condition: Expr
     then: _Held
-    other: _Held
+    other: _Held | None
     facts: Facts
     loop: str
     written: Select | None = None
@@ -327,8 +328,10 @@ class _ValueNames:
                     held.written = Compute(Local(self.fresh(name), dtype), "cast", (Constant(value),), dtype)
                 return held.written.local
             case _Phi(condition=condition, then=then, other=other):
+                if other is None:
+                    return self.reached(then, facts)
                 opposite = simplify(not_(condition))
-                if self.holds(condition, facts):
+                if self.holds(condition, facts) or self.is_unset(other, held.facts):
                     return self.reached(then, facts)
                 if held.loop:
                     raise _carried(held.name, held.loop)
@@ -343,6 +346,15 @@ class _ValueNames:
                     local = Local(self.fresh(held.name), held.dtype)
                     held.written = Select(local, ((condition, chosen),), last)
                 return held.written.local
+
+    def is_unset(self, held: _Held, facts: Facts) -> bool:
+        """Whether a value was set under conditions only that do not hold where the facts do: in another branch."""
+        match held:
+            case _Phi(condition=condition, then=then, other=other):
+                unset = self.holds(simplify(not_(condition)), facts) or self.is_unset(then, facts)
+                return unset and (other is None or self.is_unset(other, facts))
+            case _:
+                return False
 
     def holds(self, condition: Expr, facts: Facts) -> bool:
         """Whether the facts imply a condition."""
@@ -389,8 +401,9 @@ class _ValueNames:
         found: list[_Place] = []
         for name, now in list(self.held.items()):
             was = before.get(name)
-            if was is not None and was is not now:
+            if was is not now:
                 loop = next((x.var for x, before_it in zip(self.loops, made, strict=True) if name not in before_it), "")
+                loop = "" if was is None else loop
                 merge = _Phi(name, now.dtype, condition, now, was, facts, loop)
                 self.set(name, merge)
                 found.append(merge)

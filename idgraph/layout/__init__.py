@@ -4,9 +4,8 @@ orders (carried over along the mapping) -> infer (decisions) -> apply; eager (to
 """
 
 from idgraph.layout.aliasing import Alias, NoAlias, alias
-from idgraph.layout.block_tiles import blocked
 from idgraph.layout.inference import Candidate, Decisions, LayoutDecision, apply, dense_strides, infer
-from idgraph.layout.padding import PaddedStrides, StridePadding, pad_strides
+from idgraph.layout.padding import PaddedStrides, StridePadding, blocked, pad_strides
 
 __all__ = [
     "Alias", "Candidate", "Decisions", "LayoutDecision", "NoAlias", "PaddedStrides", "StridePadding", "alias", "apply",

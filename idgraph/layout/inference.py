@@ -22,8 +22,7 @@ from idgraph.ir.clone import rewriting
 from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.view_builders import int_if_constant
-from idgraph.layout.stride_order import Order, memory_order, offered
-from idgraph.layout.torch_strides import eager_strides
+from idgraph.layout.stride_order import Order, eager_strides, memory_order, offered
 
 Kind = Literal["hint", "demand", "none"]
 

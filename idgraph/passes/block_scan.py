@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import Expr, as_expr, symbol
 from idgraph.errors import EmitError
 from idgraph.index.allocation import is_thread
+from idgraph.ir import DType, Scalar, is_float
 from idgraph.kernel.def_use import all_reads, defs, loaded_in, sets, updates
 from idgraph.kernel.ir import (
     Accumulate,
@@ -167,8 +168,9 @@ class _Scans:
         one = _ended(first, tests, into)
         guarded = any(isinstance(x, _WRAPPERS) for x in walk(tuple(first)))
         out: list[Stmt] = [Alloc(b) for b in arrays]
-        if guarded:  # a thread without an element holds the identity
-            out += [Store(run, as_expr(n), start) for n in range(extent)]
+        if guarded:  # a thread without an element holds the identity; what is kept for it is read behind the exchange
+            values = [start, *(Constant(_zero(x.dtype)) for x in kept)]
+            out += [Store(b, as_expr(n), v) for b, v in zip(arrays, values, strict=True) for n in range(extent)]
         out += _in_lane_loop(lanes, one)
         out.append(InitAccumulator(own.name, dtype, identity(Accumulator(op, dtype))))
         for n in range(extent):
@@ -256,6 +258,10 @@ def _crossing(first: Sequence[Stmt], second: Sequence[Stmt]) -> tuple[list[Local
             if x.name in wanted and x.at is None:
                 found[x.name] = x
     return [*found.values()], [*declared]
+
+
+def _zero(dtype: DType) -> Scalar:
+    return False if dtype == "bool" else 0.0 if is_float(dtype) else 0
 
 
 def _set(body: Sequence[Stmt]) -> frozenset[str]:

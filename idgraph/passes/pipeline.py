@@ -13,7 +13,11 @@ from idgraph.ir.device import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes.block_scan import on_threads
 from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks, merge_bounds_checks
-from idgraph.passes.cse_dce import eliminate_common_subexpressions, eliminate_dead_code
+from idgraph.passes.cse_dce import (
+    eliminate_common_subexpressions,
+    eliminate_dead_code,
+    merge_adjacent_branches,
+)
 from idgraph.passes.divmod_strength_reduction import strength_reduce_divmod
 from idgraph.passes.kernel_fusion import fuse_kernels, serial
 from idgraph.passes.lane_loop_fusion import fuse_lane_loops, scalar_replacement
@@ -88,6 +92,7 @@ PASSES: Mapping[str, Pass] = {
         Pass("join_checks", "checks of several indices of a lane together", _each(merge_bounds_checks)),
         Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(narrow_int64)),
         Pass("short_functions", "exp and sigmoid that are rounded to 16 bits at once", _each(approximate_math)),
+        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_adjacent_branches)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(with_vector_loads)),
         Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realigned)),
         Pass("cse", "equal values computed once", _each(eliminate_common_subexpressions)),

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from idgraph.cost import Device, cost
-from idgraph.cost.report import Cost, KernelCost, csv_text, csv_value
+from idgraph.cost.report import Cost, KernelCost, csv_text, csv_value, kernel_row
 from idgraph.display import Printed, Sheet, write_atomically
 from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
@@ -315,17 +315,11 @@ def failure_row(o: Obstacle, align: bool = True) -> dict[str, Value]:
 
 
 def _kernel_metrics(k: KernelCost, told: Cost, times: Mapping[str, float]) -> dict[str, Value]:
-    known = k.assembly.known.get(k.name)
-    return {
-        "kernel": k.name, "target": told.target, "device": told.device.name, "blocks": k.blocks, "threads": k.threads,
-        "tensors": len(k.tensors), "bytes_asked": k.bytes_asked, "bytes_read": k.bytes_read,
-        "bytes_written": k.bytes_written, "bytes_cached": k.bytes_cached, "bytes_moved": k.bytes_moved,
-        "sectors": k.sectors, "bytes_shared": k.bytes_shared, "bytes_private": k.bytes_private, "shared": k.shared,
-        "flops": k.flops, "special": k.special, "atomics": k.atomics,
-        "registers": None if known is None else known.registers, "spills": None if known is None else known.spills,
-        "occupancy": k.occupancy, "estimated_us": k.time_us, "measured_us": times.get(k.name),
-        "bandwidth_share": k.bytes_moved / ((times.get(k.name) or k.time_us) * 1e-6) / told.device.bandwidth,
-        "bound": k.bound, "exact": k.exact,
+    us = times.get(k.name)
+    return cast("dict[str, Value]", kernel_row(k)) | {
+        "kernel": k.name, "target": told.target, "device": told.device.name, "tensors": len(k.tensors),
+        "estimated_us": k.time_us, "measured_us": us,
+        "bandwidth_share": k.bytes_moved / ((us or k.time_us) * 1e-6) / told.device.bandwidth,
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from idgraph.runtime.tuning.trial import shortest
 from idgraph.runtime.tuning.tuner import Tuner
 from idgraph.schedule import auto
 from idgraph.schedule.config import KernelConfig
-from idgraph.validate.input_values import random_inputs
+from idgraph.validate.value_check import random_inputs
 
 Where = Literal["cpu", "cuda"]
 

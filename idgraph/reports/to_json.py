@@ -39,19 +39,22 @@ addresses and predicates are text in loop variables, which `ig.simplify` reads.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import cast
 
-from idgraph.cost.report import kernel_row
+from idgraph.cost.report import KernelCost, kernel_row
 from idgraph.errors import SourceLine
 from idgraph.reports.model import (
     AccessFacts,
-    Amount,
+    Boundary,
     CycleFacts,
     KernelFacts,
+    LoadFacts,
+    LoopFacts,
     OpaqueFacts,
     OperationFacts,
     ProgramFacts,
     SegmentFacts,
+    SelfMappingFacts,
     SuggestionFacts,
     TensorFacts,
     Traffic,
@@ -59,6 +62,25 @@ from idgraph.reports.model import (
 
 SCHEMA = "idgraph-report/4"
 Plain = dict[str, object]
+_KEYS: dict[type, str] = {
+    SourceLine: "file line code",
+    SegmentFacts: "number name tensors operations cycles self_mappings traffic bytes_read bytes_written bytes_between "
+    "kernels refused calls",
+    TensorFacts: "name role shape dtype strides line",
+    OperationFacts: "name op text line inlined_at loops accesses",
+    LoopFacts: "name extent parallel",
+    AccessFacts: "kind operand tensor shape dtype coordinates address place predicate loop step pattern contiguous "
+    "contiguous_along vector_width vector_bytes limit why index_bits points loads bounds suggestions",
+    LoadFacts: "name tensor coordinates",
+    SuggestionFacts: "text width loop keeps_result",
+    CycleFacts: "graph kind shift modulus map holds resizes changes_index tensors steps lines closed_by closing_line "
+    "consequence",
+    SelfMappingFacts: "tensor first second reason",
+    Traffic: "tensor role read written size exact why",
+    KernelFacts: "name operations boundaries source cost measured_us",
+    Boundary: "earlier tensor how cause because",
+    OpaqueFacts: "name op reason line",
+}
 
 
 def plain_report(r: ProgramFacts) -> Plain:
@@ -71,7 +93,7 @@ def plain_report(r: ProgramFacts) -> Plain:
         "seconds": {stage: round(spent, 4) for stage, spent in r.seconds.items()},
         "mapped": dict(sorted(r.mapped.items())),
         "opaque": dict(sorted(r.opaque.items())),
-        "segments": [_segment_to_json(s) for s in r.segments],
+        "segments": [_plain(s) for s in r.segments],
     }
 
 
@@ -96,125 +118,13 @@ def totals(r: ProgramFacts) -> Plain:
     }
 
 
-def _amount(x: Amount) -> int | str:
-    return x if isinstance(x, int) else str(x)
-
-
-def _line_to_json(line: SourceLine | None) -> Plain | None:
-    return None if line is None else {"file": line.file, "line": line.line, "code": line.code}
-
-
-def _segment_to_json(s: SegmentFacts) -> Plain:
-    return {
-        "number": s.number,
-        "name": s.name,
-        "tensors": [_tensor_to_json(t) for t in s.tensors],
-        "operations": [_operation_to_json(e) for e in s.operations],
-        "cycles": [_cycle(c) for c in s.cycles],
-        "self_mappings": [
-            {"tensor": m.tensor, "first": m.first, "second": m.second, "reason": m.reason} for m in s.self_mappings
-        ],
-        "traffic": [_traffic_to_json(t) for t in s.traffic],
-        "bytes_read": s.bytes_read,
-        "bytes_written": s.bytes_written,
-        "bytes_between": s.bytes_between,
-        "kernels": [_kernel(k) for k in s.kernels],
-        "refused": s.refused,
-        "calls": [_call(c) for c in s.calls],
-    }
-
-
-def _tensor_to_json(t: TensorFacts) -> Plain:
-    strides = None if t.strides is None else list(t.strides)
-    facts: Plain = {"name": t.name, "role": t.role, "shape": list(t.shape), "dtype": t.dtype}
-    return {**facts, "strides": strides, "line": _line_to_json(t.line)}
-
-
-def _operation_to_json(e: OperationFacts) -> Plain:
-    return {
-        "name": e.name,
-        "op": e.op,
-        "text": e.text,
-        "line": _line_to_json(e.line),
-        "inlined_at": e.inlined_at,
-        "loops": [{"name": x.name, "extent": x.extent, "parallel": x.parallel} for x in e.loops],
-        "accesses": [_access(a) for a in e.accesses],
-    }
-
-
-def _access(a: AccessFacts) -> Plain:
-    return {
-        "kind": a.kind,
-        "operand": a.operand,
-        "tensor": a.tensor,
-        "shape": list(a.shape),
-        "dtype": a.dtype,
-        "coordinates": list(a.coordinates),
-        "address": a.address,
-        "place": a.place,
-        "predicate": a.predicate,
-        "loop": a.loop,
-        "step": a.step,
-        "pattern": a.pattern,
-        "contiguous": a.contiguous,
-        "contiguous_along": list(a.contiguous_along),
-        "vector_width": a.vector_width,
-        "vector_bytes": a.vector_bytes,
-        "limit": a.limit,
-        "why": a.why,
-        "index_bits": a.index_bits,
-        "points": _amount(a.points),
-        "loads": [{"name": x.name, "tensor": x.tensor, "coordinates": list(x.coordinates)} for x in a.loads],
-        "bounds": list(a.bounds),
-        "suggestions": None if a.suggestions is None else [_suggestion(c) for c in a.suggestions],
-    }
-
-
-def _suggestion(c: SuggestionFacts) -> Plain:
-    return {"text": c.text, "width": c.width, "loop": c.loop, "keeps_result": c.keeps_result}
-
-
-def _cycle(c: CycleFacts) -> Plain:
-    return {
-        "graph": c.graph,
-        "kind": c.kind,
-        "shift": c.shift,
-        "modulus": c.modulus,
-        "map": c.map,
-        "holds": c.holds,
-        "resizes": c.resizes,
-        "changes_index": c.changes_index,
-        "tensors": list(c.tensors),
-        "steps": list(c.steps),
-        "lines": [_line_to_json(x) for x in c.lines],
-        "closed_by": c.closed_by,
-        "closing_line": _line_to_json(c.closing_line),
-        "consequence": c.consequence,
-    }
-
-
-def _traffic_to_json(t: Traffic) -> Plain:
-    return {
-        "tensor": t.tensor,
-        "role": t.role,
-        "read": t.read,
-        "written": t.written,
-        "size": t.size,
-        "exact": t.exact,
-        "why": t.why,
-    }
-
-
-def _kernel(k: KernelFacts) -> Plain:
-    return {
-        "name": k.name,
-        "operations": list(k.operations),
-        "boundaries": [asdict(b) for b in k.boundaries],
-        "source": k.source,
-        "cost": kernel_row(k.cost),
-        "measured_us": k.measured_us,
-    }
-
-
-def _call(c: OpaqueFacts) -> Plain:
-    return {"name": c.name, "op": c.op, "reason": c.reason, "line": _line_to_json(c.line)}
+def _plain(x: object) -> object:
+    """Facts as objects of their keys; an amount that depends on symbols as text."""
+    keys = _KEYS.get(type(x))
+    if keys is not None:
+        return {key: _plain(getattr(x, key)) for key in keys.split()}
+    if isinstance(x, KernelCost):
+        return kernel_row(x)
+    if isinstance(x, tuple):
+        return [_plain(y) for y in cast("tuple[object, ...]", x)]
+    return x if x is None or isinstance(x, int | float | str) else str(x)

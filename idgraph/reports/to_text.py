@@ -312,13 +312,7 @@ def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableT
     for kind, found in grouped(s).items():
         columns = ("operation", "access", "lanes along", "points", "why", "would allow more elements")
         table = _table(f"{title}: {kind} accesses, not fully vectorised ({GROUPS[kind]})", columns, ("points",))
-        parts.append(
-            _rows(
-                table,
-                by_reason(found),
-                rows,
-            )
-        )
+        parts.append(_rows(table, by_reason(found), rows))
     loaded = [(e.name, a) for e in s.operations for a in e.accesses if a.loads]
     if loaded:
         table = _table(

@@ -1,8 +1,8 @@
 """Stages of a reduction, and squared deviations from a mean by parts, each from a mean of its own.
 
 Of the deviations of all elements from their mean a first launch would need the mean: two passes over memory. The means
-of parts are known while a block holds a part, and what the mean of all adds follows from the parts alone (Chan, Golub
-and LeVeque, 1979): the sum over a part of (x - m)^2 is that of (x - r)^2 plus (r - m) (2 (s - n r) + n (r - m)), for
+of parts are known while a block holds a part, and what the mean of all adds follows from the parts (Chan, Golub and
+LeVeque, 1979): the sum over a part of (x - m)^2 is that of (x - r)^2 plus (r - m) (2 (s - n r) + n (r - m)), for
 its sum s, its n elements and any r.
 """
 
@@ -24,7 +24,7 @@ _NEAR = 64  # operations between a mean and what it is of
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class StageSplit:
     """A reduction in two stages: of x in ``shape`` (None: as it is) over axes ``inner``, then over ``outer`` of what
     that leaves; ``rest``: the element of the flat reduced axes from which on no part is whole."""
 
@@ -48,7 +48,7 @@ def reduced_dims(e: TensorExpr) -> tuple[int, ...]:
 
 
 def deviation_of(e: TensorExpr) -> Deviation | None:
-    """What a reduction sums the squared deviations of; None of others.
+    """The tensor and the mean whose squared deviations a reduction sums; None of others.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -87,12 +87,12 @@ def _is_of(m: Tensor, x: Tensor) -> bool:
     return False
 
 
-def cut(x: Tensor, split: Split) -> Tensor:
+def cut(x: Tensor, split: StageSplit) -> Tensor:
     """``x`` in the shape of its parts."""
-    return x if split.shape is None else _shared(x, "reshape", {"shape": split.shape})
+    return x if split.shape is None else _made_once(x, "reshape", {"shape": split.shape})
 
 
-def _shared(x: Tensor, op: str, attrs: dict[str, Attr]) -> Tensor:
+def _made_once(x: Tensor, op: str, attrs: dict[str, Attr]) -> Tensor:
     """An operation on ``x``, or what it has made already."""
     for e in x.uses:
         if e.op == op and e.inputs == (x,) and {**e.attrs} == attrs and e.output in x.fusion:
@@ -100,7 +100,7 @@ def _shared(x: Tensor, op: str, attrs: dict[str, Attr]) -> Tensor:
     return apply(x.fusion, op, (x,), attrs, None)
 
 
-def deviation_in_parts(e: TensorExpr, of: Deviation, split: Split) -> Tensor:
+def deviation_in_parts(e: TensorExpr, of: Deviation, split: StageSplit) -> Tensor:
     """The sum of squared deviations ``of`` a tensor in two stages, each part from its own mean."""
     parts = cut(of.x, split)
     n = float(prod(int(parts.axes[d].extent) for d in split.inner))
@@ -136,4 +136,4 @@ def stage(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
         attrs["dtype"] = "float64" if is_float(e.output.dtype) else e.output.dtype
         if attrs["dtype"] not in (e.output.dtype, x.dtype):
             attrs[ROUNDED_TO] = e.output.dtype
-    return _shared(x, e.op, attrs)
+    return _made_once(x, e.op, attrs)

@@ -259,7 +259,7 @@ def _first(numbers: Tensor, at: Row, along: Expr) -> int | None:
 
 
 def _is_uniform(o: _OneHot, x: Tensor) -> bool:
-    """Whether ``x``, which broadcasts to the summed tensor, is the same along the axis of the sum, which has elements."""
+    """Whether ``x`` is the same along the axis of the sum, which has elements."""
     axes = x.axes
     along = symbol(f"i{o.dim}", 0, simplify(o.shape[o.dim] - 1))
     if not o.shape[o.dim].is_const or o.shape[o.dim] == as_expr(0):
@@ -283,7 +283,7 @@ def _gathered(e: TensorExpr, o: _OneHot) -> Tensor:
         return rows.gather(_wide(t, shape), dim, ops.minimum(ops.maximum(wide, 0), n - 1))
 
     for c in o.conditions:
-        holds = at_index(_along(c.operand, c.way))
+        holds = at_index(_through_views(c.operand, c.way))
         inside = ops.logical_and(inside, ops.logical_not(holds) if c.is_not else holds)
     got = ops.where(inside, at_index(x), False if x.dtype == "bool" else 0.0 if is_float(x.dtype) else 0)
     for dtype in o.casts:
@@ -309,10 +309,10 @@ def _first_along(x: Tensor, axis: int) -> Tensor:
 def _index(o: _OneHot) -> Tensor:
     """The index of each row, one along the axis: as the mask's views have it, which is the same all along it."""
     shape: list[int | Expr] = [1 if p == o.dim else attr(k) for p, k in enumerate(o.shape)]
-    return _wide(_first_along(_along(o.index, o.way), o.dim - len(shape)), shape)
+    return _wide(_first_along(_through_views(o.index, o.way), o.dim - len(shape)), shape)
 
 
-def _along(t: Tensor, way: Sequence[TensorExpr]) -> Tensor:
+def _through_views(t: Tensor, way: Sequence[TensorExpr]) -> Tensor:
     """``t``, which the first operation of ``way`` reads, through the views of ``way``; the others broadcast it."""
     wide: Sequence[int | Expr] | None = None
     for e in way:

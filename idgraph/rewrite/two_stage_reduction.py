@@ -19,7 +19,7 @@ from idgraph.ir.op_builders import REDUCTIONS
 from idgraph.ir.op_table import OPERATIONS, apply
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.deviation_in_parts import (
-    Split,
+    StageSplit,
     cut,
     deviation_in_parts,
     deviation_of,
@@ -47,7 +47,7 @@ def two_stages(fusion: Fusion) -> None:
     >>> [(e.op, tuple(map(str, e.output.shape))) for e in f.exprs]
     [('reshape', ('1024', '1024')), ('sum', ('1024',)), ('sum', ()), ('cast', ())]
     """
-    known = dict[tuple[Tensor, tuple[int, ...]], Split]()  # of sums that deviations are taken from
+    known = dict[tuple[Tensor, tuple[int, ...]], StageSplit]()  # of sums that deviations are taken from
     for e in fusion.exprs:
         found = deviation_of(e)
         if found is not None and (split := _deviation_split(e)) is not None:
@@ -72,7 +72,7 @@ def _idle_results() -> int:
     return max(1, current_device().resident_threads // 64)
 
 
-def _two_stage_split(e: TensorExpr) -> Split | None:
+def _two_stage_split(e: TensorExpr) -> StageSplit | None:
     """The way to reduce in two stages; None where that is not worth it, or not known to be."""
     (x,) = e.inputs
     sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
@@ -86,17 +86,17 @@ def _two_stage_split(e: TensorExpr) -> Split | None:
     for k in range(len(dims) - 1, 0, -1):  # whole axes first: nothing has to be cut
         inner = prod(sizes[p] for p in dims[k:])
         if inner >= LEAST and reduced // inner * kept >= 4 * few:
-            return Split(None, dims[k:], dims[:k])
+            return StageSplit(None, dims[k:], dims[:k])
     parts = _equal_part_count(reduced)
     lead = tuple(attr(n) for n in x.shape[: x.ndim - len(dims)])
     if parts is not None:
-        return Split((*lead, parts, reduced // parts), (len(lead) + 1,), (len(lead),))
+        return StageSplit((*lead, parts, reduced // parts), (len(lead) + 1,), (len(lead),))
     whole = reduced - reduced % (4 * few * ALIGNED)
     parts = _equal_part_count(whole)
-    return None if parts is None else Split((*lead, parts, whole // parts), (len(lead) + 1,), (len(lead),), whole)
+    return None if parts is None else StageSplit((*lead, parts, whole // parts), (len(lead) + 1,), (len(lead),), whole)
 
 
-def _deviation_split(e: TensorExpr) -> Split | None:
+def _deviation_split(e: TensorExpr) -> StageSplit | None:
     """The same for squared deviations from a mean: parts that a block holds are also read once, not twice."""
     (x,) = e.inputs
     dims, sizes = reduced_dims(e), [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
@@ -108,10 +108,10 @@ def _deviation_split(e: TensorExpr) -> Split | None:
     inner = prod(sizes[p] for p in run)
     if len(run) == len(dims) or reduced <= current_device().registers // 2 or inner < LEAST:
         return None
-    return Split(None, tuple(run), tuple(p for p in dims if p not in run))
+    return StageSplit(None, tuple(run), tuple(p for p in dims if p not in run))
 
 
-def _split_across(x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int) -> Split | None:
+def _split_across(x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int) -> StageSplit | None:
     """The longest run of neighbouring reduced axes in parts, where the rows that neighbouring threads take are too few
     for a device."""
     if not 0 < kept < (narrow := _idle_results()) or reduced < 2 * LEAST:
@@ -127,7 +127,7 @@ def _split_across(x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: in
     moved = len(run) - 2  # axes that there are fewer behind the run
     inner = (*(d for d in dims if d < first), first + 1, *(d - moved for d in dims if d > last))
     outer = first - sum(d < first for d in dims)
-    return Split((*shape[:first], parts, length // parts, *shape[last + 1 :]), inner, (outer,))
+    return StageSplit((*shape[:first], parts, length // parts, *shape[last + 1 :]), inner, (outer,))
 
 
 def _adjacent_axes(dims: Sequence[int]) -> list[list[int]]:
@@ -152,7 +152,7 @@ def _equal_part_count(n: int) -> int | None:
     return min(found, key=lambda p: abs(p - most), default=None)
 
 
-def _in_stages(e: TensorExpr, split: Split) -> Tensor:
+def _in_stages(e: TensorExpr, split: StageSplit) -> Tensor:
     """Parts, and what is made of them; what is behind the last whole part is one more."""
     x = e.inputs[0]
     if split.rest is None:

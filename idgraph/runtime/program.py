@@ -23,7 +23,7 @@ from idgraph.index.loop_tree import IndexMaps
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.device import TARGETS
 from idgraph.ir.device import TargetName as Target
-from idgraph.ir.schedule_log import Decision, Format
+from idgraph.ir.schedule_log import Decision, Format, TilingDecision
 from idgraph.kernel.ir import Kernel, KernelModule, quote, walk
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 class ProgramReport(Printed):
     """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
     the number of launches, ``stored`` the (tensor, elements) of global memory between them, ``formats`` the memory
-    formats that were chosen, ``rows`` for each kernel with rows how they are passed over and why, by the schedule or by
+    formats that were chosen, ``tilings`` the loops that a search chose, with the runner-up and the estimates of both,
+    ``rows`` for each kernel with rows how they are passed over and why, by the schedule or by
     the target's rule.
 
     >>> import idgraph as ig
@@ -63,9 +64,10 @@ class ProgramReport(Printed):
     stored: tuple[tuple[str, Expr], ...]
     formats: tuple[Format, ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
+    tilings: tuple[TilingDecision, ...] = ()
 
     def __str__(self) -> str:
-        lines = [str(d) for d in (*self.gathers, *self.scatters, *self.formats)]
+        lines = [str(d) for d in (*self.gathers, *self.scatters, *self.formats, *self.tilings)]
         lines += [f"rows of {kernel}: {told}" for kernel, told in self.rows]
         lines.append(f"kernels: {self.kernels}")
         stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
@@ -80,7 +82,7 @@ def report_of(fusion: Fusion, plan: KernelModule) -> ProgramReport:
     scatters = tuple(d for d in fusion.decisions if d.kind == "scatter")
     stored = tuple((b.title, b.size) for b in plan.buffers if b.place == "global")
     rows = tuple((k.name, told) for k in plan.kernels for told in k.rows)
-    return ProgramReport(gathers, scatters, len(plan.kernels), stored, fusion.formats, rows)
+    return ProgramReport(gathers, scatters, len(plan.kernels), stored, fusion.formats, rows, fusion.tilings)
 
 
 _COLUMNS = ("kernel", "launch", "reads", "writes", "statements", "passes")

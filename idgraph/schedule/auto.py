@@ -107,7 +107,8 @@ def auto(
         rows = schedule_loops(fusion, block, config, layout, shared=machine.kind == "cuda")
     chosen = config.but(block=block) if block else config
     search = partial(_candidates, fusion, fusion.version, chosen, layout, machine, gathers)
-    found = tuple(rows.decisions), tuple(rows.rules), tuple(rows.tilings)
+    fusion.tilings = tuple(rows.tilings)
+    found = tuple(rows.decisions), tuple(rows.rules), fusion.tilings
     return Decided(fusion.decisions, fusion.formats, *found, search)
 
 
@@ -151,7 +152,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
-    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members, shared)
+    nests = _Nests(chosen, stored_tensors(fusion) | rows.members | rows.staged, rows.members, shared)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     proved, later = None, dict(rows.inlined)

@@ -22,6 +22,7 @@ from idgraph.ir import (
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
 from idgraph.ir.op_table import MOVES, POINTWISE
+from idgraph.layout.stride_order import own_order
 from idgraph.schedule.access_strides import Orders, read_order
 from idgraph.schedule.fusion_segments import CHEAP
 
@@ -70,16 +71,18 @@ def reduces(t: Tensor) -> bool:
     return e is not None and e.op in REDUCTIONS and e.is_reduction
 
 
-def reduction_domains(fusion: Fusion) -> list[ReductionDomain]:
+def reduction_domains(fusion: Fusion, stored: Collection[Tensor] = ()) -> list[ReductionDomain]:
     """The spaces of a fusion, those of the largest reductions first; a tensor is in one of them at most.
 
     Of equal ones those come first whose result goes back to all columns, as in a softmax: what is computed there waits
     the rows, and would be a kernel of its own in another space. Reductions that are `MOST_PASSES` or more behind the
     first are in another space too: each computes again what it reads, which many norms in a row would make quadratic.
+    Those ``stored`` are in none: they are read from memory.
     """
     made: list[ReductionDomain] = []
-    taken: set[Tensor] = set()
-    exprs, places, depth, orders = fusion.exprs, dict[Tensor, int](), dict[Tensor, int](), Orders()
+    taken: set[Tensor] = set(stored)
+    exprs, places, depth = fusion.exprs, dict[Tensor, int](), dict[Tensor, int]()
+    orders = Orders({t: (own_order(t),) for t in stored})
     for n, e in enumerate(exprs):
         places[e.output] = n
         depth[e.output] = max((depth.get(p, 0) + reduces(p) for p in e.inputs), default=0)

@@ -24,6 +24,7 @@ from idgraph.schedule.legality import nest_error
 from idgraph.schedule.reduction_domain import ReductionDomain, reduces, reduction_domains
 from idgraph.schedule.reduction_persistence import ReductionGroup
 from idgraph.schedule.reduction_tiling import ReductionTiling, choose_reduction_tiling, is_outer_reduction
+from idgraph.schedule.staged_rows import staged_rows
 
 # private copies -------------------------------------------------------------------------------------------------------
 
@@ -197,7 +198,8 @@ def apply_loops(space: ReductionDomain, t: Tensor, how: ReductionTiling) -> None
 class Scheduled:
     """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
     reductions of rows with several passes, ``decisions`` and ``rules`` say what was decided, for each of ``groups``.
-    ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal."""
+    ``loops`` are those of the whole fusion as it was left, where one graph has proved them legal. ``staged``: see
+    `staged_rows`."""
 
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
@@ -207,6 +209,7 @@ class Scheduled:
     rules: list[Ruled] = field(default_factory=list[Ruled])
     tilings: list[TilingDecision] = field(default_factory=list[TilingDecision])
     loops: Legal | None = None
+    staged: set[Tensor] = field(default_factory=set[Tensor])
 
     def note(self, space: ReductionDomain, ends: set[Tensor], how: ReductionTiling, order: Order, count: int) -> None:
         """Record what was decided for a space, whose columns are passed over ``count`` times."""
@@ -285,7 +288,10 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     if any(reduces(t) for t in fusion.tensors):
         share_equal(fusion)
     found = reduction_domains(fusion)
-    home = {t: space for space in found for t in space.labels}
+    done.staged = staged_rows(fusion, found)
+    if done.staged:
+        found = reduction_domains(fusion, done.staged)
+    home = {t: space for space in found for t in space.labels} | {t: ReductionDomain(0, ()) for t in done.staged}
     outputs = frozenset(fusion.outputs)
     order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     for space in found:

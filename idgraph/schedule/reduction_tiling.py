@@ -71,6 +71,8 @@ def choose_reduction_tiling(
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
     warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
+
+    Long: the cases of one decision.
     """
     columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
@@ -104,7 +106,7 @@ def choose_reduction_tiling(
     if fit and threads > BLOCK // 2 and count % (lanes * threads) and _is_short(space, columns):
         once = sum(map(reduces, space.labels)) == 1
         threads = _whole_warps(count, lanes, once) or threads
-    if writes and len(space.extents) > space.rows + 1 and count % (lanes * threads) and not config.threads:
+    if writes and len(space.extents) > space.rows + 1 and not config.threads:
         threads = _even_threads(count, lanes, threads)
     threads = _uncut(space, count, lanes, threads)
     together = -(-BLOCK // threads)
@@ -167,6 +169,8 @@ def _even_threads(count: int, lanes: int, threads: int) -> int:
     (448, 512)
     """
     gpu = current_device()
+    if count % (lanes * threads) == 0:
+        return threads
     fit = [
         t
         for t in range(gpu.warp, gpu.block_threads + 1, gpu.warp)

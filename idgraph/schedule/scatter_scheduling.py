@@ -37,7 +37,7 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 9)), f.input("i", shape=(64, 3), dtype="int64")
-    >>> t = ig.scatter(x, 1, i, 1.0)
+    >>> t = ig.scatter(x, 1, i, f.input("v", shape=(64, 3)))
     >>> schedule_scatter(t.definition, 16)
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('4', 'blockIdx.x'), ('16', 'threadIdx.x'), ('3', 'serial')]

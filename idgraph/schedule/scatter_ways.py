@@ -39,13 +39,13 @@ def scatter_decision(e: TensorExpr, pairs: bool = True) -> Decision:
     >>> x, i = f.input("x", shape=(64, 9)), f.input("i", shape=(64, 3), dtype="int64")
     >>> found = scatter_decision(ig.scatter(x, 1, i, 1.0).definition)
     >>> found.chosen, [(o.name, o.cost) for o in found.rejected]
-    ('where', [('any-order', 5.0), ('last-writer', 10.01)])
+    ('where', [('any-order', 5.0), ('last-writer', 7.5)])
     """
     t, few = e.output, _compared(e)
     entries = _entries_text(e)
     points = " x ".join(str(d.extent) for d in t.axes)
     store = f"it stores {t.name}, {points} elements, before anybody reads it"
-    options = [_where(e, few, entries), *(_sums(e, store) if adds(e) else _writes(e, store, pairs))]
+    options = [_where(e, few, entries), *(_sum_ways(e, store) if adds(e) else _write_ways(e, store, pairs))]
     best = min((o for o in options if o.cost is not None), key=lambda o: o.cost or 0)
     chosen = best.name == "where"
     return Decision(
@@ -75,21 +75,21 @@ def _where(e: TensorExpr, few: int, entries: str) -> Option:
     return _option("where", whole * item_size(e.output.dtype) / device.bandwidth + operations, compared)
 
 
-def _copy(e: TensorExpr) -> float:
+def _copy_seconds(e: TensorExpr) -> float:
     """Seconds to copy x, whose elements are then updated: two launches, of which the second moves little."""
     device = current_device()
     return 2 * size_of(e.output.axes) * item_size(e.output.dtype) / device.bandwidth + 2e-6 * device.launch_us
 
 
-def _sums(e: TensorExpr, store: str) -> list[Option]:
+def _sum_ways(e: TensorExpr, store: str) -> list[Option]:
     """The ways of a scatter whose entries come in any order."""
     device, item = current_device(), item_size(e.output.dtype)
     whole, moved = size_of(e.output.axes) * item, size_of(e.output.root) * item
     own = "rows are independent: one thread adds up each, in order"
-    owner = _copy(e) + moved / device.bandwidth + size_of(entry_axes(e)) * device.latency
+    owner = _copy_seconds(e) + moved / device.bandwidth + size_of(entry_axes(e)) * device.latency
     width, copies = atomic_lanes(e), best_copies(e)
     order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
-    atomic = _copy(e) + 2 * moved / device.bandwidth
+    atomic = _copy_seconds(e) + 2 * moved / device.bandwidth
     options = [_option("owner", owner, f"{own}; {store}")]
     options.append(_option("atomic", atomic + _waiting(e, 1), f"{order}; {store}"))
     if copies > 1:
@@ -98,7 +98,7 @@ def _sums(e: TensorExpr, store: str) -> list[Option]:
     return options
 
 
-def _writes(e: TensorExpr, store: str, pairs: bool) -> list[Option]:
+def _write_ways(e: TensorExpr, store: str, pairs: bool) -> list[Option]:
     """The ways of a scatter whose last entry wins."""
     device, t, ordered = current_device(), e.output, ordered_entries(e)
     written = size_of(t.root) * item_size(t.dtype) / device.bandwidth
@@ -106,18 +106,19 @@ def _writes(e: TensorExpr, store: str, pairs: bool) -> list[Option]:
     if not ordered:
         what = "write the same value" if entry_axes(e) else "do not exist"
         own = f"entries that name one element {what}; {store}"
-        options = [_option("any-order", _copy(e) + written, own)]
+        options = [_option("any-order", _copy_seconds(e) + written, own)]
     else:
         order = f"{count:,} entries are written one after another, so that the last one wins"
-        options = [_option("ordered", _copy(e) + written + count * device.latency, f"{order}; {store}")]
+        options = [_option("ordered", _copy_seconds(e) + written + count * device.latency, f"{order}; {store}")]
     if pairs and winners_possible(e, ordered):
         entries = size_of(e.inputs[1].axes) if e.op != "index_put" else count
         compared = 3 * len(scatter_axes(e)) * entries * count / device.rate("int64", special=False)
         why = f"each entry looks for the last one of {count:,} that names its element, in the launch that copies"
-        options.append(_option("winners", _copy(e) + 2 * written + compared, f"{why}, and writes its value; {store}"))
+        cost = _copy_seconds(e) + 2 * written + compared
+        options.append(_option("winners", cost, f"{why}, and writes its value; {store}"))
     targets = 2 * INDEX * size_of([d for d, _ in scatter_axes(e)] if e.op == "index_put" else t.axes)
     why = "the number of the last entry is kept for each target, then every element takes its own"
-    cost = _copy(e) + targets / device.bandwidth + written + launch
+    cost = _copy_seconds(e) + targets / device.bandwidth + written + launch
     options.append(_option("last-writer", cost, why))
     return options
 

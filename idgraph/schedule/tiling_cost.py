@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from math import gcd, hypot, prod
 
 from idgraph.ir import IterDomain, item_size
@@ -18,6 +18,10 @@ from idgraph.ir.device import Device
 from idgraph.schedule.access_strides import AffineCoordinate, SourceAccess
 
 Sizes = Mapping[IterDomain, int]
+DIGIT = 6
+"""Operations of int32 that find one coordinate of a thread's number, and its part of an address: a division by a
+constant, the rest, a product and a sum. On an H200 of six coordinates an element they took 36 us of 7.2 million threads
+that moved 58 MB in 12."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
     >>> both = [a for u in (output_access(t), *source_strides(t, [], splits=True)) if (a := affine(u))]
     >>> tiles = (), tuple(zip(t.axes, (4, 4)))
     >>> [str(tiling_cost(Tiling(t.axes, k), both, 128, ig.cost.devices["H200"])) for k in tiles]
-    ['4.49 us, 4.50 times the sectors', '2.38 us, 1.50 times the sectors']
+    ['4.66 us, 4.50 times the sectors', '2.39 us, 1.50 times the sectors']
     """
     warp = _Warp(tiling, device)
     points = prod(int(d.extent) for d in tiling.axes)
@@ -130,7 +134,16 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
     least = least_sectors(accesses, points, device)
     busy = _busy(threads / block, device)
     issue = count * threads / device.loads
-    return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue, 0.0, device))
+    places = threads * (DIGIT * _coordinate_count(tiling, accesses) + count) / device.rate("int32", special=False)
+    return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue + places, 0.0, device))
+
+
+def _coordinate_count(tiling: Tiling, accesses: Sequence[AffineAccess]) -> int:
+    """The coordinates that a thread takes its number apart into: axes that no access tells apart are one."""
+    tile = dict(tiling.tile)
+    outer = [d for d in tiling.axes if int(d.extent) > tile.get(d, 1)]
+    joined = sum(all(a.steps[p] == a.steps[d] * int(d.extent) for a in accesses) for p, d in pairwise(outer))
+    return len(outer) - joined
 
 
 def _of_one_memory(accesses: Sequence[AffineAccess]) -> Mapping[object, list[AffineAccess]]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, as_expr, not_, prove, simplify, symbol
+from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.graphs.coordinate_rules import CoordinateSolver
-from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
+from idgraph.index.index_solver import ProducerPath, operand_path
+from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr
+from idgraph.ir.axis_read import AxisRead
 from idgraph.ir.op_table import SCANS
 
 
@@ -67,30 +69,19 @@ def reads_of(e: TensorExpr) -> OperationReads:
 def _operand_read(
     e: TensorExpr, k: int, own: CoordinateSolver, symbols: tuple[Expr, ...], anywhere: list[Expr]
 ) -> OperandRead | None:
-    operand = e.inputs[k]
-    mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
-    condition = simplify(and_(*(b.condition for b in own.bounds_on_path(mapped, frozenset(e.output.logical)))))
-    if condition is FALSE or isinstance(prove(not_(condition)), Proof):
-        return None
-    if condition is not TRUE and isinstance(prove(condition), Proof):
-        condition = TRUE
-    facts = () if condition is TRUE else (condition,)
-    found: list[Expr] = []
-    for n, (axis, read) in enumerate(zip(operand.axes, e.reads[k], strict=True)):
+    axes = e.inputs[k].axes
+
+    def coordinate(n: int, read: AxisRead) -> Expr | None:
         match read:
-            case _ if axis.is_broadcast:
-                x = as_expr(0)
-            case Fixed(index):
-                x = as_expr(index)
             case LoadedCoordinate() if e.op in SCATTERS:  # the tensor that is written into: the same element
-                x = symbols[n]
+                return symbols[n]
             case LoadedCoordinate():
-                x = symbol(f"any{len(anywhere)}", 0, simplify(axis.extent - 1))
-                anywhere.append(x)
-            case Mapped(domain):
-                x = own.value[domain]
-                if e.op in SCANS and e.attrs.get("dim") == n:  # all elements up to this one
-                    x = symbol(f"any{len(anywhere)}", 0, x)
-                    anywhere.append(x)
-        found.append(simplify(x, facts=facts))
-    return OperandRead(k, operand, tuple(found), condition)
+                anywhere.append(symbol(f"any{len(anywhere)}", 0, simplify(axes[n].extent - 1)))
+            case Mapped(domain) if e.op in SCANS and e.attrs.get("dim") == n:  # all elements up to this one
+                anywhere.append(symbol(f"any{len(anywhere)}", 0, own.value[domain]))
+            case _:
+                return None
+        return anywhere[-1]
+
+    way = operand_path(e, k, ProducerPath((), TRUE), own, e.output.logical, coordinate)
+    return None if way is None else OperandRead(k, e.inputs[k], way.coordinates, way.condition)

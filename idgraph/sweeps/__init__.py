@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RayExecutor", "SweepRow", "Sweep", "cluster", "read_rows", "sweep"]
 
-_LATER = {
-    "RayExecutor": "run",
-    "SweepRow": "results",
-    "Sweep": "results",
-    "cluster": "run",
-    "read_rows": "results",
-}
+_LATER = {"RayExecutor": "run", "SweepRow": "results", "Sweep": "results", "cluster": "run", "read_rows": "results"}
 
 
 @arguments(IdGraphError)

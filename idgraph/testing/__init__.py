@@ -4,8 +4,7 @@ They build small examples that shrink well, and know no graph, index map or kern
 """
 
 from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
-from idgraph.testing.joined_launches import joined_launches
-from idgraph.testing.schedules import scheduled_fusions, schedules, threaded_fusions
+from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
 
 __all__ = [
     "STEPS",

@@ -113,10 +113,6 @@ def _draw_binary(draw: Draw, t: Tensor) -> Tensor:
     return draw(st.sampled_from((ops.add, ops.mul)))(t, other)
 
 
-def _where(draw: Draw, t: Tensor) -> Tensor:
-    return ops.where(t > 0, t, 0.5)
-
-
 def _slice(draw: Draw, t: Tensor) -> Tensor:
     axis = _draw_axis(draw, t)
     n = _extents(t)[axis]
@@ -160,14 +156,6 @@ def _cat(draw: Draw, t: Tensor) -> Tensor:
 def _roll(draw: Draw, t: Tensor) -> Tensor:
     axis = _draw_axis(draw, t)
     return moves.roll(t, draw(st.integers(-9, 9)), axis)
-
-
-def _flip(draw: Draw, t: Tensor) -> Tensor:
-    return moves.flip(t, _draw_axis(draw, t))
-
-
-def _permute(draw: Draw, t: Tensor) -> Tensor:
-    return moves.permute(t, *draw(st.permutations(range(t.ndim))))
 
 
 def _reshape(draw: Draw, t: Tensor) -> Tensor:
@@ -336,17 +324,17 @@ def _repeat(draw: Draw, t: Tensor) -> Tensor:
     return moves.reshape(wide, *shape[:axis], 3 * shape[axis], *shape[axis + 1 :])
 
 
-def _draw_scan(draw: Draw, t: Tensor) -> Tensor:
-    return rows.cumsum(t, _draw_axis(draw, t))
-
-
 STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
-    "unary": _draw_unary, "binary": _draw_binary, "where": _where, "slice": _slice, "rotate": _rotate, "pad": _pad,
-    "cat": _cat, "roll": _roll, "flip": _flip, "permute": _permute, "reshape": _reshape, "unsqueeze": _unsqueeze,
+    "unary": _draw_unary, "binary": _draw_binary, "where": lambda _, t: ops.where(t > 0, t, 0.5),
+    "slice": _slice, "rotate": _rotate, "pad": _pad,
+    "cat": _cat, "roll": _roll, "flip": lambda draw, t: moves.flip(t, _draw_axis(draw, t)),
+    "permute": lambda draw, t: moves.permute(t, *draw(st.permutations(range(t.ndim)))),
+    "reshape": _reshape, "unsqueeze": _unsqueeze,
     "expand": _expand, "select": _select, "slice_scatter": _slice_scatter, "reduce": _reduce, "normalise":
     _normalise, "gather": _gather, "take_along_dim": _take_along, "index_select": _index_select, "embedding":
     _embedding, "scatter": _scatter, "scatter_add": _scatter_add, "index_put": _index_put, "selects": _draw_selects,
-    "interleave": _interleave, "halves": _halves, "repeat": _repeat, "scan": _draw_scan,
+    "interleave": _interleave, "halves": _halves, "repeat": _repeat,
+    "scan": lambda draw, t: rows.cumsum(t, _draw_axis(draw, t)),
 }  # fmt: skip
 """Kinds of steps that `fusions` takes, by name, simplest first: a failing example shrinks towards the front."""
 
@@ -379,7 +367,7 @@ def fusions(
     Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point;
     ``rows`` puts an axis of that many more elements in front, for tests that look at kernels only.
     Shrinks to one input of one element and one operation; integer inputs are index tensors (see
-    `idgraph.validate.input_values` for arrays with indices in range).
+    `idgraph.validate.value_check` for arrays with indices in range).
 
     >>> from hypothesis import find, settings
     >>> same = settings(derandomize=True, database=None)  # the same examples in every run

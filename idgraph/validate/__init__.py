@@ -18,7 +18,6 @@ from idgraph.runtime import Target
 if TYPE_CHECKING:
     from idgraph.index import IdModel
     from idgraph.validate.index_map_check import Engine, check_addresses
-    from idgraph.validate.input_values import random_inputs
     from idgraph.validate.report import (
         AddressMismatch,
         AddressReport,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
         ValueMismatch,
         ValueReport,
     )  # fmt: skip
-    from idgraph.validate.value_check import check_values, tolerance
+    from idgraph.validate.value_check import check_values, random_inputs, tolerance
 
 __all__ = [
     "AddressMismatch", "AddressReport", "KernelReport", "Mismatch", "Report", "TensorError", "ValueMismatch",
@@ -40,7 +39,7 @@ _LATER = {
     "AddressMismatch": "report", "AddressReport": "report", "KernelReport": "report", "Mismatch": "report",
     "Report": "report", "TensorError": "report", "ValueMismatch": "report", "ValueReport": "report",
     "check_addresses": "index_map_check",
-    "random_inputs": "input_values", "check_values": "value_check", "tolerance": "value_check",
+    "random_inputs": "value_check", "check_values": "value_check", "tolerance": "value_check",
 }  # fmt: skip
 
 

@@ -1,18 +1,229 @@
-"""Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked."""
+"""Memory layout of tensors in numbers: strides, the address of each element, and arrays laid out that way.
+
+Accesses at one concrete size: what an index map says, in loop variables only, ready to be checked.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
+from idgraph.errors import IndexingError, InternalError
 from idgraph.index import Access, IdModel, LoopVariable
-from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir import (
+    DomainExpr,
+    Fusion,
+    IterDomain,
+    Merge,
+    Resize,
+    Roll,
+    RowPartition,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+)
 from idgraph.ir.op_table import WRITES
-from idgraph.validate.memory_layout import MemoryLayout, layout_of
 from idgraph.validate.oracle import shape_of
-from idgraph.validate.oracle.views import number
+from idgraph.validate.oracle.views import Array, number
+
+
+@dataclass(frozen=True)  # no slots: the table is made when first asked for, and kept
+class MemoryLayout:
+    """Where the elements of a tensor lie, in elements from the start of its buffer.
+
+    Either ``strides`` (one for each axis of ``tensor.shape``) and ``offset``; or, where memory is ordered by split or
+    merged axes, ``formula``: lines of Python that assign ``address`` from coordinates ``x0``, ``x1``, ..., and
+    ``table``, the address of each element in row-major order.
+    """
+
+    strides: tuple[int, ...] | None
+    offset: int
+    size: int
+    formula: tuple[str, ...] = ()
+    make_table: Callable[[], Array] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def table(self) -> Array | None:
+        """The address of each element in row-major order; None where strides say it."""
+        return None if self.make_table is None else self.make_table()
+
+    def address(self, coordinates: tuple[int, ...], shape: tuple[int, ...]) -> int:
+        """The address of one element."""
+        if self.strides is not None:
+            return self.offset + sum(c * s for c, s in zip(coordinates, self.strides, strict=True))
+        assert_table = self.table
+        if assert_table is None:
+            raise IndexingError("a layout has strides or a table")
+        return int(assert_table[int(np.ravel_multi_index(coordinates, shape)) if coordinates else 0])
+
+
+def free_strides(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
+    """Values for the free strides of inputs: rows a little apart, so that a stride taken for another one shows."""
+    found: dict[str, int] = {}
+    for t in f.tensors:
+        inner = 1
+        for d, s in zip(reversed(t.allocation), reversed(t.domain.strides), strict=True):
+            if s is not None and s.op == "sym" and s.name not in symbols:
+                found[s.name] = inner + 1
+            stride = number(s, {**symbols, **found}) if s is not None else inner
+            inner = stride * number(d.extent, symbols)
+    return found
+
+
+def _allocation_strides(t: Tensor, symbols: Mapping[str, int]) -> list[int]:
+    made: list[int] = []
+    inner = 1
+    for d, s in zip(reversed(t.allocation), reversed(t.domain.strides), strict=True):
+        stride = number(s, symbols) if s is not None else inner
+        made.insert(0, stride)
+        inner = stride * number(d.extent, symbols)
+    return made
+
+
+def layout_of(t: Tensor, symbols: Mapping[str, int]) -> MemoryLayout:
+    """Strides where memory has the logical axes in some order, else a table of addresses."""
+    strides = _allocation_strides(t, symbols)
+    offset = number(t.offset, symbols)
+    extents = [number(d.extent, symbols) for d in t.allocation]
+    size = 0 if 0 in extents else offset + 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+    if set(t.allocation) <= set(t.axes):
+        by_axis = dict(zip(t.allocation, strides, strict=True))
+        if all(d in by_axis or d.is_broadcast for d in t.axes):
+            return MemoryLayout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
+
+    shape = shape_of(t, symbols)
+
+    def table() -> Array:
+        values = _axis_values(t, symbols, np.indices(shape, dtype=np.int64), lambda value: value)
+        made = np.full(shape, offset, np.int64)
+        for d, s in zip(t.allocation, strides, strict=True):
+            made = made + values[d] * s
+        return np.ascontiguousarray(made).reshape(-1)
+
+    lines: list[str] = []
+
+    def line(value: _Text) -> _Text:
+        lines.append(f"y{len(lines)} = {value}")
+        return _Text(f"y{len(lines) - 1}")
+
+    names = _axis_values(t, symbols, [_Text(f"x{p}") for p in range(len(t.axes))], line)
+    terms = [f"{names[d]} * {s}" for d, s in zip(t.allocation, strides, strict=True)]
+    return MemoryLayout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
+
+
+class _Text:
+    """A number as Python text: arithmetic with it gives the text of the result."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __add__(self, x: object) -> _Text:
+        return _Text(f"({self} + {x})")
+
+    def __sub__(self, x: object) -> _Text:
+        return _Text(f"({self} - {x})")
+
+    def __mul__(self, x: object) -> _Text:
+        return _Text(f"({self} * {x})")
+
+    def __floordiv__(self, x: object) -> _Text:
+        return _Text(f"({self} // {x})")
+
+    def __mod__(self, x: object) -> _Text:
+        return _Text(f"({self} % {x})")
+
+    def __xor__(self, x: object) -> _Text:
+        return _Text(f"({self} ^ {x})")
+
+
+def _axis_values(
+    t: Tensor, symbols: Mapping[str, int], start: Iterable[Any], named: Callable[[Any], Any]
+) -> dict[IterDomain, Any]:
+    """The value of every axis of ``t`` that follows from those of its elements, as numbers or as text; ``named`` gets
+    each new one. Rows of loaded length are left out: memory never follows those."""
+    values = dict(zip(t.axes, start, strict=True))
+    pending = [e for e in (*t.domain.exprs, *t.domain.loop_exprs) if not isinstance(e, RowPartition)]
+    while True:
+        rest: list[DomainExpr] = []
+        for e in pending:
+            if all(d in values for d in e.inputs):
+                made = zip(e.outputs, _outputs(e, [values[d] for d in e.inputs], symbols), strict=True)
+            elif all(d in values for d in e.outputs):
+                made = zip(e.inputs, _inputs(e, [values[d] for d in e.outputs], symbols), strict=True)
+            else:
+                rest.append(e)
+                continue
+            for d, value in made:
+                if d not in values:
+                    values[d] = named(value)
+        if len(rest) == len(pending):
+            return values
+        pending = rest
+
+
+def _outputs(e: DomainExpr, x: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
+    """One axis expression from its inputs to its outputs."""
+    match e:
+        case Split():
+            inner = number(e.inner.extent, symbols)
+            return [x[0] // inner, x[0] % inner]
+        case Merge():
+            return [x[0] * number(e.inner.extent, symbols) + x[1]]
+        case Resize():
+            return [x[0] + number(e.left, symbols)]
+        case Stride():
+            return [(x[0] - number(e.start, symbols)) // number(e.step, symbols)]
+        case Roll():
+            return [(x[0] + number(e.shift, symbols)) % number(e.source.extent, symbols)]
+        case Swizzle():
+            return [x[0], x[0] ^ x[1] if e.kind == "xor" else (x[0] + x[1]) % number(e.y.extent, symbols)]
+        case RowPartition():
+            raise InternalError(f"{e} has no formula without its offsets")
+
+
+def _inputs(e: DomainExpr, y: Sequence[Any], symbols: Mapping[str, int]) -> list[Any]:
+    """One axis expression from its outputs to its inputs: memory may be that of the root axes."""
+    match e:
+        case Split():
+            return [y[0] * number(e.inner.extent, symbols) + y[1]]
+        case Merge():
+            inner = number(e.inner.extent, symbols)
+            return [y[0] // inner, y[0] % inner]
+        case Resize():
+            return [y[0] - number(e.left, symbols)]
+        case Stride():
+            return [y[0] * number(e.step, symbols) + number(e.start, symbols)]
+        case Roll():
+            return [(y[0] - number(e.shift, symbols)) % number(e.source.extent, symbols)]
+        case Swizzle():
+            return [y[0], y[0] ^ y[1] if e.kind == "xor" else (y[1] - y[0]) % number(e.y.extent, symbols)]
+        case RowPartition():
+            raise InternalError(f"{e} has no formula without its offsets")
+
+
+def laid_out(x: Array, layout: MemoryLayout) -> Array:
+    """``x`` in memory with the layout's strides and offset; a view into a larger buffer where it has gaps."""
+    if layout.strides is None or x.ndim == 0:
+        return x
+    if layout.offset == 0 and math.prod(x.shape) and x.strides == tuple(s * x.itemsize for s in layout.strides):
+        return x
+    buffer = np.zeros(max(layout.size, 1), x.dtype)
+    strides = tuple(s * x.itemsize for s in layout.strides)
+    view = np.lib.stride_tricks.as_strided(buffer[layout.offset :], x.shape, strides)
+    shared = tuple(slice(0, 1) if s == 0 else slice(None) for s in layout.strides)
+    view[shared] = x[shared]  # an axis of stride 0 holds one value
+    return view
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +333,7 @@ def _entries(m: IdModel, e: TensorExpr, write: Site, symbols: Mapping[str, int])
     for c, s in zip(at, strides, strict=True):
         address = address + c * s
     return Site(
-        a,
-        0,
-        write.unloaded,
-        at,
-        shape,
-        tuple(range(len(root))),
-        address,
-        MemoryLayout(strides, 0, math.prod(shape)),
+        a, 0, write.unloaded, at, shape, tuple(range(len(root))), address, MemoryLayout(strides, 0, math.prod(shape))
     )
 
 
@@ -176,11 +380,7 @@ def _read_site(m: IdModel, e: TensorExpr, k: int, symbols: Mapping[str, int]) ->
     t = e.inputs[k]
     if t.definition is None or t.definition.op in WRITES or (t in m.fusion.outputs and t.inline_position == 0):
         return plain
-    slot = _slot(m, plain.access, t.definition, symbols)
-    return Site(
-        plain.access, plain.number, plain.predicate, plain.coordinates, plain.shape, plain.kept, plain.address,
-        plain.layout, plain.loads, plain.load_bounds, slot,
-    )  # fmt: skip
+    return replace(plain, slot=_slot(m, plain.access, t.definition, symbols))
 
 
 def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, int]) -> ProducerSlot:

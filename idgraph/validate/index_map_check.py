@@ -22,14 +22,13 @@ from idgraph.index import IdModel
 from idgraph.ir import Fusion, TensorExpr
 from idgraph.loading import LOADING
 from idgraph.validate import report as faults
-from idgraph.validate.concrete_access import Case, Site, build_case
+from idgraph.validate.concrete_access import Case, Site, build_case, free_strides
 from idgraph.validate.engines import CHUNK, check_points, loop_values, scan_numpy
-from idgraph.validate.input_values import random_inputs
-from idgraph.validate.memory_layout import free_strides
 from idgraph.validate.oracle import INDEXED, ROWED, SCATTERED, bind, evaluate, index_operands
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Tables, build_tables, table_bytes
 from idgraph.validate.report import AddressMismatch, AddressReport, Progress, Scan, silent
+from idgraph.validate.value_check import random_inputs
 
 
 def find_mismatch(case: Case, tables: Tables, found: Scan) -> AddressMismatch | None:

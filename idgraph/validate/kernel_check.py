@@ -25,11 +25,10 @@ from idgraph.loading import LOADING
 from idgraph.lower.provenance import START
 from idgraph.runtime.cuda.numba_cuda import available as cuda_available
 from idgraph.runtime.program import Program
-from idgraph.validate.concrete_access import Case, build_case
+from idgraph.validate.concrete_access import Case, build_case, free_strides
 from idgraph.validate.index_map_check import Engine
 from idgraph.validate.kernel_check_cuda import DeviceSource, fits_device
 from idgraph.validate.kernel_check_source import LOOPS, OUT, POINT, TEXT, KernelCheckSource, UntracedError
-from idgraph.validate.memory_layout import free_strides
 from idgraph.validate.oracle.views import Array
 from idgraph.validate.reference_tables import Expected, table_bytes
 from idgraph.validate.report import AddressMismatch, KernelReport

@@ -13,8 +13,7 @@ import numpy as np
 
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.lower.provenance import START
-from idgraph.validate.concrete_access import Case
-from idgraph.validate.memory_layout import MemoryLayout, layout_of
+from idgraph.validate.concrete_access import Case, MemoryLayout, layout_of
 from idgraph.validate.oracle import ROWED, WRITTEN, element_numbers, optional, reads, shape_of, writes
 from idgraph.validate.oracle.views import Array, number
 

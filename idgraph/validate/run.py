@@ -13,11 +13,10 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.argument_resolution import is_int
 from idgraph.runtime import Target, emit
 from idgraph.validate.index_map_check import Engine, check_addresses, index_values
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import bind
 from idgraph.validate.report import Report, busy, terminal
-from idgraph.validate.value_check import check_values
+from idgraph.validate.value_check import check_values, random_inputs
 
 
 def run_checks(

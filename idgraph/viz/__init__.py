@@ -11,11 +11,11 @@ from idgraph.errors import no_attribute
 from idgraph.loading import load
 from idgraph.viz import notebook
 from idgraph.viz import notebook as sheets
+from idgraph.viz.cell_picture import RaggedPicture, ragged
 from idgraph.viz.draw import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
 from idgraph.viz.fusion_picture import loop_nest
 from idgraph.viz.notebook import coloured
 from idgraph.viz.picture import Cluster, Line, Picture, PictureEdge, PictureNode, Swatch
-from idgraph.viz.ragged_picture import RaggedPicture, ragged
 
 if TYPE_CHECKING:
     from idgraph.viz.explorer import Explorer, explore

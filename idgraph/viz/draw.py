@@ -16,12 +16,11 @@ from idgraph.shard import Ownership
 from idgraph.viz import render as dot
 from idgraph.viz import render as svg
 from idgraph.viz.access_picture import access_svg
+from idgraph.viz.cell_picture import RaggedPicture, ownership_svg, ragged_svg
 from idgraph.viz.domain_graph_picture import Highlight, cycle_picture, domain_picture, explanation_picture
 from idgraph.viz.fusion_picture import fusion_picture
 from idgraph.viz.index_graph_picture import index_picture
-from idgraph.viz.ownership_picture import ownership_svg
 from idgraph.viz.picture import Picture
-from idgraph.viz.ragged_picture import RaggedPicture, ragged_svg
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
 Grid = AccessPicture | Ownership | RaggedPicture

@@ -18,9 +18,10 @@ from idgraph.runtime import emit
 from idgraph.viz.draw import to_svg
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
-from idgraph.viz.page_style import SCRIPT, STYLE
 from idgraph.viz.picture import xml
 from idgraph.viz.report_page_parts import (
+    SCRIPT,
+    STYLE,
     Drawn,
     access_pictures,
     accesses_of,

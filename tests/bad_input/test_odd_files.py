@@ -137,6 +137,19 @@ def test_a_link_to_itself_is_not_written(tmp_path: Path) -> None:
     assert (tmp_path / "round").is_symlink() and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["missing/page.html", "file.txt/page.html", "file.txt/more/page.html", "x" * 300 + ".html", "loop/page.html"],
+)
+def test_an_error_names_the_file_that_was_asked_for(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file.txt").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError) as raised:  # noqa: PT011 - whose file is compared below
+        write_atomically(tmp_path / name, "text")
+    assert raised.value.filename == str(tmp_path / name) and sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize(("name", "text"), [("a.txt", "fusion f {\n" + "# a\n" * 40_000 + "}"), ("a.json", GRAPH)])
 def test_a_pipe_that_somebody_writes_is_read_whole(name: str, text: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)

@@ -97,10 +97,11 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "explain.a": lambda c: c.e, "explain.b": lambda c: c.t.definition,
     "buffer": lambda c: c.t, "stored": lambda c: (c.x,),
     "data": lambda c: {"program": str(c.f), "nests": []}, "budget": lambda c: 100,
-    "program": lambda c: ig.emit(c.f, "python"), "source": lambda c: c.f,
+    "program": lambda c: ig.emit(c.f, "python"), **{f"{x}.program": (lambda c: c.f) for x in ("mlir", "halide", "tvm")},
+    "source": lambda c: c.f,
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
     "IdModel.output_to_input.source": lambda c: c.x, "kernel.parse.text": lambda c: "kernel k():\n",
-    "over": lambda c: "x", "rank": lambda c: 1, "inputs": lambda c: {},
+    "function": lambda c: c.f, "over": lambda c: "x", "rank": lambda c: 1, "inputs": lambda c: {},
 }  # fmt: skip
 # Names that a user has no use for, or that other tests call.
 INSIDE = {

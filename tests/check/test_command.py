@@ -59,6 +59,42 @@ def test_bad_files_end_in_one_error(options: tuple[str, ...], text: str, tmp_pat
     assert not shown.stdout
 
 
+MIRRORED = """func.func @f(%x: memref<4xf32>, %y: memref<4xf32>) {
+  affine.for %i = 0 to 4 {
+    %0 = affine.load %x[3 - %i] : memref<4xf32>
+    affine.store %0, %y[%i] : memref<4xf32>
+  }
+  return
+}"""
+PRODUCED = "produce y {\n  for (i, 0, 4) {\n    y[i] = x[3 - i]\n  }\n}"
+
+
+@pytest.mark.parametrize(("name", "text"), [("f.mlir", MIRRORED), ("f.stmt", PRODUCED)])
+def test_text_of_a_compiler_with_its_meaning(name: str, text: str, tmp_path: Path) -> None:
+    pytest.importorskip("lark")
+    (tmp_path / "f.txt").write_text(FLIP)
+    (tmp_path / name).write_text(text)
+    right = run("check", name, "--means", "f.txt", cwd=tmp_path)
+    assert right.returncode == 0 and "0 refuted, 0 unknown" in right.stdout, right.stderr
+    (tmp_path / name).write_text(text.replace("3 - ", ""))
+    wrong = run("check", name, "--means", "f.txt", cwd=tmp_path)
+    assert wrong.returncode == 1 and "meant x[3]" in wrong.stdout
+    (tmp_path / name).write_text(text[: len(text) // 2])
+    for more in (("--means", "f.txt"), ()):
+        bad = run("check", name, *more, cwd=tmp_path)
+        assert bad.returncode == 2 and bad.stderr.strip() and not bad.stdout
+
+
+def test_what_is_unknown_is_printed_and_no_failure(tmp_path: Path) -> None:
+    path = written(tmp_path, "3 - i")
+    data: dict[str, Any] = json.loads(path.read_text())
+    data["nests"][0]["loads"] = {"v": {"text": "floor(x * 0.5)"}}
+    data["nests"][0]["writes"][0]["reads"][0]["when"] = "v > 0"
+    path.write_text(json.dumps(data))
+    shown = run("check", "--program", str(path), cwd=tmp_path)
+    assert shown.returncode == 0 and "unknown: k reads x" in shown.stdout
+
+
 @pytest.mark.parametrize("budget", [0, -5, None, 2.5])
 def test_a_budget_is_a_positive_number(budget: Any, tmp_path: Path) -> None:
     with pytest.raises(ig.check.CheckError, match="budget"):

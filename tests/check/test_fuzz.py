@@ -17,8 +17,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.check.decide import decide
-from idgraph.check.inductor_source import of_source
 from idgraph.check.program_json import read_program
+from idgraph.check.run import of_source
 from tests.check.test_triton_source import (
     GATHER,
     INDIRECT,

@@ -11,21 +11,25 @@ from hypothesis import settings
 
 import idgraph as ig
 from tests.check.lowerings import lowered
+from tests.check.pipeline_lowerings import PIPELINES
 from tests.check.tree_lowerings import KINDS, tree_lowered
 
+EVERY = KINDS | PIPELINES
 RUNS = 10  # orders of iterations, and numbers in memory that nothing wrote
 
 
 def right(data: dict[str, Any]) -> bool | None:
     """Whether all runs hold the program's numbers; None where the form is not run."""
     try:
-        return all(ig.check.interpret(data, seed=s).right for s in range(RUNS))
+        sizes: list[dict[str, int]] = [{"n": k} for k in (2, 5, 8)] if "symbols" in data else [{}]
+        return all(ig.check.interpret(data, seed=s, sizes=n).right for s in range(RUNS) for n in sizes)
     except ig.check.CheckError:
         return None
 
 
 def judged(seed: int) -> str:
-    data = (tree_lowered if seed % 2 else lowered)(random.Random(seed))
+    draw = random.Random(seed)
+    data = lowered(draw) if seed % 3 == 0 else tree_lowered(draw, KINDS if seed % 3 == 1 else PIPELINES)
     r = ig.check.program(data)
     good = right(data)
     if good is None:
@@ -47,15 +51,23 @@ def law(first: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("kind", "fault"), [(k, f) for k, (_, faults) in KINDS.items() for f in faults])
+@pytest.mark.parametrize(("kind", "fault"), [(k, f) for k, (_, faults) in EVERY.items() for f in faults])
 def test_a_fault_of_order_is_refuted_with_both_points(kind: str, fault: str, seed: int) -> None:
-    draws = (KINDS[kind][0](random.Random(s), fault) for s in range(100 * seed, 100 * seed + 40))
+    draws = (EVERY[kind][0](random.Random(s), fault) for s in range(100 * seed, 100 * seed + 40))
     data = next(d for d in draws if right(d) is False)  # a lost mask may mask nothing
     r = ig.check.program(data)
     assert r.refuted and not r.ok, str(r)
     for row in r.refuted:
         found = row.counterexample
         assert found is not None and (found.read or found.written) and found.meant, str(row)
+
+
+@pytest.mark.parametrize("kind", PIPELINES)
+def test_a_right_lowering_is_decided(kind: str) -> None:
+    for seed in range(4):
+        data = PIPELINES[kind][0](random.Random(seed), "")
+        r = ig.check.program(data)
+        assert r.ok and r.decided, f"{json.dumps(data, indent=1)}\n{r}"
 
 
 def test_verdicts_are_true() -> None:

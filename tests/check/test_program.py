@@ -203,3 +203,30 @@ def test_padded_rows_of_any_size_are_decided_without_counting() -> None:
         assert r.ok and {row.verdict for row in r.rows} == {"proved"}
         write["index"] = f"i + i//{columns + 1}"
         assert {row.verdict for row in ig.check.program(data).rows} != {"proved"}
+
+
+def test_tiles_of_a_dynamic_length_are_proved_where_the_guard_leaves_no_element_out() -> None:
+    program = 'fusion "f" {\n  symbol n min=1\n  x = input(shape=(`n`,), dtype="float32")\n  y = exp(x)\n  output y\n}'
+
+    def judged(when: str) -> ig.check.CheckReport:
+        write = {"buffer": "y", "index": "t*4 + i", "when": when, "reads": [{"buffer": "x", "index": "t*4 + i"}]}
+        nest = {"name": "k", "loops": [["t", "(n + 3)//4"], ["i", 4]], "writes": [write]}
+        return ig.check.program({"program": program, "symbols": {"n": {"min": 1}}, "nests": [nest]})
+
+    assert {row.verdict for row in judged("t*4 + i < n").rows} == {"proved"}
+    assert not judged("t*4 + 4 <= n").decided and not judged("t*4 + i <= n").decided
+
+
+@pytest.mark.parametrize("when", ["v > 0", "v >= 0", "v > -5000", "v < 100000", "w > 0"])
+def test_a_read_that_a_loaded_value_limits_is_not_called_right(when: str) -> None:
+    """Values that are made up may all satisfy the condition; those of an argument need not."""
+    loads = {"v": {"buffer": "k", "index": "i"}, "w": {"text": "floor(x * 0.5)"}}
+    reads = [{"buffer": "x", "index": "3 - i", "when": when}, {"buffer": "k", "index": "i"}]
+    nest = {"name": "n", "loops": [["i", 4]], "loads": loads, "writes": [{"buffer": "y", "index": "i", "reads": reads}]}
+    p = "\n".join((
+        'fusion "f" {', '  x = input(shape=(4,), dtype="float32")', '  k = input(shape=(4,), dtype="int64")',
+        "  z = flip(x, dims=(0,))", "  y = add(z, k)", "  output y", "}",
+    ))  # fmt: skip
+    assert not ig.check.program({"program": p, "nests": [nest]}).decided
+    del reads[0]["when"]
+    assert ig.check.program({"program": p, "nests": [nest]}).decided

@@ -185,3 +185,61 @@ def test_constants_of_other_compilers_are_compared(constant: str) -> None:
     halide = f"produce y {{\n  parallel (i, 0, 4) {{\n    y[i] = x[i]*{constant}f\n  }}\n}}"
     for r in (ig.check.mlir(mlir, TWICE), ig.check.halide(halide, TWICE)):
         assert r.ok == (constant == "2.0"), str(r)
+
+
+def unrolled(case: str) -> dict[str, Any]:
+    """A row of eight elements added up: unrolled by two, in two halves, or as a tree in memory."""
+    rows = {
+        "step": [put("s", "y", "i"), loop("k", 4, put("a", "y", "i", ("y", "i"), *pair("i*8 + k*2", 1)))],
+        "add": [put("s", "y", "i"), loop("k", 4, put("a", "y", "i", *pair("i*8 + k*2", 1), mode="add"))],
+        "halves": [
+            put("s", "a", "0"), put("t", "b", "0"),
+            loop("k", 4, put("u", "a", "0", ("x", "i*8 + k*2"), mode="add"),
+                 put("v", "b", "0", ("x", "i*8 + k*2 + 1"), mode="add")),
+            put("o", "y", "i", ("a", "0"), ("b", "0")),
+        ],
+        "tree": [
+            loop("k", 4, put("t", "t", "k", *pair("i*8 + k", 4))),
+            loop("j", 2, put("u", "t", "j", ("t", "j"), ("t", "j + 2"))), put("o", "y", "i", ("t", "0"), ("t", "1")),
+        ],
+        "tree, read twice": [
+            loop("k", 4, put("t", "t", "k", *pair("i*8 + k", 3))),
+            loop("j", 2, put("u", "t", "j", ("t", "j"), ("t", "j + 2"))), put("o", "y", "i", ("t", "0"), ("t", "1")),
+        ],
+    }  # fmt: skip
+    return {"version": 1, "program": program("(2, 8)", "  y = sum(x, dims=(1,))"), "body": [loop("i", 2, *rows[case])]}
+
+
+def pair(index: str, step: int) -> list[tuple[str, str]]:
+    return [("x", index), ("x", f"{index} + {step}")]
+
+
+@pytest.mark.parametrize("case", ["step", "add", "halves", "tree"])
+def test_a_sum_that_is_unrolled(case: str) -> None:
+    r = ig.check.program(unrolled(case))
+    assert r.ok and r.decided, str(r)
+
+
+def test_an_element_twice_in_a_tree_of_sums_is_refuted() -> None:
+    assert ig.check.program(unrolled("tree, read twice")).refuted
+
+
+def test_products_of_an_unrolled_sum_are_of_their_pairs() -> None:
+    """y = sum of x[k]*z[k], two products in a step; x[k] with another z is no product of the program."""
+    p = program("(8,)", '  z = input(shape=(8,), dtype="float32")', "  e = mul(x, z)", "  y = sum(e, dims=(0,))")
+
+    def judged(other: str) -> ig.check.CheckReport:
+        step = put("a", "y", "0", ("y", "0"), *pair("k*2", 1), ("z", f"{other}*2"), ("z", f"{other}*2 + 1"))
+        return ig.check.program({"version": 1, "program": p, "body": [put("s", "y", "0"), loop("k", 4, step)]})
+
+    assert judged("k").decided
+    assert not judged("(3 - k)").decided
+
+
+def test_an_operand_that_is_added_once_more_is_refuted() -> None:
+    p = program("(3,)", '  z = input(shape=(3,), dtype="float32")', "  y = add(x, z)")
+    more = put("more", "y", "min(i, 2)", ("z", "min(i, 2)"), mode="add")
+    r = ig.check.program({"version": 1, "program": p, "body": [
+        loop("j", 3, put("first", "y", "j", ("x", "j"))), loop("i", 4, more),
+    ]})  # fmt: skip
+    assert r.refuted and "2" in str(r.refuted[0].counterexample), str(r)

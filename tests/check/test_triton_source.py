@@ -8,10 +8,10 @@ import pytest
 
 import idgraph as ig
 from idgraph.check.decide import decide
-from idgraph.check.inductor_source import of_source
 from idgraph.check.program import NeutralProgram
 from idgraph.check.program_json import read_program
 from idgraph.check.report import CheckReport
+from idgraph.check.run import of_source
 
 WRAPPER = """
 import triton

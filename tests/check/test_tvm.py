@@ -122,6 +122,12 @@ def test_a_sum_with_its_start(size: tuple[int, int]) -> None:
     assert wrong.refuted if size == (6, 8) else not wrong.decided
 
 
+def test_what_is_no_function_of_tvm_is_an_error() -> None:
+    for bad in (None, "main", 3, SimpleNamespace(body=node("While"))):
+        with pytest.raises(ig.check.CheckError, match="TVM"):
+            ig.check.tvm(bad, MOVED)
+
+
 def test_functions_of_tvm() -> None:
     tvm: Any = pytest.importorskip("tvm", reason="apache-tvm is not installed (extra tvm)")
     te: Any = pytest.importorskip("tvm.te")
@@ -132,10 +138,11 @@ def test_functions_of_tvm() -> None:
     i, j = s.get_loops(s.get_sblock("y"))
     (a, b), (c, d) = s.split(i, [None, 4]), s.split(j, [None, 4])
     s.reorder(a, c, b, d)
-    r = ig.check.program(exported(s.mod["main"], MOVED))
+    r = ig.check.tvm(s.mod["main"], MOVED)
     assert r.ok and r.decided, str(r)
+    assert str(ig.check.tvm(s.mod, ig.parse(MOVED))) == str(r)
     wrong = MOVED.replace("y = permute(x, dims=(1, 0))", "z = permute(x, dims=(1, 0))\n  y = flip(z, dims=(0,))")
-    assert ig.check.program(exported(s.mod["main"], wrong)).refuted
+    assert ig.check.tvm(s.mod["main"], wrong).refuted
     x, k = te.placeholder((6, 8), name="x"), te.reduce_axis((0, 8), name="k")
     total = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="y")  # pyright: ignore[reportUnknownLambdaType]
     s = tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, total])}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Data = dict[str, Any]
@@ -276,7 +276,7 @@ def split(r: random.Random, body: list[Data]) -> list[Data]:
     for node in body:
         inner = split(r, node["body"]) if "body" in node else []
         again = {**node, "body": inner} if "body" in node else node
-        if "for" not in node or r.random() < 0.6:
+        if "for" not in node or not isinstance(node["for"][1], int) or r.random() < 0.6:
             out.append(again)
             continue
         (name, n), by = node["for"], r.randint(1, 3)
@@ -288,8 +288,8 @@ def split(r: random.Random, body: list[Data]) -> list[Data]:
     return out
 
 
-def tree_lowered(r: random.Random) -> Data:
+def tree_lowered(r: random.Random, kinds: Mapping[str, tuple[Kind, tuple[str, ...]]] = KINDS) -> Data:
     """A program in the neutral form, right in two of three cases."""
-    make, faults = KINDS[r.choice(sorted(KINDS))]
+    make, faults = kinds[r.choice(sorted(kinds))]
     data: Data = {"version": 1, **make(r, r.choice(faults) if r.random() < 0.35 else "")}
     return {**data, "body": split(r, data["body"])} if r.random() < 0.4 else data

@@ -15,7 +15,7 @@ import idgraph as ig
 from idgraph.codegen.runtime_lib import numpy_ops as memory
 from idgraph.runtime import Program
 from idgraph.testing import fusions
-from idgraph.validate.input_values import random_inputs
+from idgraph.validate.value_check import random_inputs
 
 Touched = dict[tuple[str, str, str], Counter[int]]  # (kernel, tensor, "read" or "write") -> address -> times
 

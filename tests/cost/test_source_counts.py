@@ -12,7 +12,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime import Program
-from idgraph.validate.input_values import random_inputs
+from idgraph.validate.value_check import random_inputs
 from tests.cost.source_counts import ITEM, counted
 from tests.schedule.gather_programs import consumer, producer
 

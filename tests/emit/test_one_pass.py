@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.passes.rows import welford as moments
+from idgraph.passes.rows import online_reductions as moments
 from idgraph.runtime import Program, emit
 from tests.emit.row_cases import least_place, place, variance
 from tests.emit.test_rows import row_program

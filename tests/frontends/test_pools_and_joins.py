@@ -10,7 +10,7 @@ import pytest
 
 from idgraph.errors import IndexingError
 from idgraph.frontends import from_torch
-from idgraph.frontends.aten import scatter_reduce as joined
+from idgraph.frontends.aten import gather_scatter as joined
 
 torch: Any = importlib.import_module("torch")
 F: Any = torch.nn.functional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from idgraph.errors import FrontendError
 from idgraph.frontends import from_torch
+from idgraph.frontends.torch_compile import backend
 
 torch: Any = importlib.import_module("torch")  # half of its functions have no types
 T = Any
@@ -134,3 +136,65 @@ def test_a_program_without_tensors_returns_tensors() -> None:
     for program, args in programs:
         got = from_torch(program, args).run(*args, target="numpy")
         torch.testing.assert_close(got, program(*args))
+
+
+def window_of_argument(x: T) -> T:
+    x.unfold(1, 3, 2)[:, 1].mul_(2.0)
+    return x + 0
+
+
+def ordered_writes(x: T) -> T:
+    y = x.clone()
+    v = y.unfold(1, 2, 1)
+    v[:, 0] = 9.0
+    v[:, 1] = 8.0
+    return y + v.sum()
+
+
+def windows_with_gaps(x: T) -> T:
+    y = x.clone()
+    y.unfold(1, 2, 3)[:, :, 1].neg_()
+    return y
+
+
+def in_place_activation(x: T) -> T:
+    return torch.relu_(x.clone().unfold(1, 2, 1)) + 1
+
+
+def memory_of_one_element(x: T) -> T:
+    y = x.clone()
+    torch.as_strided(y, (3,), (0,), 1)[0:1].fill_(7.0)
+    return y
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [window_of_argument, ordered_writes, windows_with_gaps, in_place_activation, memory_of_one_element],
+    ids=lambda f: f.__name__,
+)
+def test_a_compiled_function_with_such_writes_runs_in_eager_mode(program: Callable[[T], T], dynamic: bool) -> None:
+    """torch's functionalization refuses some of them, and makes the elements between windows 0."""
+    torch._dynamo.reset()
+    x = torch.arange(21.0).view(3, 7)
+    own = x.clone()
+    compiled = torch.compile(program, backend=backend, dynamic=dynamic)
+    with pytest.warns(UserWarning, match="a function is left to eager mode: it writes to"):
+        found = compiled(own)
+    left = x.clone()
+    torch.testing.assert_close(found, program(left))
+    torch.testing.assert_close(own, left)  # written once
+
+
+def test_a_compiled_function_that_only_reads_windows_is_not_left_to_eager_mode() -> None:
+    torch._dynamo.reset()
+    x = torch.arange(7.0)
+
+    def program(x: T) -> T:
+        y = x.clone()
+        y.add_(x.unfold(0, 1, 1)[:, 0])
+        return y.unfold(0, 2, 1).sum(1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        torch.testing.assert_close(torch.compile(program, backend=backend)(x), program(x))

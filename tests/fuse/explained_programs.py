@@ -30,8 +30,8 @@ from idgraph.errors import IdGraphError
 from idgraph.fuse import CAUSES, Obstacle
 from idgraph.ir import SCATTERS, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.parser import copy_fusion
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate, reads
+from idgraph.validate.value_check import random_inputs
 
 torch: Any = import_module("torch")
 F: Any = torch.nn.functional

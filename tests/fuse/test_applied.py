@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.fuse.alignment import Alignment, AlignmentStep
+from idgraph.fuse.common_loops import Alignment, AlignmentStep
 from idgraph.ir.parser import copy_fusion
 from idgraph.testing import fusions
 from tests.property.budget import examples

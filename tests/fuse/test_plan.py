@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import idgraph as ig
-from idgraph.fuse.launch_groups import count, operations
+from idgraph.fuse.explain import count, operations
 from idgraph.fuse.plan import ordered_launches
 from idgraph.kernel.def_use import stored_in
 from idgraph.runtime.program import launches

@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.index import ldmatrix, ldmatrix_conflicts, mma_operand
-from idgraph.index.matrix_fragments import SHAPES
+from idgraph.index.bank_conflict_advice import SHAPES
 
 
 def expected(operand: str, lane: int, i: int, *, rows: int, bits: int) -> tuple[int, int]:

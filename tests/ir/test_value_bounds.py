@@ -15,7 +15,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir.dtypes import DType
-from idgraph.ir.value_range import value_bounds
+from idgraph.ir.ops_index import value_bounds
 
 torch: Any = importlib.import_module("torch")
 INTEGERS: tuple[DType, ...] = tuple(d for d in get_args(DType) if "int" in d)

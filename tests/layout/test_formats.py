@@ -10,8 +10,7 @@ import pytest
 import idgraph as ig
 from idgraph.index.bank_conflicts import warp_bytes
 from idgraph.layout.inference import bytes_of, moved_bytes
-from idgraph.layout.stride_order import carried, own_order
-from idgraph.layout.torch_strides import eager_strides
+from idgraph.layout.stride_order import carried, eager_strides, own_order
 from idgraph.schedule.access_strides import loop_order
 from tests.layout.programs import program
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.testing import fusions
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import random_inputs
 from tests.property.budget import examples
 
 MESHES = ({"x": 2}, {"x": 3}, {"x": 4}, {"x": 2, "y": 2}, {"x": 3, "y": 2}, {"x": 2, "y": 2, "z": 2})

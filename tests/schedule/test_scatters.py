@@ -15,6 +15,7 @@ from idgraph.validate import random_inputs
 from idgraph.validate.index_map_check import index_values
 from idgraph.validate.kernel_check import check_kernel_addresses
 from idgraph.validate.oracle import evaluate
+from tests.emit.thread_runner import run_threads
 
 Build = Callable[[], ig.Fusion]
 FUSIONS: dict[str, tuple[str, Build]] = {}
@@ -328,3 +329,29 @@ def test_an_index_that_does_not_count_alone_keeps_its_order() -> None:
     want = evaluate(f, given)[name]
     ig.schedule.auto(f)
     np.testing.assert_array_equal(ig.emit(f, target="cpu").run(given)[name], want)
+
+
+@pytest.mark.parametrize(
+    "name", ["few_written", "pairs_of_indices", "columns_of_a_middle_axis", "what_stood_there_scaled", "one_long_row"]
+)
+def test_threads_in_any_order_write_what_the_last_entry_does(name: str) -> None:
+    f = FUSIONS[name][1]()
+    given = random_inputs(f, 7)
+    (want,) = evaluate(f, given).values()
+    ig.schedule.auto(f)
+    for seed in range(2):
+        (got,) = run_threads(ig.emit(f, target="cuda"), given, seed=seed).values()
+        np.testing.assert_allclose(np.asarray(got).reshape(np.shape(want)), want, rtol=1e-6)
+
+
+def test_few_places_are_never_looked_for_by_all_elements() -> None:
+    """The repetition penalty: a copy, and the few places written by threads of their own."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", (64, 32000)), f.input("i", (64, 50), "int64")
+    score = ig.gather(x, 1, i)
+    f.output(ig.scatter(x, 1, i, ig.where(score < 0.0, score * 1.3, score / 1.3)))
+    ig.schedule.auto(f)
+    copy, few = ig.cost(ig.emit(f, target="cuda")).kernels
+    assert copy.bytes_moved == 2 * 4 * 64 * 32000
+    assert few.blocks * few.threads >= 64 * 50
+    assert few.bytes_moved < 64 * 50 * 80

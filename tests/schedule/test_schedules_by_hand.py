@@ -12,8 +12,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import Expr
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import random_inputs
 
 
 def compare(f: ig.Fusion, inputs: Mapping[str, Any] | None = None) -> None:

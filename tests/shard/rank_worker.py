@@ -22,8 +22,8 @@ import idgraph as ig
 from idgraph.ir.device import TargetName
 from idgraph.runtime.array_backends import Torch
 from idgraph.shard.processes import run_rank
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import random_inputs
 from tests.shard.rank_programs import PROGRAMS, build
 
 

@@ -10,8 +10,8 @@ import pytest
 import idgraph as ig
 from idgraph.shard.execution import simulate_reduction
 from idgraph.shard.transfers import reductions_of, transfer_of
-from idgraph.validate.input_values import random_inputs
 from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import random_inputs
 
 
 def compare(f: ig.Fusion) -> ig.shard.DeviceProgram:

@@ -14,9 +14,8 @@ from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import check_addresses, check_values, random_inputs, validate
 from idgraph.validate import index_map_check as addresses
-from idgraph.validate.concrete_access import build_case
+from idgraph.validate.concrete_access import build_case, laid_out, layout_of
 from idgraph.validate.engines import address_check_ptx
-from idgraph.validate.memory_layout import laid_out, layout_of
 from idgraph.validate.reference_tables import build_tables
 from tests.emit.turns import simulated
 

@@ -26,8 +26,8 @@ import torch
 
 from idgraph.check.decide import decide
 from idgraph.check.inductor_capture import Capture, Lowered
-from idgraph.check.inductor_source import of_source
 from idgraph.check.report import VERDICTS, CheckReport
+from idgraph.check.run import of_source
 from tools.programs.inductor_programs import captured, programs
 
 

@@ -34,7 +34,7 @@ import idgraph as ig
 from idgraph.ir import is_float
 from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.validate import tolerance
-from idgraph.validate.input_values import index_limits
+from idgraph.validate.value_check import index_limits
 from tools.bench import report
 from tools.programs import cpu_rows
 from tools.programs.cpu_rows import CpuCase

@@ -43,7 +43,7 @@ from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 from idgraph.runtime.prepared_launch import prepare_launch as held
 from idgraph.validate import check_addresses, tolerance
-from idgraph.validate.input_values import index_limits
+from idgraph.validate.value_check import index_limits
 from tools.bench import classes, report
 from tools.programs import gpu_rows, layout_rows
 from tools.programs.gpu_rows import Case

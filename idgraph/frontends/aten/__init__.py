@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from idgraph.frontends.aten import complex as complex_
-from idgraph.frontends.aten import (
-    gather_scatter,
-    pointwise,
-    pooling,
-    ragged,
-    reduce,
-    scatter_reduce,
-    search,
-    special,
-    views,
-    windows,
-)
+from idgraph.frontends.aten import gather_scatter, pointwise, pooling, reduce, special, views, windows
+from idgraph.frontends.aten import gather_scatter as scatter_reduce
+from idgraph.frontends.aten import opaque as ragged
+from idgraph.frontends.aten import special as search
 from idgraph.frontends.aten.opaque import EFFECTS
 from idgraph.frontends.importer import HANDLERS, OPAQUE
 from idgraph.ir.op_table import OPERATIONS

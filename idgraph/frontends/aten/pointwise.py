@@ -287,12 +287,8 @@ def clamp(c: Call) -> Tensor:
 def convert(c: Call) -> Tensor:
     """self in another type; where the type stays, a copy."""
     x = c.tensor(0, "self")
-    dtype = _second_dtype(c, x.dtype)
+    dtype = c.dtype(x.dtype, -1 if c.node.target.startswith("aten._to_copy") else 1)
     return ops.copy(x) if dtype == x.dtype else ops.cast(x, dtype)
-
-
-def _second_dtype(c: Call, default: str) -> str:
-    return c.dtype(default, -1 if c.node.target.startswith("aten._to_copy") else 1)
 
 
 @handles(

@@ -63,18 +63,6 @@ _BLOCK: Final = 1 << 18  # points at a time: the operands of a block stay in the
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
-def _erf_array(x: Array) -> Array:
-    return np.asarray(_erf(x)).astype(np.float64)
-
-
-def _sign(x: Array) -> Array:
-    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
-
-
-def _sigmoid(x: Array) -> Array:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
 def _nonzero(f: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
     return lambda a, b: f(a != 0, b != 0)
 
@@ -85,12 +73,14 @@ def _floats(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 UNARY: Final[Mapping[str, Callable[[Array], Array]]] = {
-    "neg": np.negative, "abs": np.abs, "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)), "sign": _sign,
+    "neg": np.negative, "abs": np.abs, "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)),
+    "sign": lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),
     "square": lambda x: x * x, "floor": _floats(np.floor), "ceil": _floats(np.ceil), "round": _floats(np.rint),
     "trunc": _floats(np.trunc), "copy": lambda x: x, "cast": lambda x: x, "bitwise_not": np.invert,
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf_array, "reciprocal": lambda x: 1.0 / x,
+    "tanh": np.tanh, "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "erf": lambda x: np.asarray(_erf(x)).astype(np.float64), "reciprocal": lambda x: 1.0 / x,
     "logical_not": lambda x: x == 0, "isnan": lambda x: x != x, "isinf": lambda x: np.isinf(x),
 }  # fmt: skip
 

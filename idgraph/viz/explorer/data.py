@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.errors import IdGraphError, SourceLine, display_file, visible
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr, parse_fusion
 from idgraph.ir.parser import replay_step
@@ -58,7 +59,7 @@ def folds_of(fusion: Fusion) -> list[Fold]:
     [('3 x (mul, sum, add)', 3)]
     """
     nests = _nests(fusion)
-    keys = [_nest_key(n) for n in nests]
+    keys = [tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in n) for n in nests]
     out: list[Fold] = []
     at = 0
     while at < len(nests):
@@ -90,10 +91,6 @@ def _nest(exprs: list[TensorExpr]) -> Fold:
     return Fold(f"nest of {last.name}", exprs, note=shown)
 
 
-def _nest_key(nest: Sequence[TensorExpr]) -> Hashable:
-    return tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in nest)
-
-
 def _period(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
     """The period of the longest repetition that starts at ``at``, and how often it comes; (1, 1) for none."""
     best, covered = (1, 1), 1
@@ -108,14 +105,7 @@ def _period(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
 
 def _nests(fusion: Fusion) -> list[list[TensorExpr]]:
     """Operations that share loops, in the order of the program; without a schedule, pointwise chains."""
-    leader: dict[Tensor, Tensor] = {t: t for t in fusion.tensors}
-
-    def find(t: Tensor) -> Tensor:
-        while leader[t] is not t:
-            leader[t] = leader[leader[t]]
-            t = leader[t]
-        return t
-
+    nests = EquivalenceClasses[Tensor]()
     inlined = any(t.inline_position for t in fusion.tensors)
     kept = set(fusion.outputs)
     for t in fusion.tensors:
@@ -126,10 +116,10 @@ def _nests(fusion: Fusion) -> list[list[TensorExpr]]:
             plain = category(t) == "pointwise" and t not in kept and len(uses) == 1
             joined = [u for u in uses if plain and category(u) == "pointwise"]
         for u in joined:
-            leader[find(t)] = find(u)
+            nests.union(t, u)
     found: dict[Tensor, list[TensorExpr]] = {}
     for e in fusion.exprs:
-        found.setdefault(find(e.output), []).append(e)
+        found.setdefault(nests.find(e.output), []).append(e)
     return list(found.values())
 
 
@@ -177,17 +167,13 @@ def explorer_data(
         "inputs": [_input_data(t) for t in fusion.inputs],
         "views": _views(fusion, model),
         "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
-        "lines": [_line_data(x) for x in lines],
+        "lines": [{"file": clean(x.file), "line": x.line, "code": clean(x.code)} for x in lines],
         "sources": _source_parts(lines),
         "kernels": kernels,
         "loops": base,
         "steps": steps,
         "passes": _passes(passes),
     }
-
-
-def _line_data(x: SourceLine) -> Data:
-    return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
 
 
 def _source_parts(lines: Sequence[SourceLine]) -> list[Data]:

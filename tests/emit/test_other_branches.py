@@ -1,0 +1,86 @@
+"""Values of elements that a thread does not have, and of branches that it does not take, reach no statement."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.ir import DType
+from idgraph.kernel import parse
+from idgraph.kernel.ir import Select, walk
+from idgraph.kernel.ssa import to_ssa
+from idgraph.validate import random_inputs
+from idgraph.validate.oracle import evaluate
+from idgraph.validate.value_check import compare
+from tests.emit.cuda_interpreter import interpret
+
+
+def interpreted(f: ig.Fusion) -> None:
+    inputs = random_inputs(f, 3)
+    expected = evaluate(f, inputs, {})
+    ig.schedule.auto(f)
+    found = interpret(ig.emit(f, "cuda"), inputs, 3)
+    for t in f.outputs:
+        report = compare(t.name, t.dtype, np.asarray(found[t.name]), expected[t.name])
+        assert report.mismatch is None, str(report.mismatch)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("cummin", "float64"), ("cummax", "int32"), ("cumsum", "float32"), ("cummin", "bool")]
+)
+@pytest.mark.parametrize("shape", [(1, 5, 1), (3, 30), (2, 7)])
+def test_a_row_is_read_again_behind_its_scan(op: str, dtype: DType, shape: tuple[int, ...]) -> None:
+    """The last threads have no element, or some: what they keep of the row is read by nobody, but copied."""
+    f = ig.Fusion("again")
+    x = f.input("x", shape, dtype)
+    row = ig.where(x, 1, 0) if dtype == "bool" else x
+    f.output(ig.maximum(getattr(ig, op)(row, 1), row))
+    interpreted(f)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, 3])
+@pytest.mark.parametrize("shape", [(5, 10), (7, 4), (9, 11), (3, 50)])
+@pytest.mark.parametrize("dtype", ["int32", "float16"])
+def test_one_tensor_stacked_with_itself(shape: tuple[int, int], dim: int, dtype: DType) -> None:
+    f = ig.Fusion("stacked")
+    x = f.input("x", shape, dtype)
+    wide = ig.expand(ig.unsqueeze(ig.unsqueeze(x, 0), 2), 2, shape[0], 1, shape[1])
+    f.output(ig.stack([wide, wide], dim))
+    assert math.prod(shape) * 4 == math.prod(int(n) for n in f.outputs[0].shape)
+    interpreted(f)
+
+
+HEAD = """
+kernel k():
+  buffer x: float32[80] input "x"
+  buffer y: float32[80] output "y"
+  for i < 80:
+    v: float32 = x[i]
+"""
+ELSEWHERE = """
+    if i//50 < 1:
+      u: float32 = neg(v)
+      y[i] = u
+    if i//50 >= 1:
+      if i < 72:
+        u: float32 = exp(v)
+      if i < 75:
+        y[i] = u
+"""
+HERE = """
+    if i%2 < 1:
+      u: float32 = neg(v)
+      y[i] = u
+    if i < 72:
+      u: float32 = exp(v)
+    y[i] = u
+"""
+
+
+@pytest.mark.parametrize(("text", "choices"), [(ELSEWHERE, 0), (HERE, 1)])
+def test_a_choice_has_no_value_of_another_branch(text: str, choices: int) -> None:
+    body = to_ssa(parse(HEAD.strip() + text).body)
+    assert sum(isinstance(s, Select) for s in walk(body)) == choices
