@@ -297,7 +297,7 @@ def names(s: Stmt) -> frozenset[str]:
 
 def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
     """Names set anywhere in ``body``."""
-    return frozenset(n for s in walk(tuple(body)) for n in sets(s))
+    return _all_names([effects(s).sets for s in body])
 
 
 def carried(loop: Loop) -> tuple[str, ...]:
@@ -321,7 +321,7 @@ def carried(loop: Loop) -> tuple[str, ...]:
 
 def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
     """Names read anywhere in ``body``."""
-    return frozenset(n for s in walk(tuple(body)) for n in reads(s))
+    return _all_names([effects(s).reads for s in body])
 
 
 def definitions(body: Iterable[Stmt]) -> dict[str, Stmt]:
@@ -394,18 +394,38 @@ class Effects:
         )  # fmt: skip
 
 
+_effects: dict[int, tuple[Stmt, Effects]] = {}  # by identity, as `parts`
+
+
+def effects(s: Stmt) -> Effects:
+    """The effects of ``s`` and of the statements inside it, found once: a level asks for those of the levels inside.
+
+    >>> loop = If(TRUE, (Compute(Local("x", "int64"), "neg", (Local("y", "int64"),), "int64"),))
+    >>> sorted(effects(loop).sets), sorted(effects(loop).reads), effects(loop) is effects(loop)
+    (['x'], ['y'], True)
+    """
+    known = _effects.get(id(s))
+    if known is not None and known[0] is s:
+        return known[1]
+    stored = s.buffer if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) else None
+    own = Effects(
+        sets(s), reads(s), frozenset() if stored is None else frozenset((stored.name,)),
+        frozenset((s.buffer.name,)) if isinstance(s, (Load, VectorLoad)) else frozenset(),
+    )  # fmt: skip
+    found = own | Effects.of(inner) if (inner := bodies(s)) else own
+    if len(_effects) >= _KEPT:
+        _effects.clear()
+    _effects[id(s)] = s, found
+    return found
+
+
+def _all_names(sets: Sequence[frozenset[str]]) -> frozenset[str]:
+    return sets[0] if len(sets) == 1 else frozenset[str]().union(*sets)
+
+
 def stored_in(body: Iterable[Stmt]) -> frozenset[str]:
     """Names of buffers written anywhere in ``body``."""
-    found: set[str] = set()
-    for s in walk(tuple(body)):
-        match s:
-            case Store(buffer=b) | VectorStore(buffer=b) | VectorAdd(buffer=b):
-                found.add(b.name)
-            case Accumulate(buffer=b) if b is not None:
-                found.add(b.name)
-            case _:
-                pass
-    return frozenset(found)
+    return _all_names([effects(s).stores for s in body])
 
 
 def read_only_buffers(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]:
@@ -426,7 +446,7 @@ def in_lanes(body: Sequence[Stmt], f: Callable[[Sequence[Stmt]], Sequence[Stmt]]
 
 def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
     """Names of buffers read anywhere in ``body``."""
-    return frozenset(s.buffer.name for s in walk(tuple(body)) if isinstance(s, (Load, VectorLoad)))
+    return _all_names([effects(s).loads for s in body])
 
 
 def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:

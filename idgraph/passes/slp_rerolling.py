@@ -508,10 +508,15 @@ def _loose(s: Stmt) -> object:
 
 def _loops(steps: Sequence[Stmt], depth: int) -> list[Stmt]:
     """The longest runs of steps that are one statement along a variable, as loops; then loops of such loops."""
+    if len(steps) < 2:
+        return list(steps)
     made: list[Stmt] = []
+    parts = [_statement_operands(s) for s in steps]
+    alike = _alike([_isomorphism_key(s, p) for s, p in zip(steps, parts, strict=True)])
     at = 0
     while at < len(steps):
-        run = next((x for n in _lengths(len(steps) - at) if (x := _reroll_run(steps[at : at + n], depth))), None)
+        lengths = (n for n in _lengths(len(steps) - at) if n <= alike[at])
+        run = next((x for n in lengths if (x := _reroll_run(steps[at : at + n], parts[at : at + n], depth))), None)
         made.append(run or steps[at])
         at += int(run.extent) if run is not None else 1
     if depth + 1 < len(LANE) and 1 < len(made) < len(steps):
@@ -524,11 +529,16 @@ def _lengths(count: int) -> list[int]:
     return [n for n in (count, *powers) if n > 1]
 
 
-def _reroll_run(steps: Sequence[Stmt], depth: int) -> Loop | None:
-    parts = [_statement_operands(s) for s in steps]
-    first = _isomorphism_key(steps[0], parts[0])
-    if any(_isomorphism_key(s, p) != first for s, p in zip(steps[1:], parts[1:], strict=True)):
-        return None
+def _alike(keys: Sequence[object]) -> list[int]:
+    """For each key, how many in a row are equal to it from there on, itself among them."""
+    lengths = [1] * len(keys)
+    for n in range(len(keys) - 2, -1, -1):
+        lengths[n] += lengths[n + 1] if keys[n] == keys[n + 1] else 0
+    return lengths
+
+
+def _reroll_run(steps: Sequence[Stmt], parts: Sequence[Sequence[Part]], depth: int) -> Loop | None:
+    """Isomorphic steps, of these parts, as one loop, or None."""
     var = symbol(LANE[depth], 0, len(steps) - 1)
     one = _united(steps[0], parts, var)
     return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (_serving(one, steps, var),))
