@@ -512,7 +512,7 @@ def _loops(steps: Sequence[Stmt], depth: int) -> list[Stmt]:
         return list(steps)
     made: list[Stmt] = []
     parts = [_statement_operands(s) for s in steps]
-    alike = _alike([_isomorphism_key(s, p) for s, p in zip(steps, parts, strict=True)])
+    alike = _equal_key_runs([_isomorphism_key(s, p) for s, p in zip(steps, parts, strict=True)])
     at = 0
     while at < len(steps):
         lengths = (n for n in _lengths(len(steps) - at) if n <= alike[at])
@@ -529,7 +529,7 @@ def _lengths(count: int) -> list[int]:
     return [n for n in (count, *powers) if n > 1]
 
 
-def _alike(keys: Sequence[object]) -> list[int]:
+def _equal_key_runs(keys: Sequence[object]) -> list[int]:
     """For each key, how many in a row are equal to it from there on, itself among them."""
     lengths = [1] * len(keys)
     for n in range(len(keys) - 2, -1, -1):
