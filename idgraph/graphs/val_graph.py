@@ -78,7 +78,7 @@ class Group(_Weak, Generic[K]):
         return self.graph.size_of(self.number)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.keys
+        return any(type(k) is type(key) for k in self.keys) and key in self.keys
 
     def __repr__(self) -> str:
         return "{" + ", ".join(map(key_text, self.keys)) + "}"
