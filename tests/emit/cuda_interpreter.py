@@ -117,8 +117,10 @@ class Memory:
 
     def __setitem__(self, at: Any, value: Any) -> None:
         place = self.place(at)
-        self.note(place, "writes")
+        before = repr(self.data[place]) if self.written[place] else ""
         self.data[place] = value
+        # Threads that write one value, as entries of a scatter do that know the last of them, need no order.
+        self.note(place, "writes", same=repr(self.data[place]) == before)
         self.written[place] = True
 
     def updated(self, at: Any, by: Callable[[Any, Any], Any], value: Any) -> None:
@@ -129,13 +131,15 @@ class Memory:
         self.note(place, "adds")
         self.data[place] = by(self.data[place], value)
 
-    def note(self, place: int, kind: str) -> None:
-        """Record an access; two of one element that no barrier orders are a race."""
+    def note(self, place: int, kind: str, same: bool = False) -> None:
+        """Record an access; two of one element that no barrier orders are a race, but for writes of the ``same`` value
+        by threads of one block."""
         if self.touched is None:
             return
         found = self.touched.setdefault(self.shift + place, Touched())
         now = self.machine.now
-        others = found.writes if kind == "reads" else found.writes | found.reads
+        writes = {w for w in found.writes if w[0] != now[0]} if same else found.writes
+        others = writes if kind == "reads" else writes | found.reads
         if kind != "adds":
             others = others | found.adds
         for block, thread, epoch in others:
