@@ -407,7 +407,7 @@ def _obstacle(
         kept = _has_other_readers(x.buffer, {a, b, *between})
         saved, by_trial = (
             bytes_saved_by_forwarding(a, b, reads, mine, {*between}, kept),
-            kept and any(t.loads for t in mine),
+            b.op in SCATTERS or (kept and any(t.loads for t in mine)),  # a scatter may have several kernels
         )
     else:
         saved = of_readers(_by_buffer(u for u, _, _ in pairs), _by_buffer(v for _, v, _ in pairs))

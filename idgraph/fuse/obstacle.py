@@ -61,8 +61,9 @@ class Obstacle(Printed):
     @property
     def bytes_saved(self) -> int | None:
         """Bytes that one kernel for both moves less than two; None where a size is open. Where others need the result
-        that a loaded index chooses from, or stand in the way of the cheapest alignment, they are those of the two
-        programs that were emitted to try the alignment."""
+        that a loaded index chooses from, or stand in the way of the cheapest alignment, or the reader is a scatter,
+        whose kernels follow from the schedule, they are those of the two programs that were emitted to try the
+        alignment: fewer than none where these move more."""
         tried = answer(self.question) if not self.proof else None
         found = tried.alignment if tried is not None and (self.by_trial or tried.others) else None
         if found is None or not found.one_kernel:
