@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.arith import Expr, as_expr, is_true, postorder, simplify, symbol
 from idgraph.arith.solve import affine_in
-from idgraph.kernel.def_use import all_reads, all_sets, loaded_in, map_body, map_statement
+from idgraph.kernel.def_use import all_reads, all_sets, index_exprs, loaded_in, map_body, map_statement
 from idgraph.kernel.ir import (
     Accumulate,
     BoundsCheck,
@@ -35,7 +35,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import simplify_selects
 from idgraph.passes.loop_flattening import chain_of, division_periods, remap_check_point, row_of
-from idgraph.passes.rows.reduction_loop import drop_unit_loops, match_reduction_loop
+from idgraph.passes.rows.reduction_loop import ReductionLoop, drop_unit_loops, match_reduction_loop
 
 Body = tuple[Stmt, ...]
 
@@ -85,14 +85,15 @@ def _flatten_body(body: Sequence[Stmt]) -> Body:
 
 
 def _row_loop(s: Loop) -> Loop | None:
-    """The loops that only add up, in their order; None where they do more, or where one sweep holds them already."""
+    """The loops that only add up, in their order; None where they do more. One sweep that divides nothing stays."""
     inside = tuple(walk(s.body))
     if not any(isinstance(x, Accumulate) for x in inside) or any(isinstance(x, Store) for x in inside):
         return None
     (tidy, *more) = drop_unit_loops((s,))
     if more or not isinstance(tidy, Loop):
         return None
-    if match_reduction_loop(tidy) is not None:
+    sweep = match_reduction_loop(tidy)
+    if sweep is not None and not _divides(sweep):
         return s
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
@@ -118,6 +119,12 @@ def _row_loop(s: Loop) -> Loop | None:
     moved = map_body(row.body, lambda x: map_statement(x, index=lambda e: simplify(e.substitute(at))))
     inner_loop = Loop(last.var, as_expr(row.length), "serial", moved, last.note)
     return inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note)
+
+
+def _divides(sweep: ReductionLoop) -> bool:
+    """Whether an index of a sweep is a quotient of its columns, or a remainder."""
+    found = (x for s in walk(sweep.body) for e in index_exprs(s) for x in postorder(e))
+    return any(x.op in ("floordiv", "mod") and sweep.column in x.symbols for x in found)
 
 
 def _only_adds(body: Body) -> bool:

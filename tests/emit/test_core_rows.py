@@ -47,8 +47,8 @@ CASES: dict[str, tuple[Callable[[ig.Fusion], ig.Tensor], set[str]]] = {
     "rows put": (_rows_put, {"hoist_loads"}),
     "added along rows": (_added_along_rows, {"own_rows"}),
     "gather": (_gathered, {"collapse"}),
-    "sums of channels": (lambda f: ig.sum(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), set[str]()),
-    "largest of channels": (lambda f: ig.amax(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"keep_rolled"}),
+    "sums of channels": (lambda f: ig.sum(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns"}),
+    "largest of channels": (lambda f: ig.amax(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns", "keep_rolled"}),
     "columns of odd length": (lambda f: ig.sum(f.input("x", (2001, 67)), 0), {"columns", "interchange"}),
     "largest of columns": (lambda f: ig.amax(f.input("x", (330, 515)), 0), {"interchange"}),
 }  # fmt: skip
