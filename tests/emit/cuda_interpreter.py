@@ -29,6 +29,7 @@ import numpy as np
 
 from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib.vector_ops import plain_pairs
+from idgraph.ir import SCATTERS
 from idgraph.kernel.ir import shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import OutputMemory, bind, flat_input, given_array, global_buffer, output_array, scalars_of
@@ -63,13 +64,15 @@ class Touched:
 
 @dataclass(slots=True)
 class Machine:
-    """The thread that runs now, and the number of barriers that its block has passed."""
+    """The thread that runs now, and the number of barriers that its block has passed. ``scattered``: what scatters
+    write, where threads whose entries name one element may write the value of the last of them without an order."""
 
     kernel: str = ""
     block: int = 0
     thread: int = 0
     epoch: int = 0
     home: Any = None
+    scattered: frozenset[str] = frozenset()
 
     @property
     def now(self) -> tuple[int, int, int]:
@@ -117,9 +120,8 @@ class Memory:
 
     def __setitem__(self, at: Any, value: Any) -> None:
         place = self.place(at)
-        before = repr(self.data[place]) if self.written[place] else ""
+        before = repr(self.data[place]) if self.written[place] and self.name in self.machine.scattered else ""
         self.data[place] = value
-        # Threads that write one value, as entries of a scatter do that know the last of them, need no order.
         self.note(place, "writes", same=repr(self.data[place]) == before)
         self.written[place] = True
 
@@ -133,12 +135,12 @@ class Memory:
 
     def note(self, place: int, kind: str, same: bool = False) -> None:
         """Record an access; two of one element that no barrier orders are a race, but for writes of the ``same`` value
-        by threads of one block."""
+        as before."""
         if self.touched is None:
             return
         found = self.touched.setdefault(self.shift + place, Touched())
         now = self.machine.now
-        writes = {w for w in found.writes if w[0] != now[0]} if same else found.writes
+        writes = set[tuple[int, int, int]]() if same else found.writes
         others = writes if kind == "reads" else writes | found.reads
         if kind != "adds":
             others = others | found.adds
@@ -332,6 +334,8 @@ def interpret(
     given = {name: given_array(name, a) for name, a in inputs.items()}
     env = bind(fusion, given, None)
     homes = {b.title: b.name for b in program.plan.buffers if b.place not in ("private", "shared")}
+    made = {e.output.name for e in fusion.exprs if e.op in SCATTERS}
+    machine.scattered = frozenset(home for title, home in homes.items() if title in made)
     memory: dict[str, Memory] = {}
     for b in program.plan.buffers:
         if b.place in ("output", "global"):
