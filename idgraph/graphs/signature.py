@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never, cast
 
 from idgraph.arith import ArithError, Expr, simplify
+from idgraph.errors import short_repr
 from idgraph.graphs.coordinate_rules import is_product, resized_axes, transparent
 from idgraph.ir import (
     DomainExpr,
@@ -314,7 +315,7 @@ def key_text(key: object) -> str:
     if isinstance(label, str):
         return label
     op, output = getattr(key, "op", None), getattr(getattr(key, "output", None), "name", None)
-    return f"{op} -> {output}" if output is not None else str(key)
+    return f"{op} -> {output}" if output is not None else short_repr(key)
 
 
 Key = tuple[IterDomain, TensorExpr] | tuple[IterDomain, TensorExpr, int]

@@ -93,7 +93,7 @@ def _row_loop(s: Loop) -> Loop | None:
     if more or not isinstance(tidy, Loop):
         return None
     sweep = match_reduction_loop(tidy)
-    if sweep is not None and not _divides(sweep):
+    if sweep is not None and not _divides_columns(sweep):
         return s
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
@@ -121,7 +121,7 @@ def _row_loop(s: Loop) -> Loop | None:
     return inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note)
 
 
-def _divides(sweep: ReductionLoop) -> bool:
+def _divides_columns(sweep: ReductionLoop) -> bool:
     """Whether an index of a sweep is a quotient of its columns, or a remainder."""
     found = (x for s in walk(sweep.body) for e in index_exprs(s) for x in postorder(e))
     return any(x.op in ("floordiv", "mod") and sweep.column in x.symbols for x in found)
