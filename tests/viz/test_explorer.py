@@ -12,6 +12,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import SourceLine
+from idgraph.runtime.program import stages
 from idgraph.viz.captions import axes_text
 from idgraph.viz.explorer.data import _source_parts, folds_of  # pyright: ignore[reportPrivateUsage]
 from tests.viz.test_page import EVIL, browser, missing
@@ -57,6 +58,9 @@ def test_data_say_what_the_fusion_is() -> None:
     assert {n for line in kernel["ops"] for n in line} <= {o["name"] for o in data["ops"]}
     assert [o["name"] for o in data["ops"] if not o["kernel"]] == []  # each is found in the source
     assert data["passes"][0]["name"] == "lower" and len(data["passes"]) > 2
+    for (name, plan), p in zip(stages(f, "cuda"), data["passes"], strict=True):
+        text = "\n".join(line for k in p["kernels"] for line in data["texts"][k])
+        assert (p["name"], text) == (name, "\n".join(map(str, plan.kernels)))
 
 
 def test_steps_lead_from_no_schedule_to_this_one() -> None:

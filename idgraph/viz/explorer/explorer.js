@@ -350,12 +350,13 @@ function idgraphExplorer(root, data) {
     show();
     return [slide, below];
   }
+  const textAt = (n) => data.passes[n].kernels.flatMap((k) => data.texts[k]); // all kernels after a pass
   function passes() {
     const slide = html("input", { type: "range", min: 0, max: data.passes.length - 1, value: state.pass, "aria-label": "pass", oninput: (e) => { state.pass = Number(e.target.value); show(); } });
     const below = html("div", {});
     function show() {
-      const p = data.passes[state.pass], old = new Set(state.pass ? data.passes[state.pass - 1].text : p.text);
-      below.replaceChildren(html("p", {}, "kernels after " + p.name + (state.pass ? "; new lines are green" : "")), code(p.text, () => false, () => {}, (i) => !old.has(p.text[i])));
+      const p = data.passes[state.pass], text = textAt(state.pass), old = new Set(textAt(Math.max(0, state.pass - 1)));
+      below.replaceChildren(html("p", {}, "kernels after " + p.name + (state.pass ? "; new lines are green" : "")), code(text, () => false, () => {}, (i) => !old.has(text[i])));
     }
     show();
     return [slide, below];
