@@ -1,4 +1,4 @@
-"""``--quick``: one module in six of each folder of tests, others in each run, within a time and with one progress bar.
+"""``--quick``: one module in ten of each folder of tests, others in each run, within a time and with one progress bar.
 
 Only these modules are imported, which takes most of the time of a short run. Every module's first test comes before any
 module's second, in the random order of the run, so that a run on a busy machine, which ends early, has tried all of
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 SECONDS = 70  # from the start to the last test that begins; that one and the report take the rest of 90
-SHARE = 6  # one module in so many, at least one of each folder
+SHARE = 10  # one module in so many, at least one of each folder
 RUN = "idgraph_quick"  # the key under which workers hear the end of the time and the seed
 WIDTH = 40  # characters of the bar
 
