@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 import click
 
+from idgraph import check
 from idgraph.cli.commands import cli
 from tools.docs import series
 from tools.docs.pictures import CAPTIONS, PICTURES
@@ -233,18 +234,12 @@ def schemas() -> str:
         "",
         "What the library reads and writes as JSON (draft 2020-12); a test holds real files to them.",
     ]
-    for path in sorted(SCHEMAS.glob("*.schema.json")):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        parts += [
-            "",
-            f"## {about['title']}",
-            "",
-            about["description"],
-            "",
-            "```json",
-            path.read_text(encoding="utf-8").rstrip(),
-            "```",
-        ]
+    texts = [path.read_text(encoding="utf-8").rstrip() for path in sorted(SCHEMAS.glob("*.schema.json"))]
+    read = {"title": "Program to check", "description": "What `ig.check.program` reads; `ig.check.schema()` gives it."}
+    texts.append(json.dumps({**check.schema(), **read}, indent=1))
+    for text in texts:
+        about = json.loads(text)
+        parts += ["", f"## {about['title']}", "", about["description"], "", "```json", text, "```"]
     return "\n".join([*parts, ""])
 
 
