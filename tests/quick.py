@@ -1,8 +1,8 @@
 """``--quick``: one module in ten of each folder of tests, others in each run, within a time and with one progress bar.
 
-Only these modules are imported, which takes most of the time of a short run. Every module's first test comes before any
-module's second, in the random order of the run, so that a run on a busy machine, which ends early, has tried all of
-them a little. A run that names files or tests takes all that it names.
+Modules for a GPU are a group by themselves. Only the modules taken are imported, which takes most of the time of a short
+run. Every module's first test comes before any module's second, in the random order of the run, so that a run on a busy
+machine, which ends early, has tried all of them a little. A run that names files or tests takes all that it names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from random import Random
@@ -19,22 +19,27 @@ from typing import Any
 import pytest
 
 SECONDS = 70  # from the start to the last test that begins; that one and the report take the rest of 90
-SHARE = 10  # one module in so many, at least one of each folder
+SHARE = 10  # one module in so many, at least one of each group
 RUN = "idgraph_quick"  # the key under which workers hear the end of the time and the seed
 WIDTH = 40  # characters of the bar
 
 
-def chosen(modules: Iterable[Path], seed: object) -> set[Path]:
-    """The modules of a run: the same ones for one seed.
+def groups(modules: Iterable[Path]) -> dict[str, list[Path]]:
+    """Modules by folder, those with tests that want a GPU by themselves."""
+    found: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(modules):
+        found[path.parent.name + " on a GPU" * ("pytest.mark.gpu" in path.read_text(encoding="utf-8"))].append(path)
+    return found
 
-    >>> tests = [Path(f"tests/a/test_{n}.py") for n in range(12)] + [Path("tests/b/test_0.py")]
+
+def chosen(modules: Mapping[str, Sequence[Path]], seed: object) -> set[Path]:
+    """The modules of a run, of each group some: the same ones for one seed.
+
+    >>> tests = {"a": [Path(f"tests/a/test_{n}.py") for n in range(12)], "b": [Path("tests/b/test_0.py")]}
     >>> [len([x for x in chosen(tests, 1) if x.parent.name == folder]) for folder in "ab"]
     [2, 1]
     """
-    folders: dict[Path, list[Path]] = defaultdict(list)
-    for path in sorted(modules):
-        folders[path.parent].append(path)
-    return {x for name, of in folders.items() for x in Random(f"{seed} {name.name}").sample(of, -(-len(of) // SHARE))}
+    return {x for name, of in modules.items() for x in Random(f"{seed} {name}").sample(of, -(-len(of) // SHARE))}
 
 
 def arranged(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -63,7 +68,7 @@ class Quick:
         if self._modules is None:
             self._seed = config.getoption("randomly_seed", 0) if self._seed is None else self._seed
             roots = [config.rootpath / name for name in config.getini("testpaths")]
-            self._modules = chosen([x for root in roots for x in root.rglob("test_*.py")], self._seed)
+            self._modules = chosen(groups(x for root in roots for x in root.rglob("test_*.py")), self._seed)
         return self._modules
 
     @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.quick import SHARE, arranged, bar, chosen
+from tests.quick import SHARE, arranged, bar, chosen, groups
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,12 +25,18 @@ def test_the_bar() -> None:
 
 
 def test_a_run_takes_a_part_of_each_folder_and_seeds_take_all() -> None:
-    modules = sorted((ROOT / "tests").rglob("test_*.py"))
+    modules = groups((ROOT / "tests").rglob("test_*.py"))
     runs = [chosen(modules, seed) for seed in range(200)]
-    assert {len(run) for run in runs} == {len(runs[0])} and len(runs[0]) < len(modules) / SHARE + 40
-    assert all({x.parent for x in run} == {x.parent for x in modules} for run in runs)
-    assert chosen(reversed(modules), 1) == runs[1] != runs[2]
-    assert set.union(*runs) == set(modules)
+    assert {len(run) for run in runs} == {len(runs[0])} and 3 * len(runs[0]) < sum(map(len, modules.values()))
+    assert all(run & set(group) for run in runs for group in modules.values())
+    assert chosen(groups(modules["ir"][::-1]), 1) == chosen({"ir": modules["ir"]}, 1)
+    assert runs[1] != runs[2] and set.union(*runs) == {x for group in modules.values() for x in group}
+
+
+def test_tests_for_a_gpu_are_a_group() -> None:
+    modules = groups((ROOT / "tests").rglob("test_*.py"))
+    device = ROOT / "tests" / "emit" / "test_gpu.py"
+    assert device in modules["emit on a GPU"] and device not in modules["emit"]
 
 
 CONFTEST = """import tests.quick
