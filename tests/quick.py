@@ -1,6 +1,6 @@
 """``--quick``: one module in ten of each folder of tests, others in each run, within a time and with one progress bar.
 
-Modules for a GPU are a group by themselves. Only the modules taken are imported, which takes most of the time of a short
+Modules for a GPU are a group by themselves. Only the modules taken are imported: that takes most of the time of a short
 run. Every module's first test comes before any module's second, in the random order of the run, so that a run on a busy
 machine, which ends early, has tried all of them a little. A run that names files or tests takes all that it names.
 """
