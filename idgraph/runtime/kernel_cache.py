@@ -127,7 +127,7 @@ class KernelCache:
     def shrink(self) -> None:
         """Take away the entries that were not used for longest, where all together are larger than ``limit`` bytes.
 
-        A file is an entry by its name; others in the folder are left alone.
+        A file is an entry by its name; others in the folder stay.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

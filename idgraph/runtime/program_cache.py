@@ -84,7 +84,7 @@ class ProgramCache:
 
     def put(self, fusion: Fusion, program: Program) -> None:
         """Store what ``fusion`` became. Raises `EmitError` where the folder cannot be written."""
-        text = _written(program, tuple(t.name for t in fusion.tensors))
+        text = _program_text(program, tuple(t.name for t in fusion.tensors))
         if text is None:
             return
         shared = self.shared and not any(site_numbers(k) for k in program.plan.kernels)
@@ -127,7 +127,7 @@ def library_digest() -> str:
     return made.hexdigest()
 
 
-def _written(program: Program, names: Sequence[str]) -> str | None:
+def _program_text(program: Program, names: Sequence[str]) -> str | None:
     """The text of a program; None where a number that its calls check has no text of its own."""
     fusion, plan = program.fusion, program.plan
     sizes = Kernel("sizes", (), (), tuple(_as_statement(s.value) for s in program.sizes))
@@ -177,7 +177,7 @@ def _read(text: str, target: Target, cache: KernelCache) -> ScheduledProgram | N
         entry = cast("dict[str, Any]", json.loads(text))
         fusion = parse_fusion(entry["fusion"])
         fusion.decisions = tuple(_decision(d) for d in entry["decisions"])
-        fusion.formats = tuple(Format(**{**d, "order": tuple(d["order"])}) for d in entry["formats"])
+        fusion.formats = tuple(Format(d["tensor"], tuple(d["order"]), d["summary"], d["at"]) for d in entry["formats"])
         fusion.tilings = tuple(TilingDecision(**d) for d in entry["tilings"])
         kernels = tuple(
             replace(parse(k), widths=tuple(LaneWidth(**w) for w in widths))
@@ -197,10 +197,8 @@ def _read(text: str, target: Target, cache: KernelCache) -> ScheduledProgram | N
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:
-    saved = given["saved"]
-    return Decision(**{
-        **given,
-        "rejected": tuple(Option(**o) for o in given["rejected"]),
-        "saved": None if saved is None else Saving(**saved),
-        "proof": tuple(given["proof"]),
-    })  # fmt: skip
+    read, saved = dict(given), given["saved"]
+    read["rejected"] = tuple([Option(**o) for o in given["rejected"]])
+    read["saved"] = None if saved is None else Saving(**saved)
+    read["proof"] = tuple(given["proof"])
+    return Decision(**read)
