@@ -251,10 +251,11 @@ def report(imported: Import) -> str:
             lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
             if len(made[0].kernels) > 1:
                 lines += [f"  {line}" for line in str(made[0].report).splitlines()]
-    programs = {id(k): k for k in imported.kernels.values() if isinstance(k, Program)}
-    distinct = sum(len(p.kernels) for p in programs.values())
-    reused = sum(len(k.kernels) for k, _ in imported.renamed.values() if isinstance(k, Program))
-    lines.append(f"{distinct} distinct kernels, {reused} more are those of equal parts; {imported.stages}")
+    every = [k for k in imported.kernels.values() if isinstance(k, Program)]
+    distinct = sum(len(p.kernels) for p in {id(k): k for k in every}.values())
+    reused = sum(len(k.kernels) for k in every) - distinct
+    stored = f"; {imported.loaded} parts from disk" if imported.loaded else ""
+    lines.append(f"{distinct} distinct kernels, {reused} more are those of equal parts{stored}; {imported.stages}")
     return "\n".join(lines)
 
 
