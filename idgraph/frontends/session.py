@@ -20,7 +20,6 @@ from idgraph.ir.clone import clone_fusion
 from idgraph.ir.printer import numbered_text
 from idgraph.runtime import Target
 from idgraph.runtime.fusion_call import is_scheduled, scheduled_or_stored, warn_of_copy
-from idgraph.runtime.program import Program
 from idgraph.runtime.program_cache import ScheduledProgram
 
 if TYPE_CHECKING:

@@ -181,7 +181,7 @@ def compile(
     memory of outputs and its map (`Program.run`). ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the
     host's arrays go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache``
     is a folder of compiled kernels, PTX and machine code: code that this process will run, so nobody else may write
-    it; a second process then schedules, emits and compiles nothing (`idgraph.runtime.program_cache`). ``tuner`` chooses by measurement.
+    it; a second process then schedules, emits and compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
