@@ -26,7 +26,7 @@ from idgraph.errors import IdGraphError, SourceLine
 from idgraph.index.int_width import Size
 from idgraph.ir import Fusion, parse_fusion
 from idgraph.ir.device import TargetName as Target
-from idgraph.ir.device import current_device, devices
+from idgraph.ir.device import current_device
 from idgraph.ir.printer import numbered_text
 from idgraph.ir.schedule_log import Decision, Format, Option, Saving, TilingDecision
 from idgraph.kernel.ir import Comment, If, Index, Kernel, KernelModule, LaneWidth, Let, Stmt
@@ -104,7 +104,7 @@ def program_key(fusion: Fusion, target: Target, shared: bool) -> str:
     >>> key("a", 8, True) == key("a", 9, True)
     False
     """
-    used = [current_device().to_json(), devices["cpu" if target == "cpu" else "H200"].to_json()]
+    used = [current_device("cuda").to_json(), current_device("cpu").to_json()]
     if shared:
         return "\n".join([FORMAT, library_digest(), target, *used, "numbered", numbered_text(fusion)])
     lines = [str(e.source_line) for e in fusion.exprs]
