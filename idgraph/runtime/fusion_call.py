@@ -11,6 +11,7 @@ from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, tr
 from idgraph.index.allocation import has_strides
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import NAMES
 from idgraph.runtime.interrupts import device_text
 from idgraph.runtime.program import Program, Target, emit
@@ -240,7 +241,7 @@ def scheduled_or_stored(
     try:
         if target in ("cpu", "cuda") and not is_scheduled(fusion):
             copy = clone_fusion(fusion)
-            auto(copy, device="cpu" if target == "cpu" else "H200")
+            auto(copy, device=current_device(target))
         middle = perf_counter()
         made = emit(copy, target, cache=cache)
         if stored is not None:
