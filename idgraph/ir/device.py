@@ -156,7 +156,7 @@ class Device(Printed):
 
         >>> import idgraph as ig
         >>> round(ig.cost.devices["H200"].index_seconds(6 * 7.2e6) * 1e6)
-        35
+        18
         """
         return (self.coordinate_steps * coordinates + addresses) / self.rate("int32", special=False)
 
