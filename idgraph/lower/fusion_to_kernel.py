@@ -24,6 +24,7 @@ from idgraph.index.loop_tree import (
 )  # fmt: skip
 from idgraph.index.races import Crossing, check_races, read_in_passing
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.dtypes import compute_dtype
 from idgraph.ir.op_builders import finished_type
 from idgraph.ir.op_table import PIECES, ROWS
 from idgraph.ir.ragged_axes import COVERS
@@ -58,7 +59,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import Access
-from idgraph.lower.buffers import BufferBinding, ThreadMapping, bind_buffers, index_title, memory_dtype, private_buffer
+from idgraph.lower.buffers import BufferBinding, ThreadMapping, bind_buffers, index_title, private_buffer
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
 from idgraph.lower.statements import (
     PendingValue,
@@ -342,7 +343,7 @@ class _KernelBuilder:
             return _Sum(acc, inner, None, None)
         box, extents = [loops[p].domain for p in kept], [loops[p].extent for p in kept]
         array, start = self.allocator.private_array(e.output, box, extents)
-        buffer = private_buffer(f"part{number}", memory_dtype(acc.dtype), array, self.threads)
+        buffer = private_buffer(f"part{number}", compute_dtype(acc.dtype), array, self.threads)
         place = flatten(extents, [loops[p].symbol for p in kept])
         return _Sum(acc, inner, buffer, place if start is None else start + place)
 
