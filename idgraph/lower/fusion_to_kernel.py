@@ -13,7 +13,6 @@ from idgraph.index.loop_tree import (
     IndexMaps,
     Leaf,
     LoopNest,
-    LoopProtocol,
     Node,
     build_tree,
     exprs_of,
@@ -290,7 +289,8 @@ class _KernelBuilder:
             )  # fmt: skip
             inside = (*value.body, step)
         else:
-            rounded = () if value.result == home.value else (_emit_identity_reduction(e, value.result, home.value),)
+            cast = Compute(home.value, "cast", (value.result,), e.output.dtype)  # a reduction over no axis
+            rounded = () if value.result == home.value else (cast,)
             loaded = max((n for n, s in enumerate(value.body, 1) if isinstance(s, Let)), default=0)
             made = (*value.body[loaded:], *rounded, *self.store(e, home.value, ()))
             inside = (*value.body[:loaded], *_guarded(within, made))
@@ -365,7 +365,8 @@ class _KernelBuilder:
         # A reduction over an empty axis runs at no point, yet its result exists.
         nothing = any(loops[p].extent == 0 for p in skip)
         kept = [c for c in self.maps.write(e).conditions if not c.names & inner and not (nothing and c is FALSE)]
-        mixed = [c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner]
+        outer = {v.name for v in loops} - inner
+        mixed = [c for c in self.maps.write(e).conditions if c.names & inner and c.names & outer]
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
         # The exchange stands before any condition: all threads must reach its barrier.
@@ -462,15 +463,6 @@ class _KernelBuilder:
                 line = str(e.source_line or "")
                 found.append(CheckSite(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
         return found
-
-
-def _emit_identity_reduction(e: TensorExpr, value: Operand, to: Local) -> Stmt:
-    """A reduction over no axis: the term itself, in the tensor's type."""
-    return Compute(to, "cast", (value,), e.output.dtype)
-
-
-def _names(loops: Sequence[LoopProtocol]) -> set[str]:
-    return {v.name for v in loops}
 
 
 def _guarded(guard: Expr, body: Body) -> Body:
