@@ -11,6 +11,7 @@ from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, tr
 from idgraph.index.allocation import has_strides
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import NAMES
 from idgraph.runtime.interrupts import device_text
 from idgraph.runtime.program import Program, Target, emit
@@ -181,7 +182,7 @@ def compile(
     memory of outputs and its map (`Program.run`). ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the
     host's arrays go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache``
     is a folder of compiled kernels, PTX and machine code: code that this process will run, so nobody else may write
-    it; a second process then schedules, emits and compiles nothing (`idgraph.runtime.program_cache`). ``tuner`` chooses by measurement.
+    it; a second process then schedules, emits and compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
@@ -240,7 +241,7 @@ def scheduled_or_stored(
     try:
         if target in ("cpu", "cuda") and not is_scheduled(fusion):
             copy = clone_fusion(fusion)
-            auto(copy, device="cpu" if target == "cpu" else "H200")
+            auto(copy, device=current_device(target))
         middle = perf_counter()
         made = emit(copy, target, cache=cache)
         if stored is not None:

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-from idgraph.arith import TRUE
+from idgraph.arith import Expr
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.index.int_width import Size
@@ -29,7 +29,7 @@ from idgraph.ir.device import TargetName as Target
 from idgraph.ir.device import current_device, devices
 from idgraph.ir.printer import numbered_text
 from idgraph.ir.schedule_log import Decision, Format, Option, Saving, TilingDecision
-from idgraph.kernel.ir import Index, Kernel, KernelModule, LaneWidth, Let
+from idgraph.kernel.ir import Comment, If, Index, Kernel, KernelModule, LaneWidth, Let, Stmt
 from idgraph.kernel.parser import parse
 from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.runtime.program import Program
@@ -84,7 +84,7 @@ class ProgramCache:
 
     def put(self, fusion: Fusion, program: Program) -> None:
         """Store what ``fusion`` became. Raises `EmitError` where the folder cannot be written."""
-        text = _written(program, tuple(t.name for t in fusion.tensors))
+        text = _program_text(program, tuple(t.name for t in fusion.tensors))
         if text is None:
             return
         shared = self.shared and not any(site_numbers(k) for k in program.plan.kernels)
@@ -99,8 +99,10 @@ def program_key(fusion: Fusion, target: Target, shared: bool) -> str:
     ...     f = ig.Fusion("f")
     ...     _ = f.output(ig.exp(f.input(name, shape=(size,))))
     ...     return program_key(f, "cuda", shared)
-    >>> key("a", 8, True) == key("b", 8, True), key("a", 8, False) == key("b", 8, False), key("a", 8, True) == key("a", 9, True)
-    (True, False, False)
+    >>> key("a", 8, True) == key("b", 8, True), key("a", 8, False) == key("b", 8, False)
+    (True, False)
+    >>> key("a", 8, True) == key("a", 9, True)
+    False
     """
     used = [current_device().to_json(), devices["cpu" if target == "cpu" else "H200"].to_json()]
     if shared:
@@ -125,11 +127,11 @@ def library_digest() -> str:
     return made.hexdigest()
 
 
-def _written(program: Program, names: Sequence[str]) -> str | None:
+def _program_text(program: Program, names: Sequence[str]) -> str | None:
     """The text of a program; None where a number that its calls check has no text of its own."""
     fusion, plan = program.fusion, program.plan
-    sizes = Kernel("sizes", (), (), tuple(Let(f"n{n}", Index(s.value)) for n, s in enumerate(program.sizes)))
-    if program.views or parse(str(sizes)) != sizes:
+    sizes = Kernel("sizes", (), (), tuple(_as_statement(s.value) for s in program.sizes))
+    if program.views or _parsed(str(sizes)) != sizes:
         return None
     return json.dumps({
         "names": list(names),
@@ -149,13 +151,33 @@ def _written(program: Program, names: Sequence[str]) -> str | None:
     })  # fmt: skip
 
 
+def _as_statement(value: Expr) -> Stmt:
+    """A statement of the expression, whose text declares the ranges of its names."""
+    return If(value, (Comment("checked"),)) if value.cond else Let("number", Index(value))
+
+
+def _expression(s: Stmt) -> Expr:
+    match s:
+        case If(condition=value) | Let(value=Index(value=value)):
+            return value
+        case _:
+            raise ValueError(f"{s} is not a number that calls check")
+
+
+def _parsed(text: str) -> Kernel | None:
+    try:
+        return parse(text)
+    except IdGraphError:
+        return None
+
+
 def _read(text: str, target: Target, cache: KernelCache) -> ScheduledProgram | None:
     """The program of an entry; None where it is not one."""
     try:
         entry = cast("dict[str, Any]", json.loads(text))
         fusion = parse_fusion(entry["fusion"])
         fusion.decisions = tuple(_decision(d) for d in entry["decisions"])
-        fusion.formats = tuple(Format(**{**d, "order": tuple(d["order"])}) for d in entry["formats"])
+        fusion.formats = tuple(Format(d["tensor"], tuple(d["order"]), d["summary"], d["at"]) for d in entry["formats"])
         fusion.tilings = tuple(TilingDecision(**d) for d in entry["tilings"])
         kernels = tuple(
             replace(parse(k), widths=tuple(LaneWidth(**w) for w in widths))
@@ -163,10 +185,7 @@ def _read(text: str, target: Target, cache: KernelCache) -> ScheduledProgram | N
         )
         needed = frozenset((str(t), k) for t, k in entry["needed"])
         plan = KernelModule(kernels, parse(entry["memory"]).buffers, entry["symbols"], entry["titles"], needed)
-        values = [
-            s.value.value if isinstance(s, Let) and isinstance(s.value, Index) else TRUE
-            for s in parse(entry["sizes"]).body
-        ]
+        values = [_expression(s) for s in parse(entry["sizes"]).body]
         sizes = tuple(
             Size(fusion[name], what, value, None if line is None else SourceLine(**line))
             for (name, what, line), value in zip(entry["checks"], values, strict=True)
@@ -178,10 +197,8 @@ def _read(text: str, target: Target, cache: KernelCache) -> ScheduledProgram | N
 
 
 def _decision(given: Mapping[str, Any]) -> Decision:
-    saved = given["saved"]
-    return Decision(**{
-        **given,
-        "rejected": tuple(Option(**o) for o in given["rejected"]),
-        "saved": None if saved is None else Saving(**saved),
-        "proof": tuple(given["proof"]),
-    })  # fmt: skip
+    read, saved = dict(given), given["saved"]
+    read["rejected"] = tuple([Option(**o) for o in given["rejected"]])
+    read["saved"] = None if saved is None else Saving(**saved)
+    read["proof"] = tuple(given["proof"])
+    return Decision(**read)
