@@ -72,7 +72,9 @@ def choose_persistence(group: ReductionGroup) -> Iterator[Ruled]:
     yield from _write_hints(left, "cpu", UNCLEAR, ON_CORE)
 
 
-def _write_hints(sums: Sequence[Tensor], target: str, rule: KernelHints, again: KernelHints, *read: str) -> Iterator[Ruled]:
+def _write_hints(
+    sums: Sequence[Tensor], target: str, rule: KernelHints, again: KernelHints, *read: str
+) -> Iterator[Ruled]:
     """The decision written on reductions, as far as the user made none: where one was made on whether the row is held,
     or that says so too (``read``), the rest is that of a row that is read ``again``."""
     made = {n for t in sums for n in t.choices.explicit()}
