@@ -284,6 +284,13 @@ def bar(title: str, total: int) -> Generator[Callable[[int], None]]:
         yield lambda n: shown.advance(task, n)
 
 
+def schedule_if(asked: bool, fusion: Fusion) -> None:
+    """Schedule by rules where ``--auto`` asks for it."""
+    if asked:
+        with busy(f"schedule of {fusion.name}"):
+            auto(fusion)
+
+
 def run_report(file: str, auto: bool) -> IndexReport:
     """The report of a file, whatever kind it is of."""
     found = read_file(file)

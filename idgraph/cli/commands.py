@@ -28,6 +28,7 @@ from idgraph.cli.actions import (
     run_sweep,
     run_text,
     say,
+    schedule_if,
     tensor_table,
 )
 from idgraph.display import write_atomically
@@ -41,7 +42,6 @@ from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
 from idgraph.runtime.program import stages
-from idgraph.schedule import auto
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
 from idgraph.validate.report import busy
@@ -235,7 +235,7 @@ def check(
         sys.exit(0 if run_text(file, load(means), as_json) else 1)
     fusion = load(file)
     fusion.verify()
-    _schedule_if(automatic, fusion)
+    schedule_if(automatic, fusion)
     report = validate(fusion, target=target, exhaustive=not sample, seed=seed, symbols=_symbols(symbols))
     if as_json:
         facts: dict[str, Any] = {"file": file, "ok": report.ok, "points": report.points, "target": target, "seed": seed}
@@ -316,7 +316,7 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
     One row for each access: coordinates, address (elements) and predicate, in the loop variables of its operation.
     """
     fusion = load(file)
-    _schedule_if(automatic, fusion)
+    schedule_if(automatic, fusion)
     model = IdModel(fusion)
     with busy(f"index maps of {fusion.name}"):
         model.verify()
@@ -336,13 +336,6 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
         loops = {x.name: str(x.extent) for x in found.loops}
         rows.append({"operation": e.name, "op": e.op, "loops": loops, "accesses": accesses})
     say(json.dumps({"file": file, "operations": rows}))
-
-
-def _schedule_if(asked: bool, fusion: Fusion) -> None:
-    """Schedule by rules where ``--auto`` asks for it."""
-    if asked:
-        with busy(f"schedule of {fusion.name}"):
-            auto(fusion)
 
 
 @cli.command()
@@ -420,7 +413,7 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
 def emit(file: str, target: Target, automatic: bool, as_json: bool, passes: bool) -> None:
     """Print the source of the kernels."""
     fusion = load(file)
-    _schedule_if(automatic, fusion)
+    schedule_if(automatic, fusion)
     if passes:
         _print_passes(file, fusion, target, as_json)
         return

@@ -453,7 +453,7 @@ def _locals_of(s: Load | VectorLoad | Store | VectorStore) -> set[str]:
 def _passes(made_by: Iterable[tuple[str, KernelModule]]) -> tuple[list[Data], list[list[str]]]:
     """The kernels as lowered, and after each pass that changed one: numbers of their texts, which come second.
 
-    Most passes change a few kernels of many, so a text stands once for all the passes that do not change it.
+    Most passes change a few kernels of many, so a text stands once for all the passes that leave it as it is.
     """
     made: list[Data] = []
     texts: dict[tuple[str, ...], int] = {}
