@@ -316,8 +316,9 @@ def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -
 def _happens_twice(access: AccessFunction, at: LoopVariable) -> bool:
     """Whether the access happens at the first two steps of the loop, where all else has its least value; false where
     that is not seen."""
-    least = {s.name: s.range.lo for c in access.conditions for s in c.symbols}
-    if None in least.values():
+    symbols = {s for c in access.conditions for s in c.symbols}
+    least = {s.name: low for s in symbols if (low := s.range.lo) is not None}
+    if len(least) < len({s.name for s in symbols}):
         return False
     return all(c.evaluate({**least, at.name: n}) for c in access.conditions for n in (0, 1))
 

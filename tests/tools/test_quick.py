@@ -30,7 +30,7 @@ def test_a_run_takes_a_part_of_each_folder_and_seeds_take_all() -> None:
     assert {len(run) for run in runs} == {len(runs[0])} and 3 * len(runs[0]) < sum(map(len, modules.values()))
     assert all(run & set(group) for run in runs for group in modules.values())
     assert chosen(groups(modules["ir"][::-1]), 1) == chosen({"ir": modules["ir"]}, 1)
-    assert runs[1] != runs[2] and set.union(*runs) == {x for group in modules.values() for x in group}
+    assert runs[1] != runs[2] and {x for run in runs for x in run} == {x for group in modules.values() for x in group}
 
 
 def test_tests_for_a_gpu_are_a_group() -> None:
