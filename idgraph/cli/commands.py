@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
@@ -454,8 +453,6 @@ def main() -> NoReturn:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     elif (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
-    gc.freeze()  # what is loaded stays to the end, and a command is over before its garbage counts
-    gc.set_threshold(50_000, 20, 20)
     try:
         status = _run_command()
         sys.stdout.flush()
