@@ -303,7 +303,7 @@ def test_stored_rows_take_as_many_elements_as_they_have(
     f.output(ig.combine(t - ig.amax(t, 1, keepdim=True), name="below"), ig.sum(t, 1, name="total"))
     ig.schedule.auto(f, device=device)
     p = ig.emit(f, target=target)
-    between = {b.name: b.size for k in p.kernels for b in k.buffers if b.place == "global" and b.of not in ("x", "off")}
+    between = {b.name: b.size for k in p.kernels for b in k.buffers if b.place == "global" and b.title not in ("x", "off")}
     assert max(int(n) for n in between.values()) == max(size, (len(ends) - 1) * size // 9), between
     v = np.random.default_rng(0).random((9, 4)).astype(np.float32)
     rows = [r.sum(1) if size == 9 else r.reshape(-1, 2, 2).sum(2) for r in np.split(v, ends[1:-1])]
