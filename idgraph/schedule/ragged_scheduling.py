@@ -2,7 +2,8 @@
 
 A block (on a CPU, a step of a core) has one row. What needs the whole row, a reduction, stands before what reads its
 result, in loops of its own over the row; what only moves or combines elements is computed again in each of those loops.
-So nothing of a row is stored, and the nest is one kernel for each result.
+So nothing of a row is stored, and the nest is one kernel for each result. Where rows must wait in memory for several
+readers, they lie there one behind the other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 from idgraph.ir import AxisRead, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.op_builders import same_extent
 from idgraph.ir.op_table import ROWS
+from idgraph.ir.ops_ragged import combine, partition, ragged_dim
+from idgraph.ir.ops_view import permute
 from idgraph.ir.ragged_axes import row_axes
 from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.inlining import inline_far, private_copy
@@ -115,7 +118,10 @@ class _RowNests:
         lone = t in self.ragged and not reduces(t) and any(u.output not in self.ragged for u in t.uses)
         own = t.fusion.is_output(t) or not groups or lone
         if own or (len(groups) > 1 and not self._is_copied(t, groups)):
-            self.root[t] = self.phase[t] = t
+            if groups and ragged_dim(t) is not None:
+                self._pack(t)
+            else:
+                self.root[t] = self.phase[t] = t
             return
         *others, last = groups.items()
         order = {e: n for n, e in enumerate(t.fusion.exprs)} if others else {}
@@ -129,6 +135,20 @@ class _RowNests:
                     known[made] = known[t]
             self._note(made, key, uses[0])
         self._note(t, last[0], last[1][0])
+
+    def _pack(self, t: Tensor) -> None:
+        """Let ``t`` be read from its rows one behind the other, which are what is stored: as many elements as they
+        have together, and not for each row the space of the longest that there may be."""
+        fusion, e = t.fusion, t.definition
+        assert e is not None  # an input has no ragged axis
+        made, exprs = fusion.trying(lambda: _through_memory(fusion.again(e)), e.source_line)
+        fusion.adopt(t, made, exprs)
+        self.component, self.ragged = _row_positions(fusion)
+        for x in reversed(exprs):
+            if x.op == "combine":
+                self.root[x.output] = self.phase[x.output] = x.output
+            else:
+                self.place(x.output)
 
     def _note(self, t: Tensor, key: Tensor, use: TensorExpr) -> None:
         self.root[t] = self.root[use.output]
@@ -144,6 +164,20 @@ class _RowNests:
     def _is_copied(self, t: Tensor, groups: Mapping[Tensor, object]) -> bool:
         """Whether ``t`` is computed for each group of readers: nothing of it waits for a whole row of its own."""
         return not reduces(t) and t.definition is not None and not t.definition.is_reduction and len(groups) > 1
+
+
+def _through_memory(t: Tensor) -> Tensor:
+    """``t``, a tensor with a ragged axis, of its rows one behind the other."""
+    at = ragged_dim(t)
+    rows = None if at is None else t.axes[at].rows
+    assert at is not None and rows is not None
+    first = t.axes.index(rows.component)
+    order = [p for p in range(t.ndim) if p not in (first, at)]
+    order[min(first, at) : min(first, at)] = [first, at]
+    same = order == list(range(t.ndim))
+    flat = combine(t if same else permute(t, order))
+    found = partition(flat, order.index(first), t.fusion[rows.offsets.name])
+    return found if same else permute(found, [order.index(p) for p in range(t.ndim)])
 
 
 def _over_rows(t: Tensor, nests: _RowNests, added_up: Set[Tensor], threads: bool) -> None:

@@ -278,3 +278,36 @@ def test_one_place_of_each_row_is_read_of_stored_rows(device: str) -> None:
     v = np.arange(9, dtype=np.float32)
     out = ig.emit(f, target="python").run({"x": v, "off": np.array([0, 2, 2, 9])})
     assert np.array_equal(out["first"], [0, -1, 4])
+
+
+def sums_of_parts(u: Tensor) -> Tensor:
+    return ig.sum(u, 2)
+
+
+def sums_behind_another_axis(u: Tensor) -> Tensor:
+    """The rows do not stand beside their components where they are stored."""
+    halves = ig.permute(ig.stack([u[:, :, :2], u[:, :, 2:]], 2), (0, 2, 1, 3))
+    return ig.permute(ig.sum(halves, 3), (0, 2, 1))
+
+
+@pytest.mark.parametrize("ends", [[0, 0, 3, 3, 9], [0, 9], [0, 3, 6, 9], [0, 4, 9, 9]])
+@pytest.mark.parametrize(("device", "target"), [("cpu", "python"), ("cpu", "cpu"), ("H200", "python")])
+@pytest.mark.parametrize(("part", "size"), [(sums_of_parts, 9), (sums_behind_another_axis, 18)])
+def test_stored_rows_take_as_many_elements_as_they_have(
+    part: Callable[[Tensor], Tensor], size: int, device: str, target: TargetName, ends: list[int]
+) -> None:
+    """Sums that two reductions of rows wait for lie in memory one row behind the other."""
+    f = ig.Fusion("stored")
+    x, off = f.input("x", (9, 4)), f.input("off", (len(ends),), "int64")
+    t = part(ig.partition(x, 0, off))
+    f.output(ig.combine(t - ig.amax(t, 1, keepdim=True), name="below"), ig.sum(t, 1, name="total"))
+    ig.schedule.auto(f, device=device)
+    p = ig.emit(f, target=target)
+    between = {b.name: b.size for k in p.kernels for b in k.buffers if b.place == "global" and b.title not in ("x", "off")}
+    assert max(int(n) for n in between.values()) == max(size, (len(ends) - 1) * size // 9), between
+    v = np.random.default_rng(0).random((9, 4)).astype(np.float32)
+    rows = [r.sum(1) if size == 9 else r.reshape(-1, 2, 2).sum(2) for r in np.split(v, ends[1:-1])]
+    out = p.run({"x": v, "off": np.array(ends)})
+    np.testing.assert_allclose(out["total"], [r.sum(0) for r in rows], rtol=1e-5)
+    below = np.concatenate([r - r.max(0) if len(r) else r for r in rows])
+    np.testing.assert_allclose(out["below"], below, rtol=1e-5, atol=1e-6)
