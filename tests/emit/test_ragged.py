@@ -290,9 +290,18 @@ def sums_behind_another_axis(u: Tensor) -> Tensor:
     return ig.permute(ig.sum(halves, 3), (0, 2, 1))
 
 
+def sums_behind_two_axes(u: Tensor) -> Tensor:
+    """The way back is another permutation than the way there."""
+    halves = ig.stack([u[:, :, :2], u[:, :, 2:]], 2)
+    behind = ig.permute(ig.stack([halves, halves * 2.0], 4), (0, 2, 3, 1, 4))
+    return ig.permute(ig.sum(behind, 4), (0, 3, 1, 2))
+
+
 @pytest.mark.parametrize("ends", [[0, 0, 3, 3, 9], [0, 9], [0, 3, 6, 9], [0, 4, 9, 9]])
 @pytest.mark.parametrize(("device", "target"), [("cpu", "python"), ("cpu", "cpu"), ("H200", "python")])
-@pytest.mark.parametrize(("part", "size"), [(sums_of_parts, 9), (sums_behind_another_axis, 18)])
+@pytest.mark.parametrize(
+    ("part", "size"), [(sums_of_parts, 9), (sums_behind_another_axis, 18), (sums_behind_two_axes, 36)]
+)
 def test_stored_rows_take_as_many_elements_as_they_have(
     part: Callable[[Tensor], Tensor], size: int, device: str, target: TargetName, ends: list[int]
 ) -> None:
@@ -303,10 +312,13 @@ def test_stored_rows_take_as_many_elements_as_they_have(
     f.output(ig.combine(t - ig.amax(t, 1, keepdim=True), name="below"), ig.sum(t, 1, name="total"))
     ig.schedule.auto(f, device=device)
     p = ig.emit(f, target=target)
-    between = {b.name: b.size for k in p.kernels for b in k.buffers if b.place == "global" and b.title not in ("x", "off")}
+    between = {
+        b.name: b.size for k in p.kernels for b in k.buffers if b.place == "global" and b.title not in ("x", "off")
+    }
     assert max(int(n) for n in between.values()) == max(size, (len(ends) - 1) * size // 9), between
     v = np.random.default_rng(0).random((9, 4)).astype(np.float32)
-    rows = [r.sum(1) if size == 9 else r.reshape(-1, 2, 2).sum(2) for r in np.split(v, ends[1:-1])]
+    pairs = [r.reshape(-1, 2, 2) for r in np.split(v, ends[1:-1])]
+    rows = [{9: r.sum((1, 2)), 18: r.sum(2), 36: 3 * r}[size] for r in pairs]
     out = p.run({"x": v, "off": np.array(ends)})
     np.testing.assert_allclose(out["total"], [r.sum(0) for r in rows], rtol=1e-5)
     below = np.concatenate([r - r.max(0) if len(r) else r for r in rows])
