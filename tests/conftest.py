@@ -40,7 +40,7 @@ MOST = 256 << 20  # bytes of kernels that are kept
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--quick``: see `tests/quick.py`."""
-    parser.addoption("--quick", action="store_true", help="as many tests as fit into 90 seconds, with one progress bar")
+    parser.addoption("--quick", action="store_true", help="one module in ten, within 90 seconds, with one progress bar")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,12 +11,14 @@ calls with other sizes do, has them laid out once.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast
+from functools import partial, reduce
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 
 from idgraph.arith.expr import (
+    SIGNS,
     VERBS,
     ArithError,
     ArithTypeError,
@@ -36,6 +38,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+_FOLDS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "add": sum, "mul": prod, "min": min, "max": max, "xor": partial(reduce, int.__xor__), "and": all, "or": any,
+}  # fmt: skip
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "floordiv": int.__floordiv__, "mod": int.__mod__, "lt": int.__lt__, "le": int.__le__, "eq": int.__eq__,
+    "ne": int.__ne__, "not": operator.not_,
+}  # fmt: skip
+_UFUNCS: Final[Mapping[str, str]] = {
+    "add": "add", "mul": "multiply", "min": "minimum", "max": "maximum", "xor": "bitwise_xor", "and": "logical_and",
+    "or": "logical_or", "floordiv": "floor_divide", "mod": "remainder", "lt": "less", "le": "less_equal", "eq": "equal",
+    "ne": "not_equal", "not": "logical_not", "where": "where",
+}  # fmt: skip
+
+
 def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
     return ArithError(
         f"no value for symbol {name!r}",
@@ -47,7 +63,7 @@ def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
 def _as_integer(name: str, value: object) -> int:
     """An integer of any kind. A float is refused, even 2.0: a rounded coordinate is a wrong one."""
     try:
-        return index(cast("SupportsIndex", value))
+        return operator.index(cast("SupportsIndex", value))
     except TypeError:
         raise ArithError(f"the value of {name!r} is {value!r}, not an integer", hint=f"pass {{{name!r}: 3}}") from None
 
@@ -105,42 +121,10 @@ def _evaluate_node(node: Expr, args: list[int | bool], env: Mapping[str, int]) -
             if node.name not in env:
                 raise _missing(node.name, env)
             return _as_integer(node.name, env[node.name])
-        case "add":
-            return sum(args)
-        case "mul":
-            out = 1
-            for a in args:
-                out *= a
-            return out
-        case "floordiv" | "mod":
-            if args[1] == 0:
-                raise ArithZeroDivisionError(f"`{node}` divides by zero", because=(f"`{node.args[1]}` is 0",))
-            return args[0] // args[1] if node.op == "floordiv" else args[0] % args[1]
-        case "min":
-            return min(args)
-        case "max":
-            return max(args)
-        case "xor":
-            out = 0
-            for a in args:
-                out ^= a
-            return out
-        case "where":
-            return args[1] if args[0] else args[2]
-        case "lt":
-            return args[0] < args[1]
-        case "le":
-            return args[0] <= args[1]
-        case "eq":
-            return args[0] == args[1]
-        case "ne":
-            return args[0] != args[1]
-        case "and":
-            return all(args)
-        case "or":
-            return any(args)
-        case "not":
-            return not args[0]
+        case "floordiv" | "mod" if args[1] == 0:
+            raise ArithZeroDivisionError(f"`{node}` divides by zero", because=(f"`{node.args[1]}` is 0",))
+        case op:
+            return _FOLDS[op](args) if op in _FOLDS else _FUNCTIONS[op](*args)
 
 
 def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> npt.NDArray[Any]:
@@ -184,32 +168,9 @@ def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
             if node.name not in env:
                 raise _missing(node.name, env)
             return np.asarray(env[node.name], dtype=np.int64)
-        case "add" | "mul" | "min" | "max" | "xor" | "and" | "or":
-            ufunc: Any = {
-                "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
-                "xor": np.bitwise_xor, "and": np.logical_and, "or": np.logical_or,
-            }[node.op]  # fmt: skip
-            out = args[0]
-            for a in args[1:]:
-                out = ufunc(out, a)
-            return out
-        case "floordiv":
-            return np.floor_divide(args[0], args[1])
-        case "mod":
-            return np.remainder(args[0], args[1])
-        case "where":
-            choose: Any = np.where  # its stub types no mixed branches
-            return choose(args[0], args[1], args[2])
-        case "lt":
-            return np.less(args[0], args[1])
-        case "le":
-            return np.less_equal(args[0], args[1])
-        case "eq":
-            return np.equal(args[0], args[1])
-        case "ne":
-            return np.not_equal(args[0], args[1])
-        case "not":
-            return np.logical_not(args[0])
+        case op:
+            ufunc: Any = getattr(np, _UFUNCS[op])
+            return ufunc(*args) if op in ("where", "not") else reduce(ufunc, args)
 
 
 def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] | Mapping[str | Expr, IntLike]) -> Expr:
@@ -380,10 +341,6 @@ class SourceLines:
 
 
 SPACE: Mapping[str, Any] = {"min": min, "max": max, "bool": bool}  # what the lines call
-_INFIX = {
-    "add": "+", "mul": "*", "floordiv": "//", "mod": "%", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
-    "and": "and", "or": "or",
-}  # fmt: skip
 
 
 def _node_source(node: Expr, operands: Sequence[str]) -> str:
@@ -396,9 +353,9 @@ def _node_source(node: Expr, operands: Sequence[str]) -> str:
         case "where":
             return f"{operands[1]} if {operands[0]} else {operands[2]}"
         case "and" | "or":
-            return f"bool({_INFIX[node.op].join(f' {o} ' for o in operands)})"
+            return f"bool({node.op.join(f' {o} ' for o in operands)})"
         case _:
-            return f" {_INFIX[node.op]} ".join(operands)
+            return f" {SIGNS[node.op]} ".join(operands)
 
 
 def _evaluate_or_none(e: Expr, env: Mapping[str, int]) -> Value:
@@ -426,58 +383,27 @@ def _topological_nodes(exprs: Sequence[Expr]) -> list[Expr]:
 def _compile_node(node: Expr, at: tuple[int, ...]) -> _Step:
     """The node's value from those of its operands, which stand at these places."""
     if len(at) == 2:
-        return _pair(node, *at)
-    match node.op:
-        case "add":
-            return lambda v: sum([v[k] for k in at])
-        case "mul":
-            return lambda v: reduce(int.__mul__, [v[k] for k in at])
-        case "min":
-            return lambda v: min([v[k] for k in at])
-        case "max":
-            return lambda v: max([v[k] for k in at])
-        case "xor":
-            return lambda v: reduce(int.__xor__, [v[k] for k in at])
-        case "and":
-            return lambda v: all(v[k] for k in at)
-        case "or":
-            return lambda v: any(v[k] for k in at)
-        case "not":
-            return lambda v: not v[at[0]]
-        case "where":
-            return lambda v: v[at[1]] if v[at[0]] else v[at[2]]
-        case _:
-            raise ValueError(f"{node.op} has no step of {len(at)} operands")
+        return _PAIRS[node.op](*at)
+    if node.op == "not":
+        return lambda v: not v[at[0]]
+    if node.op == "where":
+        return lambda v: v[at[1]] if v[at[0]] else v[at[2]]
+    fold = _FOLDS[node.op]
+    return lambda v: fold([v[k] for k in at])
 
 
-def _pair(node: Expr, a: int, b: int) -> _Step:
-    """A step of two operands."""
-    match node.op:
-        case "add":
-            return lambda v: v[a] + v[b]
-        case "mul":
-            return lambda v: v[a] * v[b]
-        case "floordiv":
-            return lambda v: v[a] // v[b]
-        case "mod":
-            return lambda v: v[a] % v[b]
-        case "min":
-            return lambda v: min(v[a], v[b])
-        case "max":
-            return lambda v: max(v[a], v[b])
-        case "xor":
-            return lambda v: v[a] ^ v[b]
-        case "lt":
-            return lambda v: v[a] < v[b]
-        case "le":
-            return lambda v: v[a] <= v[b]
-        case "eq":
-            return lambda v: v[a] == v[b]
-        case "ne":
-            return lambda v: v[a] != v[b]
-        case "and":
-            return lambda v: bool(v[a] and v[b])
-        case "or":
-            return lambda v: bool(v[a] or v[b])
-        case _:
-            raise ValueError(f"{node.op} has no step of two operands")
+_PAIRS: Final[Mapping[str, Callable[[int, int], _Step]]] = {
+    "add": lambda a, b: lambda v: v[a] + v[b],
+    "mul": lambda a, b: lambda v: v[a] * v[b],
+    "floordiv": lambda a, b: lambda v: v[a] // v[b],
+    "mod": lambda a, b: lambda v: v[a] % v[b],
+    "min": lambda a, b: lambda v: min(v[a], v[b]),
+    "max": lambda a, b: lambda v: max(v[a], v[b]),
+    "xor": lambda a, b: lambda v: v[a] ^ v[b],
+    "lt": lambda a, b: lambda v: v[a] < v[b],
+    "le": lambda a, b: lambda v: v[a] <= v[b],
+    "eq": lambda a, b: lambda v: v[a] == v[b],
+    "ne": lambda a, b: lambda v: v[a] != v[b],
+    "and": lambda a, b: lambda v: bool(v[a] and v[b]),
+    "or": lambda a, b: lambda v: bool(v[a] or v[b]),
+}

@@ -88,6 +88,10 @@ _OP_NUMBER: Final[dict[str, int]] = {
     "const": 1, "sym": 2, "add": 3, "mul": 4, "floordiv": 5, "mod": 6, "min": 7, "max": 8, "where": 9, "xor": 10,
     "le": 11, "lt": 12, "eq": 13, "ne": 14, "and": 15, "or": 16, "not": 17,
 }  # fmt: skip
+Comparison = Literal["lt", "le", "gt", "ge", "eq", "ne"]
+SIGNS: Final[dict[str, str]] = {
+    "add": "+", "mul": "*", "floordiv": "//", "mod": "%", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
+}  # fmt: skip
 CONDITION_OPS: Final = frozenset({"lt", "le", "eq", "ne", "and", "or", "not"})
 _TABLE_LIMIT: Final = 200_000
 
@@ -879,8 +883,10 @@ def ceildiv(x: IntLike, d: IntLike) -> Expr:
     return mul((MINUS_ONE, floordiv(mul((MINUS_ONE, a)), b)))
 
 
-def compare(op: Literal["lt", "le", "eq", "ne"], a: Expr, b: Expr) -> Expr:
+def compare(op: Comparison, a: Expr, b: Expr) -> Expr:
     """The comparison as a condition; constants and equal operands are decided."""
+    if op == "gt" or op == "ge":
+        return compare("lt" if op == "gt" else "le", b, a)
     if a.cond or b.cond:
         _need_int((a, b), "a comparison")
     if a is b or (a.op == "const" and b.op == "const"):

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any, Final
 
 from idgraph.arith.exact_floats import ROUNDINGS, integer_parts, round_to_integer
 from idgraph.arith.expr import (
     FALSE,
+    SIGNS,
     TRUE,
     VERBS,
     ArithError,
+    Comparison,
     Expr,
     IntLike,
     add,
@@ -78,6 +80,12 @@ def _sympy_functions() -> dict[str, Any]:
     }
 
 
+_SYMPY: Final = {
+    "add": "Add", "mul": "Mul", "floordiv": "FloorDiv", "mod": "Mod", "min": "Min", "max": "Max", "where": "Where",
+    "lt": "StrictLessThan", "le": "LessThan", "eq": "Eq", "ne": "Ne", "and": "And", "or": "Or", "not": "Not",
+}  # fmt: skip
+
+
 def to_sympy(e: Expr) -> Any:
     """``e`` as a sympy expression over integer symbols of the same names.
 
@@ -97,38 +105,10 @@ def to_sympy(e: Expr) -> Any:
                 out: Any = kit.true if node is TRUE else kit.false if node is FALSE else kit.Integer(node.value)
             case "sym":
                 out = kit.Symbol(node.name, integer=True)
-            case "add":
-                out = kit.Add(*args)
-            case "mul":
-                out = kit.Mul(*args)
-            case "floordiv":
-                out = functions["FloorDiv"](*args)
-            case "mod":
-                out = functions["Mod"](*args)
-            case "min":
-                out = kit.Min(*args)
-            case "max":
-                out = kit.Max(*args)
-            case "where":
-                out = functions["Where"](*args)
             case "xor":
-                out = args[0]
-                for a in args[1:]:
-                    out = functions["BitXor"](out, a)
-            case "lt":
-                out = kit.StrictLessThan(*args)
-            case "le":
-                out = kit.LessThan(*args)
-            case "eq":
-                out = kit.Eq(*args)
-            case "ne":
-                out = kit.Ne(*args)
-            case "and":
-                out = kit.And(*args)
-            case "or":
-                out = kit.Or(*args)
-            case "not":
-                out = kit.Not(args[0])
+                out = reduce(functions["BitXor"], args)
+            case op:
+                out = (functions.get(_SYMPY[op]) or getattr(kit, _SYMPY[op]))(*args)
         done[node] = out
     return done[e]
 
@@ -272,28 +252,19 @@ def _piecewise(node: Any, args: list[Expr]) -> Expr:
     return out
 
 
+_RELATIONS: Final[Mapping[str, Comparison]] = {
+    "StrictLessThan": "lt", "LessThan": "le", "StrictGreaterThan": "gt", "GreaterThan": "ge", "Equality": "eq",
+    "Unequality": "ne",
+}  # fmt: skip
+_JUNCTIONS: Final = {"And": and_, "Or": or_, "Not": not_}
+
+
 def _relation(node: Any, name: str, args: list[Expr]) -> Expr:
-    match name, args:
-        case ("StrictLessThan", [a, b]):
-            return compare("lt", a, b)
-        case ("LessThan", [a, b]):
-            return compare("le", a, b)
-        case ("StrictGreaterThan", [a, b]):
-            return compare("lt", b, a)
-        case ("GreaterThan", [a, b]):
-            return compare("le", b, a)
-        case ("Equality", [a, b]):
-            return compare("eq", a, b)
-        case ("Unequality", [a, b]):
-            return compare("ne", a, b)
-        case ("And", _):
-            return and_(*args)
-        case ("Or", _):
-            return or_(*args)
-        case ("Not", [a]):
-            return not_(a)
-        case _:
-            raise ArithError(f"sympy {name} has no integer index meaning", because=(f"in {node}",))
+    if name in _RELATIONS:
+        return compare(_RELATIONS[name], *args)
+    if name in _JUNCTIONS:
+        return _JUNCTIONS[name](*args)
+    raise ArithError(f"sympy {name} has no integer index meaning", because=(f"in {node}",))
 
 
 VERBS.sympy = to_sympy
@@ -456,10 +427,6 @@ def _constraints(c: Expr, names: Mapping[str, str]) -> list[str]:
 
 # TVM ------------------------------------------------------------------------------------------------------------------
 
-_SIGN: Final = {
-    "add": " + ", "mul": " * ", "floordiv": " // ", "mod": " % ", "xor": " ^ ", "lt": " < ", "le": " <= ",
-    "eq": " == ", "ne": " != ",
-}  # fmt: skip
 _CALL: Final = {"min": "T.min", "max": "T.max", "and": "T.And", "or": "T.Or", "not": "T.Not", "where": "T.if_then_else"}
 
 
@@ -471,8 +438,8 @@ def _tvm(x: Expr) -> str:
             done[node] = str(bool(node.value)) if node.cond else str(node.value)
         elif node.op == "sym":
             done[node] = _identifier(node.name)
-        elif node.op in _SIGN:
-            done[node] = f"({_SIGN[node.op].join(args)})"
+        elif node.op in SIGNS:
+            done[node] = f"({f' {SIGNS[node.op]} '.join(args)})"
         else:
             done[node] = _nested(_CALL[node.op], args)
     return done[x]

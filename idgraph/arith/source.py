@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from idgraph.arith.expr import TRUE, ArithError, Expr, add, from_terms, mul, not_, postorder, rebuild, where
+from idgraph.arith.expr import SIGNS, TRUE, ArithError, Expr, add, from_terms, mul, not_, postorder, rebuild, where
 from idgraph.arith.facts import Fact, facts_of, implied
 from idgraph.arith.fourier_motzkin import nonneg
 from idgraph.arith.interval import interval
@@ -84,8 +84,7 @@ def node_source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[st
                 return f"({args[0]} ? {args[1]} : {args[2]})"
             return f"({args[1]} if {args[0]} else {args[2]})"
         case "lt" | "le" | "eq" | "ne":
-            sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[node.op]
-            return f"({args[0]} {sign} {args[1]})"
+            return f"({args[0]} {SIGNS[node.op]} {args[1]})"
         case "and" | "or":
             join = {"numpy": (" & ", " | "), "c": (" && ", " || ")}.get(dialect, (" and ", " or "))
             return f"({join[node.op == 'or'].join(args)})"

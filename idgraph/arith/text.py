@@ -9,15 +9,17 @@ Long: the printer and the reader share one table of functions and signs, and eac
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, cast
 
 from idgraph.arith.expr import (
     FALSE,
+    SIGNS,
     TRUE,
     VERBS,
     ArithError,
+    Comparison,
     Expr,
     IntLike,
     Range,
@@ -48,7 +50,10 @@ MAX_NESTING: Final = 500
 MAX_DIGITS: Final = 4000
 
 RangeLike = int | str | Expr | Range | range | Sequence[int | str | Expr | None]
-_FUNCTIONS: Final = {"min", "max", "where", "xor", "ceildiv", "floordiv"}
+_FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Expr], int]]] = {  # with the number of operands, 0: any
+    "min": (minimum, 0), "max": (maximum, 0), "where": (where, 3), "xor": (xor, 0), "ceildiv": (ceildiv, 2),
+    "floordiv": (floordiv, 2),
+}  # fmt: skip
 _WORDS: Final = {"and": "&", "or": "|", "not": "~"}
 _PLAIN: Final = re.compile(r"[^\W\d][\w.]*\Z")
 _NUMBER, _NAME, _QUOTED, _SIGN = 1, 2, 3, 4  # groups of the pattern; a fifth is a character that fits nowhere
@@ -122,18 +127,16 @@ def _print(node: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
         case "mul":
             return _print_product(node, done)
         case "floordiv" | "mod":
-            sign = "//" if node.op == "floordiv" else "%"
             left = args[0] if args[0][1] != _UNARY else (f"({args[0][0]})", _ATOM)
-            return (f"{_wrap(left, _PRODUCT)}{sign}{_wrap(args[1], _ATOM)}", _PRODUCT)
+            return (f"{_wrap(left, _PRODUCT)}{SIGNS[node.op]}{_wrap(args[1], _ATOM)}", _PRODUCT)
         case "min" | "max" | "where":
             return (f"{node.op}({', '.join(a[0] for a in args)})", _ATOM)
         case "xor":
             return (" ^ ".join(_wrap(a, _UNARY) for a in args), _XOR)
         case "lt" | "le" | "eq" | "ne":
-            sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[node.op]
             if node.op in ("lt", "le") and node.args[0].op == "const":  # `0 < i` reads better as `i > 0`
                 return (f"{_wrap(args[1], _SUM)} {'>' if node.op == 'lt' else '>='} {args[0][0]}", _COMPARE)
-            return (f"{_wrap(args[0], _SUM)} {sign} {_wrap(args[1], _SUM)}", _COMPARE)
+            return (f"{_wrap(args[0], _SUM)} {SIGNS[node.op]} {_wrap(args[1], _SUM)}", _COMPARE)
         case "and" | "or":
             sign = " & " if node.op == "and" else " | "
             return (sign.join(_wrap(a, _ATOM) for a in args), _AND if node.op == "and" else _OR)
@@ -294,7 +297,7 @@ _POWER: Final = {
 _BRACKETS: Final = ("(", ")", ",")
 _SUMS: Final = ("+", "-")
 _PREFIXES: Final = {"neg", "pos", "~", "not"}
-_COMPARES: Final = {"<", "<=", ">", ">=", "==", "!="}
+_COMPARES: Final[Mapping[str, Comparison]] = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
 class _ExprParser:
@@ -429,23 +432,10 @@ class _ExprParser:
             return
         args = [a if isinstance(a, Expr) else a[0] for a in self.operands[before:]]
         del self.operands[before:]
-        wanted = {"where": 3, "ceildiv": 2, "floordiv": 2}.get(function)
-        if wanted is not None and len(args) != wanted:
+        call, wanted = _FUNCTIONS[function]
+        if wanted and len(args) != wanted:
             raise self.fail(f"{function!r} takes {wanted} arguments, got {len(args)}", at)
-        match function:
-            case "min":
-                out = minimum(*args)
-            case "max":
-                out = maximum(*args)
-            case "where":
-                out = where(*args)
-            case "xor":
-                out = xor(*args)
-            case "floordiv":
-                out = floordiv(*args)
-            case _:
-                out = ceildiv(*args)
-        self.operands.append(out)
+        self.operands.append(call(*args))
 
     def sum(self, last: str) -> Expr:
         """The terms that wait, of which the last one follows the sign ``last``."""
@@ -481,7 +471,7 @@ class _ExprParser:
                 done = TRUE
                 if not isinstance(left, Expr):
                     done, left = left
-                self.operands.append((and_(done, _compare_expr(op, left, right)), right))
+                self.operands.append((and_(done, compare(_COMPARES[op], left, right)), right))
                 continue
             if op in _SUMS:
                 self.operands.append(self.sum(op))
@@ -493,23 +483,7 @@ class _ExprParser:
             if op in _PREFIXES:
                 self.operands.append(_unary_expr(op, b))
                 continue
-            self.operands.append(_binary_expr(op, self.pop(), b))
-
-
-def _compare_expr(op: str, a: Expr, b: Expr) -> Expr:
-    match op:
-        case "<":
-            return compare("lt", a, b)
-        case "<=":
-            return compare("le", a, b)
-        case ">":
-            return compare("lt", b, a)
-        case ">=":
-            return compare("le", b, a)
-        case "==":
-            return compare("eq", a, b)
-        case _:
-            return compare("ne", a, b)
+            self.operands.append(_BINARY[op](self.pop(), b))
 
 
 def _unary_expr(op: str, b: Expr) -> Expr:
@@ -524,20 +498,7 @@ def _unary_expr(op: str, b: Expr) -> Expr:
             return b
 
 
-def _binary_expr(op: str, a: Expr, b: Expr) -> Expr:
-    match op:
-        case "//":
-            return floordiv(a, b)
-        case "%":
-            return mod(a, b)
-        case "^":
-            return xor(a, b)
-        case "&":
-            return and_(a, b)
-        case _:
-            return or_(a, b)
-
-
+_BINARY: Final = {"//": floordiv, "%": mod, "^": xor, "&": and_, "|": or_}
 IntText = IntLike | str
 
 

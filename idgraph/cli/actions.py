@@ -48,6 +48,7 @@ from idgraph.sweeps import sweep as sweep_graphs
 from idgraph.sweeps.results import Status, SweepRow
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import Report, validate
+from idgraph.validate.report import busy
 from idgraph.viz import draw, explore, loop_nest
 
 
@@ -283,6 +284,13 @@ def bar(title: str, total: int) -> Generator[Callable[[int], None]]:
         yield lambda n: shown.advance(task, n)
 
 
+def schedule_if(asked: bool, fusion: Fusion) -> None:
+    """Schedule by rules where ``--auto`` asks for it."""
+    if asked:
+        with busy(f"schedule of {fusion.name}"):
+            auto(fusion)
+
+
 def run_report(file: str, auto: bool) -> IndexReport:
     """The report of a file, whatever kind it is of."""
     found = read_file(file)
@@ -318,10 +326,11 @@ def print_metrics(file: str, folder: Path, measure: bool, as_json: bool) -> None
     """Add the metric tables of a file to a folder; measured ones are of CPU kernels, others of CUDA kernels."""
     found = read_file(file)
     target: Target = "cpu" if measure else "cuda"
-    if isinstance(found, Import):
-        made = found.metrics(target=target, measure=measure)
-    else:
-        made = metrics(found, target=target, measure=measure)
+    with busy(f"metric tables of {visible(file)}"):
+        if isinstance(found, Import):
+            made = found.metrics(target=target, measure=measure)
+        else:
+            made = metrics(found, target=target, measure=measure)
     made.to_csv(folder)
     if as_json:
         say(made.to_json())
@@ -373,9 +382,11 @@ def run_compiler(file: str, kind: CompilerKind, as_json: bool) -> bool:
     """Check what TorchInductor or DTensor makes of a Python file's ``fn(*args)``, or a program in the neutral form;
     print it."""
     path = Path(file)
-    return _print_report(
-        _inductor(path) if kind == "inductor" else _dtensor(path) if kind == "dtensor" else program(path), as_json
-    )
+    if kind == "program":
+        with busy(f"check of {visible(file)}"):
+            found = program(path)
+        return _print_report(found, as_json)
+    return _print_report(_inductor(path) if kind == "inductor" else _dtensor(path), as_json)
 
 
 def run_text(file: str, fusion: Fusion, as_json: bool) -> bool:
@@ -384,7 +395,9 @@ def run_text(file: str, fusion: Fusion, as_json: bool) -> bool:
         text = read_within(file, LARGEST_TEXT).decode("utf-8")
     except (OSError, ValueError):
         raise CheckError(f"{file!r} cannot be read as text") from None
-    return _print_report((mlir if file.endswith(".mlir") else halide)(text, fusion), as_json)
+    with busy(f"check of {visible(file)}"):
+        found = (mlir if file.endswith(".mlir") else halide)(text, fusion)
+    return _print_report(found, as_json)
 
 
 def _print_report(report: CheckReport | DTensorReport, as_json: bool) -> bool:
@@ -409,7 +422,8 @@ def _inductor(file: Path) -> CheckReport:
     names = names_of(file)
     fn, args = _fn_and_args(file, names)
     dynamic = names.get("dynamic")
-    return inductor(fn, args, dynamic=dynamic if isinstance(dynamic, bool) else None, name=file.stem)
+    with busy(f"check of {visible(str(file))} by TorchInductor"):
+        return inductor(fn, args, dynamic=dynamic if isinstance(dynamic, bool) else None, name=file.stem)
 
 
 def _dtensor(file: Path) -> DTensorReport:
@@ -422,4 +436,5 @@ def _dtensor(file: Path) -> DTensorReport:
             hint='mesh = ig.Mesh(x=2, y=2); placements = {"x": [Shard(0), Replicate()]}',
         )
     given = cast("Mapping[str, Sequence[object]]", placements)
-    return dtensor(fn, args, mesh=names["mesh"], placements=given, name=file.stem)
+    with busy(f"check of {visible(str(file))} by DTensor"):
+        return dtensor(fn, args, mesh=names["mesh"], placements=given, name=file.stem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from idgraph.cli.actions import (
     run_sweep,
     run_text,
     say,
+    schedule_if,
     tensor_table,
 )
 from idgraph.display import write_atomically
@@ -40,7 +42,6 @@ from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
 from idgraph.runtime.program import stages
-from idgraph.schedule import auto
 from idgraph.sweeps.worker import ExaminationOptions
 from idgraph.validate import validate
 from idgraph.validate.report import busy
@@ -95,7 +96,8 @@ def report(
         raise click.BadParameter("times are in the metric tables", param_hint="--measure without --csv")
     found = run_report(file, automatic)
     if page is not None:
-        found.save(page)
+        with busy(f"page of {visible(file)}"):
+            found.save(page)
     if as_json:
         say(json.dumps({"file": file, **found.to_dict()}))
     elif page is None:
@@ -233,8 +235,7 @@ def check(
         sys.exit(0 if run_text(file, load(means), as_json) else 1)
     fusion = load(file)
     fusion.verify()
-    if automatic:
-        auto(fusion)
+    schedule_if(automatic, fusion)
     report = validate(fusion, target=target, exhaustive=not sample, seed=seed, symbols=_symbols(symbols))
     if as_json:
         facts: dict[str, Any] = {"file": file, "ok": report.ok, "points": report.points, "target": target, "seed": seed}
@@ -275,8 +276,9 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
     if form == "table" and graph == "fusion" and output is None and not as_json:
         console().print(tensor_table(fusion))
         return
-    what = fusion if graph == "fusion" else getattr(IdModel(fusion), graph)
-    text = str(what) if form in ("text", "table") else loop_nest(what) if form == "loops" else draw(what, form)
+    with busy(f"{form} of {fusion.name}"):
+        what = fusion if graph == "fusion" else getattr(IdModel(fusion), graph)
+        text = str(what) if form in ("text", "table") else loop_nest(what) if form == "loops" else draw(what, form)
     if as_json:
         text = json.dumps({"file": file, "graph": graph, "tensors": [_facts(t) for t in fusion.tensors], "text": text})
     if output is None:
@@ -314,8 +316,7 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
     One row for each access: coordinates, address (elements) and predicate, in the loop variables of its operation.
     """
     fusion = load(file)
-    if automatic:
-        auto(fusion)
+    schedule_if(automatic, fusion)
     model = IdModel(fusion)
     with busy(f"index maps of {fusion.name}"):
         model.verify()
@@ -385,7 +386,8 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
     if first is None:
         if Path(file).suffix == ".py":
             raise IndexingError("explain: two axes are missing", hint=f"explain {file} TENSOR:AXIS TENSOR:AXIS")
-        source = from_json(file).call_source()
+        with busy(f"{visible(file)}: schedule and kernels"):
+            source = from_json(file).call_source()
         say(json.dumps({"file": file, "source": source}) if as_json else source)
         return
     if second is None:
@@ -393,7 +395,8 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
             f"{first} is one axis", hint="explain FILE FIRST SECOND, or explain FILE for a captured graph"
         )
     fusion = load(file)
-    found = IdModel(fusion).exact.explain(_parse_axis(fusion, first), _parse_axis(fusion, second))
+    with busy(f"exact graph of {fusion.name}"):
+        found = IdModel(fusion).exact.explain(_parse_axis(fusion, first), _parse_axis(fusion, second))
     if as_json:
         say(json.dumps({"file": file, "first": first, "second": second, "same": bool(found), "why": str(found)}))
     else:
@@ -410,8 +413,7 @@ def explain(file: str, first: str | None, second: str | None, as_json: bool) -> 
 def emit(file: str, target: Target, automatic: bool, as_json: bool, passes: bool) -> None:
     """Print the source of the kernels."""
     fusion = load(file)
-    if automatic:
-        auto(fusion)
+    schedule_if(automatic, fusion)
     if passes:
         _print_passes(file, fusion, target, as_json)
         return
@@ -428,7 +430,9 @@ def _print_passes(file: str, fusion: Fusion, target: Target, as_json: bool) -> N
     """The kernels after each pass, where it changed them."""
     made: list[dict[str, object]] = []
     before: dict[str, str] = {}
-    for name, plan in stages(fusion, target):
+    with busy(f"kernels of {fusion.name} for {target}"):
+        found = list(stages(fusion, target))
+    for name, plan in found:
         for k in plan.kernels:
             text, count = str(k), sum(1 for _ in walk(k.body))
             if before.get(k.name) == text:
@@ -450,6 +454,8 @@ def main() -> NoReturn:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     elif (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
+    gc.freeze()  # what is loaded stays to the end, and a command is over before its garbage counts
+    gc.set_threshold(50_000, 20, 20)
     try:
         status = _run_command()
         sys.stdout.flush()

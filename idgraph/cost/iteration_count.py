@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr, simplify
+from idgraph.arith.expr import postorder
 from idgraph.arith.linear import minus
 from idgraph.cost.access_sites import ComputedValue, Data, EnclosingLoop, KernelSites, MemoryValue, Value
 from idgraph.ir import is_float
@@ -223,6 +224,28 @@ def count_points(
         total, exact = total * found.points, exact and found.exact
         free = [x for x in free if x not in loops]
     return Count(total * prod(x.extent for x in free), exact)
+
+
+def coordinate_count(found: KernelSites) -> int:
+    """The coordinates that all threads take their numbers apart into: each quotient or rest of an address or a
+    condition once at each point of the loops that it is in, and of the grid; a rest of a quotient is one.
+
+    >>> import idgraph as ig
+    >>> from idgraph.cost.access_sites import sites_of
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.permute(f.input("x", shape=(6, 10, 12)), (2, 0, 1)) + 1.0)
+    >>> _ = ig.schedule.auto(f, layout=False)
+    >>> coordinate_count(sites_of(ig.emit(f, "cuda").kernels[0], {}))  # one for each of 6 blocks of 128 threads
+    768
+    """
+    seen: dict[tuple[Expr, tuple[int, ...]], int] = {}
+    for s in found.sites:
+        nodes = [n for e in (s.address, *s.conditions) for n in postorder(e) if n.op in ("floordiv", "mod")]
+        inner = {n.args[0] for n in nodes if n.op == "mod"}
+        for n in dict.fromkeys(n for n in nodes if n not in inner):
+            own = [x for x in s.around if x.is_block or x.is_thread or x.var in n.names]
+            seen[n, tuple(x.number for x in own)] = prod(x.extent for x in own)
+    return sum(seen.values())
 
 
 def _group_by_loops(

@@ -13,7 +13,15 @@ from idgraph.arith import Expr
 from idgraph.cost.access_sites import AccessSite, KernelSites, sites_of
 from idgraph.cost.calibrate import assemble
 from idgraph.cost.cpu_model import core_times
-from idgraph.cost.iteration_count import Arrays, count_points, grid, relevant, stored_integers, visiting
+from idgraph.cost.iteration_count import (
+    Arrays,
+    coordinate_count,
+    count_points,
+    grid,
+    relevant,
+    stored_integers,
+    visiting,
+)
 from idgraph.cost.memory_traffic import (
     Block,
     Distinct,
@@ -156,6 +164,7 @@ class _KernelEstimate:
         }  # fmt: skip
         if self.block.warps:
             limits |= {"arithmetic": busy[0], "special functions": busy[1]}
+            limits["indices"] = self.device.index_seconds(coordinate_count(self.found)) / self._share()
             limits["cache"] = sectors * self.device.sector / self.device.cache_bandwidth
         else:
             loops = core_times(self.found, self.arrays, self.size, self.device)

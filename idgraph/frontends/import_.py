@@ -104,7 +104,9 @@ class Import(Imported, Printed):
 
     def _with(self, other: PartitionPlan) -> Import:
         """The same program by a plan, without the kernels that were made."""
-        return replace(self, plan=other, kernels={}, ways={}, equal={}, renamed={}, wrapper="", stages=StageSeconds())
+        return replace(
+            self, plan=other, kernels={}, ways={}, equal={}, renamed={}, loaded=0, wrapper="", stages=StageSeconds()
+        )
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
         """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.

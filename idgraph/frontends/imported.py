@@ -25,7 +25,8 @@ class FusionRunner(Protocol):
 
 @dataclass(slots=True)
 class StageSeconds:
-    """Seconds of the stages of a compilation: schedule, emit, compile (what this process waited for it), first call."""
+    """Seconds of the stages of a compilation: schedule, emit, load (of programs that a folder had),
+    compile (what this process waited for it), first call."""
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -51,9 +52,11 @@ class Imported:
     equal: dict[tuple[str, str], tuple[FusionRunner, tuple[str, ...]]] = field(
         default_factory=dict[tuple[str, str], "tuple[FusionRunner, tuple[str, ...]]"], repr=False, compare=False
     )
-    renamed: dict[KernelKey, tuple[FusionRunner, dict[str, str]]] = field(
-        default_factory=dict[KernelKey, "tuple[FusionRunner, dict[str, str]]"], repr=False, compare=False
+    # By the segment and the identity of its kernels, which stand here with the names of their tensors in the segment.
+    renamed: dict[tuple[KernelKey, int], tuple[FusionRunner, dict[str, str]]] = field(
+        default_factory=dict[tuple[KernelKey, int], "tuple[FusionRunner, dict[str, str]]"], repr=False, compare=False
     )
+    loaded: int = field(default=0, repr=False, compare=False)  # programs that come from disk
     wrapper: str = field(default="", repr=False, compare=False)
     stages: StageSeconds = field(default_factory=StageSeconds, repr=False, compare=False)
 

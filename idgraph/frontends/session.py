@@ -19,7 +19,8 @@ from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.printer import numbered_text
 from idgraph.runtime import Target
-from idgraph.runtime.fusion_call import is_scheduled, scheduled, warn_of_copy
+from idgraph.runtime.fusion_call import is_scheduled, scheduled_or_stored, warn_of_copy
+from idgraph.runtime.program_cache import ScheduledProgram
 
 if TYPE_CHECKING:
     from idgraph.runtime.tuning import Tuner
@@ -122,22 +123,30 @@ class Session:
         """
         imported, names = self.imported, tuple(t.name for t in fusion.tensors)
         if is_scheduled(fusion) or self.how.layout is not None:
-            return scheduled(fusion, target, self.how.cache, imported.stages.add)
+            return self._program_of(fusion, target, False).program
         text = numbered_text(fusion), key[2]
         found = imported.equal.get(text)
-        if found is not None:
-            imported.renamed[key] = found[0], dict(zip(found[1], names, strict=True))
-            return found[0]
-        made = scheduled(fusion, target, self.how.cache, imported.stages.add)
-        if made.fusion is not fusion and not any(site_numbers(k) for k in made.kernels):  # one that nobody changes
-            imported.equal[text] = made, names
+        if found is None:
+            made = self._program_of(fusion, target, True)
+            found = made.program, made.names
+            # A fusion of the user's may change.
+            if found[0].fusion is not fusion and not any(site_numbers(k) for k in made.program.plan.kernels):
+                imported.equal[text] = found
+        if found[1] != names:
+            imported.renamed[key, id(found[0])] = found[0], dict(zip(found[1], names, strict=True))
+        return found[0]
+
+    def _program_of(self, fusion: Fusion, target: Target, shared: bool) -> ScheduledProgram:
+        """The kernels of a fusion, made or from disk."""
+        made = scheduled_or_stored(fusion, target, self.how.cache, self.imported.stages.add, shared)
+        self.imported.loaded += made.loaded
         return made
 
     def names_of(self, number: int, fusion: Fusion, kernels: FusionRunner) -> Mapping[str, str]:
         """The program's names of the tensors of ``kernels``, where these were made for an equal fusion."""
-        found = self.imported.renamed.get((number, fusion.version, self.how.target))
-        # Others were measured, or made by another thread at the same time.
-        return found[1] if found is not None and found[0] is kernels else {}
+        # By the kernels: another thread may have made others at the same time.
+        found = self.imported.renamed.get(((number, fusion.version, self.how.target), id(kernels)))
+        return {} if found is None else found[1]
 
     def _tuner(self, fusion: Fusion) -> Tuner | None:
         """The tuner that chooses the fusion's kernels by measurement, if anything does."""

@@ -54,9 +54,9 @@ class BackendOptions:
     logger "idgraph.backend" always does). ``opaque``: "eager", or "inductor" to have torch's own compiler make the
     operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes
     kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a CPU. ``cache``:
-    the folder of compiled kernels, which nobody else may write; True: ``idgraph`` in the user's folder of caches, where
-    that can be written; False: none. ``workers``: the most processes that compile kernels while others are emitted;
-    None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
+    the folder of schedules and compiled kernels, which nobody else may write; True: ``idgraph`` in the user's folder of
+    caches, where that can be written; False: none. ``workers``: the most processes that compile kernels while others
+    are emitted; None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
     ``mode="reduce-overhead"``.
     """
 
@@ -251,10 +251,11 @@ def report(imported: Import) -> str:
             lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
             if len(made[0].kernels) > 1:
                 lines += [f"  {line}" for line in str(made[0].report).splitlines()]
-    programs = {id(k): k for k in imported.kernels.values() if isinstance(k, Program)}
-    distinct = sum(len(p.kernels) for p in programs.values())
-    reused = sum(len(k.kernels) for k, _ in imported.renamed.values() if isinstance(k, Program))
-    lines.append(f"{distinct} distinct kernels, {reused} more are those of equal parts; {imported.stages}")
+    every = [k for k in imported.kernels.values() if isinstance(k, Program)]
+    distinct = sum(len(p.kernels) for p in {id(k): k for k in every}.values())
+    reused = sum(len(k.kernels) for k in every) - distinct
+    stored = f"; {imported.loaded} parts from disk" if imported.loaded else ""
+    lines.append(f"{distinct} distinct kernels, {reused} more are those of equal parts{stored}; {imported.stages}")
     return "\n".join(lines)
 
 

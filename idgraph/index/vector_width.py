@@ -306,11 +306,20 @@ def explain_contiguous(access: AccessFunction, loop: str | int | LoopVariable) -
         return Contiguity(access, at, False, f"{loaded} is loaded anew at each step", step)
     if step == 1:
         return Contiguity(access, at, True, "a step moves the address by 1", step)
-    if step.is_const and not access.conditions:
+    if step.is_const and _happens_twice(access, at):
         return Contiguity(access, at, False, f"a step moves the address by {step}", step)
     if at.symbol not in simplify(whole - at.symbol, facts=access.conditions).symbols:
         return Contiguity(access, at, True, "a step moves the address by 1 where the access happens", step)
     return _by_points(access, at, whole, step)
+
+
+def _happens_twice(access: AccessFunction, at: LoopVariable) -> bool:
+    """Whether the access happens at the first two steps of the loop, where all else has its least value; false where
+    that is not seen."""
+    least = {s.name: s.range.lo for c in access.conditions for s in c.symbols}
+    if None in least.values():
+        return False
+    return all(c.evaluate({**least, at.name: n}) for c in access.conditions for n in (0, 1))
 
 
 def _by_points(access: AccessFunction, at: LoopVariable, whole: Expr, step: Expr) -> Contiguity:

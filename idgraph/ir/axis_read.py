@@ -51,6 +51,7 @@ def read_along(read: AxisRead, image: Mapping[IterDomain, IterDomain]) -> AxisRe
 
 
 Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
+Attrs: TypeAlias = "Mapping[str, Attr]"
 
 
 def plain_text(value: Attr) -> str:

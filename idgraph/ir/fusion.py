@@ -131,6 +131,7 @@ def symbol_bound(known: Mapping[str, Expr], name: str, value: object) -> int | E
     return int(value) if value.is_const else value
 
 
+Operands: TypeAlias = "tuple[Tensor | Scalar | Expr, ...]"
 V = TypeVar("V")
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
@@ -168,7 +169,7 @@ class TensorExpr(Printed):
         self,
         name: str,
         op: str,
-        args: tuple[Tensor | Scalar | Expr, ...],
+        args: Operands,
         attrs: Mapping[str, Attr],
         inputs: tuple[Tensor, ...],
         reads: tuple[tuple[AxisRead, ...], ...],
@@ -968,7 +969,7 @@ class Fusion(Restorable, ShownFusion):
     def emit(
         self,
         op: str,
-        args: tuple[Tensor | Scalar | Expr, ...],
+        args: Operands,
         attrs: dict[str, Attr],
         reads: Sequence[Sequence[AxisRead]],
         dtype: str,
@@ -1014,7 +1015,7 @@ class Fusion(Restorable, ShownFusion):
     def _added(
         self,
         op: str,
-        args: tuple[Tensor | Scalar | Expr, ...],
+        args: Operands,
         attrs: Mapping[str, Attr],
         inputs: tuple[Tensor, ...],
         reads: tuple[tuple[AxisRead, ...], ...],
@@ -1316,4 +1317,4 @@ def apply_op(op: str, *args: object, name: str | None = None, **attrs: Attr) -> 
     """Build a primitive from operands at least one of which is a tensor."""
     fusion = fusion_of(args, op)
     fusion.check_args(op, args)
-    return apply(fusion, op, cast("tuple[Tensor | Scalar | Expr, ...]", args), attrs, name)
+    return apply(fusion, op, cast("Operands", args), attrs, name)

@@ -10,15 +10,15 @@ Operations with data-dependent coordinates: the gathered axis of an operand is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
-from idgraph.ir.axis_read import Attr, AxisRead, LoadedCoordinate, Mapped
-from idgraph.ir.dtypes import Scalar, is_integer
-from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
+from idgraph.ir.axis_read import Attrs, AxisRead, LoadedCoordinate, Mapped
+from idgraph.ir.dtypes import is_integer
+from idgraph.ir.fusion import Fusion, Operands, Tensor, TensorExpr
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, TensorDomain
 from idgraph.ir.op_builders import aligned_reads, broadcast_axes, check_axis, one_tensor, read_of, same_extent
 from idgraph.ir.op_table import SCATTERS, primitive
@@ -31,7 +31,7 @@ def check_index(index: Tensor) -> None:
         raise OperationError(f"index {index.name} is {index.dtype}", hint="an index tensor holds integers: ig.cast it")
 
 
-def _same_rank(args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr]) -> tuple[Tensor, Tensor, int]:
+def _same_rank(args: Operands, attrs: Attrs) -> tuple[Tensor, Tensor, int]:
     """(tensor, index of the same rank, gathered axis)."""
     x, index = one_tensor(args, 2)
     check_index(index)
@@ -41,9 +41,7 @@ def _same_rank(args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Att
 
 
 @primitive("gather")
-def build_gather(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_gather(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``gather(x, index; dim)``: out[i, j] = x[index[i, j], j]. The index may be smaller than x in the other axes."""
     x, index, dim = _same_rank(args, attrs)
     logical = [fusion.new_domain(d.extent) for d in index.axes]
@@ -72,9 +70,7 @@ def build_gather(
 
 
 @primitive("take_along_dim")
-def build_take_along_dim(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_take_along_dim(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``take_along_dim(x, index; dim)``: like gather, the other axes broadcast against each other."""
     x, index, dim = _same_rank(args, attrs)
     logical: list[IterDomain] = []
@@ -99,9 +95,7 @@ def build_take_along_dim(
 
 
 @primitive("index_select")
-def build_index_select(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_index_select(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``index_select(x, index; dim)``: axis dim of the result runs over the 1-d index."""
     x, index = one_tensor(args, 2)
     check_index(index)
@@ -115,9 +109,7 @@ def build_index_select(
 
 
 @primitive("embedding")
-def build_embedding(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_embedding(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``embedding(input, weight)``: out[..., d] = weight[input[...], d]."""
     index, weight = one_tensor(args, 2)
     check_index(index)
@@ -131,9 +123,7 @@ def build_embedding(
 
 
 @primitive("index")
-def build_index(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_index(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``index(x, i0, i1, ...; dims)``: x indexed along adjacent ``dims`` by broadcasting index tensors.
 
     With ``aligned`` the index tensors have the rank of the result: one element along what is not indexed.
@@ -147,7 +137,7 @@ def build_index(
 
 
 def _indexed_axes(
-    fusion: Fusion, x: Tensor, indices: Sequence[Tensor], attrs: Mapping[str, Attr]
+    fusion: Fusion, x: Tensor, indices: Sequence[Tensor], attrs: Attrs
 ) -> tuple[list[int], list[IterDomain], Sequence[IterDomain], list[IterDomain], list[Sequence[AxisRead]]]:
     """The axes of ``x`` that are indexed; fresh ones before, of the index tensors, and after; the reads of all."""
     value = attrs.get("dims")
@@ -166,7 +156,7 @@ def _indexed_axes(
 
 
 def index_axes(
-    fusion: Fusion, indices: Sequence[Tensor], attrs: Mapping[str, Attr], before: int, after: int
+    fusion: Fusion, indices: Sequence[Tensor], attrs: Attrs, before: int, after: int
 ) -> Sequence[IterDomain]:
     """Fresh axes of what index tensors broadcast to; ``aligned`` ones have this many more axes of one element."""
     if attrs.get("aligned") is not True:
@@ -270,7 +260,7 @@ def _domain(root: Sequence[IterDomain], logical: Sequence[IterDomain], exprs: Se
     return TensorDomain(tuple(root), own, own, tuple(root), (None,) * len(own), tuple(exprs))
 
 
-def _scatter_operands(args: tuple[Tensor | Scalar | Expr, ...]) -> tuple[Tensor, list[Tensor], Tensor | None]:
+def _scatter_operands(args: Operands) -> tuple[Tensor, list[Tensor], Tensor | None]:
     """(x, the index tensors, src or None where it is a number)."""
     x, *middle, last = args if len(args) >= 3 else (None, None, None)
     if not isinstance(x, Tensor) or not all(isinstance(t, Tensor) for t in middle) or isinstance(last, Expr):
@@ -286,9 +276,7 @@ def _scatter_operands(args: tuple[Tensor | Scalar | Expr, ...]) -> tuple[Tensor,
     return x, indices, last if isinstance(last, Tensor) else None
 
 
-def _build_scatter(
-    fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def _build_scatter(fusion: Fusion, op: str, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     x, indices, src = _scatter_operands(args)
     if len(indices) != 1 or indices[0].ndim != x.ndim:
         raise OperationError(f"takes one index with as many axes as {x.name}, which has shape {shape_text(x)}")
@@ -329,17 +317,13 @@ def _check_added(x: Tensor) -> None:
 
 
 @primitive("scatter")
-def build_scatter(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_scatter(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``scatter(x, index, src; dim)``: out[index[i, j], j] = src[i, j] for dim 0; the last of several writers wins."""
     return _build_scatter(fusion, "scatter", args, attrs, name)
 
 
 @primitive("scatter_add")
-def build_scatter_add(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_scatter_add(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``scatter_add(x, index, src; dim)``: out[index[i, j], j] += src[i, j] for dim 0."""
     made = _build_scatter(fusion, "scatter_add", args, attrs, name)
     _check_added(made)
@@ -347,9 +331,7 @@ def build_scatter_add(
 
 
 @primitive("index_put")
-def build_index_put(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_index_put(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``index_put(x, i0, i1, ..., values; dims, accumulate)``: x[..., i0, i1, ...] = (or +=) values.
 
     ``dims`` are adjacent; the index tensors broadcast against each other, the values against what is written.

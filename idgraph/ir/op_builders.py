@@ -11,15 +11,16 @@ operation; a kernel visits the scanned axis in order and keeps the running value
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from idgraph.arith import Expr, as_expr
 from idgraph.arith.prove import equal_by_rules
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
-from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
+from idgraph.ir.axis_read import Attrs, AxisRead, Fixed, Mapped
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote, scalar_dtype
-from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
+from idgraph.ir.fusion import Fusion, Operands, Tensor, TensorExpr
 from idgraph.ir.iter_domain import IterDomain, TensorDomain
 from idgraph.ir.op_table import OPERATIONS, SCANS, Result, names, primitive
 
@@ -115,10 +116,10 @@ def flat_domain(axes: Sequence[IterDomain]) -> TensorDomain:
 def emit_pointwise(
     fusion: Fusion,
     op: str,
-    args: tuple[Tensor | Scalar | Expr, ...],
+    args: Operands,
     dtype: DType,
     name: str | None,
-    attrs: Mapping[str, Attr],
+    attrs: Attrs,
 ) -> Tensor:
     """Add a pointwise expression of result type ``dtype``."""
     tensors = [a for a in args if isinstance(a, Tensor)]
@@ -176,9 +177,7 @@ _RULES: Mapping[Result, Callable[[Sequence[Tensor | Scalar | Expr]], DType]] = {
 
 
 def _register(op: str, count: int, rule: Callable[[Sequence[Tensor | Scalar | Expr]], DType]) -> None:
-    def build(
-        fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-    ) -> Tensor:
+    def build(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
         _need(op, args, count)
         return emit_pointwise(fusion, op, args, rule(args), name, attrs)
 
@@ -191,18 +190,14 @@ for _row in OPERATIONS.values():
 
 
 @primitive("cast")
-def build_cast(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_cast(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``cast(x; dtype)``: torch's conversion (floats to integers toward zero)."""
     _need("cast", args, 1)
     return emit_pointwise(fusion, "cast", args, check_dtype(attrs.get("dtype")), name, attrs)
 
 
 @primitive("where")
-def build_where(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_where(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``where(condition, a, b)``: a where the condition holds, else b."""
     _need("where", args, 3)
     if operand_dtype(args[0]) != "bool":
@@ -220,7 +215,7 @@ REDUCTIONS = names(kind="reduction")
 ROUNDED_TO: Final = "rounded_to"  # attribute of a sum that is a part of another: the type which that one is rounded to
 
 
-def one_tensor(args: tuple[Tensor | Scalar | Expr, ...], count: int = 1) -> tuple[Tensor, ...]:
+def one_tensor(args: Operands, count: int = 1) -> tuple[Tensor, ...]:
     """The operands as tensors; raises unless there are exactly ``count``."""
     tensors = tuple(a for a in args if isinstance(a, Tensor))
     if len(tensors) != count or len(args) != count:
@@ -228,7 +223,7 @@ def one_tensor(args: tuple[Tensor | Scalar | Expr, ...], count: int = 1) -> tupl
     return tensors
 
 
-def int_tuple(attrs: Mapping[str, Attr], key: str) -> tuple[int, ...]:
+def int_tuple(attrs: Attrs, key: str) -> tuple[int, ...]:
     """An attribute that is a tuple of ints."""
     value = attrs.get(key)
     if isinstance(value, tuple):
@@ -269,9 +264,7 @@ def finished_type(e: TensorExpr) -> DType:
     return check_dtype(e.attrs.get(ROUNDED_TO, e.output.dtype))
 
 
-def _build_reduction(
-    fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def _build_reduction(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None, *, op: str) -> Tensor:
     (x,) = one_tensor(args)
     dims = {check_axis(x, d) for d in int_tuple(attrs, "dims")}
     keep = bool(attrs.get("keepdim", False))
@@ -293,23 +286,11 @@ def _build_reduction(
 
 
 for _op in REDUCTIONS:
-
-    def _builder(
-        fusion: Fusion,
-        args: tuple[Tensor | Scalar | Expr, ...],
-        attrs: Mapping[str, Attr],
-        name: str | None,
-        op: str = _op,
-    ) -> Tensor:
-        return _build_reduction(fusion, op, args, attrs, name)
-
-    primitive(_op)(_builder)
+    primitive(_op)(partial(_build_reduction, op=_op))
 
 
 @primitive("matmul")
-def build_matmul(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_matmul(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``matmul(a, b)``: [..., M, K] x [..., K, N] -> [..., M, N, (K reduced)], leading axes broadcast."""
     a, b = one_tensor(args, 2)
     if a.ndim < 2 or b.ndim < 2:
@@ -346,9 +327,7 @@ def build_matmul(
     )
 
 
-def _build_scan(
-    fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def _build_scan(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None, *, op: str) -> Tensor:
     (x,) = one_tensor(args)
     check_axis(x, attrs.get("dim"))
     if op in ("cummax", "cummin"):
@@ -368,14 +347,4 @@ def _build_scan(
 
 
 for _op in sorted(SCANS):
-
-    def _builder(
-        fusion: Fusion,
-        args: tuple[Tensor | Scalar | Expr, ...],
-        attrs: Mapping[str, Attr],
-        name: str | None,
-        op: str = _op,
-    ) -> Tensor:
-        return _build_scan(fusion, op, args, attrs, name)
-
-    primitive(_op)(_builder)
+    primitive(_op)(partial(_build_scan, op=_op))

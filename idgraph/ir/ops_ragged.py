@@ -10,14 +10,13 @@ what `partition` makes, and is not written by `combine`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.argument_resolution import shape_text
-from idgraph.ir.axis_read import Attr, AxisRead, Mapped
+from idgraph.ir.axis_read import Attrs, AxisRead, Mapped
 from idgraph.ir.dtypes import Scalar, int_limits, is_float
-from idgraph.ir.fusion import Fusion, Tensor, apply_op
+from idgraph.ir.fusion import Fusion, Operands, Tensor, apply_op
 from idgraph.ir.iter_domain import IterDomain, RaggedRows, RowPartition, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, one_tensor, read_of, same_extent
 from idgraph.ir.op_table import OPERATIONS, primitive
@@ -220,9 +219,7 @@ def _ragged_rows(
 
 
 @primitive("partition")
-def build_partition(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_partition(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``partition(x, starts, lengths; dim)``: axis dim as rows: out[b, j] = x[offsets[b] + j]."""
     x, starts, lengths = one_tensor(args, 3)
     dim = check_axis(x, attrs.get("dim"))
@@ -241,9 +238,7 @@ def build_partition(
 
 
 @primitive("pad_ragged")
-def build_pad_ragged(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_pad_ragged(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``pad_ragged(x, starts, lengths; dim, value)``: plain axes dim and dim + 1, value behind row ends."""
     x, starts, lengths = one_tensor(args, 3)
     dim = check_axis(x, attrs.get("dim"))
@@ -258,9 +253,7 @@ def build_pad_ragged(
 
 
 @primitive("crop_ragged")
-def build_crop_ragged(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_crop_ragged(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``crop_ragged(x, starts, lengths; dim)``: plain axes dim, dim + 1 as rows; nothing behind a row's end is read."""
     x, starts, lengths = one_tensor(args, 3)
     dim = check_axis(x, attrs.get("dim"))
@@ -277,9 +270,7 @@ def build_crop_ragged(
 
 
 @primitive("combine")
-def build_combine(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_combine(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``combine(x, starts, lengths; dim)``: rows (axes dim, dim + 1) as one axis: out[offsets[b] + j] = x[b, j].
 
     Its loops run over the rows: its root axes.

@@ -8,9 +8,8 @@ from math import lcm
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import OperationError
 from idgraph.ir.argument_resolution import shape_text
-from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
-from idgraph.ir.dtypes import Scalar
-from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.axis_read import Attr, Attrs, AxisRead, Fixed, Mapped
+from idgraph.ir.fusion import Fusion, Operands, Tensor
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Split, is_one
 from idgraph.ir.op_builders import one_tensor, same_extent
 from idgraph.ir.op_table import primitive
@@ -134,9 +133,7 @@ def _regroup(
 
 
 @primitive("reshape")
-def build_reshape(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_reshape(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``reshape(x; shape)``: row-major order kept."""
     (x,) = one_tensor(args)
     shape = wanted_shape(fusion, x, expr_tuple(attrs, "shape"))

@@ -7,15 +7,15 @@ Tensors made without operands: one value, or counted numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import OperationError, short_repr
 from idgraph.ir.argument_resolution import shape_text
-from idgraph.ir.axis_read import Attr, AxisRead, Fixed, Mapped
-from idgraph.ir.dtypes import Scalar, check_dtype, is_float, promote
-from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.axis_read import Attrs, AxisRead, Fixed, Mapped
+from idgraph.ir.dtypes import check_dtype, is_float, promote
+from idgraph.ir.fusion import Fusion, Operands, Tensor
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Resize, Roll, Stride, TensorDomain
 from idgraph.ir.op_builders import check_axis, flat_domain, int_tuple, one_tensor, read_of, same_extent
 from idgraph.ir.op_table import primitive
@@ -38,7 +38,7 @@ def define(expr: DomainExpr, *outputs: IterDomain) -> DomainExpr:
     return expr
 
 
-def expr_tuple(attrs: Mapping[str, Attr], key: str) -> tuple[Expr, ...]:
+def expr_tuple(attrs: Attrs, key: str) -> tuple[Expr, ...]:
     """An attribute that is a tuple of ints or integer expressions."""
     value = attrs.get(key)
     if isinstance(value, tuple):
@@ -53,9 +53,7 @@ def _copy_axes(fusion: Fusion, x: Tensor) -> list[IterDomain]:
 
 
 @primitive("unsqueeze")
-def build_unsqueeze(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_unsqueeze(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``unsqueeze(x; dims)``: new axes of extent 1 at these positions of the result."""
     (x,) = one_tensor(args)
     dims = int_tuple(attrs, "dims")
@@ -76,9 +74,7 @@ def build_unsqueeze(
 
 
 @primitive("squeeze")
-def build_squeeze(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_squeeze(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``squeeze(x; dims)``: drop these axes of extent 1."""
     (x,) = one_tensor(args)
     dims = {check_axis(x, d) for d in int_tuple(attrs, "dims")}
@@ -100,9 +96,7 @@ def build_squeeze(
 
 
 @primitive("expand")
-def build_expand(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_expand(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``expand(x; shape)``: axes of extent 1 are repeated; -1 keeps an extent; new axes may stand in front."""
     (x,) = one_tensor(args)
     shape = expr_tuple(attrs, "shape")
@@ -133,9 +127,7 @@ def int_if_constant(e: Expr) -> int | Expr:
 
 
 @primitive("permute")
-def build_permute(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_permute(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``permute(x; dims)``: axis p of the result is axis dims[p] of x."""
     (x,) = one_tensor(args)
     dims = [check_axis(x, d) for d in int_tuple(attrs, "dims")]
@@ -165,9 +157,7 @@ def _slice_axis(
 
 
 @primitive("slice")
-def build_slice(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_slice(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``slice(x; dims, starts, stops, steps)``: bounds already resolved, 0 <= start <= stop <= extent for step > 0.
 
     A negative step runs from ``start`` down to, without, ``stop`` (-1 for the front).
@@ -199,9 +189,7 @@ def build_slice(
 
 
 @primitive("select")
-def build_select(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_select(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``select(x; dim, index)``: one index of an axis, which is dropped."""
     (x,) = one_tensor(args)
     dim = check_axis(x, attrs.get("dim"))
@@ -224,9 +212,7 @@ def build_select(
 
 
 @primitive("pad")
-def build_pad(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_pad(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``pad(x; left, right, value)``: for each axis, elements added in front and behind (negative: cut)."""
     (x,) = one_tensor(args)
     left, right = expr_tuple(attrs, "left"), expr_tuple(attrs, "right")
@@ -256,9 +242,7 @@ def build_pad(
 
 
 @primitive("flip")
-def build_flip(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_flip(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``flip(x; dims)``: these axes backwards."""
     (x,) = one_tensor(args)
     root = _copy_axes(fusion, x)
@@ -275,9 +259,7 @@ def build_flip(
 
 
 @primitive("roll")
-def build_roll(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_roll(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``roll(x; shifts, dims)``: element c of an axis goes to (c + shift) mod extent."""
     (x,) = one_tensor(args)
     shifts, dims = expr_tuple(attrs, "shifts"), [check_axis(x, d) for d in int_tuple(attrs, "dims")]
@@ -299,9 +281,7 @@ def build_roll(
 
 
 @primitive("cat")
-def build_cat(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_cat(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``cat(a, b, ...; dim)``: operand k has a root axis of its own, resized into the joined axis."""
     parts = one_tensor(args, max(1, len(args)))
     first = parts[0]
@@ -343,9 +323,7 @@ def build_cat(
 
 
 @primitive("slice_scatter")
-def build_slice_scatter(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_slice_scatter(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``slice_scatter(x, src; dim, start, stop, step)``: x with x[start:stop:step] along dim replaced by src."""
     x, src = one_tensor(args, 2)
     dim = check_axis(x, attrs.get("dim"))
@@ -372,9 +350,7 @@ def build_slice_scatter(
 
 
 @primitive("full")
-def build_full(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_full(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``full(; shape, value, dtype)``."""
     extents = [fusion.extent("full", p, int(e) if e.is_const else e) for p, e in enumerate(expr_tuple(attrs, "shape"))]
     value = attrs.get("value")
@@ -385,9 +361,7 @@ def build_full(
 
 
 @primitive("iota")
-def build_iota(
-    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
-) -> Tensor:
+def build_iota(fusion: Fusion, args: Operands, attrs: Attrs, name: str | None) -> Tensor:
     """``iota(; n, start, step, dtype)``: element c is start + step * c."""
     (n,) = expr_tuple({"n": (attrs.get("n"),)}, "n")
     for key in ("start", "step"):

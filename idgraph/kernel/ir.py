@@ -64,6 +64,7 @@ from idgraph.kernel.statements import (
     VectorStore,
     bodies,
     quote,
+    single_statement,
     walk,
 )
 from idgraph.kernel.verifier import Verified, check_structure, verify_kernel
@@ -73,7 +74,7 @@ __all__ = [
     "SplitAxis", "BlockReduce", "Compute", "InitAccumulator", "ExtractHalf", "If", "Index", "Kernel",
     "StraightLineBlock", "Let", "Load", "Local", "Loop", "Comment", "Constant", "Operand", "Half2Op", "Place",
     "KernelModule", "CompoundStmt", "ProvenanceList", "RegisterArray", "Provenance", "SingleThread", "CheckSite",
-    "Stmt", "Store", "VectorAdd", "VectorLoad", "VectorStore", "bodies", "quote", "walk",
+    "Stmt", "Store", "VectorAdd", "VectorLoad", "VectorStore", "bodies", "quote", "single_statement", "walk",
 ]  # fmt: skip
 
 PRIME = "'"  # appended to a symbol's name where the kernels use that name themselves

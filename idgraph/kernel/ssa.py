@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, is_true, not_, simplify, symbol
@@ -77,7 +77,7 @@ def to_ssa(body: Sequence[Stmt], taken: Iterable[str] = ()) -> Body:
 
 def is_single(body: Sequence[Stmt]) -> bool:
     """True where every value has one definition, and every first value is that of an accumulator."""
-    times = Counter(x for s in walk(tuple(body)) for x in _defined(s))
+    times = Counter(x.name for s in walk(tuple(body)) for x in defs(s) if x.at is None)
     added = {x.name for s in walk(tuple(body)) for x in updates(s)}
     first = {s.name for s in walk(tuple(body)) if isinstance(s, InitAccumulator)}
     return first <= added and all(n == 1 for n in times.values())
@@ -131,11 +131,6 @@ def all_leaving(body: Sequence[Stmt]) -> frozenset[str]:
         if bodies(s):
             found |= live_out(s, body[n + 1 :]) | all_leaving(bodies(s))
     return found
-
-
-def _defined(s: Stmt) -> Iterator[str]:
-    """Names that a statement defines; elements of arrays have no definition, nor has a loop's variable."""
-    return (x.name for x in defs(s) if x.at is None)
 
 
 def _read_choices(body: Body) -> frozenset[str]:

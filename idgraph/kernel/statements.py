@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -418,6 +418,16 @@ def elements_of(s: Access) -> int:
 def bodies(s: Stmt) -> tuple[Stmt, ...]:
     """The statements inside ``s``."""
     return s.body if isinstance(s, CompoundStmt) else ()
+
+
+def single_statement(body: Iterable[Stmt]) -> Stmt | None:
+    """The only statement among notes; None where there is none, or several.
+
+    >>> single_statement((Comment("a"), Comment("b"))), single_statement((Comment("a"), StraightLineBlock(())))
+    (None, StraightLineBlock(body=()))
+    """
+    inside = [s for s in body if not isinstance(s, Comment)]
+    return inside[0] if len(inside) == 1 else None
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

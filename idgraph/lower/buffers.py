@@ -55,11 +55,6 @@ class BufferBinding:
             raise EmitError(str(problem)) from problem
 
 
-def memory_dtype(dtype: DType) -> DType:
-    """The type in which a private array keeps values: 16-bit floats stay in float32 until they reach memory."""
-    return compute_dtype(dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class ThreadMapping:
     """How expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in.
@@ -138,7 +133,7 @@ def _make_buffer(numbers: Mapping[Tensor, int], t: Tensor, of: Allocated) -> Buf
 def _array(number: int, of: Allocated, threads: ThreadMapping) -> Buffer:
     t = of.tensor
     if of.place != "shared":
-        return private_buffer(f"loc{number}", memory_dtype(t.dtype), of, threads)
+        return private_buffer(f"loc{number}", compute_dtype(t.dtype), of, threads)
     buffer = Buffer(f"tile{number}", t.name, t.dtype, of.size, "shared")
     _check_shared(t, buffer, threads)
     return buffer

@@ -13,7 +13,6 @@ from idgraph.index.loop_tree import (
     IndexMaps,
     Leaf,
     LoopNest,
-    LoopProtocol,
     Node,
     build_tree,
     exprs_of,
@@ -24,6 +23,7 @@ from idgraph.index.loop_tree import (
 )  # fmt: skip
 from idgraph.index.races import Crossing, check_races, read_in_passing
 from idgraph.ir import SCANS, SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.dtypes import compute_dtype
 from idgraph.ir.op_builders import finished_type
 from idgraph.ir.op_table import PIECES, ROWS
 from idgraph.ir.ragged_axes import COVERS
@@ -58,7 +58,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import Access
-from idgraph.lower.buffers import BufferBinding, ThreadMapping, bind_buffers, index_title, memory_dtype, private_buffer
+from idgraph.lower.buffers import BufferBinding, ThreadMapping, bind_buffers, index_title, private_buffer
 from idgraph.lower.provenance import kernel_choices, read_provenance, split_axis, write_provenance
 from idgraph.lower.statements import (
     PendingValue,
@@ -289,7 +289,8 @@ class _KernelBuilder:
             )  # fmt: skip
             inside = (*value.body, step)
         else:
-            rounded = () if value.result == home.value else (_emit_identity_reduction(e, value.result, home.value),)
+            cast = Compute(home.value, "cast", (value.result,), e.output.dtype)  # a reduction over no axis
+            rounded = () if value.result == home.value else (cast,)
             loaded = max((n for n, s in enumerate(value.body, 1) if isinstance(s, Let)), default=0)
             made = (*value.body[loaded:], *rounded, *self.store(e, home.value, ()))
             inside = (*value.body[:loaded], *_guarded(within, made))
@@ -342,7 +343,7 @@ class _KernelBuilder:
             return _Sum(acc, inner, None, None)
         box, extents = [loops[p].domain for p in kept], [loops[p].extent for p in kept]
         array, start = self.allocator.private_array(e.output, box, extents)
-        buffer = private_buffer(f"part{number}", memory_dtype(acc.dtype), array, self.threads)
+        buffer = private_buffer(f"part{number}", compute_dtype(acc.dtype), array, self.threads)
         place = flatten(extents, [loops[p].symbol for p in kept])
         return _Sum(acc, inner, buffer, place if start is None else start + place)
 
@@ -364,7 +365,8 @@ class _KernelBuilder:
         # A reduction over an empty axis runs at no point, yet its result exists.
         nothing = any(loops[p].extent == 0 for p in skip)
         kept = [c for c in self.maps.write(e).conditions if not c.names & inner and not (nothing and c is FALSE)]
-        mixed = [c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner]
+        outer = {v.name for v in loops} - inner
+        mixed = [c for c in self.maps.write(e).conditions if c.names & inner and c.names & outer]
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
         # The exchange stands before any condition: all threads must reach its barrier.
@@ -461,15 +463,6 @@ class _KernelBuilder:
                 line = str(e.source_line or "")
                 found.append(CheckSite(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
         return found
-
-
-def _emit_identity_reduction(e: TensorExpr, value: Operand, to: Local) -> Stmt:
-    """A reduction over no axis: the term itself, in the tensor's type."""
-    return Compute(to, "cast", (value,), e.output.dtype)
-
-
-def _names(loops: Sequence[LoopProtocol]) -> set[str]:
-    return {v.name for v in loops}
 
 
 def _guarded(guard: Expr, body: Body) -> Body:

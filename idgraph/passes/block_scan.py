@@ -9,6 +9,7 @@ from idgraph.arith import Expr, as_expr, symbol
 from idgraph.errors import EmitError
 from idgraph.index.allocation import is_thread
 from idgraph.ir import DType, Scalar, is_float
+from idgraph.ir.dtypes import compute_dtype
 from idgraph.kernel.def_use import all_reads, defs, loaded_in, sets, updates
 from idgraph.kernel.ir import (
     Accumulate,
@@ -32,7 +33,6 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import to_ssa
-from idgraph.lower.buffers import memory_dtype
 from idgraph.lower.statements import Accumulator, identity
 
 _BOTH: dict[AccumulateOp, str] = {
@@ -151,7 +151,7 @@ class _Scans:
         start = Constant(identity(Accumulator(op, dtype)))
 
         def array(name: str, of: Local) -> Buffer:
-            return Buffer(f"{name}{number}", name, memory_dtype(of.dtype), as_expr(extent), "private")
+            return Buffer(f"{name}{number}", name, compute_dtype(of.dtype), as_expr(extent), "private")
 
         run = array("run", step.acc)
         term = Local(f"{step.acc.name}_term", dtype)
@@ -160,7 +160,7 @@ class _Scans:
         arrays = [
             run,
             *(
-                Buffer(f"kept{number}_{x.name}", x.name, memory_dtype(x.dtype), as_expr(extent), "private")
+                Buffer(f"kept{number}_{x.name}", x.name, compute_dtype(x.dtype), as_expr(extent), "private")
                 for x in kept
             ),
         ]

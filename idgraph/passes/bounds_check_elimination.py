@@ -228,7 +228,7 @@ def _merge_two_checks(body: Body, first: int, second: int) -> Body | None:
             after |= effects
         else:
             early.append(s)
-    if any(_is_read(x.condition, after) for x in walk((inner,)) if isinstance(x, BoundsCheck)):
+    if any(x.condition.names & after.sets for x in walk((inner,)) if isinstance(x, BoundsCheck)):
         return None
 
     def body_of(own: Body) -> Body:
@@ -239,10 +239,6 @@ def _merge_two_checks(body: Body, first: int, second: int) -> Body | None:
 
 def _depth(s: BoundsCheck) -> int:
     return sum(isinstance(x, BoundsCheck) for x in walk((s,)))
-
-
-def _is_read(e: Expr, after: Effects) -> bool:
-    return bool(e.names & after.sets)
 
 
 def _replace_innermost_body(s: BoundsCheck, made: Callable[[Body], Body]) -> BoundsCheck:

@@ -17,7 +17,7 @@ from idgraph.arith.interval import interval
 from idgraph.kernel.def_use import index_exprs, map_body, map_statement, reads, same_index
 from idgraph.kernel.ir import Comment, Compute, If, Index, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
-from idgraph.kernel.statements import bodies
+from idgraph.kernel.statements import bodies, single_statement
 from idgraph.passes import provenance as purpose
 from idgraph.passes.lane_unrolling import is_lanes
 
@@ -69,10 +69,8 @@ def _straight(s: Loop) -> tuple[Stmt, ...]:
 
 def _common_lane_condition(s: Loop) -> If | None:
     """The condition that all lanes of a loop stand under together."""
-    inside = [x for x in s.body if not isinstance(x, Comment)]
-    if len(inside) != 1 or not isinstance(inside[0], If) or s.var in inside[0].condition.names:
-        return None
-    return inside[0]
+    inside = single_statement(s.body)
+    return inside if isinstance(inside, If) and s.var not in inside.condition.names else None
 
 
 class _UnlikeError(Exception):

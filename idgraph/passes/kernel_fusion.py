@@ -41,6 +41,7 @@ from idgraph.kernel.ir import (
     beyond_x,
     bodies,
     shared_layout,
+    single_statement,
     walk,
 )
 from idgraph.kernel.ssa import to_ssa
@@ -77,8 +78,8 @@ def nested(k: Kernel) -> Nested | None:
         return None
     if not all(k.launch[d][0].is_const for d in dims):
         return None
-    loops = [s for s in k.body if not isinstance(s, Comment)]
-    if len(loops) != 1 or not isinstance(loops[0], Loop) or loops[0].parallel != "blockIdx.x":
+    loop = single_statement(k.body)
+    if not isinstance(loop, Loop) or loop.parallel != "blockIdx.x":
         return None
     x, y, z = (int(k.launch[d][0]) if d in dims else 1 for d in DIMS)
     shares = any(isinstance(s, Alloc) and s.buffer.place == "shared" for s in walk(k.body))
@@ -152,7 +153,7 @@ def reblock(k: Nested, block: Block) -> Kernel:
     """The nest on blocks of ``block``'s shape, which it `fits`."""
     if k.block == block:
         return k.kernel
-    (nest,) = (s for s in k.kernel.body if not isinstance(s, Comment))
+    nest = single_statement(k.kernel.body)
     if not isinstance(nest, Loop):
         raise AssertionError("a nest is a loop on blocks")
     threads, mine, taken = prod(block), k.block[0], _variables(k.kernel.body)
@@ -426,17 +427,18 @@ def _fuse_nests(kernels: Sequence[Kernel]) -> Kernel:
         for s in one_nest([k.body for k in g]):
             body.append(replace(s, first=first) if isinstance(s, Loop) else s)
         first = simplify(first + g[0].launch["blockIdx.x"][0])
-    buffers = {b.name: b for k in kernels for b in k.buffers}
-    scalars = tuple(dict.fromkeys(s for k in kernels for s in k.scalars))
     launch = {d: e for k in kernels for d, e in k.launch.items()} | {"blockIdx.x": (first,)}
-    ruled = tuple(x for k in kernels for x in k.default_hints)
+    return replace(kernel_of(kernels, tuple(body)), launch=launch)
+
+
+def kernel_of(kernels: Sequence[Kernel], body: Body) -> Kernel:
+    """The first kernel with the buffers, scalars and hints of all, and ``body``."""
     return replace(
         kernels[0],
-        buffers=tuple(buffers.values()),
-        scalars=scalars,
-        body=tuple(body),
-        launch=launch,
-        default_hints=ruled,
+        buffers=tuple({b.name: b for k in kernels for b in k.buffers}.values()),
+        scalars=tuple(dict.fromkeys(s for k in kernels for s in k.scalars)),
+        body=body,
+        default_hints=tuple(x for k in kernels for x in k.default_hints),
     )
 
 
@@ -449,8 +451,7 @@ def shares_input(group: Sequence[Kernel], k: Kernel) -> bool:
 
 def one_nest(bodies: Sequence[Body]) -> Body:
     """Bodies of one loop: fused where all are one loop of one kind, else one after the other."""
-    loops = [[s for s in b if not isinstance(s, Comment)] for b in bodies]
-    heads = [b[0] for b in loops if len(b) == 1 and isinstance(b[0], Loop)]
+    heads = [s for s in map(single_statement, bodies) if isinstance(s, Loop)]
     if len(heads) == len(bodies) and all(
         h.var == heads[0].var and h.parallel == heads[0].parallel and simplify(h.extent - heads[0].extent) == 0
         for h in heads

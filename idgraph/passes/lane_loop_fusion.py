@@ -120,8 +120,8 @@ def fused(body: Sequence[Stmt]) -> Body:
         if (
             is_lanes(s)
             and is_lanes(last)
-            and _same_loop_header(last, s)
-            and not _must_wait(last, s)
+            and (last.var, last.extent) == (s.var, s.extent)
+            and not (loaded_in((last,)) and stored_in((s,)))
             and _independent(last, s)
         ):
             made[at:] = [*made[at + 1 :], replace(last, body=(*last.body, *s.body))]
@@ -135,15 +135,6 @@ def fused(body: Sequence[Stmt]) -> Body:
 def is_lanes(s: Stmt | None) -> TypeGuard[Loop]:
     """True of a loop over lanes."""
     return isinstance(s, Loop) and s.parallel == "unroll" and s.extent.is_const
-
-
-def _same_loop_header(a: Loop, b: Loop) -> bool:
-    return (a.var, a.extent) == (b.var, b.extent)
-
-
-def _must_wait(a: Loop, b: Loop) -> bool:
-    """True where ``a`` loads from memory and ``b`` stores to it."""
-    return bool(loaded_in((a,)) and stored_in((b,)))
 
 
 def _independent(a: Loop, b: Loop) -> bool:

@@ -22,7 +22,6 @@ from idgraph.kernel.ir import (
     Load,
     Local,
     Loop,
-    Operand,
     ProvenanceList,
     Select,
     SingleThread,
@@ -136,7 +135,7 @@ class _Selection:
     def selected(self, s: Select, facts: tuple[Expr, ...], known: Known) -> Load | None:
         """The choice as a load, where each operand provably holds an element of one buffer."""
         operands = [o for _, o in s.cases] + [s.default]
-        found = [_element(o, known) for o in operands]
+        found = [known.get(o.name) if isinstance(o, Local) and o.at is None else None for o in operands]
         if len(found) < LEAST or any(x is None for x in found):
             return None
         pieces = [x for x in found if x is not None]
@@ -164,10 +163,6 @@ def _is_implied(condition: Expr, facts: tuple[Expr, ...]) -> bool:
     if simplify(condition, facts=facts) is TRUE:
         return True
     return isinstance(enumerate_points(condition, POINTS, [f for f in facts if f.names <= condition.names]), Proof)
-
-
-def _element(o: Operand, known: Known) -> _SelectedAddress | None:
-    return known.get(o.name) if isinstance(o, Local) and o.at is None else None
 
 
 def _substitute_loop_variable(body: Sequence[Stmt], place: dict[Expr, Expr]) -> Body:

@@ -22,6 +22,7 @@ from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, simpli
 from idgraph.kernel.def_use import all_sets, index_exprs, map_body, map_statement, reads, stored_in
 from idgraph.kernel.ir import BoundsCheck, Comment, Compute, If, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.statements import single_statement
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.cache_blocking import cache_block_transpose, is_transposed, run_of
 from idgraph.passes.cse_dce import without_dead, without_empty
@@ -103,15 +104,12 @@ def _tests_columns(s: Loop) -> bool:
     return any(column & x.names for e in every for x in (*_divisions(e), *([e] if e.is_condition else ())))
 
 
-def chain_of(s: Stmt) -> list[Loop]:
+def chain_of(s: Stmt | None) -> list[Loop]:
     """Loops that hold nothing but the next one."""
     chain: list[Loop] = []
     while isinstance(s, Loop):
         chain.append(s)
-        inside = [x for x in s.body if not isinstance(x, Comment)]
-        if len(inside) != 1:
-            break
-        s = inside[0]
+        s = single_statement(s.body)
     return chain
 
 

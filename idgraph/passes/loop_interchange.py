@@ -38,6 +38,7 @@ from idgraph.kernel.ir import (
     Select,
     Stmt,
     Store,
+    single_statement,
 )
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.value_numbering import ValueNumbering
@@ -142,7 +143,7 @@ def _nest(s: Stmt) -> _Nest | None:
     if not (isinstance(s, Loop) and s.parallel == "blockIdx.x" and s.extent.is_const):
         return None
     kept = tuple(x.buffer for x in s.body if isinstance(x, Alloc))
-    inner = _only(tuple(x for x in s.body if not isinstance(x, Alloc)))
+    inner = single_statement(tuple(x for x in s.body if not isinstance(x, Alloc)))
     if not (isinstance(inner, Loop) and inner.extent.is_const and int(inner.extent) > 1):
         return None
     inner, lanes = _fused(inner)
@@ -206,7 +207,7 @@ def _live_in(part: Loop | Body) -> frozenset[str]:
 
 def _fused(inner: Loop) -> tuple[Loop, int]:
     """The loop over rows with the lanes inside it, if any, as one loop; and their number."""
-    lane = _only(inner.body)
+    lane = single_statement(inner.body)
     if not (isinstance(lane, Loop) and is_lanes(lane)):
         return inner, 1
     count = int(lane.extent)
@@ -234,11 +235,6 @@ def _unguarded(body: Body, outer: Loop, inner: Loop, lanes: int) -> tuple[Body, 
         return None
     (limit,) = limits
     return None if limit is None else (tuple(made), limit)
-
-
-def _only(body: Body) -> Stmt | None:
-    inside = [x for x in body if not isinstance(x, Comment)]
-    return inside[0] if len(inside) == 1 else None
 
 
 def _limit(c: Expr, outer: Loop, inner: Loop, lanes: int) -> int | None:

@@ -319,18 +319,19 @@ def approximate_math(kernel: Kernel) -> Kernel:
 _INNER_FUNCTIONS: Final = frozenset(inner for _, inner in COMPOSED)
 
 
-def _approximable_operand(s: Stmt) -> Local | None:
-    """The operand of ``s`` whose function it may have a form with: the other one of a sum with 1, or of 1 less it."""
+def _inner_operand(s: Stmt, dtypes: frozenset[str]) -> Local | None:
+    """The operand whose function ``s``, in one of ``dtypes``, may be one with: the other one of a sum with 1, or of 1
+    less it."""
     match s:
         case Compute(op="add" | "sub", operands=(Constant(1), Local(dtype="float32") as x)):
             pass
         case Compute(op="add", operands=(Local(dtype="float32") as x, Constant(1))):
             pass
-        case Compute(op="tanh", operands=(Local(dtype="float32") as x,)):
+        case Compute(op="tanh" | "log1p", operands=(Local(dtype="float32") as x,)):
             pass
         case _:
             return None
-    return x if s.compute in SINGLE and s.local.dtype in SINGLE else None
+    return x if s.compute in dtypes and s.local.dtype in dtypes else None
 
 
 @dataclass(slots=True)
@@ -393,7 +394,7 @@ def _composition_candidates(body: Sequence[Stmt], known: Mapping[str, Compute]) 
     """
     made, read = dict(known), {n for f in known.values() for n in locals_read(f)}
     for s in body:
-        x = _approximable_operand(s)
+        x = _inner_operand(s, SINGLE)
         f = None if x is None else made.get(x.name)
         if isinstance(s, Compute) and x is not None and f is not None and (s.op, f.op) in COMPOSED:
             op, error = COMPOSED[s.op, f.op]
@@ -419,6 +420,7 @@ COMPOSITIONS: Final[Mapping[tuple[str, str], str]] = {
 }  # fmt: skip
 """1 and a function, 1 less it, or a function of it, with the function inside: both in one."""
 _COMPOSED_INNER: Final = frozenset(inner for _, inner in COMPOSITIONS)
+_FLOAT32: Final = frozenset({"float32"})
 
 
 def fuse_math_functions(kernel: Kernel) -> Kernel:
@@ -455,7 +457,7 @@ def _fuse_in_body(body: Sequence[Stmt], reads: Mapping[str, int]) -> tuple[Stmt,
     made: list[Stmt] = []
     inner: dict[str, Compute] = {}  # functions whose operands still have the values that they had
     for s in body:
-        x = _inner_operand(s)
+        x = _inner_operand(s, _FLOAT32)
         f = None if x is None or reads[x.name] > 1 else inner.get(x.name)
         if isinstance(s, Compute) and f is not None and (s.op, f.op) in COMPOSITIONS:
             made = [y for y in made if y is not f]
@@ -465,23 +467,11 @@ def _fuse_in_body(body: Sequence[Stmt], reads: Mapping[str, int]) -> tuple[Stmt,
         made.append(s)
         lost = all_sets((s,))
         inner = {n: f for n, f in inner.items() if n not in lost and lost.isdisjoint(locals_read(f))}
-        if isinstance(s, Compute) and s.op in _COMPOSED_INNER and _is_single(s) and s.local.at is None:
+        if (
+            isinstance(s, Compute)
+            and s.op in _COMPOSED_INNER
+            and s.compute == s.local.dtype == "float32"
+            and s.local.at is None
+        ):
             inner[s.local.name] = s
     return tuple(made)
-
-
-def _inner_operand(s: Stmt) -> Local | None:
-    """The operand whose function `s` may be one with."""
-    match s:
-        case Compute(op="add" | "sub", operands=(Constant(1), Local(at=None) as x)):
-            return x if _is_single(s) else None
-        case Compute(op="add", operands=(Local(at=None) as x, Constant(1))):
-            return x if _is_single(s) else None
-        case Compute(op="log1p", operands=(Local(at=None) as x,)):
-            return x if _is_single(s) else None
-        case _:
-            return None
-
-
-def _is_single(s: Compute) -> bool:
-    return s.compute == s.local.dtype == "float32"

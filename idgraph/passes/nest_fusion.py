@@ -12,10 +12,10 @@ from functools import partial
 
 from idgraph.arith import Expr, simplify
 from idgraph.kernel.def_use import all_reads, all_sets, loaded_in, map_body, read_only_buffers, rewritten_inside
-from idgraph.kernel.ir import Comment, Kernel, KernelModule, Load, Loop, Stmt, walk
+from idgraph.kernel.ir import Kernel, KernelModule, Load, Loop, Stmt, single_statement, walk
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.value_numbering import ValueNumbering
-from idgraph.passes.kernel_fusion import MOST, Launches, LaunchGroup, Nested, one_nest
+from idgraph.passes.kernel_fusion import MOST, Launches, LaunchGroup, Nested, kernel_of, one_nest
 
 
 def fuse_nests(plan: KernelModule) -> KernelModule:
@@ -54,7 +54,7 @@ def fuse_nests(plan: KernelModule) -> KernelModule:
 
 def _kernel_nest(k: Kernel) -> Nested | None:
     """The kernel as a nest that has no threads; None where it is not one loop."""
-    return Nested(k, (1, 1, 1), free=True, shares=False) if _loop_of(k) is not None else None
+    return Nested(k, (1, 1, 1), free=True, shares=False) if isinstance(single_statement(k.body), Loop) else None
 
 
 @dataclass(slots=True)
@@ -72,19 +72,11 @@ class _NestGroup(LaunchGroup):
         """One nest of them all, in which each value is read once."""
         if len(self.kernels) == 1:
             return self.kernels[0]
-        buffers = tuple({b.name: b for k in self.kernels for b in k.buffers}.values())
-        body = to_ssa(one_nest([k.body for k in self.kernels]))
-        inputs = read_only_buffers(buffers, body)
-        once = map_body(body, partial(_loads_once, read_only=inputs))
-        needed = (all_sets(body) - all_sets(once)) & all_reads(once)  # behind the loop that loaded it
-        return replace(
-            self.kernels[0],
-            buffers=buffers,
-            scalars=tuple(dict.fromkeys(s for k in self.kernels for s in k.scalars)),
-            body=body if needed else once,
-            launch=_launch(self.kernels),
-            default_hints=tuple(x for k in self.kernels for x in k.default_hints),
-        )
+        made = kernel_of(self.kernels, to_ssa(one_nest([k.body for k in self.kernels])))
+        inputs = read_only_buffers(made.buffers, made.body)
+        once = map_body(made.body, partial(_loads_once, read_only=inputs))
+        needed = (all_sets(made.body) - all_sets(once)) & all_reads(once)  # behind the loop that loaded it
+        return replace(made, body=made.body if needed else once, launch=_launch(self.kernels))
 
 
 def _launch(kernels: Sequence[Kernel]) -> dict[str, tuple[Expr, ...]]:
@@ -104,16 +96,14 @@ def _fits(group: Sequence[Kernel], k: Kernel) -> bool:
     return any(loaded_in(x.body) & loaded_in(k.body) for x in group)
 
 
-def _loop_of(k: Kernel) -> Loop | None:
-    """The loop that is all of the kernel."""
-    loops = [s for s in k.body if not isinstance(s, Comment)]
-    return loops[0] if len(loops) == 1 and isinstance(loops[0], Loop) else None
-
-
 def _same_loop(a: Kernel, b: Kernel) -> bool:
     """Whether the nests' outermost loops are one: equal steps of one variable, which all cores share or none."""
-    one, other = _loop_of(a), _loop_of(b)
-    if one is None or other is None or (one.var, one.parallel) != (other.var, other.parallel):
+    one, other = single_statement(a.body), single_statement(b.body)
+    if (
+        not isinstance(one, Loop)
+        or not isinstance(other, Loop)
+        or (one.var, one.parallel) != (other.var, other.parallel)
+    ):
         return False
     return simplify(one.extent - other.extent) == 0
 

@@ -31,6 +31,7 @@ from idgraph.kernel.ir import (
     Select,
     Stmt,
     Store,
+    single_statement,
     walk,
 )
 from idgraph.kernel.ssa import simplify_selects
@@ -97,12 +98,12 @@ def _row_loop(s: Loop) -> Loop | None:
         return s
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
-    while len(inner := [x for x in body if not isinstance(x, Comment)]) == 1 and isinstance(inner[0], (If, Loop)):
-        if isinstance(inner[0], If):
-            guards.append(inner[0])
+    while isinstance(inner := single_statement(body), (If, Loop)):
+        if isinstance(inner, If):
+            guards.append(inner)
         else:
-            chain.append(inner[0])
-        body = inner[0].body
+            chain.append(inner)
+        body = inner.body
     for g in reversed(guards):
         body = (replace(g, body=body),)
     if len(chain) < 2 or not all(v.extent.is_const and v.extent != 0 for v in chain) or not _only_adds(body):
@@ -202,12 +203,12 @@ def privatize_scatter_rows(kernel: Kernel) -> Kernel:
 def _single_update(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | None:
     """The loop over blocks and the update in it that is the only access to its buffer; the loaded indices of its
     address, each within the extent that its check names."""
-    loops = [s for s in kernel.body if not isinstance(s, Comment)]
+    loop = single_statement(kernel.body)
     shared = [s for s in walk(kernel.body) if isinstance(s, Accumulate) and s.shared]
-    if len(loops) != 1 or len(shared) != 1:
+    if not isinstance(loop, Loop) or len(shared) != 1:
         return None
-    (loop,), (update,) = loops, shared
-    if not isinstance(loop, Loop) or loop.parallel != "blockIdx.x" or not loop.extent.is_const or loop.first != 0:
+    (update,) = shared
+    if loop.parallel != "blockIdx.x" or not loop.extent.is_const or loop.first != 0:
         return None
     written = [s.buffer for s in walk(kernel.body) if isinstance(s, (Store, Accumulate))]
     if update.buffer is None or update.buffer.name in loaded_in(kernel.body) or written.count(update.buffer) > 1:

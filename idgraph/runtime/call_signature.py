@@ -139,7 +139,7 @@ class CallSignature:
         )
         # Strides that follow from arrays: their tensors are bound one after another before any number is known.
         used = [*(i.tensor for i in inputs), *(m.tensor for m in self.made if m.tensor is not None)]
-        self.free = tuple(t for t in used if _has_free_strides(t))
+        self.free = tuple(t for t in used if any(s.op == "sym" and s.name.startswith("stride") for s in strides(t)))
         self.exprs = tuple(listed.exprs)
         self._tape = CompiledExprs(self.exprs)
 
@@ -226,10 +226,6 @@ class CallSizes(NamedTuple):
     def launch(self, k: LaunchSpec) -> dict[str, int]:
         """Blocks and threads by dimension: each as large as the largest loop that runs on it."""
         return {dim: max(1, *cast("list[int]", self.numbers[cut])) for dim, cut in k.launch}
-
-
-def _has_free_strides(t: Tensor) -> bool:
-    return any(s.op == "sym" and s.name.startswith("stride") for s in strides(t))
 
 
 def _layout(listed: _Listed, t: Tensor) -> OperandLayout:

@@ -24,7 +24,7 @@ from idgraph.runtime.kernel_cache import FORMAT, KernelCache, fallback, versions
 class Executable(Printed):
     """Kernels for one target, as compilers and launches see them; `idgraph.Program` is one that can be called."""
 
-    __slots__ = ("_fitting", "_sizes", "cache", "fusion", "fusion_names", "plan", "target", "texts")
+    __slots__ = ("_fitting", "_sizes", "_sources", "cache", "fusion", "fusion_names", "plan", "target", "texts")
 
     def __init__(
         self,
@@ -42,6 +42,12 @@ class Executable(Printed):
         self.texts: dict[tuple[bool, tuple[int, int]], tuple[str, ...]] = {}  # PTX, by checked and by device
         self._sizes = sizes
         self._fitting: list[Fitting] = []
+        self._sources: dict[tuple[str, bool], tuple[Kernel, str]] = {}  # by name, and checked or not
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The numbers that `check_sizes` looks at."""
+        return self._sizes
 
     @property
     def asks_for_sizes(self) -> bool:
@@ -65,7 +71,11 @@ class Executable(Printed):
     @arguments(EmitError)
     def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
         """One kernel as text."""
-        return kernel_source(kernel, self.plan, TARGETS[self.target], checked)
+        found = self._sources.get((kernel.name, checked))
+        if found is None or found[0] is not kernel:
+            found = kernel, kernel_source(kernel, self.plan, TARGETS[self.target], checked)
+            self._sources[kernel.name, checked] = found
+        return found[1]
 
 
 def cache_of(program: Executable) -> KernelCache | None:

@@ -11,9 +11,11 @@ from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, tr
 from idgraph.index.allocation import has_strides
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
+from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import NAMES
 from idgraph.runtime.interrupts import device_text
 from idgraph.runtime.program import Program, Target, emit
+from idgraph.runtime.program_cache import ProgramCache, ScheduledProgram
 from idgraph.schedule import auto
 
 if TYPE_CHECKING:
@@ -180,7 +182,7 @@ def compile(
     memory of outputs and its map (`Program.run`). ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the
     host's arrays go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache``
     is a folder of compiled kernels, PTX and machine code: code that this process will run, so nobody else may write
-    it; a second process then compiles nothing. ``tuner`` chooses by measurement.
+    it; a second process then schedules, emits and compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
@@ -215,16 +217,35 @@ def scheduled(
     """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
 
     On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct, and
-    is said in a warning. ``tell`` gets the stages, "schedule" and "emit", with their seconds.
+    is said in a warning. ``tell`` gets the stages, "schedule" and "emit", with their seconds, or "load" of a program
+    that the folder ``cache`` has.
     """
+    return scheduled_or_stored(fusion, target, cache, tell).program
+
+
+def scheduled_or_stored(
+    fusion: Fusion, target: Target, cache: str | Path | None = None,
+    tell: Callable[[str, float], object] | None = None, shared: bool = False,
+) -> ScheduledProgram:  # fmt: skip
+    """The same with the names of the tensors that the kernels were made for: ``shared``, those of an equal fusion."""
     began = perf_counter()
+    stored, names = None, tuple(t.name for t in fusion.tensors)
+    if cache is not None and target in ("cpu", "cuda") and not is_scheduled(fusion):
+        stored = ProgramCache(Path(cache), shared)
+        found = stored.find(fusion, target)
+        if found is not None:
+            if tell is not None:
+                tell("load", perf_counter() - began)
+            return found
     copy = fusion
     try:
         if target in ("cpu", "cuda") and not is_scheduled(fusion):
             copy = clone_fusion(fusion)
-            auto(copy, device="cpu" if target == "cpu" else "H200")
+            auto(copy, device=current_device(target))
         middle = perf_counter()
         made = emit(copy, target, cache=cache)
+        if stored is not None:
+            stored.put(fusion, made)
     except ScheduleError as failure:
         if target != "cpu" or copy is fusion:
             raise
@@ -234,7 +255,7 @@ def scheduled(
     if tell is not None:
         tell("schedule", middle - began)
         tell("emit", perf_counter() - middle)
-    return made
+    return ScheduledProgram(made, names)
 
 
 def is_scheduled(fusion: Fusion) -> bool:

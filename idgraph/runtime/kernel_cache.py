@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: PTX text by a key of all that it follows from.
+"""Compiled kernels on disk: text by a key of all that it follows from (`idgraph.runtime.program_cache`: programs).
 
 A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
 an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, no
@@ -13,6 +13,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shlex
 import stat
 import tempfile
@@ -32,6 +33,10 @@ MOST_BYTES = 2**28  # of an entry; a larger one is not of this library
 # They keep, name and start what is compiled: no kernel is another one when their text changes.
 BESIDE_COMPILING = frozenset({"trampoline.py", "launch.py"})
 STALE = 24 * 3600  # seconds after which nobody is still writing it
+FOLDER_BYTES = 2**31  # of all entries of a folder; those that were not used for longest go first
+CLEARED = 0.75  # of that, what stays then
+WRITES = 64  # of a process, after which it looks at the size of a folder again
+_ENTRY = re.compile(r"[0-9a-f]{64}\.(?:ptx|obj|program)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class KernelCache:
 
     folder: Path
     suffix: str = ".ptx"
+    limit: int = FOLDER_BYTES
 
     def text(self, key: str, make: Callable[[], str]) -> str:
         """The text stored under ``key``, else what ``make`` gives, which is stored.
@@ -114,6 +120,35 @@ class KernelCache:
                 with contextlib.suppress(OSError):
                     if time.time() - left.stat().st_mtime > STALE:
                         left.unlink()
+        written = _WRITTEN[self.folder] = _WRITTEN.get(self.folder, -1) + 1
+        if written % WRITES == 0:
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Take away the entries that were not used for longest, where all together are larger than ``limit`` bytes.
+
+        A file is an entry by its name; others in the folder stay.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     kept = KernelCache(Path(folder), limit=1000)
+        ...     for n in range(4):
+        ...         kept.put(str(n), "made" * 40)
+        ...     kept.shrink()
+        ...     len([*Path(folder).iterdir()])
+        2
+        """
+        with contextlib.suppress(OSError), os.scandir(self.folder) as every:
+            entries = [(e.stat(follow_symlinks=False), e.path) for e in every if _ENTRY.fullmatch(e.name)]
+            total = sum(s.st_size for s, _ in entries)
+            if total <= self.limit:
+                return
+            for found, path in sorted(entries, key=lambda e: max(e[0].st_atime, e[0].st_mtime)):
+                if total <= self.limit * CLEARED:
+                    return
+                with contextlib.suppress(OSError):
+                    Path(path).unlink()
+                    total -= found.st_size
 
 
 def user_folder() -> Path | None:
@@ -133,6 +168,7 @@ def user_folder() -> Path | None:
     return folder
 
 
+_WRITTEN: dict[Path, int] = {}  # entries that this process has written, by folder
 _FALLBACK: list[KernelCache] = []
 
 

@@ -154,6 +154,8 @@ class Program(LoadedKernels):
     [(4,)]
     >>> p.caller() is p.caller()
     True
+    >>> p.sizes
+    ()
     """
 
     __slots__ = ("_callers", "_told", "outputs", "views")

@@ -113,12 +113,15 @@ def has_random_gather(exprs: Collection[TensorExpr]) -> bool:
     >>> has_random_gather([t.definition]), has_random_gather([u.definition])
     (True, False)
     """
-    indices = [e.inputs[r.operand] for e in exprs if e.op in PICKS for row in e.reads for r in _loaded(row)]
+    indices = [
+        e.inputs[r.operand]
+        for e in exprs
+        if e.op in PICKS
+        for row in e.reads
+        for r in row
+        if isinstance(r, LoadedCoordinate)
+    ]
     return any(u.definition is None for u in reach(indices, operands))
-
-
-def _loaded(row: Sequence[object]) -> list[LoadedCoordinate]:
-    return [r for r in row if isinstance(r, LoadedCoordinate)]
 
 
 def _varying(exprs: Sequence[TensorExpr]) -> dict[Tensor, set[IterDomain]]:

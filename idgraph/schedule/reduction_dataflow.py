@@ -137,7 +137,9 @@ class Dataflow:
             return self.row(_itself(t))
         counted = e is not None and e.op in COUNTED and not t.fusion.is_output(t)
         if e is None or not (t.inline_position or counted):
-            if t in self.stored or (columns and path in self._reshaped and _element_count(t) != self.points):
+            if t in self.stored or (
+                columns and path in self._reshaped and product_of([d.extent for d in t.axes]) != self.points
+            ):
                 raise UnclearError  # written by the same kernel; columns that are digits of an axis
             return ColumnValue(self.number(("load", id(t), path)), "load", t.dtype, varies=bool(columns))
         known = (t, columns, path)
@@ -199,10 +201,6 @@ class Dataflow:
         if v.dtype == dtype:
             return v
         return ColumnValue(self.number(("cast", dtype, v.number)), "compute", dtype, v.varies, "cast", (v,), v.rows)
-
-
-def _element_count(t: Tensor) -> int | None:
-    return product_of([d.extent for d in t.axes])
 
 
 def _itself(t: Tensor) -> Tensor:

@@ -64,15 +64,17 @@ def choose_persistence(group: ReductionGroup) -> Iterator[Ruled]:
     for part in _passes_by_nest(passes):
         sums = [p.owner for p in part if reduces(p.owner)]
         again = KernelHints(online=_is_online(part), items_per_thread=_in_flight(part, group.how.side), why=AGAIN)
-        yield from _written(sums, "cuda", on_gpu(part, group), again, "online")
-        yield from _written(sums, "cpu", cpu_persistence(part, group), ON_CORE)
+        yield from _write_hints(sums, "cuda", on_gpu(part, group), again, "online")
+        yield from _write_hints(sums, "cpu", cpu_persistence(part, group), ON_CORE)
     told = {p.owner for p in passes}
     left = [t for t in group.owners if reduces(t) and t not in told]
-    yield from _written(left, "cuda", UNCLEAR, UNCLEAR, "online")
-    yield from _written(left, "cpu", UNCLEAR, ON_CORE)
+    yield from _write_hints(left, "cuda", UNCLEAR, UNCLEAR, "online")
+    yield from _write_hints(left, "cpu", UNCLEAR, ON_CORE)
 
 
-def _written(sums: Sequence[Tensor], target: str, rule: KernelHints, again: KernelHints, *read: str) -> Iterator[Ruled]:
+def _write_hints(
+    sums: Sequence[Tensor], target: str, rule: KernelHints, again: KernelHints, *read: str
+) -> Iterator[Ruled]:
     """The decision written on reductions, as far as the user made none: where one was made on whether the row is held,
     or that says so too (``read``), the rest is that of a row that is read ``again``."""
     made = {n for t in sums for n in t.choices.explicit()}

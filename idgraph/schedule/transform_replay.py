@@ -296,7 +296,7 @@ def _path(e: TensorExpr, k: int) -> list[DomainExpr]:
     consumer = e.output
     path = consumer.domain.exprs
     if any(isinstance(x, Resize) for x in path):
-        own = {*_producer_axes(e, k), *_derived_domains(consumer)}
+        own = {*_producer_axes(e, k), *(d for x in consumer.domain.exprs for d in x.outputs)}
         # Of several definitions of one axis (cat) only the operand's own leads to its axes.
         path = [x for x in path if not isinstance(x, Resize) or x.source in own]
     return [*path, *consumer.domain.loop_exprs]
@@ -311,10 +311,6 @@ def _is_resized_on_path(e: TensorExpr, k: int) -> bool:
                 return True
             needed.update(x.inputs)
     return False
-
-
-def _derived_domains(t: Tensor) -> set[IterDomain]:
-    return {d for x in t.domain.exprs for d in x.outputs}
 
 
 def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> dict[IterDomain, DomainExpr]:

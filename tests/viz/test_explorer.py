@@ -12,6 +12,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import SourceLine
+from idgraph.runtime.program import stages
 from idgraph.viz.captions import axes_text
 from idgraph.viz.explorer.data import _source_parts, folds_of  # pyright: ignore[reportPrivateUsage]
 from tests.viz.test_page import EVIL, browser, missing
@@ -57,6 +58,9 @@ def test_data_say_what_the_fusion_is() -> None:
     assert {n for line in kernel["ops"] for n in line} <= {o["name"] for o in data["ops"]}
     assert [o["name"] for o in data["ops"] if not o["kernel"]] == []  # each is found in the source
     assert data["passes"][0]["name"] == "lower" and len(data["passes"]) > 2
+    for (name, plan), p in zip(stages(f, "cuda"), data["passes"], strict=True):
+        text = "\n".join(line for k in p["kernels"] for line in data["texts"][k])
+        assert (p["name"], text) == (name, "\n".join(map(str, plan.kernels)))
 
 
 def test_steps_lead_from_no_schedule_to_this_one() -> None:
@@ -424,8 +428,11 @@ def test_a_layer_of_150_operations_opens_in_five_seconds(opened: Any) -> None:
     e = ig.viz.explore(f, auto=True)
     made = time.process_time() - began
     assert [o["name"] for o in e.data["ops"] if not o["kernel"]] == []
+    ig.schedule.auto(f)
     b = opened(f)
     seen = b.execute_script("const t = performance.timing; return (t.loadEventEnd - t.navigationStart) / 1000")
+    scale = b.execute_script("return document.querySelector('.ig-canvas svg > g').transform.baseVal[1].matrix.a")
+    assert scale >= 0.6 and len(b.execute_script(STATE)) > 5  # as much unfolded as can be read
     assert made + seen < 15  # three times what it takes: others may use this machine
 
 

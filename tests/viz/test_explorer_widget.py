@@ -116,7 +116,7 @@ def test_the_sliders_lead_through_every_step_and_pass(shown: Any) -> None:
     for n, p in enumerate(e.data["passes"]):
         text = slide(b, n)
         assert f"kernels after {p['name']}" in text
-        assert [line.strip() in text for line in p["text"]].count(False) == 0
+        assert [line.strip() in text for k in p["kernels"] for line in e.data["texts"][k]].count(False) == 0
         assert bool(b.find_elements("css selector", ".ig-added")) == (n > 0)
 
 

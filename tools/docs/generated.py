@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 import click
 
+from idgraph import check
 from idgraph.cli.commands import cli
 from tools.docs import series
 from tools.docs.pictures import CAPTIONS, PICTURES
@@ -29,6 +30,12 @@ FOLDER = HERE / "_generated"
 NOTEBOOKS = HERE.parent.parent / "notebooks"
 EXAMPLES = HERE / "examples"
 SCHEMAS = HERE / "schemas"
+RESULTS = HERE.parent / "bench" / "results"
+FUNCTIONS = {
+    "gpu_classes": "71 functions of fifteen kinds",
+    "gpu_other_classes": "91 more",
+    "gpu_third_classes": "43 more",
+}
 
 WORDS = (  # (module, name, where it is an argument or a field)
     ("idgraph.ir.dtypes", "DType", "the type of a tensor's elements: `f.input(dtype=...)`, `ig.cast`"),
@@ -133,6 +140,31 @@ def benchmarks() -> str:
     return head + series.page(series.read())
 
 
+def functions() -> str:
+    """Each function of the tables of PyTorch functions on a GPU, as its JSON has it."""
+    parts = [
+        "# Speed of each PyTorch function",
+        "",
+        "The rows behind [the summary](../pages/classes.md); times in microseconds.",
+    ]
+    head = "| function | kernels (torch.compile's) | idgraph | default | max-autotune | copy of its bytes | ratio |"
+    for name, title in FUNCTIONS.items():
+        found = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        parts += [
+            "",
+            f"## {title}",
+            "",
+            f"{found['device']}, torch {found['torch']}.",
+            "",
+            head,
+            "|---|---|---|---|---|---|---|",
+        ]
+        for r in found["rows"]:
+            times = " | ".join(f"{r[x]:.1f}" for x in ("us", "compile_us", "autotune_us", "copy_us"))
+            parts.append(f"| `{r['key']}` | {r['kernels']} ({r['their_kernels']}) | {times} | {r['ratio']:.2f} |")
+    return "\n".join([*parts, ""])
+
+
 def notebook(path: Path) -> str:
     """A stored notebook as a page: text, sources, and the outputs that its last run left."""
     cells: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -202,18 +234,12 @@ def schemas() -> str:
         "",
         "What the library reads and writes as JSON (draft 2020-12); a test holds real files to them.",
     ]
-    for path in sorted(SCHEMAS.glob("*.schema.json")):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        parts += [
-            "",
-            f"## {about['title']}",
-            "",
-            about["description"],
-            "",
-            "```json",
-            path.read_text(encoding="utf-8").rstrip(),
-            "```",
-        ]
+    texts = [path.read_text(encoding="utf-8").rstrip() for path in sorted(SCHEMAS.glob("*.schema.json"))]
+    read = {"title": "Program to check", "description": "What `ig.check.program` reads; `ig.check.schema()` gives it."}
+    texts.append(json.dumps({**check.schema(), **read}, indent=1))
+    for text in texts:
+        about = json.loads(text)
+        parts += ["", f"## {about['title']}", "", about["description"], "", "```json", text, "```"]
     return "\n".join([*parts, ""])
 
 
@@ -221,7 +247,7 @@ def pages() -> dict[str, str]:
     """All generated pages by file name."""
     made = {
         "command_line.md": command_line(), "words.md": words(), "benchmarks.md": benchmarks(), "gallery.md": gallery(),
-        "examples.md": examples(), "schemas.md": schemas(),
+        "examples.md": examples(), "schemas.md": schemas(), "functions.md": functions(),
     }  # fmt: skip
     return made | {f"{path.stem}.md": notebook(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
 

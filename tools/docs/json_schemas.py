@@ -206,6 +206,21 @@ def _validations() -> list[Any]:
     return [*made, made[0] | {"ok": False, "counterexample": "t1[i0=1] reads x[2], meant x[1]"}]
 
 
+def _demos() -> list[Any]:
+    """Of the small program; a failed one has a counterexample, and a cycle that only reorders has no shift."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["demo", "--small", "--target", "numpy", "--output", folder, "--json"]
+        made = json.loads(CliRunner().invoke(cli, words).stdout.splitlines()[-1])
+    reorder = {"kind": "reorder", "shift": None}
+    return [made, made | {"ok": False, "counterexample": "t1[i0=1] reads x[2], meant x[1]", "cycles": [reorder]}]
+
+
+def _call_sources() -> list[Any]:
+    """What a call of a captured graph runs."""
+    graph = GRAPHS / "rope_half.core.json"
+    return [json.loads(CliRunner().invoke(cli, ["explain", str(graph), "--json"]).stdout)]
+
+
 def _stored(name: str) -> list[Any]:
     return [json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))]
 
@@ -251,6 +266,10 @@ KINDS = {
         "`idgraph explain FILE AXIS AXIS --json`", "Whether two axes are the same, and why.",
         lambda: _commands("explain", "t1:0", "t1:0")[:1],
     ),
+    "command-explain-call": Document(
+        "`idgraph explain GRAPH --json`", "What a call of a captured graph runs, as Python text.", _call_sources,
+    ),
+    "command-demo": Document("`idgraph demo --json`", "The steps of the demo and where its pages are.", _demos),
     "command-emit": Document(
         "`idgraph emit FILE --json`", "The source of the kernels.", lambda: _commands("emit", "--target", "python"),
     ),

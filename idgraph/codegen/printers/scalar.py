@@ -79,6 +79,7 @@ from idgraph.kernel.ir import (
     beyond_x,
     quote,
     shared_layout,
+    single_statement,
     walk,
 )
 from idgraph.kernel.ir import X as BLOCKS_X
@@ -119,10 +120,9 @@ def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: b
 def runs_parallel(kernel: Kernel) -> bool:
     """True when one outermost loop over blocks holds all statements of a CPU kernel, and no two blocks may update one
     element."""
-    loops = [s for s in kernel.body if not isinstance(s, Comment)]
-    if any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body)):
-        return False
-    return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel.startswith("blockIdx")
+    loop = single_statement(kernel.body)
+    shared = any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body))
+    return not shared and isinstance(loop, Loop) and loop.parallel.startswith("blockIdx")
 
 
 def site_numbers(kernel: Kernel) -> list[BoundsCheck]:

@@ -79,11 +79,7 @@ def toint(x: Any) -> Array:
     return np.asarray(x).astype(np.int64)
 
 
-def choose(condition: Array, a: Array, b: Array) -> Array:
-    """a where the condition holds, else b."""
-    return np.where(condition, a, b)
-
-
+choose: Callable[[Any, Any, Any], Array] = np.where
 div, inverse = np.divide, np.reciprocal
 
 
@@ -120,12 +116,7 @@ def tanh_log1p(a: Any) -> Array:
     return np.tanh(np.log1p(a))
 
 
-near_expm1 = np.expm1
-
-
-def near_tanh(a: Any) -> Array:
-    """tanh(a)."""
-    return np.tanh(a)
+near_expm1, near_tanh = np.expm1, np.tanh
 
 
 def short_rsqrt(a: Any) -> Array:

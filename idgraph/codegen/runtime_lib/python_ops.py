@@ -267,14 +267,7 @@ sqrt, sin, cos, tan = (
 )
 
 
-def short_div(a: float, b: float) -> float:
-    """a / b; on a GPU off by two units in the last place."""
-    return div(a, b)
-
-
-def short_sqrt(a: float) -> float:
-    """The square root; on a GPU off by one unit in the last place."""
-    return sqrt(a)
+short_div, short_sqrt = div, sqrt  # on a GPU off by two units in the last place, and by one
 
 
 def short_rsqrt(a: float) -> float:
@@ -309,7 +302,8 @@ def logaddexp(a: float, b: float) -> float:
 
 
 near_logaddexp = logaddexp  # compiled: what the larger value grows by in float32
-tanh, erf, atan2 = math.tanh, math.erf, math.atan2
+tanh, erf, atan2, one_minus_erf = math.tanh, math.erf, math.atan2, math.erfc
+near_expm1, near_tanh = expm1, tanh  # on a GPU by their series near 0, else by the instruction of powers of two
 
 
 def one_plus_erf(a: float) -> float:
@@ -317,24 +311,9 @@ def one_plus_erf(a: float) -> float:
     return math.erfc(-a)
 
 
-def one_minus_erf(a: float) -> float:
-    """1 - erf(a), which is erfc(a)."""
-    return math.erfc(a)
-
-
 def log1p_exp(a: float) -> float:
     """log(1 + e ** a)."""
     return log1p(exp(-abs(a))) + max(a, 0.0) if a == a else a
-
-
-def near_expm1(a: float) -> float:
-    """e ** a - 1; on a GPU by its series near 0, else by the instruction of powers of two."""
-    return expm1(a)
-
-
-def near_tanh(a: float) -> float:
-    """tanh(a); on a GPU by its series near 0, else by the instruction of powers of two."""
-    return tanh(a)
 
 
 def tanh_log1p(a: float) -> float:

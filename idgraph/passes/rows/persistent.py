@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify, symbol
 from idgraph.errors import EmitError
 from idgraph.ir.device import current_device
+from idgraph.ir.dtypes import compute_dtype
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.ir.schedule_log import KernelHints
 from idgraph.ir.walks import reach
@@ -37,7 +38,6 @@ from idgraph.kernel.ir import (
     Store,
 )
 from idgraph.kernel.value_numbering import Value, ValueNumbering
-from idgraph.lower.buffers import memory_dtype
 from idgraph.passes.lane_unrolling import Lane
 from idgraph.passes.rows.reduction_fusion import Part, fuse_reduction_loops
 from idgraph.passes.rows.reduction_loop import COLUMN, Plain, ReductionLoop
@@ -67,7 +67,7 @@ def cache_row_values(parts: Sequence[Part], read_only: frozenset[str], loads: bo
     if not wanted:
         return RowCache(tuple(parts), ())
     buffers = {
-        place: Buffer(f"{KEPT}{n}", f"row of {made.local.name}", memory_dtype(made.local.dtype), size, "private")
+        place: Buffer(f"{KEPT}{n}", f"row of {made.local.name}", compute_dtype(made.local.dtype), size, "private")
         for n, place in enumerate(sorted(wanted))
         for made in (found.value(place),)
     }

@@ -125,10 +125,11 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
         fusion = _fusion_of(fusion)
     if target not in get_args(Target):
         raise IdGraphError(f"unknown target {target!r}", hint=one_of(target, get_args(Target)))
-    if auto:
-        fusion = copy_fusion(fusion)
-        schedule_automatically(fusion)
     with busy(f"explorer of {fusion.name}") as now:
+        if auto:
+            now("schedule")
+            fusion = copy_fusion(fusion)
+            schedule_automatically(fusion)
         model = IdModel(fusion)
         program: Program | None = None
         passes: list[tuple[str, KernelModule]] = []

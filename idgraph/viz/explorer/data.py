@@ -161,6 +161,7 @@ def explorer_data(
             for name in names:
                 served.setdefault(name, []).append([k, n])
     base, steps = _schedule_frames(fusion)
+    stages_of, texts = _passes(passes)
     return {
         "name": clean(fusion.name),
         "summary": _summary(fusion, facts, program),
@@ -172,7 +173,8 @@ def explorer_data(
         "kernels": kernels,
         "loops": base,
         "steps": steps,
-        "passes": _passes(passes),
+        "passes": stages_of,
+        "texts": texts,
     }
 
 
@@ -448,18 +450,23 @@ def _locals_of(s: Load | VectorLoad | Store | VectorStore) -> set[str]:
     return {x.name for x in moved if isinstance(x, Local)}
 
 
-def _passes(made_by: Iterable[tuple[str, KernelModule]]) -> list[Data]:
-    """The kernels' text as lowered, and after each pass that changed one."""
+def _passes(made_by: Iterable[tuple[str, KernelModule]]) -> tuple[list[Data], list[list[str]]]:
+    """The kernels as lowered, and after each pass that changed one: numbers of their texts, which come second.
+
+    Most passes change a few kernels of many, so a text stands once for all the passes that leave it as it is.
+    """
     made: list[Data] = []
-    printed: dict[str, tuple[Kernel, list[str]]] = {}  # most passes change one kernel of many
+    texts: dict[tuple[str, ...], int] = {}
+    printed: dict[str, tuple[Kernel, int]] = {}
     for name, plan in made_by:
         for k in plan.kernels:
             if k.name not in printed or printed[k.name][0] is not k:
-                printed[k.name] = (k, [clean(x) for x in str(k).splitlines()])
-        text = [x for k in plan.kernels for x in printed[k.name][1]]
-        if not made or made[-1]["text"] != text:
-            made.append({"name": name, "text": text})
-    return made
+                text = tuple(clean(x) for x in str(k).splitlines())
+                printed[k.name] = (k, texts.setdefault(text, len(texts)))
+        numbers = [printed[k.name][1] for k in plan.kernels]
+        if not made or made[-1]["kernels"] != numbers:
+            made.append({"name": name, "kernels": numbers})
+    return made, [list(x) for x in texts]
 
 
 # the schedule, step by step ------------------------------------------------------------------------------------------

@@ -223,6 +223,12 @@ function idgraphExplorer(root, data) {
     const from = (size, start, length) => (length * k > size ? 8 : (size - length * k) / 2) - start * k;
     select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width), from(h, b.y, b.height)).scale(k));
   }
+  function begin() { // a view as it opens: nests that make it too wide to read are folded, the last and innermost first
+    draw();
+    const view = data.views[state.view], w = canvas.clientWidth, nests = [...view.first].filter((id) => !view.byId.get(id).op);
+    while (w >= 600 && nests.length && (w - 16) / extent.width < LEGIBLE) { view.first.delete(nests.pop()); draw(); }
+    fit(LEGIBLE);
+  }
   function centre(id) {
     const n = graph.hasNode(id) ? graph.node(id) : null;
     if (!n) return;
@@ -256,8 +262,7 @@ function idgraphExplorer(root, data) {
     views.value = state.view;
     const name = p.get("op");
     state.tab = TABS.includes(p.get("tab")) ? p.get("tab") : "operation";
-    draw();
-    fit(LEGIBLE);
+    begin();
     state.op = state.box = null;
     const b = ops.has(name) || inputs.has(name) ? opBox(data.views[state.view], name) : null;
     if (b) { state.op = name; state.box = b.id; reveal(data.views[state.view], b.id); draw(); centre(b.id); }
@@ -350,12 +355,13 @@ function idgraphExplorer(root, data) {
     show();
     return [slide, below];
   }
+  const textAt = (n) => data.passes[n].kernels.flatMap((k) => data.texts[k]); // all kernels after a pass
   function passes() {
     const slide = html("input", { type: "range", min: 0, max: data.passes.length - 1, value: state.pass, "aria-label": "pass", oninput: (e) => { state.pass = Number(e.target.value); show(); } });
     const below = html("div", {});
     function show() {
-      const p = data.passes[state.pass], old = new Set(state.pass ? data.passes[state.pass - 1].text : p.text);
-      below.replaceChildren(html("p", {}, "kernels after " + p.name + (state.pass ? "; new lines are green" : "")), code(p.text, () => false, () => {}, (i) => !old.has(p.text[i])));
+      const p = data.passes[state.pass], text = textAt(state.pass), old = new Set(textAt(Math.max(0, state.pass - 1)));
+      below.replaceChildren(html("p", {}, "kernels after " + p.name + (state.pass ? "; new lines are green" : "")), code(text, () => false, () => {}, (i) => !old.has(text[i])));
     }
     show();
     return [slide, below];
@@ -371,7 +377,7 @@ function idgraphExplorer(root, data) {
   }
 
   // the bar -----------------------------------------------------------------------------------------------------------
-  const views = html("select", { "aria-label": "view", onchange: (e) => { state.view = Number(e.target.value); draw(); fit(LEGIBLE); mark(); writeLink(); } }, ...data.views.map((v, i) => html("option", { value: i }, v.title)));
+  const views = html("select", { "aria-label": "view", onchange: (e) => { state.view = Number(e.target.value); begin(); mark(); writeLink(); } }, ...data.views.map((v, i) => html("option", { value: i }, v.title)));
   const found = html("span", { class: "ig-found", "aria-live": "polite" });
   const hits = html("div", { class: "ig-hits", role: "listbox", "aria-label": "found", hidden: "" });
   const search = html("input", { type: "search", placeholder: "tensor, operation, code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter") step(e.shiftKey ? -1 : 1); } });
@@ -401,9 +407,9 @@ function idgraphExplorer(root, data) {
   picture.addEventListener("click", () => choose(null, null));
   root.classList.add("ig-explorer");
   root.replaceChildren(bar, canvas, side);
-  if (linked) { readLink(); window.addEventListener("hashchange", readLink); } else { draw(); fit(LEGIBLE); panel(); }
+  if (linked) { readLink(); window.addEventListener("hashchange", readLink); } else { begin(); panel(); }
   if (!canvas.clientWidth && typeof ResizeObserver !== "undefined") {
-    const sized = new ResizeObserver(() => { if (canvas.clientWidth) { sized.disconnect(); draw(); fit(LEGIBLE); mark(); } });
+    const sized = new ResizeObserver(() => { if (canvas.clientWidth) { sized.disconnect(); begin(); mark(); } });
     sized.observe(canvas);
   }
 }
