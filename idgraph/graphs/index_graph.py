@@ -27,6 +27,8 @@ from idgraph.graphs.signature import (
     TensorTemplates,
     Use,
     UseKeys,
+    check_use,
+    is_use,
     key_of,
     key_text,
     own_domains,
@@ -109,7 +111,7 @@ class IndexGraph(GraphView[Key]):
         return self.graph.chain(self._key(a), self._key(b))
 
     def __contains__(self, key: object) -> bool:
-        return _is_key(key) and self.graph.holds(cast("Key", key))
+        return is_use(key) and self.graph.holds(cast("Key", key))
 
     @property
     def self_mappings(self) -> tuple[()]:
@@ -118,7 +120,7 @@ class IndexGraph(GraphView[Key]):
 
     def _key(self, key: Key) -> Key:
         """The canonical key; raises `IndexingError` for what is not a pair of an axis and an operation."""
-        _check_key(key)
+        check_use(key)
         if len(key) == 3:
             d, e, k = key
             if not is_int(k) or not 0 <= k < len(e.inputs):
@@ -132,22 +134,6 @@ class IndexGraph(GraphView[Key]):
 
     def __str__(self) -> str:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
-
-
-def _is_key(key: object) -> bool:
-    parts = list(cast("tuple[object, ...]", key)) if isinstance(key, tuple) else []
-    return len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr)
-
-
-def _check_key(key: object) -> None:
-    if _is_key(key):
-        return
-    raise IndexingError(
-        f"{short_repr(key)} is not a use of an axis by an operation",
-        where=user_line(),
-        hint="name both: the axis and the operation that touches it, such as (t.logical[0], u.definition); "
-        "the definition of an input is None",
-    )
 
 
 class _IndexGraphBuilder:
@@ -484,20 +470,17 @@ def build_index_graph(
             return _IndexGraphBuilder(fusion, made, plans, LoopNests(fusion, None, kept)).build()
         except ScheduleError as error:
             first = first or error
-            more = None if widen else _one_step(fusion, error, kept)
+            more = None if widen else _next_narrow(fusion, error, kept)
             if more is None:
                 raise first from None
             kept |= {more}
 
 
-def _one_step(fusion: Fusion, refusal: ScheduleError, kept: Set[Tensor]) -> Tensor | None:
+def _next_narrow(fusion: Fusion, refusal: ScheduleError, kept: Set[Tensor]) -> Tensor | None:
     """The first tensor not ``kept`` yet that a refusal is about and that has a loop of one step: one that is inlined
     before those that read it."""
-    for name in refusal.subject:
-        t = fusion[name]
-        if t not in kept and any(is_one(d.extent) for d in t.loop):
-            return t
-    return None
+    named = (fusion[name] for name in refusal.subject)
+    return next((t for t in named if t not in kept and any(is_one(d.extent) for d in t.loop)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,8 @@ class Shadows(dict[Tensor, PromotedDomain]):
 class LoopNests:
     """Union of tensors that share loops, with the resolution of broadcast axes inside each nest.
 
-    ``exprs`` leaves out all other nests: whoever shares a loop with one of them must be among them. Axes of tensors that
-    are ``kept`` are not widened: their loops of one step run at each step of what they are shared with.
+    ``exprs`` leaves out all other nests: whoever shares a loop with one of them must be among them. Axes of tensors
+    that are ``kept`` are not widened: their loops of one step run at each step of what they are shared with.
     """
 
     def __init__(

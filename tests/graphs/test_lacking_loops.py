@@ -253,8 +253,14 @@ def of_a_padded_stand_in(f: ig.Fusion) -> None:
     t1.inline_position, t2.inline_position = 2, 3
 
 
-ONE_STEP = (beside_a_merged_loop, beside_several_loops, beside_a_reduced_axis, in_two_nests_of_other_lengths, of_other_axes,
-            of_a_padded_stand_in)  # fmt: skip
+ONE_STEP = (
+    beside_a_merged_loop,
+    beside_several_loops,
+    beside_a_reduced_axis,
+    in_two_nests_of_other_lengths,
+    of_other_axes,
+    of_a_padded_stand_in,
+)
 
 
 @pytest.mark.parametrize("schedule", ONE_STEP)
