@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
-from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify
-from idgraph.check.text_tree import COMPARISONS, TextTree, TextValue, chosen, combined, integer, number, parsed, refused
+from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
+from idgraph.check.statement_values import FUNCTIONS
+from idgraph.check.text_tree import (
+    COMPARISONS,
+    TextTree,
+    TextValue,
+    chosen,
+    combined,
+    element_types,
+    fitted,
+    integer,
+    number,
+    parsed,
+    refused,
+)
 
 _WHAT = "Halide"
 _GRAMMAR = r"""
@@ -52,10 +66,13 @@ _SAME = frozenset({"likely", "likely_if_innermost", "promise_clamped", "unsafe_p
 _REFUSED = frozenset({"shuffle", "concat_vectors", "interleave_vectors", "slice_vectors", "vector_reduce_add",
                       "extract_element", "atomic"})  # fmt: skip
 _SUMS = frozenset({"add", "mul", "min", "max"})
-_SINGLE = frozenset({"neg", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "floor", "ceil"})
+_SINGLE = frozenset({"neg", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "floor", "ceil", "trunc", "round", "tan",
+                     "asin", "acos", "atan", "sinh", "cosh"})  # fmt: skip
+_COMPARED = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _FUNCTIONS = {
     **{k: k for k in (*_SUMS, "sub", "div", "neg", "abs")}, "pow_f32": "pow", "pow_f64": "pow",
-    **{f"{k}_{t}": k for k in _SINGLE - {"neg", "abs"} for t in ("f32", "f64")},
+    **{f"{k}_{t}": k for k in (*_SINGLE - {"neg", "abs"}, "atan2") for t in ("f32", "f64")},
+    "fma": "fma", "both": "and", "either": "or", "negation": "not", "inf_f32": "inf", "inf_f64": "inf",
 }  # fmt: skip
 
 
@@ -72,7 +89,8 @@ def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) ->
     ('y_s0_i', 'any', [{'buffer': 'x', 'index': '3 - y_s0_i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)
-    reader = HalideImporter({n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}, frozenset(sizes or {}))
+    given = {n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}
+    reader = HalideImporter(given, frozenset(given), TextTree(types=frozenset(element_types(program).values())))
     for s in tree.children:
         if hasattr(s, "data"):
             reader.statement(s)
@@ -125,9 +143,10 @@ class HalideImporter:
         self.tree.allocated(str(name), int(size) if size.is_const else None)
 
     def on_free(self, s: Any) -> None:
-        return None
+        self.tree.free(str(s.children[0]), s.meta.line)
 
-    on_assert = on_free
+    def on_assert(self, s: Any) -> None:
+        return None
 
     def on_let(self, s: Any) -> None:
         name, e = s.children
@@ -185,7 +204,9 @@ class HalideImporter:
         if special is not None:
             return special(e)
         args = [self.value(x) for x in parts if hasattr(x, "data")]
-        if kind in ("pointer", "cast", "broadcast"):
+        if kind == "cast":
+            return self.cast(str(parts[0]), args[0])
+        if kind in ("pointer", "broadcast"):
             return args[0] if kind != "pointer" else combined(args)
         return self.operation(kind, args, str(parts[1]) if kind == "compare" else "")
 
@@ -193,10 +214,25 @@ class HalideImporter:
         whole = [a.what for a in args if a.what is not None]
         if len(whole) == len(args):
             found = _integer_result(kind, whole, compared)
-            if found is not None:
+            width = next((a.width for a in args if a.width is not None), None)
+            if found is not None and (found.cond or width is None):
                 return TextValue(simplify(found))
-        op = _FUNCTIONS.get(kind, "")
-        return combined(args, op if len(args) == (1 if op in _SINGLE else 2) else "")
+            if found is not None and width is not None:
+                return fitted(found, width[0], signed=width[1])
+        op = _COMPARED.get(compared) or _FUNCTIONS.get(kind, "")
+        return combined(args, op if op and len(args) == FUNCTIONS[op][0] else "")
+
+    def cast(self, kind: str, x: TextValue) -> TextValue:
+        """A value of another type: an integer that fits it, a float cut to its integer part or to fewer digits."""
+        found = re.match(r"(bfloat|float|uint|int)(\d+)", kind)
+        if found is None or found[2] == "1":  # a condition
+            return x if x.what is not None and x.what.cond else combined([x])
+        name, bits = found[1], int(found[2])
+        if name.endswith("float"):
+            return combined([x]) if self.tree.narrows(f"{name}{bits}") else replace(x, width=None)
+        if x.what is None:
+            return combined([x], "trunc")
+        return fitted(where(x.what, 1, 0) if x.what.cond else x.what, bits, signed=name == "int")
 
     def of_number(self, e: Any) -> TextValue:
         return TextValue(as_expr(int(e.children[0])))
@@ -233,6 +269,8 @@ class HalideImporter:
         if name in _REFUSED:
             raise refused(_WHAT, e, f"`{name}` is not known here")
         args = [self.value(x) for x in e.children[1:] if x is not None]
+        if name in ("neg_inf_f32", "neg_inf_f64"):
+            return number(-inf)
         if name in _SAME and args:
             return args[0]
         if name in ("select", "if_then_else") and len(args) == 3:

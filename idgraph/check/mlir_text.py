@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, simplify
+from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
 from idgraph.check.program import CheckError
-from idgraph.check.text_tree import COMPARISONS, TextTree, TextValue, chosen, combined, integer, number, parsed, refused
+from idgraph.check.text_tree import (
+    COMPARISONS,
+    TextTree,
+    TextValue,
+    chosen,
+    combined,
+    element_types,
+    fitted,
+    integer,
+    number,
+    parsed,
+    refused,
+)
 
 _WHAT = "MLIR"
 _GRAMMAR = r"""
@@ -70,17 +84,29 @@ ID: /[ds][0-9]+|[A-Za-z_]\w*/
 """
 _COMPARE = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">=",
             "ult": "<", "ule": "<=", "ugt": ">", "uge": ">="}  # fmt: skip
+_PREDICATES = {
+    **{f"{o}{k}": k for k in ("eq", "ne", "gt", "ge", "lt", "le") for o in ("o", "u", "")},
+}  # fmt: skip
 _INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b,
-    "floordivsi": lambda a, b: a // b, "ceildivsi": lambda a, b: (a + b - 1) // b,
     "minsi": minimum, "maxsi": maximum, "andi": and_,
 }  # fmt: skip
-_TRUNCATED = {"divsi": "//", "divui": "//", "remsi": "%", "remui": "%"}  # the same as floors for what is not negative
-_SAME = frozenset({"extf", "truncf", "sitofp", "uitofp"})
+_DIVISIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "floordivsi": lambda a, b: a // b, "ceildivsi": lambda a, b: (a + b - 1) // b,
+    "divsi": lambda a, b: a // b, "divui": lambda a, b: a // b,
+    "remsi": lambda a, b: a % b, "remui": lambda a, b: a % b,
+}  # fmt: skip
+_FLOORS = frozenset({"floordivsi", "ceildivsi"})  # the others are the same for what is not negative
+_CASTS = frozenset({"index_cast", "index_castui", "extsi", "extui", "trunci"})
+_FLOATS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 _FUNCTIONS = {"addf": "add", "subf": "sub", "mulf": "mul", "divf": "div", "negf": "neg", "maximumf": "max",
               "maxnumf": "max", "minimumf": "min", "minnumf": "min", "absf": "abs", "exp": "exp", "log": "log",
               "sqrt": "sqrt", "rsqrt": "rsqrt", "tanh": "tanh", "sin": "sin", "cos": "cos", "erf": "erf",
-              "powf": "pow", "floor": "floor", "ceil": "ceil"}  # fmt: skip
+              "powf": "pow", "floor": "floor", "ceil": "ceil",
+              "maxf": "max", "minf": "min", "exp2": "exp2", "expm1": "expm1", "log2": "log2", "log10": "log10",
+              "log1p": "log1p", "tan": "tan", "atan": "atan", "atan2": "atan2", "sinh": "sinh", "cosh": "cosh",
+              "asin": "asin", "acos": "acos", "roundeven": "round", "trunc": "trunc", "fma": "fma", "fptosi": "trunc",
+              "fptoui": "trunc"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +133,8 @@ def exported(text: str, program: str) -> dict[str, object]:
     ('i', [{'buffer': 'x', 'index': '3 - i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)
-    reader = MlirImporter()
+    types = element_types(program)
+    reader = MlirImporter(TextTree(types=frozenset(types.values())), types)
     functions = [x for x in tree.children if x.data == "func"]
     for x in tree.children:
         if x.data == "alias":
@@ -123,6 +150,7 @@ class MlirImporter:
     """One function: SSA values and memrefs by name."""
 
     tree: TextTree = field(default_factory=TextTree)
+    types: Mapping[str, str] = field(default_factory=dict[str, str])  # of the program's tensors
     values: dict[str, TextValue] = field(default_factory=dict[str, TextValue])
     memory: dict[str, MemRef] = field(default_factory=dict[str, MemRef])
     aliases: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -132,7 +160,15 @@ class MlirImporter:
         for p in f.children[1:-1]:
             if p is not None and p.data == "param":
                 self.declare(p.children[0], p.children[1])
+                self.holds(p.children[0], p.children[1])
         self.region(f.children[-1])
+
+    def holds(self, name: Any, kind: Any) -> None:
+        """An argument that a tensor of the program names has its element type."""
+        wanted, shape = self.types.get(str(name)[1:]), str(kind.children[0])
+        found = _FLOATS.get(shape.split("x")[-1])
+        if wanted is not None and found is not None and kind.children[0].type == "SHAPE" and wanted != found:
+            raise refused(_WHAT, kind, f"{name} holds {found}, and the program's {str(name)[1:]} is {wanted}")
 
     def declare(self, name: Any, kind: Any) -> None:
         """Memory of an argument or an allocation; a number of the caller's is refused where it is used."""
@@ -315,9 +351,14 @@ class MlirImporter:
         self.tree.allocated(made.buffer, made.size)
 
     def on_dealloc(self, s: Any) -> None:
+        found = self.memory.get(str(s.children[0]))
+        if found is not None:
+            self.tree.free(found.buffer, s.meta.line)
+
+    def on_return(self, s: Any) -> None:
         return None
 
-    on_return = on_yield = on_dealloc
+    on_yield = on_return
 
     def on_subview(self, s: Any) -> None:
         name, base, offsets, sizes, steps, *_ = s.children
@@ -338,38 +379,80 @@ class MlirImporter:
         self.values[str(name)] = TextValue(_extreme(found, largest=str(rest[0]) == "affine.max"))
 
     def on_constant(self, s: Any) -> None:
-        name, x, _ = s.children
+        name, x, kind = s.children
         if x.type == "BOOL":
             self.values[str(name)] = TextValue(TRUE if x == "true" else not_(TRUE))
         elif x.type == "INT":
-            self.values[str(name)] = TextValue(as_expr(int(x)))
+            self.values[str(name)] = fitted(as_expr(int(x)), _bits(kind))
         else:
-            self.values[str(name)] = TextValue() if str(x).startswith("0x") else number(float(x))
+            self.values[str(name)] = _of_bits(str(x), kind) if str(x).startswith("0x") else number(float(x))
 
     def on_arith(self, s: Any) -> None:
-        name, op, predicate, operands, *_ = s.children
+        name, op, predicate, operands, _, kind, target = s.children
         args = [self.value(t) for t in operands.children]
-        self.values[str(name)] = self.arith(s, str(op).split(".")[1], predicate, args)
+        self.values[str(name)] = self.arith(str(op).split(".")[1], str(predicate), args, kind, target)
 
-    def arith(self, s: Any, op: str, predicate: Any, args: list[TextValue]) -> TextValue:
+    def arith(self, op: str, predicate: str, args: list[TextValue], kind: Any, target: Any) -> TextValue:
+        """``kind`` is the type of the operands, ``target`` the one of a cast's result."""
         if op == "select" and len(args) == 3:
             return chosen(*args)
         whole = [a.what for a in args if a.what is not None]
-        if len(whole) == len(args) == 1 and op in ("index_cast", "index_castui", "extsi", "extui", "trunci"):
-            return args[0]
+        if len(whole) == len(args) == 1 and op in (*_CASTS, "sitofp", "uitofp"):
+            return _cast(op, whole[0], 64 if target is None else _bits(target))
         if len(whole) == len(args) == 2:
-            a, b = whole
-            if op == "cmpi" and str(predicate) in _COMPARE:
-                return TextValue(COMPARISONS[_COMPARE[str(predicate)]](a, b))
-            if op in _INTEGER and a.cond == b.cond == (op == "andi"):
-                return TextValue(simplify(_INTEGER[op](a, b)))
-            if op in _TRUNCATED and b.is_const and int(b) > 0:
-                low = simplify(a).range.lo
-                if low is not None and low >= 0:
-                    return TextValue(simplify(a // b if _TRUNCATED[op] == "//" else a % b))
-        if op in _SAME and len(args) == 1:
-            return args[0]
+            found = _of_integers(op, predicate, whole[0], whole[1], _bits(kind))
+            if found is not None:
+                return found
+        if op in ("cmpf", "cmpi") and len(args) == 2:
+            return combined(
+                args, _PREDICATES.get(predicate if op == "cmpf" or predicate[:1] != "s" else predicate[1:], "")
+            )
+        if op in ("extf", "truncf", "sitofp", "uitofp") and len(args) == 1:
+            narrow = target is not None and self.tree.narrows(_FLOATS.get(str(target.children[0]), ""))
+            return combined(args) if narrow else args[0]
         return combined(args, _FUNCTIONS.get(op, ""))
+
+
+def _cast(op: str, x: Expr, bits: int) -> TextValue:
+    """An integer of another type. A bit is -1 or 1, by its extension; without a sign, no number is negative."""
+    low = simplify(x).range.lo
+    if x.cond or (op in ("extui", "index_castui", "uitofp") and (low is None or low < 0)):
+        return TextValue(where(x, 1, 0)) if x.cond and op in ("extui", "index_castui", "uitofp") else TextValue()
+    return fitted(x, bits)
+
+
+def _of_integers(op: str, predicate: str, a: Expr, b: Expr, bits: int) -> TextValue | None:
+    """An operation on integers and conditions; None where it is none that is known."""
+    if op == "cmpi" and predicate in _COMPARE and not a.cond and not b.cond:
+        plain = COMPARISONS[_COMPARE[predicate]]
+        if not predicate.startswith("u"):
+            return TextValue(plain(a, b))
+        x, y = simplify(a < 0), simplify(b < 0)  # what is negative is above all that is not
+        other = plain(where(x, 1, 0), where(y, 1, 0))
+        return TextValue(simplify(where(or_(and_(x, y), and_(not_(x), not_(y))), plain(a, b), other)))
+    if op in _INTEGER and a.cond == b.cond == (op == "andi"):
+        found = _INTEGER[op](a, b)
+        return TextValue(simplify(found)) if found.cond else fitted(found, bits)
+    if op in _DIVISIONS and not a.cond and b.is_const and int(b) > 0:
+        low = simplify(a).range.lo
+        if op in _FLOORS or (low is not None and low >= 0):
+            return fitted(_DIVISIONS[op](a, b), bits)
+    return None
+
+
+def _bits(kind: Any) -> int:
+    """The width of a type of integers; 64 of an index."""
+    name = "" if kind is None else str(kind.children[0])
+    return int(name[1:]) if re.fullmatch(r"i[0-9]{1,4}", name) else 64
+
+
+def _of_bits(digits: str, kind: Any) -> TextValue:
+    """A float that is written as its bits: infinities."""
+    name, bits = "" if kind is None else str(kind.children[0]), int(digits, 16)
+    form = {"f16": ("<H", "<e"), "f32": ("<I", "<f"), "f64": ("<Q", "<d")}.get(name)
+    if form is None or bits >> 8 * struct.calcsize(form[0]):
+        return TextValue()
+    return number(float(struct.unpack(form[1], struct.pack(form[0], bits))[0]))
 
 
 def _extreme(found: Sequence[Expr], *, largest: bool) -> Expr:

@@ -19,7 +19,7 @@ from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow, Difference
 from idgraph.check.run_order import order_matters, unwritten
 from idgraph.check.semantics import NoIndexMeaning
-from idgraph.check.statement_values import other_number
+from idgraph.check.statement_values import opaque_write, other_number
 from idgraph.check.tree_verdict import follow_tree, runs_right
 from idgraph.check.triton import read_kernel
 from idgraph.errors import IdGraphError
@@ -142,7 +142,9 @@ def _value_row(p: NeutralProgram) -> CheckRow | None:
         return None
     wrong = other_number(p, sizes)
     if wrong is None:
-        return None
+        hidden = opaque_write(p)
+        because = "it computes something that is not known here: which elements it reads is all that was judged"
+        return hidden and CheckRow(hidden[0].name, hidden[1].buffer, "unknown", "write", because, graph=p.name)
     element = f"{wrong.tensor}[{', '.join(str(c) for c in wrong.element)}]"
     point = {**sizes, **wrong.point}
     text = wrong.write.value.text if wrong.write.value is not None else ""

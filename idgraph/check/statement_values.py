@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -32,11 +33,14 @@ from idgraph.check.program import (
     tree_of,
 )
 from idgraph.errors import IdGraphError
+from idgraph.ir import Tensor
 from idgraph.validate.oracle import evaluate, shape_of
 
 DEPTH = 60
 NODES = 2000
 POINTS = 1 << 16
+OPAQUE = "opaque"  # a computation that is not known
+DRAWS = ((0.5, 1.5), (-2.0, 2.0), (-30.0, 30.0))  # of inputs: functions of positive numbers, both signs, large ones
 CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
 
 
@@ -68,6 +72,26 @@ def _logical_or(a: float, b: float) -> bool:
     return bool(a) or bool(b)
 
 
+def _exp2(a: float) -> float:
+    return math.pow(2.0, a)
+
+
+def _sigmoid(a: float) -> float:
+    return 1 / (1 + math.exp(-a))
+
+
+def _product_and_sum(a: float, b: float, c: float) -> float:
+    return a * b + c
+
+
+def _infinity() -> float:
+    return math.inf
+
+
+def _opaque() -> float:
+    return math.nan
+
+
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "neg": (1, operator.neg), "add": (2, operator.add), "sub": (2, operator.sub), "mul": (2, operator.mul),
     "div": (2, _float_quotient), "mod": (2, operator.mod), "floordiv": (2, _floor_quotient), "min": (2, min),
@@ -76,7 +100,11 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, _float_power), "where": (3, _conditional),
     "lt": (2, operator.lt), "le": (2, operator.le), "gt": (2, operator.gt), "ge": (2, operator.ge),
     "eq": (2, operator.eq), "ne": (2, operator.ne), "and": (2, _logical_and), "or": (2, _logical_or),
-    "not": (1, operator.not_),
+    "not": (1, operator.not_), "exp2": (1, _exp2), "expm1": (1, math.expm1), "log2": (1, math.log2),
+    "log10": (1, math.log10), "log1p": (1, math.log1p), "tan": (1, math.tan), "asin": (1, math.asin),
+    "acos": (1, math.acos), "atan": (1, math.atan), "atan2": (2, math.atan2), "sinh": (1, math.sinh),
+    "cosh": (1, math.cosh), "sigmoid": (1, _sigmoid), "round": (1, round), "trunc": (1, math.trunc),
+    "fma": (3, _product_and_sum), "inf": (0, _infinity), OPAQUE: (0, _opaque),
 }  # fmt: skip
 """By name: the number of operands and the function, on floats."""
 _BINARY: Mapping[type[ast.operator], str] = {
@@ -86,6 +114,10 @@ _BINARY: Mapping[type[ast.operator], str] = {
 _COMPARE: Mapping[type[ast.cmpop], str] = {
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
 }  # fmt: skip
+_WIDE = frozenset({"bool", "int32", "int64"})  # no number of a run is as large as these end
+_EXACT = frozenset(
+    {"neg", "add", "sub", "mul", "fma", "min", "max", "where", "lt", "le", "gt", "ge", "eq", "ne", "trunc"}
+)
 _COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum, "amax": max, "amin": min, "prod": math.prod,
 }  # fmt: skip
@@ -171,21 +203,58 @@ class OtherNumber:
     meant: float
 
 
-def other_number(p: NeutralProgram, sizes: Mapping[str, int], seeds: Sequence[int] = (0, 1)) -> OtherNumber | None:
-    """The first element whose number is wrong at random inputs; None where none is, or where not all is known."""
+def computed(p: NeutralProgram) -> bool:
+    """Whether all writes say what they compute; of integers and conditions, where floats compute the same."""
     every = [w for n in leaves(p.body or p.nests) for w in n.writes]
-    floats = all(t.dtype.startswith("float") for t in (*p.fusion.inputs, *p.fusion.outputs))
-    if not floats or not every or any(w.value is None for w in every):
+    types = {t.dtype for t in p.fusion.tensors}
+    floats = all(t.startswith("float") for t in types)
+    known = floats or all(t in _WIDE or t.startswith("float") for t in types)
+    exact = floats or (known and all(w.value is None or _exact(w.value) for w in every))
+    return exact and bool(every) and all(w.value is not None for w in every)
+
+
+def _exact(v: StatementValue) -> bool:
+    """Whether a formula has the same value of floats as of integers, and of loops alone it always has."""
+    return not _reads(v) or v.op == "name" or (v.op in _EXACT and all(map(_exact, v.parts)))
+
+
+def _reads(v: StatementValue) -> bool:
+    return re.fullmatch(r"r\d+", v.name) is not None or any(map(_reads, v.parts))
+
+
+def opaque_write(p: NeutralProgram) -> tuple[Nest, Write] | None:
+    """The first write whose value names a computation that is not known."""
+
+    def opaque(v: StatementValue) -> bool:
+        return v.op == OPAQUE or any(opaque(x) for x in v.parts)
+
+    if not computed(p):
         return None
-    found = None
-    for seed in seeds:
+    every = ((n, w) for n in leaves(p.body or p.nests) for w in n.writes)
+    return next(((n, w) for n, w in every if w.value is not None and opaque(w.value)), None)
+
+
+def other_number(p: NeutralProgram, sizes: Mapping[str, int]) -> OtherNumber | None:
+    """The first element whose number is wrong at random inputs, twice drawn from one of `DRAWS`; None where none is, or
+    where not all is known.
+    """
+    if not computed(p):
+        return None
+    for low, high in DRAWS:
         try:
-            found = _Run(p, dict(sizes), seed).wrong()
+            found = _Run(p, dict(sizes), 0, low, high).wrong()
+            if found is not None and _Run(p, dict(sizes), 1, low, high).wrong() is not None:
+                return found
         except (IdGraphError, ArithmeticError):
-            return None
-        if found is None:
-            return None
-    return found
+            continue
+    return None
+
+
+def _typical(x: Any) -> float:
+    """The root of the mean square of the numbers that are finite."""
+    finite = np.asarray(x, np.float64)
+    finite = finite[np.isfinite(finite)]
+    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 @dataclass(slots=True)
@@ -193,11 +262,17 @@ class _Run:
     program: NeutralProgram
     sizes: dict[str, int]
     seed: int
+    low: float
+    high: float
     memory: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
     last: dict[tuple[str, int], tuple[Nest, Write, Mapping[str, int]]] = field(
         default_factory=dict[tuple[str, int], tuple[Nest, Write, Mapping[str, int]]]
     )
     steps: int = 0
+    whole: bool = False  # there are integers
+
+    def __post_init__(self) -> None:
+        self.whole = any(not t.dtype.startswith("float") for t in self.program.fusion.tensors)
 
     def places(self, b: BufferLayout) -> Iterator[tuple[tuple[int, ...], int]]:
         t = next(t for t in self.program.fusion.tensors if t.name == b.tensor)
@@ -209,7 +284,7 @@ class _Run:
         f, draw = self.program.fusion, np.random.default_rng(self.seed)
         if sum(math.prod(shape_of(t, self.sizes)) for t in f.tensors) > POINTS:
             raise CheckError("too many elements are computed")
-        inputs = {t.name: draw.uniform(0.5, 1.5, shape_of(t, self.sizes)) for t in f.inputs}
+        inputs = {t.name: self.numbers(draw, t) for t in f.inputs}
         meant = evaluate(f, inputs, self.sizes, rounded=False)
         for b in self.program.buffers:
             if b.tensor in inputs:
@@ -217,13 +292,21 @@ class _Run:
         self.nodes(tree_of(self.program), {})
         for t in f.outputs:
             b = next((b for b in self.program.buffers if b.tensor == t.name), None)
+            least = 1e-2 * max(_typical(meant[t.name]), 1.0)
             for c, at in self.places(b) if b is not None else ():
                 place = b.home if b is not None else "", at
                 has, should = self.memory.get(place, math.nan), float(meant[t.name][c])
-                near = not abs(has - should) > CLOSE * max(abs(has), abs(should), 1e-2)  # not a number: not known
+                near = not abs(has - should) > CLOSE * max(abs(has), abs(should), least)  # not a number: not known
+                near = near and (math.isinf(has) == math.isinf(should) or math.isnan(has + should))
                 if not near and place in self.last:
                     return OtherNumber(t.name, c, *self.last[place], has, should)
         return None
+
+    def numbers(self, draw: np.random.Generator, t: Tensor) -> Any:
+        found = draw.uniform(self.low, self.high, shape_of(t, self.sizes))
+        if t.dtype.startswith("float"):
+            return found
+        return found > (self.low + self.high) / 2 if t.dtype == "bool" else np.trunc(found).astype(np.int64)
 
     def nodes(self, body: Sequence[TreeNode], at: Mapping[str, int]) -> None:
         for node in body:
@@ -255,6 +338,8 @@ class _Run:
                 continue
             to = self.place(w.buffer, int(w.index.evaluate(env)))
             total = self.combined(w, values) if n.reduce else values[0]
+            if self.whole and abs(total) >= 1 << 31:
+                raise CheckError("an integer may wrap")
             self.memory[to] = total + (self.memory.get(to, math.nan) if w.mode == "add" else 0.0)
             self.last[to] = n, w, dict(at)
 

@@ -11,14 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
+from math import isfinite, isnan
 from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, not_, simplify, symbol, where
 from idgraph.check.program import CheckError
-from idgraph.check.statement_values import parse_value
+from idgraph.check.statement_values import OPAQUE, parse_value
+from idgraph.errors import IdGraphError
+from idgraph.ir import parse_fusion
 
 LARGEST = 4 << 20  # characters of a text
 DEPTH = 100  # brackets inside of each other
+_DIGITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}  # binary, of a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,13 @@ class TextRead:
 class TextValue:
     """A value in a text: what it is, where it is an integer or a condition, and the elements it is made of.
 
-    ``formula``: what it computes (None: not known here).
+    ``formula``: what it computes (None: not known here); ``width``: bits and sign of an integer that was cast.
     """
 
     what: Expr | None = None
     reads: tuple[TextRead, ...] = ()
     formula: TextFormula | None = None
+    width: tuple[int, bool] | None = None
 
     @property
     def computed(self) -> TextFormula | None:
@@ -73,14 +78,24 @@ class TextFormula:
             return f"r{list(reads).index(self.read)}"
         if self.what is not None:
             return f"({simplify(self.what)})"
-        return (
-            repr(self.number) if self.op == "number" else f"{self.op}({', '.join(p.text(reads) for p in self.parts)})"
-        )
+        if self.op == "number":
+            return repr(self.number) if isfinite(self.number) else "inf()" if self.number > 0 else "neg(inf())"
+        return f"{self.op}({', '.join(p.text(reads) for p in self.parts)})"
 
 
 def number(x: float) -> TextValue:
     """A constant that is not an integer."""
-    return TextValue(formula=TextFormula("number", number=x))
+    return TextValue() if isnan(x) else TextValue(formula=TextFormula("number", number=x))
+
+
+def fitted(x: Expr, bits: int, *, signed: bool = True) -> TextValue:
+    """An integer of a type, where it is known to fit; one that would wrap is no formula."""
+    found = simplify(x)
+    low, high = found.range.lo, found.range.hi
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    known = bits >= 64 or (low is not None and high is not None and least <= low and high <= most)
+    fits = known and (signed or (low is not None and low >= 0))
+    return TextValue(found, width=(bits, signed)) if fits else TextValue()
 
 
 def combined(values: Sequence[TextValue], op: str = "") -> TextValue:
@@ -94,7 +109,7 @@ def combined(values: Sequence[TextValue], op: str = "") -> TextValue:
 def chosen(c: TextValue, a: TextValue, b: TextValue) -> TextValue:
     """``a`` where the condition holds, else ``b``; each is read where it is taken."""
     if c.what is None:
-        return combined([c, a, b])
+        return combined([c, a, b], "where")
     held = c.what if c.what.cond else c.what.ne(0)
     reads = [r.where(held) for r in a.reads]
     reads += [r.where(not_(held)) for r in b.reads]
@@ -131,7 +146,10 @@ class TextTree:
     body: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     names: set[str] = field(default_factory=set[str])
     open: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    types: frozenset[str] = frozenset()  # of the elements of the program's tensors
     sizes: dict[str, int] = field(default_factory=dict[str, int])  # of memory that the text allocates
+    homes: dict[str, dict[str, Any] | None] = field(default_factory=dict[str, dict[str, Any] | None])  # their loops
+    freed: dict[str, int] = field(default_factory=dict[str, int])  # memory that is gone, and since which line
     loads: list[TextLoad] = field(default_factory=list[TextLoad])
     uses: list[tuple[dict[str, Any], TextRead, int, dict[str, Any] | None]] = field(
         default_factory=list[tuple[dict[str, Any], TextRead, int, dict[str, Any] | None]]
@@ -189,15 +207,32 @@ class TextTree:
         """Memory of ``size`` elements that each iteration of the innermost loop has of its own."""
         if size is not None:
             self.sizes[name] = max(size, self.sizes.get(name, 0))
-        loop = self._innermost()
+        loop = self.homes[name] = self._innermost()
+        self.freed.pop(name, None)
         if loop is not None:
             loop["private"].append(name)
+
+    def free(self, name: str, line: int) -> None:
+        """The end of memory: whatever stands below and uses it is refused."""
+        if self.homes.get(name) is not self._innermost():
+            raise CheckError(f"line {line}: {name} is freed in a loop inside of the one that allocates it")
+        self.freed[name] = line
+
+    def _alive(self, name: str, line: int) -> None:
+        if name in self.freed:
+            raise CheckError(f"line {line}: {name} is used after line {self.freed[name]} freed it")
+
+    def narrows(self, kind: str) -> bool:
+        """Whether numbers lose digits that the program's tensors all have; ``kind`` names a type of floats."""
+        digits = min((_DIGITS.get(t, 64) for t in self.types), default=0)
+        return _DIGITS.get(kind, 64) < digits
 
     def _innermost(self) -> dict[str, Any] | None:
         return next((n for n in reversed(self.open) if "for" in n), None)
 
     def load(self, buffer: str, index: Expr, line: int, size: int | None = None) -> TextValue:
         """An element of memory, of ``size`` elements where that is known."""
+        self._alive(buffer, line)
         self.moment += 1
         index, node = simplify(index), dict[str, Any]()
         inside = size is not None and simplify(and_(index >= 0, index < size)) is TRUE
@@ -208,6 +243,7 @@ class TextTree:
 
     def store(self, buffer: str, index: Expr, value: TextValue, line: int) -> None:
         """A store."""
+        self._alive(buffer, line)
         self.moment += 1
         index, reads, formula = simplify(index), value.reads, value.computed
         shown: list[dict[str, Any]] = []
@@ -222,7 +258,7 @@ class TextTree:
             "name": f"{buffer} at line {line}" + (f" ({again})" if again > 1 else ""),
             "loops": [], "writes": [{
                 "buffer": buffer, "index": str(index), "mode": "store",
-                **({"value": text} if (text := _value_text(formula, reads)) else {}), "reads": shown,
+                "value": _value_text(formula, reads), "reads": shown,
             }],
         })  # fmt: skip
 
@@ -260,14 +296,22 @@ def _without_empty(body: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _value_text(formula: TextFormula | None, reads: Sequence[TextRead]) -> str:
-    """The formula of a store; "" where there is none that the neutral form has."""
+    """The formula of a store; `OPAQUE` where there is none that the neutral form has."""
     if formula is None:
-        return ""
+        return f"{OPAQUE}()"
     text = formula.text(reads)
     try:
         return parse_value(text, frozenset(re.findall(r"[A-Za-z_]\w*", text)), "value").text
     except CheckError:
-        return ""
+        return f"{OPAQUE}()"
+
+
+def element_types(program: str) -> dict[str, str]:
+    """The element types of a fusion's tensors, by name; none where its text is not one (told where it is read)."""
+    try:
+        return {t.name: t.dtype for t in parse_fusion(program).tensors}
+    except IdGraphError:
+        return {}
 
 
 def row_major(shape: Sequence[int], indices: Sequence[Expr]) -> Expr:

@@ -313,7 +313,7 @@ class TreeRun:
                 s = self._seen(n, x, flat, r, k, homes)
                 if s is None:
                     continue
-                tag, raw, _ = self.memory.get(s.place, ("", 0, -1))
+                tag, raw, _ = self.memory.get(s.place, ("", self._nothing(s.place), -1))
                 if tag == x.own and not r.keys and self._goes_on(x, s.place, place):
                     total = self._joined(n, x, raw, total)
                     s = replace(s, partial=True)

@@ -132,3 +132,15 @@ def test_what_no_run_shows_is_not_refuted() -> None:
     data: Data = {"program": program("(4,)", "  y = cumsum(x, dim=0)"), "body": [first, last]}
     assert not ig.check.program(data).refuted
     assert all(ig.check.interpret(data, seed=s).right for s in range(10))
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_step_goes_on_from_what_was_written(start: bool) -> None:
+    """Memory of no tensor that nothing has written holds no 0."""
+    clear = [put("clear", "part", "h")] if start else []
+    steps = loop("k", 3, put("step", "part", "h", ("part", "h"), ("x", "h*3 + k")))
+    last = put("last", "y", "0", ("part", "0"), ("part", "1"))
+    r = ig.check.program({"program": program("(6,)", "  y = sum(x, dims=(0,))"), "body": [
+        loop("h", 2, *clear, steps), last,
+    ]})  # fmt: skip
+    assert r.ok == r.decided == start, str(r)

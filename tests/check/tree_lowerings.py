@@ -106,12 +106,19 @@ def filled(r: random.Random, fault: str) -> Data:
     return {"program": text(f"({n},)", f"  y = pad(x, left=({before},), right=({after},), value=0.0)"), "body": body}
 
 
+def step_of(r: random.Random, name: str, to: str, at: str, read: tuple[str, str], when: str) -> Data:
+    """One step of a sum: an atomic one, or a load, a sum and a store."""
+    if r.random() < 0.5:
+        return put(name, to, at, read, mode="add", when=when)
+    return put(name, to, at, (to, at), read, when=when)
+
+
 def summed(r: random.Random, fault: str) -> Data:
     n, m, tile = r.randint(2, 4), r.randint(3, 7), r.randint(2, 3)
     outer = -(-m // tile)
     k = f"ko*{tile} + ki"
     when = "True" if fault == "lost mask" else f"{k} < {m}"
-    step = put("step", "y", "i", ("x", f"i*{m} + {k}"), mode="add", when=when)
+    step = step_of(r, "step", "y", "i", ("x", f"i*{m} + {k}"), when)
     start = put("start", "y", "i")
     at = loop("ko", outer, loop("ki", tile, step))
     first: Data = {"if": "ko == 0", "body": [start]}
@@ -136,7 +143,7 @@ def factored(r: random.Random, fault: str) -> Data:
     m = parts * tile - r.randint(0, 1)
     k = f"h*{tile} + k"
     when = "True" if fault == "lost mask" and m < parts * tile else f"{k} < {m}"
-    add = put("part", "part", f"i*{parts} + h", ("x", f"i*{m} + {k}"), mode="add", when=when)
+    add = step_of(r, "part", "part", f"i*{parts} + h", ("x", f"i*{m} + {k}"), when)
     clear = put("clear", "part", f"i*{parts} + h")
     inner = [loop("k", tile, add)] if fault == "no start" else [clear, loop("k", tile, add)]
     partial = loop("i", n, loop("h", parts, *inner, order=any_or_not(r)))
