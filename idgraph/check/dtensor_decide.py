@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,10 @@ from idgraph.errors import SourceLine, short_repr
 from idgraph.ir.mesh import Mesh
 
 MAX_ELEMENTS = 1 << 22
+_PLACEMENT_TEXT: Final = re.compile(
+    r"(?:S|Shard)\((?:dim=)?(?P<axis>-?[0-9]{1,3})\)|R(?:eplicate)?(?:\(\))?"
+    r"|(?P<partial>P(?:artial)?)(?:\((?:(?:reduce_op=)?'?(?P<op>sum|avg|max|min|product)'?)?\))?"
+)
 TRIALS = 3  # sets of other numbers that show which elements a result is made of
 
 
@@ -90,25 +95,24 @@ def parameters_of(fn: object) -> dict[str, Any]:
 
 
 def placement_of(given: object, who: str) -> Any:
-    """A placement of torch: one of its own, "S(1)", "R", "P(sum)", an axis number, or None (replicated)."""
+    """A placement of torch: one of its own, "S(1)", "R", "P(sum)" or as torch prints it, "Shard(dim=1)", "Replicate()",
+    "Partial(sum)"; an axis number, or None (replicated)."""
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.placement_types import Placement
 
     if isinstance(given, Placement):
         return given
-    if isinstance(given, bool):
-        pass
-    elif given is None or given == "R":
+    if given is None:
         return Replicate()
-    elif isinstance(given, int):
+    if isinstance(given, int) and not isinstance(given, bool):
         return Shard(given)
-    elif isinstance(given, str):
-        inside = given[2:-1] if given[1:2] == "(" and given.endswith(")") else ""
-        if given.startswith("S(") and inside.lstrip("-").isdigit():
-            return Shard(int(inside))
-        if given == "P" or (given.startswith("P(") and inside in ("sum", "avg", "max", "min", "product")):
-            return Partial(inside or "sum")
-    raise CheckError(f"{short_repr(given)} is not a placement of {who}", hint='Shard(1), Replicate(), or "S(1)", "R"')
+    if isinstance(given, str) and (found := _PLACEMENT_TEXT.fullmatch(given.strip())) is not None:
+        axis, op = found["axis"], found["op"]
+        return Shard(int(axis)) if axis else Partial(op or "sum") if found["partial"] else Replicate()
+    raise CheckError(
+        f"{short_repr(given)} is not a placement of {who}",
+        hint='torch\'s Shard(1), Replicate(), or texts: "Shard(1)", "Replicate()", "Partial(sum)", "S(1)", "R", "P"',
+    )
 
 
 def placements_of(given: Sequence[object], who: str, mesh: Mesh) -> list[Any]:

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import idgraph as ig
 from idgraph.check import DTensorReport
+from idgraph.check.dtensor_decide import placement_of
 from idgraph.check.dtensor_form import DeviceElement
 from idgraph.cli import main
 
@@ -214,3 +215,28 @@ def test_command_line(tmp_path: Path) -> None:
     code, text = command("check", "--dtensor", str(file))
     assert code == 2 and "placements" in text
     assert command("check", "--dtensor", "--inductor", str(file))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("Shard(0)", Shard(0)), ("Shard(dim=1)", Shard(1)), ("S(-1)", Shard(-1)), (" Shard(-2) ", Shard(-2)),
+        ("Replicate()", Replicate()), ("Replicate", Replicate()), ("R", Replicate()), (None, Replicate()),
+        (1, Shard(1)), ("Partial()", Partial()), ("Partial(sum)", Partial()), ("P", Partial()),
+        ("Partial('avg')", Partial("avg")), ("P(max)", Partial("max")),
+        ("Partial(reduce_op='product')", Partial("product")),
+        (str(Shard(2)), Shard(2)), (repr(Shard(2)), Shard(2)), (str(Replicate()), Replicate()),
+        (repr(Replicate()), Replicate()), (str(Partial("min")), Partial("min")), (repr(Partial("min")), Partial("min")),
+    ],
+)  # fmt: skip
+def test_placements_are_read_as_torch_prints_them(text: object, meant: object) -> None:
+    assert placement_of(text, "x") == meant
+
+
+@pytest.mark.parametrize(
+    "text", ["Shard", "S()", "Shard(x)", "Shard(1", "Partial(most)", "RP", "S(0)S(1)", "", True, 1.0]
+)
+def test_texts_that_are_no_placements_are_refused(text: object) -> None:
+    with pytest.raises(ig.IdGraphError, match="is not a placement of x") as info:
+        placement_of(text, "x")
+    assert '"Shard(1)", "Replicate()"' in str(info.value)

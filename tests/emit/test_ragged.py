@@ -323,3 +323,20 @@ def test_stored_rows_take_as_many_elements_as_they_have(
     np.testing.assert_allclose(out["total"], [r.sum(0) for r in rows], rtol=1e-5)
     below = np.concatenate([r - r.max(0) if len(r) else r for r in rows])
     np.testing.assert_allclose(out["below"], below, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ends", [[0, 9], [0, 0, 9], [0, 4, 9]])
+@pytest.mark.parametrize(("device", "target"), [("cpu", "python"), ("cpu", "cpu"), ("H200", "python")])
+@pytest.mark.parametrize("rows", [False, True])
+def test_combined_rows_are_read_by_place(ends: list[int], device: str, target: TargetName, rows: bool) -> None:
+    """One row is a loop of one step, which another loop of one step is not: what reads places is in no row."""
+    f = ig.Fusion("again")
+    x, off, y = f.input("x", (9,)), f.input("off", (len(ends),), "int64"), f.input("y", (1, 9))
+    joined = ig.combine(ig.partition(x, 0, off) * 2.0)
+    t = ig.sum(ig.partition(joined, 0, off), 1) if rows else ig.unsqueeze(joined, 0) + y
+    f.output(t)
+    ig.schedule.auto(f, device=device)
+    v = np.linspace(0, 1, 9, dtype=np.float32)
+    found = ig.emit(f, target=target).run({"x": v, "off": np.array(ends), "y": v[None]})[t.name]
+    sums = [r.sum() for r in np.split(2 * v, ends[1:-1])]
+    np.testing.assert_allclose(found, sums if rows else 3 * v[None], rtol=1e-5)

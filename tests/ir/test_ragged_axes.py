@@ -199,3 +199,13 @@ def test_ways_out_work() -> None:
     assert np.array_equal(b, pad["off"] * pad["o"])
     assert np.array_equal(c, 2 * values + 1)
     assert np.array_equal(d, values)
+
+
+def test_one_element_in_all_is_still_ragged() -> None:
+    f = ig.Fusion("one")
+    x, off, y = f.input("x", (1,)), f.input("off", (4,), "int64"), f.input("y", (3, 5))
+    u = ig.exp(ig.exp(ig.partition(x, 0, off)))
+    assert [(d.is_broadcast, d.rows is not None) for d in u.axes] == [(False, False), (False, True)]
+    assert ig.combine(ig.softmax(u, 1) + u).shape == (1,)
+    with pytest.raises(ig.OperationError, match="not the same axis and neither is a broadcast"):
+        _ = u + y
