@@ -214,12 +214,12 @@ def computed(p: NeutralProgram) -> bool:
 
 
 def _exact(v: StatementValue) -> bool:
-    """Whether a formula has the same value of floats as of integers, and of loops alone it always has."""
-    return not _reads(v) or v.op == "name" or (v.op in _EXACT and all(map(_exact, v.parts)))
+    """Whether a formula has the same value of floats as of integers, which one of loops only always has."""
+    return not _has_read(v) or v.op == "name" or (v.op in _EXACT and all(map(_exact, v.parts)))
 
 
-def _reads(v: StatementValue) -> bool:
-    return re.fullmatch(r"r\d+", v.name) is not None or any(map(_reads, v.parts))
+def _has_read(v: StatementValue) -> bool:
+    return re.fullmatch(r"r\d+", v.name) is not None or any(map(_has_read, v.parts))
 
 
 def opaque_write(p: NeutralProgram) -> tuple[Nest, Write] | None:

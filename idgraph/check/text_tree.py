@@ -89,7 +89,7 @@ def number(x: float) -> TextValue:
 
 
 def fitted(x: Expr, bits: int, *, signed: bool = True) -> TextValue:
-    """An integer of a type, where it is known to fit; one that would wrap is no formula."""
+    """An integer of a type, where it is known to fit; one that may wrap has no formula."""
     found = simplify(x)
     low, high = found.range.lo, found.range.hi
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -307,7 +307,7 @@ def _value_text(formula: TextFormula | None, reads: Sequence[TextRead]) -> str:
 
 
 def element_types(program: str) -> dict[str, str]:
-    """The element types of a fusion's tensors, by name; none where its text is not one (told where it is read)."""
+    """The element types of a fusion's tensors, by name; none where its text is not one, which its reader reports."""
     try:
         return {t.name: t.dtype for t in parse_fusion(program).tensors}
     except IdGraphError:
