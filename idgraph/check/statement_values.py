@@ -237,7 +237,7 @@ def opaque_write(p: NeutralProgram) -> tuple[Nest, Write] | None:
 
 def other_number(p: NeutralProgram, sizes: Mapping[str, int]) -> OtherNumber | None:
     """The first element whose number is wrong at random inputs, twice drawn from one range; None where none is, or
-    where not all is known. Inputs are as large as each constant once: `min(x, 50)` is no copy.
+    where not all is known. Inputs are as large as each constant once: `min(x, 50)` is not a copy of x.
     """
     if not computed(p):
         return None
