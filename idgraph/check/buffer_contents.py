@@ -61,6 +61,21 @@ class BufferContents:
                 return b.home, b.offset + sum((c * s for c, s in steps), start=as_expr(0))
         return None
 
+    def never_filled(self, nest: Nest, buffer: BufferLayout) -> bool:
+        """Whether nothing is in a buffer's memory before a nest: no argument, no other nest's or call's result."""
+        p, home = self.program, buffer.home
+        names = {n.name for n in p.nests}
+        shared = [b for b in p.buffers if b.home == home]
+        inputs = {t.name for t in p.fusion.inputs}
+        if buffer.over or any(b.tensor in inputs or (b.after and b.after not in names) for b in shared):
+            return False
+        now = self.when_made.get(nest.name, len(self.when_made))
+        own = {b.name for b in shared} | {home}
+        return not any(
+            w.buffer in own and (n is not nest or w.mode == "store") and self.when_made.get(n.name, now) <= now
+            for n in p.nests for w in n.writes
+        )  # fmt: skip
+
     def overwritten(self, nest: Nest, write: Write, tensor: str) -> Difference | None:
         """An argument that is needed, where the only memory that had it, which the nest reads, has another value."""
         now = self.when_made.get(nest.name, len(self.when_made))

@@ -431,6 +431,10 @@ class _Writing:
             raise NoIndexMeaning(
                 f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries"
             )
+        if self.checker.contents.never_filled(self.nest, self.buffer):
+            found = Difference({}, "", f"{self.buffer.home}, which nothing has written before", e.inputs[0].name, "")
+            because = "it adds to what nothing has written before"
+            yield self._row(self.buffer.home, "refuted", because, "write", found)
         adds = e.op == "scatter_add" or e.attrs.get("accumulate") is True
         if adds != (self.write.mode == "add") and e.op != "scatter_reduce":
             reads_there = any(n.storage == self.buffer.home for n in self.ours)  # it may add to what it reads

@@ -289,8 +289,10 @@ def _combine(op: str, args: list[Expr]) -> Expr | None:
         return _LOGIC[op](*(x if x.cond else x.ne(0) for x in args))
     if op in _COMPARE:
         return _COMPARE[op](number_of(a), number_of(b))
-    if op in ("floor_divide", "remainder", "fmod", "div_trunc") and not (b.is_const and not b.cond and int(b) > 0):
-        return None
+    if op in ("floor_divide", "remainder", "fmod", "div_trunc"):
+        least = None if b.cond else simplify(b).range.lo
+        if least is None or least < 1:
+            return None
     if op in ("fmod", "div_trunc"):  # toward zero: as the floor for what is not negative
         low = simplify(number_of(a)).range.lo
         return None if low is None or low < 0 else number_of(a) % b if op == "fmod" else number_of(a) // b

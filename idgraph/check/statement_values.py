@@ -41,6 +41,7 @@ NODES = 2000
 POINTS = 1 << 16
 OPAQUE = "opaque"  # a computation that is not known
 DRAWS = ((0.5, 1.5), (-2.0, 2.0), (-30.0, 30.0))  # of inputs: functions of positive numbers, both signs, large ones
+SCALES = (1e-8, 1e4)  # constants are met by inputs as large; larger ones stand for infinity
 CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
 
 
@@ -235,12 +236,12 @@ def opaque_write(p: NeutralProgram) -> tuple[Nest, Write] | None:
 
 
 def other_number(p: NeutralProgram, sizes: Mapping[str, int]) -> OtherNumber | None:
-    """The first element whose number is wrong at random inputs, twice drawn from one of `DRAWS`; None where none is, or
-    where not all is known.
+    """The first element whose number is wrong at random inputs, twice drawn from one range; None where none is, or
+    where not all is known. Inputs are as large as each constant once: `min(x, 50)` is not a copy of x.
     """
     if not computed(p):
         return None
-    for low, high in DRAWS:
+    for low, high in (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p))):
         try:
             found = _Run(p, dict(sizes), 0, low, high).wrong()
             if found is not None and _Run(p, dict(sizes), 1, low, high).wrong() is not None:
@@ -248,6 +249,19 @@ def other_number(p: NeutralProgram, sizes: Mapping[str, int]) -> OtherNumber | N
         except (IdGraphError, ArithmeticError):
             continue
     return None
+
+
+def _scales(p: NeutralProgram) -> list[float]:
+    """Powers of ten near the constants of a program and of what it should mean, of those that `DRAWS` do not meet."""
+    found = {abs(float(c)) for e in p.fusion.exprs for c in (*e.args, *e.attrs.values()) if isinstance(c, (int, float))}
+    work = [w.value for n in leaves(p.body or p.nests) for w in n.writes if w.value is not None]
+    while work:
+        v = work.pop()
+        work += v.parts
+        if v.op == "number":
+            found.add(abs(v.number))
+    least, most = SCALES
+    return sorted({10.0 ** math.ceil(math.log10(c)) for c in found if least <= c <= most and not 0.1 <= c <= 10})
 
 
 def _typical(x: Any) -> float:
@@ -292,7 +306,7 @@ class _Run:
         self.nodes(tree_of(self.program), {})
         for t in f.outputs:
             b = next((b for b in self.program.buffers if b.tensor == t.name), None)
-            least = 1e-2 * max(_typical(meant[t.name]), 1.0)
+            least = 1e-2 * max(_typical(meant[t.name]), min(self.high, 1.0))
             for c, at in self.places(b) if b is not None else ():
                 place = b.home if b is not None else "", at
                 has, should = self.memory.get(place, math.nan), float(meant[t.name][c])

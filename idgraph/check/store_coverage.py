@@ -5,7 +5,7 @@ The writes of a nest, judged: each element of its tensor once, by it or together
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -187,6 +187,10 @@ class _Mate:
     when: Expr
     buffer: BufferLayout
 
+    def by_value(self, symbols: Collection[str]) -> bool:
+        """Whether where it writes depends on loaded values."""
+        return bool((self.address.names | self.when.names) - {a.name for a in self.loops} - set(symbols))
+
 
 def element(
     program: NeutralProgram,
@@ -300,7 +304,7 @@ class StoreCoverage:
         points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
         shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
         elements = prod(shape)
-        if self.by_value:
+        if self.by_value or any(m.by_value(self.program.symbols) for m in mates):
             return "unknown", "an address is of loaded values: which elements are written is not counted", None
         if max(points, elements) > ELEMENTS:
             return "unknown", f"{max(points, elements)} elements are too many to count", None
