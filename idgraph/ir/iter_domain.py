@@ -91,6 +91,19 @@ class IterDomain:
         """
         self._made = made
 
+    def resolve(self) -> None:
+        """Make a broadcast axis that was just made an axis of one element, which no other axis stands for.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> d = f.new_domain(1)
+        >>> d.resolve()
+        >>> d, d.kind
+        (I0[1], 'iteration')
+        """
+        if self.kind == "broadcast":
+            self.kind, self.name = "iteration", _LETTER["iteration"] + self.name[1:]
+
     @property
     def definition(self) -> DomainExpr | None:
         """The expression that makes this axis, the first where there are several; None for an axis of its own."""

@@ -67,8 +67,7 @@ def broadcast_axes(fusion: Fusion, tensors: Sequence[Tensor]) -> tuple[IterDomai
                     because=[f"{t.name} has shape {shape_text(t)}, {first.name} has shape {shape_text(first)}"],
                     hint="axes align from the last one; unsqueeze, expand or slice one of them",
                 )
-        ragged = chosen is not None and chosen[2].rows is not None  # of one element in all, and still no broadcast
-        axes.append(fusion.new_domain(chosen[2].extent if chosen else 1, "iteration" if ragged else None))
+        axes.append(fusion.new_domain(chosen[2].extent if chosen else 1))
     return tuple(axes)
 
 

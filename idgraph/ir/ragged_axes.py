@@ -136,6 +136,9 @@ def inherit_rows(
                 _check_meeting(op, (t, d, mine), (*first[to], to.rows))
             else:
                 first[to], to.rows = (t, d), mine
+            if mine is not None:  # of one row, or of one element in all, and still no broadcast
+                to.resolve()
+                mine.component.resolve()
     for d in domain.logical:
         if d.rows is not None and d.rows.component.kind == "reduction":
             raise OperationError(

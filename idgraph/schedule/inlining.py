@@ -29,7 +29,6 @@ from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Mapped, Resize, Tens
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
-from idgraph.ir.ragged_axes import row_axes
 from idgraph.ir.walks import reach
 from idgraph.schedule.legality import drop_inlining, nest_error
 
@@ -369,19 +368,7 @@ def scan_loops(t: Tensor) -> tuple[IterDomain, ...]:
     dim = e.attrs.get("dim") if e is not None and e.op in SCANS else None
     if not isinstance(dim, int):
         return ()
-    return _loops_of(t, {t.axes[dim % t.ndim]})
-
-
-def _row_loops(t: Tensor) -> tuple[IterDomain, ...]:
-    """The loops over rows that are put one behind the other: readers of the result know places, not rows."""
-    e = t.definition
-    rows = row_axes(e) if e is not None and e.op == "combine" else None
-    return () if rows is None else _loops_of(t, {*rows})
-
-
-def _loops_of(t: Tensor, axes: set[IterDomain]) -> tuple[IterDomain, ...]:
-    """The loops that some axes, among them root axes, were split and merged into."""
-    found = {*axes}
+    found = {t.axes[dim % t.ndim]}
     for x in t.domain.loop_exprs:
         if found & {*x.inputs}:
             found |= {*x.outputs}
@@ -400,7 +387,7 @@ def _goes_along(t: Tensor) -> bool:
 
 
 def _limit(t: Tensor) -> int:
-    waiting = () if _goes_along(t) else scan_loops(t) or _row_loops(t)
+    waiting = () if _goes_along(t) else scan_loops(t)
     reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting]
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
 

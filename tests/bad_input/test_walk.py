@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +59,10 @@ def arguments(c: Case, name: str, parameters: Sequence[inspect.Parameter], at: i
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
-def test_one_clear_error(name: str, request: pytest.FixtureRequest) -> None:
+def test_one_clear_error(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # "" and "a\nb" name folders
     full_tracebacks(False)
     request.addfinalizer(full_tracebacks)
     c = Case()

@@ -340,3 +340,17 @@ def test_combined_rows_are_read_by_place(ends: list[int], device: str, target: T
     found = ig.emit(f, target=target).run({"x": v, "off": np.array(ends), "y": v[None]})[t.name]
     sums = [r.sum() for r in np.split(2 * v, ends[1:-1])]
     np.testing.assert_allclose(found, sums if rows else 3 * v[None], rtol=1e-5)
+
+
+@pytest.mark.parametrize("ends", [[0, 1], [0, 0, 1], [0, 1, 1], [0, 5]])
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_rows_of_a_static_size_stay_rows(device: str, ends: list[int]) -> None:
+    """Also one row, and rows of one element in all, through reductions and what reads them again."""
+    f = ig.Fusion("static")
+    u = ig.sum(ig.partition(f.input("x", (ends[-1], 3)), 0, f.input("off", (len(ends),), "int64")), 2)
+    f.output(ig.combine(ig.softmax(u, 1) * 2.0, name="y"))
+    ig.schedule.auto(f, device=device)
+    v = np.random.default_rng(0).random((ends[-1], 3)).astype(np.float32)
+    out = ig.emit(f, target="python").run({"x": v, "off": np.array(ends)})
+    powers = [np.exp(r.sum(1)) for r in np.split(v, ends[1:-1])]
+    np.testing.assert_allclose(out["y"], np.concatenate([2 * r / r.sum() for r in powers]), rtol=1e-5)
