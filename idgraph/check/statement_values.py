@@ -261,9 +261,9 @@ def _scales(p: NeutralProgram) -> list[float]:
         if v.op == "number":
             found.add(abs(v.number))
     least, most = SCALES
-    found = {c for c in (*found, 1.0) if c > 0}  # functions bend near one
+    found = {c for c in found if least <= c <= most} | {1.0}  # functions bend near one
     found |= {r for a in found for b in found for r in (a / b, a * b)}  # `min(0.001*x, 0.5)` bends at 500
-    return sorted({10.0 ** math.ceil(math.log10(c)) for c in found if least <= c <= most and not 0.1 <= c <= 10})
+    return sorted({10.0 ** math.ceil(math.log10(c)) for c in found if not 0.1 <= c <= 10})
 
 
 def _typical(x: Any) -> float:
