@@ -6,55 +6,36 @@ stands for itself, a filled value for 0. A write stores the sum of its reads ove
 numbers; an element that one point reads twice counts once. A nest that reads other elements than the program means
 then stores another number, almost surely. Memory that nothing has written gives a new random number at each read.
 
-The iterations of a loop in any order run in one order or the other, and mixed, step by step: the seed says how. A
-touch outside of an argument or a result, or below address 0, is a mistake too. Plain Python, which shares nothing with
-the checker but the form.
+A touch outside of an argument or a result, or below address 0, is a mistake too. Plain Python, which shares nothing
+with the checker but the form.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from math import prod
-from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr
-from idgraph.check.program import (
-    ZERO,
-    Axis,
-    BufferLayout,
-    CheckError,
-    Nest,
-    NeutralProgram,
-    TreeGuard,
-    TreeLoop,
-    TreeNode,
-    Write,
-    leaves,
-    tree_of,
-)
+from idgraph.check.program import CheckError, Nest, NeutralProgram, Write, leaves, tree_of
+from idgraph.check.tree_machine import MOST, ORDERS, Place, Steps, TreeMachine
 from idgraph.ir import SCATTERS, Fusion, Tensor
 from idgraph.ir.op_table import SCANS
 from idgraph.validate.oracle import INDEXED, reads, shape_of
 
-MOST = 1 << 20  # points that a run may have
 _WORD = 1 << 64
 _MOVES = frozenset({
     "cat", "copy", "expand", "flip", "pad", "permute", "reshape", "roll", "select", "slice", "squeeze", "unsqueeze",
 })  # fmt: skip
 
 _IDEMPOTENT = frozenset({"all", "amax", "amin", "any", "cummax", "cummin"})
-_COPY = "\0"  # before the number of a copy: no name has it
 _FEW = 5  # buffers of no operation that are read in both ways
 
 Numbers = npt.NDArray[np.uint64]
 Table = npt.NDArray[np.int64]
-Steps = Iterator[bool]  # whether what the iteration stores next is computed and not yet stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +93,7 @@ def _interpreted(
     elements = sum(prod(shape_of(t, sizes)) for t in p.fusion.tensors)
     if elements > MOST:
         raise CheckError(f"{elements} elements are too many to run")
-    machine = _Machine(p, dict(sizes), random.Random(seed), _ORDERS[seed % len(_ORDERS)], unions)
+    machine = _Machine(p, dict(sizes), random.Random(seed), ORDERS[seed % len(ORDERS)], unions=unions)
     machine.rare = _rarity(p.fusion, sizes)
     ranges = _index_ranges(p.fusion, sizes)
     given = {
@@ -125,9 +106,8 @@ def _interpreted(
         if t.definition is not None and t.definition.op not in _MOVES and any(b.tensor == t.name for b in p.buffers)
     }
     meant = _meant(p.fusion, given, sizes, machine.own)
-    machine.buffers = {b.name: b for b in p.buffers}
     machine.tensors = {t.name: t for t in p.fusion.tensors}
-    machine.start(given)
+    machine.start({n: x.astype(object) for n, x in given.items()})
     machine.all()
     found = {t.name: machine.contents(t.name, shape_of(t, sizes)) for t in p.fusion.outputs}
     return Execution(found, {n: meant[n] for n in found}, machine.outside)
@@ -216,77 +196,15 @@ def _meant(
     return known
 
 
-def _one_by_one(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
-    for run in runs:
-        yield from run()
-
-
-def _backwards(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
-    for run in reversed(runs):
-        yield from run()
-
-
-def _shuffled(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
-    for run in draw.sample(runs, len(runs)):
-        yield from run()
-
-
-def _in_step(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
-    """All iterations make their first step, then all their second, and so on."""
-    live = [run() for run in draw.sample(runs, len(runs))]
-    while live:
-        live = [x for x in live if next(x, _END) is not _END]
-        yield False
-
-
-def _interleaved(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
-    live = [run() for run in runs]
-    while live:
-        k = draw.randrange(len(live))
-        step = next(live[k], _END)
-        if step is _END:
-            live.pop(k)
-        yield step is True
-
-
-def _stalled(runs: list[Callable[[], Steps]], draw: random.Random) -> Steps:
-    """One iteration waits before it stores something, until all others are done."""
-    others = draw.sample(runs, len(runs))
-    late = others.pop()() if others else iter(())
-    for pending in late:
-        yield pending
-        if pending and draw.random() < 0.5:
-            break
-    for run in others:
-        yield from run()
-    yield from late
-
-
-_END = object()
-_ORDERS = (
-    _one_by_one, _backwards, _in_step, _interleaved, _stalled, _shuffled, _stalled, _interleaved, _stalled, _in_step,
-)  # fmt: skip
-
-
 @dataclass(slots=True)
-class _Machine:
-    """Memories by storage and address."""
+class _Machine(TreeMachine):
+    """Each operation a sum, of numbers modulo 2^64."""
 
-    program: NeutralProgram
-    sizes: dict[str, int]
-    draw: random.Random
-    order: Callable[[list[Callable[[], Steps]], random.Random], Steps]
     unions: frozenset[str] = frozenset()  # buffers of no operation in which an element counts once
     rare: int = 0  # random numbers that are cut for one in which few bits are set
-    memory: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     own: dict[str, OperationNumbers] = field(default_factory=lambda: dict[str, OperationNumbers]())
-    buffers: dict[str, BufferLayout] = field(default_factory=dict[str, BufferLayout])
     tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-    ends: dict[str, int] = field(default_factory=dict[str, int])  # of arguments and results
-    written: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])  # the tensor, by place
-    outside: str = ""
-    steps: int = 0
-    copies: int = 0
+    written: dict[Place, str] = field(default_factory=dict[Place, str])  # the tensor, by place
 
     def numbers(self, name: str, shape: tuple[int, ...], given: object, most: int) -> Numbers:
         if given is None:
@@ -303,27 +221,6 @@ class _Machine:
             out &= self.draw.randrange(_WORD)
         return out
 
-    def places(self, b: BufferLayout, shape: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
-        start, steps = int(b.offset.evaluate(self.sizes)), [int(s.evaluate(self.sizes)) for s in b.strides]
-        for c in product(*map(range, shape)):
-            yield c, start + sum(x * s for x, s in zip(c, steps, strict=True))
-
-    def start(self, given: Mapping[str, Numbers]) -> None:
-        f = self.program.fusion
-        ends = {t.name for t in (*f.inputs, *f.outputs)}
-        shapes = {
-            t.name: shape_of(t, self.sizes) for t in f.tensors if any(b.tensor == t.name for b in self.buffers.values())
-        }
-        sized = {b.home for b in self.buffers.values() if b.tensor in ends} - self.program.sizes.keys()
-        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in self.program.sizes.items()}
-        for b in self.buffers.values():
-            places = list(self.places(b, shapes[b.tensor]))
-            if b.home in sized:
-                self.ends[b.home] = max(self.ends.get(b.home, 0), *(at + 1 for _, at in places), 0)
-            if b.tensor in given:
-                for c, at in places:
-                    self.memory[b.home, at] = int(given[b.tensor][c])
-
     def contents(self, name: str, shape: tuple[int, ...]) -> Numbers:
         out = np.array([self.draw.randrange(_WORD) for _ in range(prod(shape))], dtype=np.uint64).reshape(shape)
         own = next((b for b in self.buffers.values() if b.tensor == name), None)
@@ -332,9 +229,8 @@ class _Machine:
                 out[c] = self.load(own.home, at)
         return out
 
-    def load(self, home: str, at: int) -> int:
-        found = self.memory.get((home, at))
-        return self.draw.randrange(_WORD) if found is None else found
+    def unwritten(self) -> int:
+        return self.draw.randrange(_WORD)
 
     def all(self) -> None:
         """The whole program."""
@@ -347,41 +243,6 @@ class _Machine:
             raise CheckError(f"{placed} gives a position, which is not run on numbers")
         for _ in self.nodes(tree, {}, {}):
             pass
-
-    def nodes(self, body: Sequence[TreeNode], at: Mapping[str, int], homes: Mapping[str, str]) -> Steps:
-        """The nodes one after the other; ``homes`` are memories that an iteration has of its own."""
-        for node in body:
-            match node:
-                case Nest():
-                    for point in self.points(node.loops):
-                        yield from self.point(node, {**at, **point}, homes)
-                case TreeGuard():
-                    if node.when.evaluate({**self.sizes, **at}):
-                        yield from self.nodes(node.body, at, homes)
-                case TreeLoop():
-                    runs = [self.iteration(node, p, at, homes) for p in self.points((node.axis,))]
-                    yield from (self.order if node.any_order else _one_by_one)(runs, self.draw)
-                case _:
-                    assert_never(node)
-
-    def iteration(
-        self, loop: TreeLoop, point: Mapping[str, int], at: Mapping[str, int], homes: Mapping[str, str]
-    ) -> Callable[[], Steps]:
-        own = dict(homes)
-        for name in loop.private:
-            self.copies += 1
-            own[name] = f"{name}{_COPY}{self.copies}"
-        return lambda: self.nodes(loop.body, {**at, **point}, own)
-
-    def points(self, axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
-        spans = [int(a.extent.evaluate(self.sizes)) for a in axes]
-        if prod(spans) > MOST:
-            raise CheckError(f"{prod(spans)} points are too many to run")
-        for c in product(*map(range, spans)):
-            self.steps += 1
-            if self.steps > MOST:
-                raise CheckError(f"more than {MOST} points are too many to run")
-            yield dict(zip((a.name for a in axes), c, strict=True))
 
     def point(self, n: Nest, at: Mapping[str, int], homes: Mapping[str, str]) -> Steps:
         """All writes at one point, each after all values of its reduced loops; a step before it stores, one after."""
@@ -460,11 +321,3 @@ class _Machine:
                 if place is not None and place.value.names <= env.keys():
                     env[name] = int(place.value.evaluate(env)) % max(int(place.size.evaluate(env)), 1)
         return env
-
-    def place(self, name: str, index: Expr, env: Mapping[str, int], homes: Mapping[str, str]) -> tuple[str, int]:
-        b = self.buffers.get(name)
-        home, base = (b.home, b.base) if b is not None else self.program.memory.get(name, (name, ZERO))
-        at = int(index.evaluate(env)) + int(base.evaluate(self.sizes))
-        if (at < 0 or at >= self.ends.get(home, at + 1)) and not self.outside:
-            self.outside = f"{name}[{at}]"
-        return homes.get(name, home), at

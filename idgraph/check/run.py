@@ -146,12 +146,13 @@ def _value_row(p: NeutralProgram) -> CheckRow | None:
         because = "it computes something that is not known here: which elements it reads is all that was judged"
         return hidden and CheckRow(hidden[0].name, hidden[1].buffer, "unknown", "write", because, graph=p.name)
     element = f"{wrong.tensor}[{', '.join(str(c) for c in wrong.element)}]"
-    point = {**sizes, **wrong.point}
-    text = wrong.write.value.text if wrong.write.value is not None else ""
+    nest, write, point = wrong.last
+    text = write.value.text if write.value is not None else ""
     op, line = p.sources.get(wrong.tensor, ("", None))
-    found = Difference(point, f"{element} = {wrong.found:.6g}", None, f"{wrong.meant:.6g} there", text, op, line)
+    shown = f"{element} = {wrong.found:.6g}"
+    found = Difference({**sizes, **point}, shown, None, f"{wrong.meant:.6g} there", text, op, line)
     because = "it computes another number of the elements that it reads, at random inputs"
-    return CheckRow(wrong.nest.name, wrong.write.buffer, "refuted", "write", because, found, graph=p.name)
+    return CheckRow(nest.name, write.buffer, "refuted", "write", because, found, graph=p.name)
 
 
 def _as_it_runs(p: NeutralProgram, found: CheckReport, budget: int) -> CheckReport:

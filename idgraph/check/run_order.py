@@ -78,6 +78,8 @@ class _MemoryUse:
         name = next(iter(names), "")
         if len(names) != 1 or (name not in self.buffers and len(writers) > 1):
             return False
+        if writers and writers[0][1].mode == "add":  # to what is there at first
+            return False
         return all(
             self.nests.index(n) < self.nests.index(m) and not (n.kernel and n.kernel == m.kernel)
             for n, _ in writers for m in readers

@@ -10,78 +10,43 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
+import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from idgraph.check.program import (
-    ZERO,
-    BufferLayout,
-    CheckError,
-    Nest,
-    NeutralProgram,
-    StatementValue,
-    TreeGuard,
-    TreeNode,
-    Write,
-    leaves,
-    tree_of,
-)
+from idgraph.check.program import CheckError, Nest, NeutralProgram, StatementValue, Write, leaves, tree_of
+from idgraph.check.tree_machine import ORDERS, Place, Steps, TreeMachine
 from idgraph.errors import IdGraphError
 from idgraph.ir import Tensor
 from idgraph.validate.oracle import evaluate, shape_of
 
+Numbers = npt.NDArray[Any]
+Writer = tuple[Nest, Write, Mapping[str, int]]  # and where
 DEPTH = 60
 NODES = 2000
 POINTS = 1 << 16
 OPAQUE = "opaque"  # a computation that is not known
 DRAWS = ((0.5, 1.5), (-2.0, 2.0), (-30.0, 30.0))  # of inputs: functions of positive numbers, both signs, large ones
 SCALES = (1e-8, 1e4)  # constants are met by inputs as large; larger ones stand for infinity
+SAMPLES, MOST_TRIES = 24, 10  # elements of inputs that are drawn in one range, small inputs more often
 CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
 
 
-def _float_power(a: float, b: float) -> float:
-    return math.pow(a, b)
+def _rsqrt(a: Any) -> Any:
+    return 1 / np.sqrt(a)
 
 
-def _float_quotient(a: float, b: float) -> float:
-    return a / b
+def _sigmoid(a: Any) -> Any:
+    return 1 / (1 + np.exp(-a))
 
 
-def _floor_quotient(a: float, b: float) -> float:
-    return a // b
-
-
-def _rsqrt(a: float) -> float:
-    return 1 / math.sqrt(a)
-
-
-def _conditional(c: float, a: float, b: float) -> float:
-    return a if c else b
-
-
-def _logical_and(a: float, b: float) -> bool:
-    return bool(a) and bool(b)
-
-
-def _logical_or(a: float, b: float) -> bool:
-    return bool(a) or bool(b)
-
-
-def _exp2(a: float) -> float:
-    return math.pow(2.0, a)
-
-
-def _sigmoid(a: float) -> float:
-    return 1 / (1 + math.exp(-a))
-
-
-def _product_and_sum(a: float, b: float, c: float) -> float:
+def _product_and_sum(a: Any, b: Any, c: Any) -> Any:
     return a * b + c
 
 
@@ -94,20 +59,20 @@ def _opaque() -> float:
 
 
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
-    "neg": (1, operator.neg), "add": (2, operator.add), "sub": (2, operator.sub), "mul": (2, operator.mul),
-    "div": (2, _float_quotient), "mod": (2, operator.mod), "floordiv": (2, _floor_quotient), "min": (2, min),
-    "max": (2, max), "abs": (1, abs), "exp": (1, math.exp), "log": (1, math.log), "sqrt": (1, math.sqrt),
-    "rsqrt": (1, _rsqrt), "tanh": (1, math.tanh), "sin": (1, math.sin), "cos": (1, math.cos), "erf": (1, math.erf),
-    "floor": (1, math.floor), "ceil": (1, math.ceil), "pow": (2, _float_power), "where": (3, _conditional),
-    "lt": (2, operator.lt), "le": (2, operator.le), "gt": (2, operator.gt), "ge": (2, operator.ge),
-    "eq": (2, operator.eq), "ne": (2, operator.ne), "and": (2, _logical_and), "or": (2, _logical_or),
-    "not": (1, operator.not_), "exp2": (1, _exp2), "expm1": (1, math.expm1), "log2": (1, math.log2),
-    "log10": (1, math.log10), "log1p": (1, math.log1p), "tan": (1, math.tan), "asin": (1, math.asin),
-    "acos": (1, math.acos), "atan": (1, math.atan), "atan2": (2, math.atan2), "sinh": (1, math.sinh),
-    "cosh": (1, math.cosh), "sigmoid": (1, _sigmoid), "round": (1, round), "trunc": (1, math.trunc),
+    "neg": (1, np.negative), "add": (2, np.add), "sub": (2, np.subtract), "mul": (2, np.multiply),
+    "div": (2, np.divide), "mod": (2, np.mod), "floordiv": (2, np.floor_divide), "min": (2, np.minimum),
+    "max": (2, np.maximum), "abs": (1, np.abs), "exp": (1, np.exp), "log": (1, np.log), "sqrt": (1, np.sqrt),
+    "rsqrt": (1, _rsqrt), "tanh": (1, np.tanh), "sin": (1, np.sin), "cos": (1, np.cos),
+    "erf": (1, np.vectorize(math.erf, otypes=[float])), "floor": (1, np.floor), "ceil": (1, np.ceil),
+    "pow": (2, np.power), "where": (3, np.where), "lt": (2, np.less), "le": (2, np.less_equal), "gt": (2, np.greater),
+    "ge": (2, np.greater_equal), "eq": (2, np.equal), "ne": (2, np.not_equal), "and": (2, np.logical_and),
+    "or": (2, np.logical_or), "not": (1, np.logical_not), "exp2": (1, np.exp2), "expm1": (1, np.expm1),
+    "log2": (1, np.log2), "log10": (1, np.log10), "log1p": (1, np.log1p), "tan": (1, np.tan), "asin": (1, np.arcsin),
+    "acos": (1, np.arccos), "atan": (1, np.arctan), "atan2": (2, np.arctan2), "sinh": (1, np.sinh),
+    "cosh": (1, np.cosh), "sigmoid": (1, _sigmoid), "round": (1, np.round), "trunc": (1, np.trunc),
     "fma": (3, _product_and_sum), "inf": (0, _infinity), OPAQUE: (0, _opaque),
 }  # fmt: skip
-"""By name: the number of operands and the function, on floats."""
+"""By name: the number of operands and the function, on float64."""
 _BINARY: Mapping[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "mod",
     ast.Pow: "pow", ast.BitAnd: "and", ast.BitOr: "or",
@@ -117,11 +82,9 @@ _COMPARE: Mapping[type[ast.cmpop], str] = {
 }  # fmt: skip
 _WIDE = frozenset({"bool", "int32", "int64"})  # no number of a run is as large as these end
 _EXACT = frozenset(
-    {"neg", "add", "sub", "mul", "fma", "min", "max", "where", "lt", "le", "gt", "ge", "eq", "ne", "trunc"}
+    {"neg", "abs", "add", "sub", "mul", "fma", "min", "max", "where", "lt", "le", "gt", "ge", "eq", "ne", "trunc"}
 )
-_COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "sum": math.fsum, "amax": max, "amin": min, "prod": math.prod,
-}  # fmt: skip
+_COMBINED: Mapping[str, Callable[..., Any]] = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}
 
 
 def parse_value(text: str, names: frozenset[str], where: str) -> StatementValue:
@@ -172,10 +135,10 @@ def parse_value(text: str, names: frozenset[str], where: str) -> StatementValue:
     return replace(node(tree.body, 0), text=text)
 
 
-def number_of(v: StatementValue, env: Mapping[str, float]) -> float:
-    """The value of a formula; not a number where it has none.
+def number_of(v: StatementValue, env: Mapping[str, Any]) -> Any:
+    """The value of a formula, of numbers or of arrays of draws; not a number where it has none.
 
-    >>> number_of(parse_value("r0*2", frozenset({"r0"}), "value"), {"r0": 1.5})
+    >>> float(number_of(parse_value("r0*2", frozenset({"r0"}), "value"), {"r0": 1.5}))
     3.0
     """
     if v.op == "number":
@@ -184,34 +147,29 @@ def number_of(v: StatementValue, env: Mapping[str, float]) -> float:
         if v.name not in env:
             raise CheckError(f"{v.name} has no number here")
         return env[v.name]
-    try:
-        found = FUNCTIONS[v.op][1](*(number_of(x, env) for x in v.parts))
-    except (ArithmeticError, ValueError):
-        return math.nan
-    return math.nan if isinstance(found, complex) else float(found)
+    return np.asarray(FUNCTIONS[v.op][1](*(number_of(x, env) for x in v.parts)), np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherNumber:
-    """A result that holds another number than the program means: which element, who wrote it where, both numbers."""
+    """A result that holds another number than the program means: which element, both numbers, who wrote it where."""
 
     tensor: str
     element: tuple[int, ...]
-    nest: Nest
-    write: Write
-    point: Mapping[str, int]
     found: float
     meant: float
+    last: Writer
 
 
 def computed(p: NeutralProgram) -> bool:
     """Whether all writes say what they compute; of integers and conditions, where floats compute the same."""
     every = [w for n in leaves(p.body or p.nests) for w in n.writes]
-    types = {t.dtype for t in p.fusion.tensors}
+    stored = {b.tensor for b in p.buffers}
+    types = {t.dtype for t in p.fusion.tensors if t.dtype != "bool" or t.name in stored}
     floats = all(t.startswith("float") for t in types)
     known = floats or all(t in _WIDE or t.startswith("float") for t in types)
     exact = floats or (known and all(w.value is None or _exact(w.value) for w in every))
-    return exact and bool(every) and all(w.value is not None for w in every)
+    return exact and all(w.value is not None for w in every)
 
 
 def _exact(v: StatementValue) -> bool:
@@ -236,19 +194,45 @@ def opaque_write(p: NeutralProgram) -> tuple[Nest, Write] | None:
 
 
 def other_number(p: NeutralProgram, sizes: Mapping[str, int]) -> OtherNumber | None:
-    """The first element whose number is wrong at random inputs, twice drawn from one range; None where none is, or
-    where not all is known. Inputs are as large as each constant once: `min(x, 50)` is not a copy of x.
+    """The first element whose number is wrong at random inputs, at two draws of one range; None where none is, or where
+    not all is known. Inputs are as large as each constant once: `min(x, 50)` is not a copy of x.
     """
     if not computed(p):
         return None
-    for low, high in (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p))):
+    elements = sum(math.prod(shape_of(t, sizes)) for t in p.fusion.inputs)
+    tries = min(max(2, SAMPLES // max(elements, 1)), MOST_TRIES)
+    m = _ValueMachine(p, dict(sizes), random.Random(0), ORDERS[0], ranges=_ranges(p, tries))
+    found: dict[int, OtherNumber] = {}  # of each draw, the first
+    try:
+        for t, c, last, has, should, near in m.results():
+            if last is not None:
+                for k in np.flatnonzero(~near & ~np.isnan(has + should) & ~m.wraps):
+                    found.setdefault(int(k), OtherNumber(t, c, float(has[k]), float(should[k]), last))
+    except (IdGraphError, ArithmeticError):
+        return None
+    count = Counter(k // tries for k in found)
+    return next((found[k] for k in sorted(found) if count[k // tries] > 1), None)
+
+
+def numbers_agree(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
+    """Whether all runs of what statements compute end with the program's numbers, in all orders, and touch nothing
+    outside of a memory; False where not all is known.
+    """
+    if not computed(p):
+        return False
+    for seed, order in enumerate(ORDERS):
+        m = _ValueMachine(p, dict(sizes), random.Random(seed), order, ranges=_ranges(p, 2))
         try:
-            found = _Run(p, dict(sizes), 0, low, high).wrong()
-            if found is not None and _Run(p, dict(sizes), 1, low, high).wrong() is not None:
-                return found
+            if not all((near | m.wraps).all() for *_, near in m.results()) or m.outside or m.wraps.all():
+                return False
         except (IdGraphError, ArithmeticError):
-            continue
-    return None
+            return False
+    return True
+
+
+def _ranges(p: NeutralProgram, tries: int) -> list[tuple[float, float]]:
+    """What inputs lie between at each draw, those of one range side by side."""
+    return [x for x in (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p))) for _ in range(tries)]
 
 
 def _scales(p: NeutralProgram) -> list[float]:
@@ -269,112 +253,89 @@ def _scales(p: NeutralProgram) -> list[float]:
 def _typical(x: Any) -> float:
     """The root of the mean square of the numbers that are finite."""
     finite = np.asarray(x, np.float64)
-    finite = finite[np.isfinite(finite)]
+    finite = finite[np.abs(finite) < 1e150]
     return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
 
 
 @dataclass(slots=True)
-class _Run:
-    program: NeutralProgram
-    sizes: dict[str, int]
-    seed: int
-    low: float
-    high: float
-    memory: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
-    last: dict[tuple[str, int], tuple[Nest, Write, Mapping[str, int]]] = field(
-        default_factory=dict[tuple[str, int], tuple[Nest, Write, Mapping[str, int]]]
-    )
-    steps: int = 0
+class _ValueMachine(TreeMachine):
+    """Statements compute what they say, in float64: a place holds one number for each draw of the inputs."""
+
+    ranges: Sequence[tuple[float, float]] = ()
+    last: dict[Place, Writer] = field(default_factory=dict[Place, Writer])
     whole: bool = False  # there are integers
+    wraps: Numbers = field(default_factory=lambda: np.zeros(0, bool))  # at a draw, in some type
 
-    def __post_init__(self) -> None:
-        self.whole = any(not t.dtype.startswith("float") for t in self.program.fusion.tensors)
-
-    def places(self, b: BufferLayout) -> Iterator[tuple[tuple[int, ...], int]]:
-        t = next(t for t in self.program.fusion.tensors if t.name == b.tensor)
-        start, steps = int(b.offset.evaluate(self.sizes)), [int(s.evaluate(self.sizes)) for s in b.strides]
-        for c in product(*map(range, shape_of(t, self.sizes))):
-            yield c, start + sum(x * s for x, s in zip(c, steps, strict=True))
-
-    def wrong(self) -> OtherNumber | None:
-        f, draw = self.program.fusion, np.random.default_rng(self.seed)
+    def results(self) -> Iterator[tuple[str, tuple[int, ...], Writer | None, Numbers, Numbers, Numbers]]:
+        """Of each element of a result: who wrote it, its numbers, those that it should have, and which are close."""
+        f, draw = self.program.fusion, np.random.default_rng(self.draw.getrandbits(32))
+        self.whole = any(not t.dtype.startswith(("bool", "float")) for t in f.tensors)
+        self.wraps = np.zeros(len(self.ranges), bool)
         if sum(math.prod(shape_of(t, self.sizes)) for t in f.tensors) > POINTS:
             raise CheckError("too many elements are computed")
-        inputs = {t.name: self.numbers(draw, t) for t in f.inputs}
-        meant = evaluate(f, inputs, self.sizes, rounded=False)
-        for b in self.program.buffers:
-            if b.tensor in inputs:
-                self.memory.update({(b.home, at): float(inputs[b.tensor][c]) for c, at in self.places(b)})
-        self.nodes(tree_of(self.program), {})
-        for t in f.outputs:
-            b = next((b for b in self.program.buffers if b.tensor == t.name), None)
-            least = 1e-2 * max(_typical(meant[t.name]), min(self.high, 1.0))
-            for c, at in self.places(b) if b is not None else ():
-                place = b.home if b is not None else "", at
-                has, should = self.memory.get(place, math.nan), float(meant[t.name][c])
-                near = not abs(has - should) > CLOSE * max(abs(has), abs(should), least)  # not a number: not known
-                near = near and (math.isinf(has) == math.isinf(should) or math.isnan(has + should))
-                if not near and place in self.last:
-                    return OtherNumber(t.name, c, *self.last[place], has, should)
-        return None
+        with np.errstate(all="ignore"):
+            drawn = [{t.name: self.numbers(draw, t, *r) for t in f.inputs} for r in self.ranges]
+            meant = [evaluate(f, inputs, self.sizes, rounded=False) for inputs in drawn]
+            self.start({t.name: np.stack([d[t.name] for d in drawn], axis=-1) for t in f.inputs})
+            for _ in self.nodes(tree_of(self.program), {}, {}):
+                pass
+            for t in f.outputs:
+                b = next((b for b in self.program.buffers if b.tensor == t.name), None)
+                if b is None:
+                    raise CheckError(f"no buffer says where {t.name}, a result, lies")
+                all_meant = np.stack([np.asarray(x[t.name], np.float64) for x in meant], axis=-1)
+                typical = [_typical(all_meant[..., k]) for k in range(len(self.ranges))]
+                least = 1e-2 * np.maximum(typical, [min(high, 1.0) for _, high in self.ranges])
+                for c, at in self.places(b, shape_of(t, self.sizes)):
+                    has, should = np.asarray(self.load(b.home, at), np.float64), all_meant[c]
+                    near = np.abs(has - should) <= CLOSE * np.maximum(np.maximum(np.abs(has), np.abs(should)), least)
+                    same = (has == should) | (np.isnan(has) & np.isnan(should))
+                    near: Numbers = same | (near & np.isfinite(has) & np.isfinite(should))
+                    yield t.name, c, self.last.get((b.home, at)), has, should, near
 
-    def numbers(self, draw: np.random.Generator, t: Tensor) -> Any:
-        found = draw.uniform(self.low, self.high, shape_of(t, self.sizes))
+    def numbers(self, draw: np.random.Generator, t: Tensor, low: float, high: float) -> Numbers:
+        found = draw.uniform(low, high, shape_of(t, self.sizes))
         if t.dtype.startswith("float"):
             return found
-        return found > (self.low + self.high) / 2 if t.dtype == "bool" else np.trunc(found).astype(np.int64)
+        return found > (low + high) / 2 if t.dtype == "bool" else np.trunc(found).astype(np.int64)
 
-    def nodes(self, body: Sequence[TreeNode], at: Mapping[str, int]) -> None:
-        for node in body:
-            if isinstance(node, TreeGuard):
-                if node.when.evaluate({**self.sizes, **at}):
-                    self.nodes(node.body, at)
-            elif isinstance(node, Nest):
-                spans = [range(int(a.extent.evaluate(self.sizes))) for a in node.loops]
-                for c in product(*spans):
-                    self.nest(node, {**at, **dict(zip((a.name for a in node.loops), c, strict=True))})
-            else:
-                for k in range(int(node.axis.extent.evaluate(self.sizes))):
-                    self.nodes(node.body, {**at, node.axis.name: k})
+    def unwritten(self) -> Numbers:
+        found = np.array([self.draw.uniform(-99, 99) for _ in self.ranges])
+        return np.trunc(found) if self.whole else found
 
-    def nest(self, n: Nest, at: Mapping[str, int]) -> None:
+    def point(self, n: Nest, at: Mapping[str, int], homes: Mapping[str, str]) -> Steps:
         if n.loads or n.places or n.position is not None or n.unread or n.loose:
             raise CheckError(f"{n.name} is not run on numbers")
+        if self.steps > POINTS:
+            raise CheckError("too many points are run")
         for w in n.writes:
-            values: list[float] = []
+            values: list[Any] = []
             env = {**self.sizes, **at}
-            for c in product(*(range(int(a.extent.evaluate(self.sizes))) for a in n.reduce)):
-                self.steps += 1
-                if self.steps > POINTS:
-                    raise CheckError("too many points are run")
-                env = {**self.sizes, **at, **dict(zip((a.name for a in n.reduce), c, strict=True))}
+            for inner in self.points(n.reduce):
+                env = {**self.sizes, **at, **inner}
                 if w.when.evaluate(env) and w.value is not None:
-                    values.append(number_of(w.value, {**env, **self.read(w, env)}))
-            if not values:
-                continue
-            to = self.place(w.buffer, int(w.index.evaluate(env)))
-            total = self.combined(w, values) if n.reduce else values[0]
-            if self.whole and abs(total) >= 1 << 31:
-                raise CheckError("an integer may wrap")
-            self.memory[to] = total + (self.memory.get(to, math.nan) if w.mode == "add" else 0.0)
-            self.last[to] = n, w, dict(at)
+                    values.append(number_of(w.value, {**env, **self.read(w, env, homes)}))
+            yield bool(values)
+            if values:
+                to = self.place(w.buffer, w.index, env, homes)
+                total = self.combined(w, values) if n.reduce else values[0]
+                if self.whole:
+                    self.wraps = self.wraps | (np.abs(total) >= 1 << 31)
+                total = total + (self.load(*to) if w.mode == "add" else 0.0)
+                self.memory[to] = np.broadcast_to(total, self.wraps.shape)
+                self.last[to] = n, w, dict(at)
+            yield False
 
-    def read(self, w: Write, env: Mapping[str, int]) -> dict[str, float]:
-        out: dict[str, float] = {}
-        for k, r in enumerate(w.reads):
-            live = r.when.evaluate(env)
-            out[f"r{k}"] = self.memory.get(self.place(r.buffer, int(r.index.evaluate(env))), math.nan) if live else 0.0
-        return out
+    def read(self, w: Write, env: Mapping[str, int], homes: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            f"r{k}": self.load(*self.place(r.buffer, r.index, env, homes)) if r.when.evaluate(env) else 0.0
+            for k, r in enumerate(w.reads)
+        }
 
-    def place(self, name: str, index: int) -> tuple[str, int]:
-        b = next((b for b in self.program.buffers if b.name == name), None)
-        home, base = (b.home, b.base) if b is not None else self.program.memory.get(name, (name, ZERO))
-        return home, index + int(base.evaluate(self.sizes))
-
-    def combined(self, w: Write, values: Sequence[float]) -> float:
-        b = next((b for b in self.program.buffers if b.name == w.buffer), None)
+    def combined(self, w: Write, values: Sequence[Any]) -> Any:
+        b = self.buffers.get(w.buffer)
         t = next((t for t in self.program.fusion.tensors if b is not None and t.name == b.tensor), None)
         op = t.definition.op if t is not None and t.definition is not None else ""
         if op not in _COMBINED:
             raise CheckError(f"how {w.buffer} is combined is not known")
-        return _COMBINED[op](values)
+        return _COMBINED[op](np.broadcast_arrays(*values), axis=0)

@@ -172,17 +172,19 @@ class TreeRun:
                 raise NoIndexMeaning(f"where {n.name} writes depends on loaded values")
 
     def _start(self) -> None:
-        f = self.program.fusion
-        ends = {t.name for t in (*f.inputs, *f.outputs)}
-        sized = {b.home for b in self.program.buffers if b.tensor in ends}
-        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in self.program.sizes.items()}
-        for b in self.program.buffers:
+        """What memories hold at first, and their ends: an argument's ends with it, whatever else lies there."""
+        f, p = self.program.fusion, self.program
+        arguments, results = {t.name for t in f.inputs}, {t.name for t in f.outputs}
+        taken = {b.home for b in p.buffers if b.tensor in arguments}
+        sized = taken | {b.home for b in p.buffers if b.tensor in results}
+        self.ends = {home: int(n.evaluate(self.sizes)) for home, n in p.sizes.items()}
+        for b in p.buffers:
             if b.home not in sized:
                 continue
             addresses = placed(b, self.values.shapes[b.tensor], self.sizes)
-            if b.home not in self.program.sizes:
+            if b.home not in p.sizes and (b.tensor in arguments or b.home not in taken):
                 self.ends[b.home] = max([self.ends.get(b.home, 0), *(a + 1 for a in addresses)])
-            if any(t.name == b.tensor for t in f.inputs):
+            if b.tensor in arguments:
                 for a, v in zip(addresses, self.values.of[b.tensor], strict=True):
                     self.memory[b.home, a] = "", v, -1
                     self.start[b.home, a] = v

@@ -14,6 +14,7 @@ from idgraph.check.interpreter import run
 from idgraph.check.program import CheckError, NeutralProgram, leaves
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import NoIndexMeaning
+from idgraph.check.statement_values import numbers_agree
 from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of
 from idgraph.check.tree_proof import prove_tree
 from idgraph.check.tree_values import IDEMPOTENT, operations, placed
@@ -117,8 +118,10 @@ def _unknown(p: NeutralProgram, because: str) -> CheckRow:
 
 
 def runs_right(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
-    """Whether all runs on numbers are right; `CheckError` where they are not run."""
-    return all(run(p, {}, sizes, seed).right for seed in range(SEEDS))
+    """Whether all runs on numbers are right, of operations that are sums or of what statements compute; `CheckError`
+    where they are not run.
+    """
+    return all(run(p, {}, sizes, seed).right for seed in range(SEEDS)) or numbers_agree(p, sizes)
 
 
 def _wrong(r: TreeRun) -> tuple[CheckRow, ...]:
@@ -137,7 +140,7 @@ def _outside_row(r: TreeRun) -> CheckRow | None:
     nest, point, place, buffer, formula = r.outside
     where = f"{buffer}[{place[1]}]"
     end = r.ends.get(buffer_of(place))
-    has = f"an address of {buffer}, which has 0 to {end - 1}" if end is not None else "0 or more"
+    has = f"an address of {buffer_of(place)}, which has 0 to {end - 1}" if end is not None else "0 or more"
     because = f"it touches {where}, outside of the memory"
     if formula:
         found = Difference(point, "", where, has, formula)
