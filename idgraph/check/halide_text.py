@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
 from idgraph.check.statement_values import FUNCTIONS
 from idgraph.check.text_tree import (
     COMPARISONS,
@@ -26,17 +27,20 @@ from idgraph.check.text_tree import (
 
 _WHAT = "Halide"
 _GRAMMAR = r"""
-start: ["module" NAMES "{"] stmt* ["}"]
-?stmt: produce | loop | allocate | free | let | if | store | assert
+start: ["module" NAMES "{"] (function | stmt)* ["}"]
+function: LINKAGE "func" NAME "(" [NAME ("," NAME)*] ")" block
+?stmt: produce | loop | allocate | free | let | if | store | assert | evaluate
 produce: ("produce" | "consume") NAME block
 block: "{" stmt* "}"
 loop: LOOP [QUALIFIER] "(" NAME "," expr "," expr ")" [QUALIFIER] block
-allocate: "allocate" NAME "[" TYPE ("*" unary)* "]" ["in" NAME] ["if" expr]
+allocate: "allocate" NAME "[" TYPE ("*" unary)* "]" ["in" NAME] [SAME_LINE_IF expr]
 free: "free" NAME
 let: "let" NAME "=" expr
-assert: "assert" "(" expr ("," expr)* ")"
+assert: ASSERT
+evaluate: [POINTER] NAME "(" [expr ("," expr)*] ")"
 if: "if" "(" expr ")" block ["else" (if | block)]
-store: ["predicate" "(" expr ")"] NAME "[" expr [ALIGNED] "]" "=" expr
+store: ["predicate" "(" expr ")"] NAME "[" expr [ALIGNED] "]" "=" value
+?value: expr | "let" NAME "=" expr "in" value -> let_in
 ?expr: conjunction | expr "||" conjunction -> either
 ?conjunction: comparison | conjunction "&&" comparison -> both
 ?comparison: sum | sum COMPARE sum -> compare
@@ -44,10 +48,13 @@ store: ["predicate" "(" expr ")"] NAME "[" expr [ALIGNED] "]" "=" expr
 ?product: unary | product "*" unary -> mul | product "/" unary -> div | product "%" unary -> mod
 ?unary: atom | "-" unary -> neg | "!" unary -> negation | "(" TYPE ")" unary -> cast | POINTER unary -> pointer
 ?atom: INT -> number | FLOAT -> float | BOOL -> boolean | STRING -> float | NAME -> name | "(" expr ")"
-     | NAME "[" expr [ALIGNED] "]" -> load | NAME "(" [expr ("," expr)*] ")" -> call
+     | NAME "[" expr [ALIGNED] "]" [SAME_LINE_IF unary] -> load | NAME "(" [expr ("," expr)*] ")" -> call
      | TYPE "(" expr ")" -> cast | BROADCAST "(" expr ")" -> broadcast
      | "(" "let" NAME "=" expr "in" expr ")" -> let_in
 LOOP.5: /(for|parallel|vectorized|unrolled)(?![\w.$])/
+SAME_LINE_IF.6: /(?<=\S )if(?=\s)/
+ASSERT.6: /assert\([^\n]*/
+LINKAGE.6: /(external(_plus_(metadata|argv))?|internal)(?= func )/
 QUALIFIER: /<[A-Za-z_]+>/
 ALIGNED: /aligned\(\s*\d+\s*,\s*-?\d+\s*\)/
 COMPARE: "==" | "!=" | "<=" | ">=" | "<" | ">"
@@ -105,6 +112,7 @@ class HalideImporter:
     given: frozenset[str]
     tree: TextTree = field(default_factory=TextTree)
     lane: Expr | None = None
+    vectors: dict[str, Any] = field(default_factory=dict[str, Any])  # names of vectors: what they stand for
 
     def statement(self, s: Any) -> None:
         getattr(self, f"on_{s.data}")(s)
@@ -116,7 +124,12 @@ class HalideImporter:
         self.values = before
 
     def on_produce(self, s: Any) -> None:
-        self.block(s.children[1])
+        self.block(s.children[-1])
+
+    on_function = on_produce
+
+    def on_evaluate(self, s: Any) -> None:
+        raise refused(_WHAT, s, f"a call for its effect, `{s.children[1]}`, which may write,")
 
     def on_loop(self, s: Any) -> None:
         kind, _, name, low, extent, _, block = s.children
@@ -135,7 +148,7 @@ class HalideImporter:
         self.tree.loop(str(name), trips, inside, unknown, any_order=str(kind) in ("parallel", "vectorized"))
 
     def on_allocate(self, s: Any) -> None:
-        name, _, *counts, _, _ = s.children
+        name, _, *counts, _, _, _ = s.children
         size = as_expr(1)
         for x in counts:
             size = size * integer(self.value(x), _WHAT, x)
@@ -150,20 +163,36 @@ class HalideImporter:
 
     def on_let(self, s: Any) -> None:
         name, e = s.children
-        if str(name) not in self.given:
+        e = self.opened(e)
+        if _vectors(e) and any(e.find_data("load")):
+            raise refused(_WHAT, s, f"a vector that is loaded before it is used, {name},")
+        if _vectors(e):
+            self.vectors[str(name)] = e
+        elif str(name) not in self.given:
             self.values[str(name)] = self.value(e)
+
+    def opened(self, e: Any) -> Any:
+        """An expression with the vectors that its names stand for."""
+        if not self.vectors or not hasattr(e, "data"):
+            return e
+        if e.data == "name" and str(e.children[0]) in self.vectors:
+            return self.vectors[str(e.children[0])]
+        out = copy(e)
+        out.children = [self.opened(x) for x in e.children]
+        return out
 
     def on_if(self, s: Any) -> None:
         c, yes, no = s.children
         held = self.value(c).what
         if held is None or not held.cond:
             raise refused(_WHAT, s, "a condition that is not a formula of loops and numbers")
-        self.tree.guard(held, lambda: self.block(yes))
+        if held is not FALSE:
+            self.tree.guard(held, lambda: self.block(yes))
         if no is not None:
             self.tree.guard(not_(held), lambda: self.block(no) if no.data == "block" else self.statement(no))
 
     def on_store(self, s: Any) -> None:
-        predicate, name, index, _, e = s.children
+        predicate, name, index, _, e = (self.opened(x) for x in s.children)
         widths = {_lane_count(x) for part in (predicate, index, e) for x in _vectors(part)}
         if not widths:
             self._stored(s, predicate, str(name), index, e)
@@ -188,6 +217,9 @@ class HalideImporter:
             r.buffer == name and simplify(r.index - at) != as_expr(0) for r in value.reads
         ):
             raise refused(_WHAT, s, f"a vector of {name} made of other elements of {name}")
+        for x in e.find_data("load"):
+            if x.children[-1] is not None and x.children[-1] != predicate:
+                raise refused(_WHAT, s, "a load under another predicate than its store")
         held = TRUE if predicate is None else self.value(predicate).what
         if held is None:
             raise refused(_WHAT, s, "a predicate that is not a formula of loops and numbers")
@@ -260,7 +292,7 @@ class HalideImporter:
         return found
 
     def of_load(self, e: Any) -> TextValue:
-        name, index, _ = e.children
+        name, index, *_ = e.children
         size = self.tree.sizes.get(str(name))
         return self.tree.load(str(name), integer(self.value(index), _WHAT, e), e.meta.line, size)
 
@@ -273,6 +305,8 @@ class HalideImporter:
             return number(-inf)
         if name in _SAME and args:
             return args[0]
+        if name == "_halide_buffer_is_bounds_query":  # the pipeline runs on memory that is there
+            return TextValue(FALSE)
         if name in ("select", "if_then_else") and len(args) == 3:
             return chosen(*args)
         if name == "ramp" and len(args) == 3:
