@@ -72,25 +72,6 @@ def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
     return replaced(join_paths(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
 
 
-def classify_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleKind:
-    """Only the kind, worked out once for all cycles that do the same."""
-    start, e = way[0].source, net.expr(way[0].node)
-    extent = e.inputs[net.ins(way[0].node).index(start)].extent
-    carrier = CoordinatePropagator(net, extent, named=False)
-    ends = propagate_path(carrier, way)
-    if not ends:
-        return "empty"
-    parts = [(at, end.carried) for end in ends for at in (carrier.formula(end),)]
-    key = (
-        extent,
-        tuple((at.value, at.inside, by.add if isinstance(by, TranslatedInterval) else None) for at, by in parts),
-    )
-    found = net.effects.rounds.get(key)
-    if found is None:
-        found = net.effects.rounds[key] = join_paths(carrier, ends, extent).kind
-    return found
-
-
 def nowhere(c: Expr) -> CycleMap:
     """A way that no coordinate goes."""
     return CycleMap("empty", None, None, c, c, FALSE)
