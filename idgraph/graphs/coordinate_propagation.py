@@ -12,12 +12,10 @@ ones, those that came as the even ones have 0 along the new axis.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Protocol
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.graphs.flow_graph import Edge, GroupDigraph, is_identity_edge
@@ -25,7 +23,6 @@ from idgraph.ir import DomainExpr, Fixed, Mapped, Resize, Stride, Tensor, tensor
 from idgraph.ir.iter_domain import is_one
 
 _STEPS = 64  # expressions looked at for one axis
-_NEAR = 32  # those looked at to see whether any can be worth it
 _CHOICES = 16  # coordinates told for one axis
 _TENSORS = 256  # tensors looked at to see which operand a way came through
 
@@ -33,19 +30,11 @@ Selection = tuple[int, Expr]  # a group, and the one coordinate of it that is re
 Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
 
 
-class PathContext(Protocol):
-    """The state that a path has reached."""
-
-    def steps(self) -> list[Edge]:
-        """The steps, in order."""
-        ...
-
-
 class SideInputCoordinates:
     """The neighbours of one state of a path, on which the coordinates of the groups ``known`` are expressed."""
 
     def __init__(
-        self, net: GroupDigraph, known: Mapping[int, Expr], place: PathContext, free: Callable[[int], Expr]
+        self, net: GroupDigraph, known: Mapping[int, Expr], place: PathState, free: Callable[[int], Expr]
     ) -> None:
         self._net = net
         self._known = known
@@ -63,15 +52,11 @@ class SideInputCoordinates:
 
         An axis that is not on the way has a variable of its own.
         """
-        if group not in self._known and not is_determined(self._net, group, self._known):
-            return [(self._free(group), TRUE)]
         self._left = _STEPS
         return self._of(group, frozenset())
 
     def at_selected(self, node: int) -> Expr:
         """Where the next step is to a part of a concatenated axis, of selected elements: that the way is at these."""
-        if not any(_selects(p) for e in self._net.equal_exprs(node) for p in _cat_operands(e)):
-            return TRUE
         return self._selected(node, frozenset())
 
     def _of(self, g: int, trail: frozenset[int]) -> list[Side]:
@@ -183,44 +168,12 @@ class _Owners:
         return len(self._groups) > 1 and self._groups <= {self._net.group(d) for d in t.axes}
 
 
-def is_determined(net: GroupDigraph, group: int, known: Mapping[int, Expr]) -> bool:
-    """Whether a known axis, or one of a single element, is among the axes that a group is made of."""
-    seen, pending, left = {group}, deque([group]), _NEAR
-    told, effects, makers = known.keys(), net.effects, net.definitions
-    while pending and left > 0:
-        for n in makers(pending.popleft()):
-            e, ins = net.expr(n), net.ins(n)
-            if effects.may_be_identity(e) and is_identity_edge(net, n):
-                continue
-            left -= 1
-            if not told.isdisjoint(ins) or effects.reads_one(e):
-                return True
-            pending += [g for g in ins if g not in seen]
-            seen.update(ins)
-    return False
-
-
 def _cat_operands(e: DomainExpr) -> list[Tensor]:
     """The operands of a concatenation whose part of the axis an expression makes; of others none."""
     t = tensor_of(e.outputs[0])
     if len(e.outputs[0].definitions) < 2 or t is None or t.definition is None:
         return []
     return [t.definition.inputs[k] for k in _cat_operand_indices(t, e)]
-
-
-def _selects(t: Tensor) -> bool:
-    """Whether a selected element is near what a tensor is computed from."""
-    seen = {t}
-    pending = deque([t])
-    while pending and len(seen) < _NEAR:
-        e = pending.popleft().definition
-        if e is None:
-            continue
-        if any(isinstance(r, Fixed) and r.why == "select" for row in e.reads for r in row):
-            return True
-        pending += [p for p in e.inputs if p not in seen]
-        seen.update(e.inputs)
-    return False
 
 
 def _cat_operand_indices(t: Tensor, e: DomainExpr) -> list[int]:

@@ -35,7 +35,6 @@ from idgraph.ir.iter_domain import (
     Split,
     Stride,
     Swizzle,
-    is_one,
 )
 from idgraph.ir.op_builders import same_extent
 
@@ -210,14 +209,11 @@ class TransferFunctions:
         self._kinds: dict[tuple[object, ...], int] = {}
         self._kind_of: dict[DomainExpr, int] = {}
         self._may_keep: dict[DomainExpr, bool] = {}
-        self._reads_one: dict[DomainExpr, bool] = {}
         self._starts: dict[Expr, Expr] = {}  # where rows begin, by name, with the number of the row
         self._made: dict[tuple[int, Coordinates], Coordinates] = {}
         self._inside: dict[tuple[int, Coordinates, Coordinates], Expr] = {}
         self._under: dict[tuple[Expr, Expr], Expr] = {}
         self._same: dict[tuple[Expr, Expr, Expr], bool] = {}
-        # The kinds of cycles by what they do, see `rounds.kind_of`.
-        self.rounds: dict[object, CycleKind] = {}
 
     def kind(self, e: DomainExpr) -> int:
         """A number that expressions share which do the same to the same coordinates."""
@@ -233,13 +229,6 @@ class TransferFunctions:
         found = self._may_keep.get(e)
         if found is None:
             found = self._may_keep[e] = bool(transparent(e))
-        return found
-
-    def reads_one(self, e: DomainExpr) -> bool:
-        """Whether an axis that ``e`` reads has a single element."""
-        found = self._reads_one.get(e)
-        if found is None:
-            found = self._reads_one[e] = any(is_one(d.extent) for d in e.inputs)
         return found
 
     def outputs_of(self, e: DomainExpr, ins: Coordinates) -> Coordinates:

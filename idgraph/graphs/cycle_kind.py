@@ -3,21 +3,15 @@
 *Identity* gives the coordinate back, *shift* adds a constant (modulo the extent where a roll wraps), *reorder* does
 anything else, *empty* is said of a way that no coordinate goes all round. Only coordinates count at which every axis on
 the way has an element.
-
-Counterexamples in numbers: a coordinate that goes round and comes back as another one.
-
-Whether every coordinate comes back is for the algebra to say. Where one does not, a few points tell it sooner: they
-are carried along the same ways by the same rules, as numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import reduce
 from itertools import combinations
-from typing import NamedTuple
 
 from idgraph.arith import (
     FALSE,
@@ -43,11 +37,9 @@ from idgraph.graphs.coordinate_propagation import (
     GuardedCoordinate,
     PathState,
     TranslatedInterval,
-    is_determined,
 )
 from idgraph.graphs.coordinate_rules import CycleKind
-from idgraph.graphs.flow_graph import Edge, GroupDigraph, is_identity_edge
-from idgraph.ir import DomainExpr, IterDomain, Stride
+from idgraph.graphs.flow_graph import Edge, GroupDigraph
 
 _PROJECTION_POINTS = 1 << 16  # points at which a condition is looked at, to tell it without the axes beside the way
 _TURNS = 3  # remainders of one way round that are taken apart
@@ -78,25 +70,6 @@ def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
     carrier = CoordinatePropagator(net, extent, named=True)
     ends = propagate_path(carrier, way)
     return replaced(join_paths(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
-
-
-def classify_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleKind:
-    """Only the kind, worked out once for all cycles that do the same."""
-    start, e = way[0].source, net.expr(way[0].node)
-    extent = e.inputs[net.ins(way[0].node).index(start)].extent
-    carrier = CoordinatePropagator(net, extent, named=False)
-    ends = propagate_path(carrier, way)
-    if not ends:
-        return "empty"
-    parts = [(at, end.carried) for end in ends for at in (carrier.formula(end),)]
-    key = (
-        extent,
-        tuple((at.value, at.inside, by.add if isinstance(by, TranslatedInterval) else None) for at, by in parts),
-    )
-    found = net.effects.rounds.get(key)
-    if found is None:
-        found = net.effects.rounds[key] = join_paths(carrier, ends, extent).kind
-    return found
 
 
 def nowhere(c: Expr) -> CycleMap:
@@ -263,116 +236,3 @@ def _one_of(met: list[int], c: Expr) -> Expr:
         else:
             runs.append((x, x + 1))
     return simplify(or_(*(and_(c >= low, c < high) for low, high in runs)))
-
-
-_PLACES = 24  # expressions that one point goes through
-_SEARCH_POINTS = 2
-_UNKNOWN = -1  # an extent that is no number
-
-Known = dict[int, Expr]
-
-
-class _PathPoint(NamedTuple):
-    """A group that a way came to, with the coordinates of the groups on the way and beside its start."""
-
-    group: int
-    known: Known
-    passed: tuple[int, ...]
-
-
-class PointPropagation:
-    """Carries points round a net whose groups may grow."""
-
-    def __init__(self, net: GroupDigraph) -> None:
-        self._net = net
-        self._limits: dict[DomainExpr, tuple[int, ...]] = {}
-
-    def some_come_back_other(self, among: Set[int]) -> bool:
-        """True where a coordinate of one of these groups goes round by them and is another one then.
-
-        False where no such point is found. Axes beside the way of which nothing is known have any coordinate; a way
-        ends where something may be known of one.
-        """
-        sizes = {g: _extent_or_unknown(self._net.axis(g)) for g in among}
-        starts = sorted((g for g, n in sizes.items() if n > 0), key=lambda g: (-sizes[g], g))  # merged axes first
-        return any(_PointSearch(self, g, among, k).is_other(sizes[g]) for k in range(_SEARCH_POINTS) for g in starts)
-
-    def outputs_of(self, n: int, values: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
-        """The coordinates that an expression makes; None where it has no element there."""
-        e = self._net.expr(n)
-        limits = self._limits.get(e)
-        if limits is None:
-            limits = self._limits[e] = tuple(map(_extent_or_unknown, (*e.inputs, *e.outputs)))
-        made = self._net.effects.outputs_of(e, values) if min(limits) >= 0 else ()
-        if not made or not all(
-            v.is_const and 0 <= int(v) < limit for v, limit in zip((*values, *made), limits, strict=True)
-        ):
-            return None
-        if isinstance(e, Stride) and e.step != 1 and (values[0] - e.start) % e.step != 0:
-            return None  # between the steps there is no element
-        return made
-
-
-class _PointSearch:
-    """The ways of one point, whose number is ``seed``."""
-
-    def __init__(self, points: PointPropagation, start: int, among: Set[int], seed: int) -> None:
-        self._points, self._net = points, points._net  # pyright: ignore[reportPrivateUsage]
-        self._start, self._among, self._seed = start, among, seed
-        self._free: dict[int, Expr | None] = {}
-        self._frame: Known | None = None
-
-    def is_other(self, extent: int) -> bool:
-        """Whether the point comes back to its group as another one."""
-        net, among = self._net, self._among
-        c = as_expr(extent * (2 * self._seed + 1) // (2 * _SEARCH_POINTS))
-        pending, left = [_PathPoint(self._start, {self._start: c}, ())], _PLACES
-        while pending and left > 0:
-            at = pending.pop()
-            for n in net.uses(at.group):
-                outs = net.outs(n)
-                if among.isdisjoint(outs) or is_identity_edge(net, n):
-                    continue
-                left -= 1
-                values = self._sides(net.ins(n), at.known)
-                made = self._points.outputs_of(n, values) if values is not None else None
-                if values is None or made is None:
-                    continue
-                for to, value in zip(outs, made, strict=True):
-                    if to == self._start and value is not c:
-                        return True
-                    if to != self._start and to in among and to not in at.passed:
-                        known = (
-                            dict(zip(net.ins(n), values, strict=True)) | at.known | dict(zip(outs, made, strict=True))
-                        )
-                        pending.append(_PathPoint(to, known, (*at.passed, to)))
-        return False
-
-    def _sides(self, groups: Iterable[int], known: Known) -> tuple[Expr, ...] | None:
-        """The coordinates that an expression reads; None where one of them may follow from others."""
-        found: list[Expr] = []
-        for g in groups:
-            value = known.get(g)
-            if value is None:
-                if self._frame is None:
-                    beside = {x: self._any(x) for x in self._net.frame(self._start)}
-                    self._frame = {x: v for x, v in beside.items() if v is not None}
-                value = self._frame.get(g)
-            if value is None and not is_determined(self._net, g, (self._frame or {}) | known):
-                value = self._any(g)
-            if value is None:
-                return None
-            found.append(value)
-        return tuple(found)
-
-    def _any(self, group: int) -> Expr | None:
-        """Some coordinate of a group; None where its extent is not a number, or there is no element."""
-        if group not in self._free:
-            extent = _extent_or_unknown(self._net.axis(group))
-            at = 5 * len(self._free) + 3 * self._seed + 1
-            self._free[group] = as_expr(at % extent) if extent > 0 else None
-        return self._free[group]
-
-
-def _extent_or_unknown(d: IterDomain) -> int:
-    return int(d.extent) if d.extent.is_const else _UNKNOWN

@@ -15,7 +15,7 @@ from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, arguments, user_line
 from idgraph.graphs.coordinate_rules import CycleKind
 from idgraph.graphs.cycle_enumeration import CyclePath, TranslationCycle, cyclic, find_cycles, infeasible_cycles, placed
-from idgraph.graphs.cycle_kind import CycleMap, classify_cycle, compose_cycle
+from idgraph.graphs.cycle_kind import CycleMap, compose_cycle
 from idgraph.graphs.flow_graph import Edge, ValGraphDigraph
 from idgraph.graphs.signature import axis_of, key_text
 from idgraph.graphs.val_graph import Group, ValGraph
@@ -64,16 +64,12 @@ class Cycle(Printed, Generic[K]):
     def _round(self) -> CycleMap:
         return compose_cycle(self._finder.net, self._steps)
 
-    @cached_property
-    def _kind(self) -> CycleKind:
-        return classify_cycle(self._finder.net, self._steps)
-
     @property
     def kind(self) -> CycleKind:
         """Whether once around gives the coordinate back, adds to it, or does anything else; or nothing goes round."""
         adds = self._way.adds
         if adds is None:
-            return self._kind
+            return self._round.kind
         return "shift" if adds else "identity"
 
     @property

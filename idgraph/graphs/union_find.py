@@ -141,11 +141,6 @@ class UnionFind:
                 return
             node, above, edge = up, node, before
 
-    def proof_parent(self, x: int) -> tuple[int, int] | None:
-        """The element that ``x`` hangs under in the proof forest, and the reason of that edge; None at a root."""
-        up, why = self._proof[x], self._why[x]
-        return None if up == x or why == _NONE else (up, why)
-
     def path(self, a: int, b: int) -> list[tuple[int, int, int]]:
         """Edges of the proof forest from a to b; raises KeyError when they are not in one set.
 

@@ -368,13 +368,8 @@ class ValGraph(Generic[K]):
         """The number of elements: keys, and what shows in no group."""
         return len(self._sets)
 
-    def above(self, x: int) -> tuple[int, int] | None:
-        """The element next to one on the way to the root of the proof forest, and the number of the edge's reason."""
-        return self._sets.proof_parent(x)
-
-    def proof_premises(self, x: int, y: int, reason: int) -> list[tuple[int, int]]:
+    def proof_premises(self, x: int, y: int, why: Why) -> list[tuple[int, int]]:
         """The pairs of elements whose sameness one union rests on; none for what an operation says itself."""
-        why = self._reasons.why(reason)
         return [] if len(why) == 5 else self._premises(why, {x, y})
 
     def _fact(self, x: int, y: int, why: Why) -> Fact:

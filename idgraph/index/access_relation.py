@@ -44,14 +44,6 @@ class LoopVariable:
         return f"{self.name} in [0, {self.extent}){how}"
 
 
-class AccessMaps(Protocol):
-    """The part of an index model of a changed fusion that an access needs."""
-
-    def verify(self) -> None: ...
-    def write(self, e: TensorExpr, /) -> AccessFunction: ...
-    def read(self, e: TensorExpr, operand: int, /) -> AccessFunction: ...
-
-
 class Coordinate(Expr):
     """An expression of an access that holds loaded values; ``loads`` says where these come from.
 
@@ -109,7 +101,7 @@ class AccessFunction(Printed):
     )
     load_bounds: tuple[Expr, ...] = ()
     bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
-    maps: Callable[[Fusion], AccessMaps] | None = field(default=None, repr=False, compare=False)
+    maps: Callable[[Fusion], CheckedMaps] | None = field(default=None, repr=False, compare=False)
     whole: Expr | None = field(default=None, repr=False, compare=False)
     replicas: tuple[Expr, ...] = field(default=(), repr=False, compare=False)
     """Of a write: coordinates of axes that its loops run over and its tensor lacks. At each, the same is written."""
@@ -205,50 +197,18 @@ class AccessFunction(Printed):
         return text if not self.conditions else f"{text} if {self.predicate}"
 
 
-class LoopProtocol(Protocol):
-    """The interface of a loop."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def extent(self) -> Expr: ...
-    @property
-    def parallel(self) -> str: ...
-    @property
-    def domain(self) -> IterDomain: ...
-    @property
-    def symbol(self) -> Expr: ...
-
-
-class AccessMap(Protocol):
-    """The interface of an access."""
-
-    @property
-    def coordinates(self) -> tuple[Expr, ...]: ...
-    @property
-    def logical(self) -> tuple[Expr, ...]: ...
-    @property
-    def tensor_address(self) -> Expr: ...
-    @property
-    def conditions(self) -> tuple[Expr, ...]: ...
-    @property
-    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]: ...
-    @property
-    def load_bounds(self) -> tuple[Expr, ...]: ...
-    @property
-    def slots(self) -> tuple[Expr | None, ...]: ...
-    @property
-    def allocation(self) -> tuple[Expr, ...]: ...
-    @property
-    def replicas(self) -> tuple[Expr, ...]: ...
-
-
 class IndexMaps(Protocol):
     """The interface of an index model: loops of an expression, and its accesses by operand."""
 
-    def loops(self, e: TensorExpr, /) -> Sequence[LoopProtocol]: ...
-    def read(self, e: TensorExpr, operand: int, /) -> AccessMap: ...
-    def write(self, e: TensorExpr, /) -> AccessMap: ...
+    def loops(self, e: TensorExpr, /) -> Sequence[LoopVariable]: ...
+    def read(self, e: TensorExpr, operand: int, /) -> AccessFunction: ...
+    def write(self, e: TensorExpr, /) -> AccessFunction: ...
+
+
+class CheckedMaps(IndexMaps, Protocol):
+    """An index model of a changed fusion, which may turn out to be wrong."""
+
+    def verify(self) -> None: ...
 
 
 def scanned(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:

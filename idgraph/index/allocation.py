@@ -23,13 +23,17 @@ from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Tensor, TensorE
 from idgraph.ir.loop_transforms import reachable
 
 
-class TileLoop(Protocol):
-    """The facts that an array needs of the loops of its tensor."""
+class LoopInfo(Protocol):
+    """The facts that storage needs of a loop, see `LoopVariable`."""
 
     @property
     def extent(self) -> Expr: ...
     @property
     def domain(self) -> IterDomain: ...
+    @property
+    def parallel(self) -> str: ...
+    @property
+    def symbol(self) -> Expr: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class ArrayTile:
         return simplify(place)
 
 
-def tile(t: Tensor, own: Sequence[int], loops: Sequence[TileLoop], *, laid_out: bool = True) -> ArrayTile:
+def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopInfo], *, laid_out: bool = True) -> ArrayTile:
     """The array of ``t`` where each step of its loops at the positions ``own`` has a copy.
 
     ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles), or that
@@ -180,15 +184,6 @@ Place = Literal["input", "output", "global", "shared", "private", "register"]
 
 # Elements of one thread's private array beyond which it moves to global memory, one slice for each thread.
 LOCAL_LIMIT = 4096
-
-
-class LoopInfo(TileLoop, Protocol):
-    """The facts that storage needs of a loop."""
-
-    @property
-    def parallel(self) -> str: ...
-    @property
-    def symbol(self) -> Expr: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from idgraph.arith import (
     ArithZeroDivisionError,
@@ -26,10 +25,10 @@ from idgraph.arith import (
     symbol,
 )
 from idgraph.errors import EmitError, IndexingError, SourceLine
-from idgraph.index.access_relation import AccessFunction
+from idgraph.index.access_relation import AccessFunction, IndexMaps
 from idgraph.index.allocation import buffer_size
-from idgraph.index.lane_analysis import Loading, bounded_loads
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.index.lane_analysis import bounded_loads
+from idgraph.ir import Fusion, Tensor
 
 _KINDS: tuple[IntType, ...] = ("uint32", "int32", "int64")
 
@@ -68,28 +67,6 @@ LARGEST = (1 << 63) - 1
 _ROOM = 1 << 55
 
 
-class _Loop(Protocol):
-    @property
-    def extent(self) -> Expr: ...
-
-
-class _Access(Loading, Protocol):
-    @property
-    def tensor_address(self) -> Expr: ...
-    @property
-    def conditions(self) -> tuple[Expr, ...]: ...
-    @property
-    def coordinates(self) -> tuple[Expr, ...]: ...
-
-
-class Accesses(Protocol):
-    """The part of an index model that sizes need."""
-
-    def loops(self, e: TensorExpr, /) -> Sequence[_Loop]: ...
-    def read(self, e: TensorExpr, operand: int, /) -> _Access: ...
-    def write(self, e: TensorExpr, /) -> _Access: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
     """A number that is computed for ``tensor``; ``what`` it is in words."""
@@ -114,7 +91,7 @@ class Size:
         )
 
 
-def open_sizes(fusion: Fusion, maps: Accesses) -> tuple[Size, ...]:
+def open_sizes(fusion: Fusion, maps: IndexMaps) -> tuple[Size, ...]:
     """The numbers not proved to fit 64 bits, all of which depend on symbols. Raises `EmitError` for one that does not.
 
     >>> import idgraph as ig
@@ -214,7 +191,7 @@ def _narrow(e: Expr) -> bool:
     return True
 
 
-def _numbers(fusion: Fusion, maps: Accesses) -> Iterator[Size]:
+def _numbers(fusion: Fusion, maps: IndexMaps) -> Iterator[Size]:
     for t in fusion.tensors:
         for d in t.axes:
             yield Size(t, "an extent", d.extent, t.source_line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 from idgraph.arith import (
     TRUE,
@@ -27,9 +27,6 @@ from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_relation import AccessFunction, LoopVariable
 from idgraph.index.allocation import COUNTED
 from idgraph.ir.argument_resolution import is_int
-
-if TYPE_CHECKING:
-    from idgraph.ir import Tensor
 
 # Points at which a claim that no rule decides is tried, one by one.
 MAX_POINTS = 1 << 17
@@ -51,16 +48,7 @@ def find_loop(access: AccessFunction, loop: str | int | LoopVariable) -> LoopVar
     return found
 
 
-class Loading(Protocol):
-    """The interface of an access for the values that it loads."""
-
-    @property
-    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]: ...
-    @property
-    def load_bounds(self) -> tuple[Expr, ...]: ...
-
-
-def bounded_loads(access: Loading) -> dict[Expr, Expr]:
+def bounded_loads(access: AccessFunction) -> dict[Expr, Expr]:
     """Loaded values as symbols with the bounds that ``load_bounds`` ask of them."""
     found: dict[Expr, Expr] = {}
     for condition in access.load_bounds:

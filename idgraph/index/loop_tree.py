@@ -18,7 +18,7 @@ from math import prod
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
 from idgraph.graphs.union_find import EquivalenceClasses
-from idgraph.index.access_relation import IndexMaps, LoopProtocol, scanned
+from idgraph.index.access_relation import IndexMaps, LoopVariable, scanned
 from idgraph.index.allocation import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr, entry_axes
 from idgraph.ir.device import current_device
@@ -67,7 +67,7 @@ def outermost(exprs: Sequence[TensorExpr]) -> list[tuple[TensorExpr, ...]]:
 
 
 def _build_level(
-    exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopProtocol, ...]]
+    exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVariable, ...]]
 ) -> tuple[Node, ...]:
     nodes: list[Node] = []
     for part in _ordered(_components(exprs, depth), depth):
@@ -148,7 +148,7 @@ def _cycle_error(rest: list[int], before: list[dict[int, Tensor]], depth: int) -
 
 
 def _check_extents(
-    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopProtocol, ...]]
+    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVariable, ...]]
 ) -> None:
     first = loops[part[0]][depth]
     for e in part[1:]:
@@ -161,7 +161,7 @@ def _check_extents(
             )
 
 
-def reduced(e: TensorExpr, loops: Sequence[LoopProtocol]) -> tuple[int, ...]:
+def reduced(e: TensorExpr, loops: Sequence[LoopVariable]) -> tuple[int, ...]:
     """Positions of the reduction loops of ``e``."""
     own = e.output.loop
     return tuple(p for p in range(len(loops)) if p < len(own) and own[p].kind == "reduction")
@@ -315,7 +315,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
         )
 
 
-def _is_increasing(number: Expr, loops: Sequence[LoopProtocol]) -> bool:
+def _is_increasing(number: Expr, loops: Sequence[LoopVariable]) -> bool:
     """Whether one step of a loop, the inner ones going back to their first value, leads to a larger number."""
     for p, v in enumerate(loops):
         here = symbol(v.name, 0, simplify(v.extent - 2))

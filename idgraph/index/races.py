@@ -10,7 +10,7 @@ from typing import Protocol
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.access_relation import IndexMaps, LoopProtocol
+from idgraph.index.access_relation import IndexMaps, LoopVariable
 from idgraph.index.allocation import is_block, is_thread, live_uses
 from idgraph.index.loop_tree import (
     LoopNest,
@@ -133,7 +133,7 @@ def _check_alone(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple
     return []
 
 
-def _check_expr(e: TensorExpr, loops: Sequence[LoopProtocol], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
+def _check_expr(e: TensorExpr, loops: Sequence[LoopVariable], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
     t = e.output
     for p in reduced(e, loops):
         if ways[e][p].startswith("blockIdx"):

@@ -12,7 +12,7 @@ from idgraph.arith import Expr, and_, simplify
 from idgraph.errors import EmitError, IndexingError, ScheduleError
 from idgraph.index import AllocatedBuffer as Allocated
 from idgraph.index import Storage
-from idgraph.index.access_relation import AccessMap, IndexMaps
+from idgraph.index.access_relation import AccessFunction, IndexMaps
 from idgraph.index.allocation import Allocator, is_block, is_thread, live_uses
 from idgraph.index.races import line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
@@ -47,7 +47,7 @@ class BufferBinding:
         """True when the threads of a block share the array that consumers read."""
         return self.storage.is_shared
 
-    def place(self, access: AccessMap) -> Expr:
+    def place(self, access: AccessFunction) -> Expr:
         """The element of the array that an access of the tensor addresses."""
         try:
             return self.storage.place(access.slots, access.allocation)
