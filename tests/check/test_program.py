@@ -246,7 +246,7 @@ def test_parts_of_no_dynamic_size_are_counted() -> None:
   output y
 }"""
     reads = [{"buffer": "s", "index": "0"}]
-    nests = [
+    nests: list[Any] = [
         {"name": "s", "reduce": [["i", "n"]], "writes": [
             {"buffer": "s", "index": "0", "reads": [{"buffer": "x", "index": "i"}]}]},
         {"name": "first", "writes": [{"buffer": "y", "index": "0", "reads": reads}]},
