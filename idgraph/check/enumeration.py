@@ -291,7 +291,7 @@ def some_points(space: Space, most: int) -> npt.NDArray[np.int64]:
 
 
 def _some_values(s: Expr, facts: Sequence[Expr]) -> list[int]:
-    """The nine smallest values of a symbol that its range and the facts of it alone allow."""
+    """The nine smallest values of a symbol that its range and the facts of no other symbol allow."""
     low, high, step, rest = s.symbol_bounds
     least = low if isinstance(low, int) else min(2, high) if isinstance(high, int) else 2
     own = [f for f in facts if f.names == frozenset({s.name})]

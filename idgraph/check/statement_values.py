@@ -251,11 +251,11 @@ def numbers_agree(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
 
 
 def _ranges(p: NeutralProgram, tries: int) -> list[tuple[float, float]]:
-    """What inputs lie between at each draw, those of one range side by side."""
+    """Bounds of the inputs at each draw, those of one range side by side."""
     return [x for x in (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p))) for _ in range(tries)]
 
 
-def _constants(p: NeutralProgram) -> set[float]:
+def _stated_constants(p: NeutralProgram) -> set[float]:
     """The constants of a program and of what it should mean, without their signs."""
     found = {abs(float(c)) for e in p.fusion.exprs for c in (*e.args, *e.attrs.values()) if isinstance(c, (int, float))}
     work = [w.value for n in leaves(p.body or p.nests) for w in n.writes if w.value is not None]
@@ -269,7 +269,7 @@ def _constants(p: NeutralProgram) -> set[float]:
 
 def _scales(p: NeutralProgram) -> list[float]:
     """Powers of ten near the constants, of those that `DRAWS` do not meet."""
-    found = _constants(p)
+    found = _stated_constants(p)
     least, most = SCALES
     found = {c for c in found if least <= c <= most} | {1.0}  # functions bend near one
     found |= {r for a in found for b in found for r in (a / b, a * b)}  # `min(0.001*x, 0.5)` bends at 500
@@ -329,7 +329,7 @@ class _ValueMachine(TreeMachine):
             return found > (low + high) / 2
         near = [
             s * int(c) + k
-            for c in _constants(self.program)
+            for c in _stated_constants(self.program)
             if c <= max(abs(low), 9)
             for s in (-1, 1)
             for k in (-1, 0, 1)

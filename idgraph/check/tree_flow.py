@@ -178,7 +178,7 @@ class TreeRun:
                 raise NoIndexMeaning(f"where {n.name} writes depends on loaded values")
 
     def _start(self) -> None:
-        """What memories hold at first, and their ends: an argument's ends with it, whatever else lies there."""
+        """Memories as the program begins, and their ends: an argument's ends with it, whatever else lies there."""
         f, p = self.program.fusion, self.program
         arguments, results = {t.name for t in f.inputs}, {t.name for t in f.outputs}
         taken = {b.home for b in p.buffers if b.tensor in arguments}

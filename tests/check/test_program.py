@@ -249,8 +249,9 @@ def test_parts_of_no_dynamic_size_are_counted() -> None:
     nests: list[Any] = [
         {"name": "s", "reduce": [["i", "n"]], "writes": [
             {"buffer": "s", "index": "0", "reads": [{"buffer": "x", "index": "i"}]}]},
-        {"name": "first", "writes": [{"buffer": "y", "index": "0", "reads": reads}]},
-        {"name": "second", "writes": [{"buffer": "y", "index": "1", "reads": reads}]},
+        {"name": "first", "loops": [["j", 1]], "writes": [{"buffer": "y", "index": "j*j", "reads": reads}]},
+        {"name": "second", "loops": [["j", 2]], "writes": [
+            {"buffer": "y", "index": "j*j", "when": "j*j > 0", "reads": reads}]},
     ]  # fmt: skip
     data = {
         "program": program, "nests": nests, "buffers": {"s": {"tensor": "a"}}, "symbols": {"n": {"min": 2}, "k": {}},
@@ -258,5 +259,5 @@ def test_parts_of_no_dynamic_size_are_counted() -> None:
     }  # fmt: skip
     r = decide(read_program(data))
     assert r.ok and r.decided, str(r)
-    nests[2]["writes"][0]["index"] = "0"
+    nests[2]["writes"][0]["when"] = "j*j < 1"
     assert not decide(read_program(data)).decided
