@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any, cast
 from zlib import crc32
@@ -289,20 +290,24 @@ def some_points(space: Space, most: int) -> npt.NDArray[np.int64]:
     return np.unique(np.concatenate([drawn, [0, total - 1]]))
 
 
+def _some_values(s: Expr, facts: Sequence[Expr]) -> list[int]:
+    """The nine smallest values of a symbol that its range and the facts of no other symbol allow."""
+    low, high, step, rest = s.symbol_bounds
+    least = low if isinstance(low, int) else min(2, high) if isinstance(high, int) else 2
+    own = [f for f in facts if f.names == frozenset({s.name})]
+    first = least + (rest - least) % step
+    every = (first + step * k for k in range(1 << 12) if not isinstance(high, int) or first + step * k <= high)
+    return list(islice((v for v in every if all(f.evaluate({s.name: v}) for f in own)), 9))
+
+
 def sample_sizes(p: NeutralProgram) -> Iterator[dict[str, int]]:
     """Values of the symbols that satisfy the facts: the sizes at which a dynamic program is enumerated."""
     if not p.symbols:
         yield {}
         return
-    found = 0
-    for salt in range(400):
-        env: dict[str, int] = {}
-        for k, (name, s) in enumerate(p.symbols.items()):
-            low, high, step, rest = s.symbol_bounds
-            least = int(low) if isinstance(low, int) else 2
-            most = int(high) if isinstance(high, int) else 1 << 40
-            first = least + (rest - least) % step
-            env[name] = min(first + step * ((salt * (2 * k + 3) + k + 1) % 9), max(most, first))
+    found, choices = 0, {name: _some_values(s, p.facts) for name, s in p.symbols.items()}
+    for salt in range(400 if all(choices.values()) else 0):
+        env = {x: c[(salt * (2 * k + 3) + k + 1) % len(c)] for k, (x, c) in enumerate(choices.items())}
         if all(bool(f.evaluate(env)) for f in p.facts if f.names <= env.keys()):
             yield env
             found += 1

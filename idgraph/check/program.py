@@ -107,7 +107,8 @@ class Nest:
     ``loads`` and ``places`` are names in the formulas, in an order in which each uses only those before it. ``kernel``
     groups nests that were fused into one loop, whose points run in any order ("": one after the other). ``unread`` says
     why its formulas could not be read, where that is so. ``loose``: some read is limited by loaded values too, which
-    its ``when`` leaves out. ``position``: its value is this number at some point of the reduced loops (where a maximum
+    its ``when`` leaves out. ``masked``: so is some write, whose ``value`` is what is there already where they do not
+    hold. ``position``: its value is this number at some point of the reduced loops (where a maximum
     lies, say).
     """
 
@@ -122,6 +123,7 @@ class Nest:
     loose: bool = False
     position: Expr | None = None
     combines: frozenset[str] = frozenset()
+    masked: bool = False
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -25,11 +25,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import assert_never, cast
 
-from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, simplify, symbol
+from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
+from idgraph.check.loaded_values import formula_names, unmasked, with_loads
 from idgraph.check.program import (
     Axis,
     BufferLayout,
@@ -334,34 +334,17 @@ def _parse_nest(r: _ProgramParser, symbols: Mapping[str, Expr], outer: Mapping[s
         n: _parse_loaded_value(_ProgramParser(v, f"{r.where}.loads.{n}", "a load"), scope) for n, v in loads.items()
     }
     found_places = {n: IndirectIndex(x.formula("value", scope), x.formula("size", symbols)) for n, x in sizes.items()}
-    writes = [_ProgramParser(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
+    rows = [_ProgramParser(w, f"{r.where}.writes[{k}]", "a write") for k, w in enumerate(r.rows("writes"))]
+    given = [_write(w, scope) for w in rows]
+    writes = [unmasked(w, found_loads, scope) for w in given]
+    masked = any(a is not b for a, b in zip(given, writes, strict=True))
+    if masked and not found_places and not any(formula_names(w) & found_loads.keys() for w in writes):
+        found_loads = {}
     return Nest(
-        r.text("name"), loops, tuple(_with_loads(_write(w, scope), found_loads, found_places) for w in writes), reduce,
-        found_loads, found_places,
-        r.text("kernel", default=""), position=r.formula("position", scope) if "position" in r.data else None,
+        r.text("name"), loops, tuple(with_loads(w, found_loads, found_places) for w in writes), reduce,
+        found_loads, found_places, r.text("kernel", default=""), masked=masked,
+        position=r.formula("position", scope) if "position" in r.data else None,
     )  # fmt: skip
-
-
-def _with_loads(w: Write, loads: Mapping[str, LoadedValue], places: Mapping[str, IndirectIndex]) -> Write:
-    """A write reads the loaded values that its formulas use, whether its reads say so or not."""
-    found = {(r.buffer, simplify(r.index)) for r in w.reads}
-    more: list[Read] = []
-    uses = [(w.index, TRUE), (w.when, TRUE), *((r.when, TRUE) for r in w.reads), *((r.index, r.when) for r in w.reads)]
-    seen: set[str] = set()
-    while uses:
-        e, when = uses.pop(0)
-        for name in sorted(e.names - seen):
-            seen.add(name)
-            if name in places:
-                uses.append((places[name].value, when))
-            x = loads.get(name)
-            if x is None or x.text:
-                continue
-            uses.append((x.index, when))
-            if (x.buffer, simplify(x.index)) not in found:
-                found.add((x.buffer, simplify(x.index)))
-                more.append(Read(x.buffer, x.index, when))
-    return replace(w, reads=(*w.reads, *more)) if more else w
 
 
 def _parse_loaded_value(r: _ProgramParser, scope: Mapping[str, Expr]) -> LoadedValue:

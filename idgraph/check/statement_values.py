@@ -82,7 +82,27 @@ _COMPARE: Mapping[type[ast.cmpop], str] = {
 }  # fmt: skip
 _WIDE = frozenset({"bool", "int32", "int64"})  # no number of a run is as large as these end
 _EXACT = frozenset(
-    {"neg", "abs", "add", "sub", "mul", "fma", "min", "max", "where", "lt", "le", "gt", "ge", "eq", "ne", "trunc"}
+    {
+        "neg",
+        "abs",
+        "add",
+        "sub",
+        "mul",
+        "fma",
+        "min",
+        "max",
+        "where",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq",
+        "ne",
+        "trunc",
+        "and",
+        "or",
+        "not",
+    }
 )
 _COMBINED: Mapping[str, Callable[..., Any]] = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}
 
@@ -231,12 +251,12 @@ def numbers_agree(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
 
 
 def _ranges(p: NeutralProgram, tries: int) -> list[tuple[float, float]]:
-    """What inputs lie between at each draw, those of one range side by side."""
+    """Bounds of the inputs at each draw, those of one range side by side."""
     return [x for x in (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p))) for _ in range(tries)]
 
 
-def _scales(p: NeutralProgram) -> list[float]:
-    """Powers of ten near the constants of a program and of what it should mean, of those that `DRAWS` do not meet."""
+def _stated_constants(p: NeutralProgram) -> set[float]:
+    """The constants of a program and of what it should mean, without their signs."""
     found = {abs(float(c)) for e in p.fusion.exprs for c in (*e.args, *e.attrs.values()) if isinstance(c, (int, float))}
     work = [w.value for n in leaves(p.body or p.nests) for w in n.writes if w.value is not None]
     while work:
@@ -244,6 +264,12 @@ def _scales(p: NeutralProgram) -> list[float]:
         work += v.parts
         if v.op == "number":
             found.add(abs(v.number))
+    return found
+
+
+def _scales(p: NeutralProgram) -> list[float]:
+    """Powers of ten near the constants, of those that `DRAWS` do not meet."""
+    found = _stated_constants(p)
     least, most = SCALES
     found = {c for c in found if least <= c <= most} | {1.0}  # functions bend near one
     found |= {r for a in found for b in found for r in (a / b, a * b)}  # `min(0.001*x, 0.5)` bends at 500
@@ -294,10 +320,22 @@ class _ValueMachine(TreeMachine):
                     yield t.name, c, self.last.get((b.home, at)), has, should, near
 
     def numbers(self, draw: np.random.Generator, t: Tensor, low: float, high: float) -> Numbers:
-        found = draw.uniform(low, high, shape_of(t, self.sizes))
+        """Numbers of a range; of integers, half are a constant or one beside it, where conditions change."""
+        shape = shape_of(t, self.sizes)
+        found = draw.uniform(low, high, shape)
         if t.dtype.startswith("float"):
             return found
-        return found > (low + high) / 2 if t.dtype == "bool" else np.trunc(found).astype(np.int64)
+        if t.dtype == "bool":
+            return found > (low + high) / 2
+        near = [
+            s * int(c) + k
+            for c in _stated_constants(self.program)
+            if c <= max(abs(low), 9)
+            for s in (-1, 1)
+            for k in (-1, 0, 1)
+        ]
+        some = draw.choice(np.array([*near, 0]), shape)
+        return np.where(draw.random(shape) < 0.5, some, np.trunc(found)).astype(np.int64)
 
     def unwritten(self) -> Numbers:
         found = np.array([self.draw.uniform(-99, 99) for _ in self.ranges])

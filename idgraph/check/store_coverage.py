@@ -242,7 +242,8 @@ class StoreCoverage:
             told = self._counted(mates, inside, sizes)
             if told[0] != "enumerated":
                 return told
-        if self.program.symbols:
+        parts = [x for m in mates for x in (m.address, m.when, *(a.extent for a in m.loops), *m.buffer.strides)]
+        if self.program.symbols.keys() & frozenset[str]().union(*(x.names for x in (*parts, inside, *shape))):
             return "unknown", f"not proved for all sizes; {told[1]} at the sizes tried", None
         return told
 

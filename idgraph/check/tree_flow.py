@@ -31,6 +31,7 @@ from idgraph.check.program import (
     tree_of,
 )
 from idgraph.check.semantics import NoIndexMeaning
+from idgraph.check.statement_values import computed
 from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, moved_input, placed
 
 MOST = 1 << 20  # accesses that are followed
@@ -157,6 +158,9 @@ class TreeRun:
             if found is not None:
                 self._raced(loop, *found)
                 break
+        involved = [*(self.race[:2] if self.race else ()), *(self.outside[:1] if self.outside else ())]
+        if any((x if isinstance(x, Nest) else x.nest).masked for x in involved):
+            raise NoIndexMeaning("a mask of loaded values says whether iterations meet, or touch other memory")
 
     def _supported(self, tree: Sequence[TreeNode]) -> None:
         if self.program.opaque:
@@ -167,12 +171,14 @@ class TreeRun:
         for n in every:
             if n.unread or n.loose or n.position is not None:
                 raise NoIndexMeaning(n.unread or f"what {n.name} touches depends on loaded values")
+            if n.masked and not computed(self.program):
+                raise NoIndexMeaning(f"a mask of loaded values, of {n.name}, is judged where every write has a `value`")
             left = n.loads.keys() | n.places.keys()
             if any(left & (w.index.names | w.when.names) for w in n.writes):
                 raise NoIndexMeaning(f"where {n.name} writes depends on loaded values")
 
     def _start(self) -> None:
-        """What memories hold at first, and their ends: an argument's ends with it, whatever else lies there."""
+        """Memories as the program begins, and their ends: an argument's ends with it, whatever else lies there."""
         f, p = self.program.fusion, self.program
         arguments, results = {t.name for t in f.inputs}, {t.name for t in f.outputs}
         taken = {b.home for b in p.buffers if b.tensor in arguments}

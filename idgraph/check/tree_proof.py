@@ -156,7 +156,7 @@ class _Proof:
             raise NoIndexMeaning("two buffers share a memory")
         given = {t.name for t in self.program.fusion.inputs}
         for x in self.leaves:
-            if x.nest.unread or x.nest.loose:
+            if x.nest.unread or x.nest.loose or x.nest.masked:
                 raise NoIndexMeaning(x.nest.unread or f"{x.nest.name} is limited by loaded values")
             for w in x.nest.writes:
                 if w.mode == "add" or w.buffer in self.writers or self.tensor(w.buffer) in given:

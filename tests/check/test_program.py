@@ -12,6 +12,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.check import CheckError
+from idgraph.check.decide import decide
+from idgraph.check.program_json import read_program
 
 ROTATE = """fusion "rotate" {
   x = input(shape=(4, 8), dtype="float32")
@@ -230,3 +232,32 @@ def test_a_read_that_a_loaded_value_limits_is_not_called_right(when: str) -> Non
     assert not ig.check.program({"program": p, "nests": [nest]}).decided
     del reads[0]["when"]
     assert ig.check.program({"program": p, "nests": [nest]}).decided
+
+
+def test_parts_of_no_dynamic_size_are_counted() -> None:
+    """Two nests store a result of two elements, of a program whose sizes are dynamic, and have a remainder."""
+    program = """fusion "f" {
+  symbol n min=2
+  symbol k
+  x = input(shape=(`n`,), dtype="float32")
+  a = sum(x, dims=(0,), keepdim=true)
+  b = add(a, 1.0)
+  y = cat(a, b, dim=0)
+  output y
+}"""
+    reads = [{"buffer": "s", "index": "0"}]
+    nests: list[Any] = [
+        {"name": "s", "reduce": [["i", "n"]], "writes": [
+            {"buffer": "s", "index": "0", "reads": [{"buffer": "x", "index": "i"}]}]},
+        {"name": "first", "loops": [["j", 1]], "writes": [{"buffer": "y", "index": "j*j", "reads": reads}]},
+        {"name": "second", "loops": [["j", 2]], "writes": [
+            {"buffer": "y", "index": "j*j", "when": "j*j > 0", "reads": reads}]},
+    ]  # fmt: skip
+    data = {
+        "program": program, "nests": nests, "buffers": {"s": {"tensor": "a"}}, "symbols": {"n": {"min": 2}, "k": {}},
+        "facts": ["k % 19 == 18", "n % 13 == 11"],
+    }  # fmt: skip
+    r = decide(read_program(data))
+    assert r.ok and r.decided, str(r)
+    nests[2]["writes"][0]["when"] = "j*j < 1"
+    assert not decide(read_program(data)).decided
