@@ -20,7 +20,7 @@ Long: one algorithm: the unions of the exact graph but those that change an inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from idgraph.graphs.congruence_closure import CongruenceClosure
 from idgraph.graphs.coordinate_rules import TransferFunctions
 from idgraph.graphs.cycle_enumeration import VisitedStates, follow, is_identity
 from idgraph.graphs.exact import ExactBuilder
-from idgraph.graphs.flow_graph import sibling_axes
+from idgraph.graphs.flow_graph import GroupDigraph, sibling_axes
 from idgraph.graphs.signature import axis_of, own_domains, own_exprs
 from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.iter_domain import is_one
@@ -135,7 +135,7 @@ def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator
                 yield found
 
 
-class AlignmentBuilder:
+class AlignmentBuilder(GroupDigraph):
     """Takes unions one by one, and takes back those that break the law; also the net of what is united so far.
 
     ``parent`` starts with the groups of everything that no such union can concern; ``nodes`` are the expressions
@@ -150,8 +150,7 @@ class AlignmentBuilder:
         # The groups that expressions read and make, and the expressions that read and make a group, of equal ones one.
         self._ins = {n: tuple(map(self.find, exact.nodes.ins[n])) for n in nodes}
         self._outs = {n: tuple(map(self.find, exact.nodes.outs[n])) for n in nodes}
-        self._readers: dict[int, dict[int, None]] = {}
-        self._makers: dict[int, dict[int, None]] = {}
+        self._enter(nodes)
         self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
@@ -160,10 +159,6 @@ class AlignmentBuilder:
         self._met: list[int] = []  # parts of concatenated axes that became equal to others
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with their expressions
         self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
-        for n in nodes:
-            for held, side in ((self._readers, self._ins[n]), (self._makers, self._outs[n])):
-                for x in side:
-                    held.setdefault(x, {})[n] = None
         pending: list[tuple[int, int]] = []
         for n in nodes:
             self._sign(n, pending)
@@ -387,22 +382,6 @@ class AlignmentBuilder:
     def _first(self, node: int) -> int:
         """Of equal expressions the first."""
         return self._table[2 * self._forms[node].forward, *self._ins[node]]
-
-    def uses(self, group: int) -> Collection[int]:
-        """Expressions that read a group, of equal ones the first."""
-        return self._readers.get(group, ())
-
-    def definitions(self, group: int) -> Collection[int]:
-        """Expressions that make a group, of equal ones the first."""
-        return self._makers.get(group, ())
-
-    def ins(self, node: int) -> tuple[int, ...]:
-        """Groups that an expression reads."""
-        return self._ins[node]
-
-    def outs(self, node: int) -> tuple[int, ...]:
-        """Groups that an expression makes."""
-        return self._outs[node]
 
     def expr(self, node: int) -> DomainExpr:
         """The expression itself."""
