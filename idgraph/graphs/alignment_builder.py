@@ -15,20 +15,29 @@ The coordinates at which operations touch axes: two axes of one group must not b
 A coordinate is named by the axis of the operation's own output that runs over it; what is read at a constant or at a
 loaded value has a name of its own. An axis of one element has coordinate 0 everywhere, and does not count.
 
+The groups of a net on which a cycle can change a coordinate: those that two different ways join.
+
+An expression relates groups: a merge and the split that undoes it are one relation, as are a pad and the slice that
+takes it off. Where relations and groups form a tree, whoever comes back to a group comes back by the relation by which
+it left, with the coordinate with which it left. So only what is left when leaves are taken off, again and again, has to
+be looked at with coordinates (the 2-core of groups and relations).
+
 Long: one algorithm: the unions of the exact graph but those that change an index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
+from idgraph.arith import simplify
 from idgraph.graphs.congruence_closure import CongruenceClosure
+from idgraph.graphs.coordinate_propagation import translation
 from idgraph.graphs.coordinate_rules import TransferFunctions
 from idgraph.graphs.cycle_enumeration import VisitedStates, follow, is_identity
 from idgraph.graphs.exact import ExactBuilder
-from idgraph.graphs.flow_graph import GroupDigraph, sibling_axes
+from idgraph.graphs.flow_graph import GroupDigraph, is_identity_edge, sibling_axes
 from idgraph.graphs.signature import axis_of, own_domains, own_exprs
 from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.iter_domain import is_one
@@ -102,6 +111,41 @@ def _made_of(e: TensorExpr, a: IterDomain, b: IterDomain) -> bool:
 def _cat_axes_of(e: TensorExpr, d: IterDomain) -> set[IterDomain]:
     """Concatenated axes that an axis is an operand's part of."""
     return {x.outputs[0] for x in e.output.domain.exprs if x.inputs[0] is d and len(x.outputs[0].definitions) > 1}
+
+
+def two_core(net: GroupDigraph, among: Collection[int], relation: Callable[[int], Hashable]) -> set[int]:
+    """The groups ``among`` on cycles that leave and come back by different relations; every such cycle has only these.
+
+    ``relation`` is equal for expressions that relate the same groups in the same manner, whichever side they read.
+    """
+    joined: dict[Hashable, list[int]] = {}
+    of: dict[int, list[Hashable]] = {g: [] for g in among}
+    for g in among:
+        for n in net.uses(g):
+            outs = net.outs(n)
+            if of.keys().isdisjoint(outs) or is_identity_edge(net, n):
+                continue
+            key = relation(n)
+            if key not in joined:
+                joined[key] = sides = [x for x in (*net.ins(n), *outs) if x in of]
+                for x in sides:
+                    of[x].append(key)
+    count = {key: len(sides) for key, sides in joined.items()}
+    degree = {g: len(keys) for g, keys in of.items()}
+    leaves = [g for g, d in degree.items() if d == 1]
+    while leaves:
+        g = leaves.pop()
+        if degree[g] != 1:
+            continue  # the relation that it was a leaf of has gone
+        degree[g] = 0
+        key = next(k for k in of[g] if count[k] > 1)
+        count[key] -= 1
+        if count[key] == 1:
+            last = next(x for x in joined[key] if degree[x] > 0)
+            degree[last] -= 1
+            if degree[last] == 1:
+                leaves.append(last)
+    return {g for key, sides in joined.items() if count[key] > 1 for g in sides}
 
 
 _NEAR = 32  # expressions looked at for those that take an axis from beside a way
@@ -347,6 +391,7 @@ class AlignmentBuilder(GroupDigraph):
             among |= self._between({large}, {g for n in into for g in self.ins(n)}, large)
         if not among:
             return True
+        among = two_core(self, among, self._relation)
         starts = [large, *sorted(among - {large})] if large in among else sorted(among)
         reached = VisitedStates(_PLACES)
         for start in starts:
@@ -354,6 +399,16 @@ class AlignmentBuilder(GroupDigraph):
                 if reached.is_full or not is_identity(self, carrier, end):
                     return False
         return not reached.is_full
+
+    def _relation(self, n: int) -> Hashable:
+        """The relation of groups that an expression states, whichever side it reads."""
+        form, (a, *more), (b, *rest) = self._forms[n], self.ins(n), self.outs(n)
+        if form.parts >= 0:
+            return (form.parts, a, b, rest[0]) if rest else (form.parts, b, a, more[0])
+        by = translation(form.expr)
+        if by is None:
+            return n
+        return (a, b, by) if a < b else (b, a, simplify(-by))
 
     def _between(self, start: set[int], goal: set[int], stop: int) -> set[int]:
         """Groups on ways from some groups to others that do not go on through ``stop``.
