@@ -12,6 +12,7 @@ from math import prod
 
 from idgraph.arith.expr import ArithError, Expr, IntLike, as_expr, xor
 from idgraph.arith.simplify import simplify
+from idgraph.arith.solve import coefficients
 from idgraph.errors import short_repr
 
 Mode = tuple[int, int]
@@ -41,13 +42,8 @@ def modes_of(symbols: Sequence[Expr], result: Expr, who: str) -> tuple[Mode, ...
     ((4, 8), (8, 1))
     """
     extents = extents_of(symbols, who)
-    zero = {s: as_expr(0) for s in symbols}
-    strides = [simplify(result.substitute({**zero, s: as_expr(1)}) - result.substitute(zero)) for s in symbols]
-    by_strides = as_expr(0)
-    for s, step in zip(symbols, strides, strict=True):
-        by_strides = by_strides + s * step
-    linear = all(x.is_const and int(x) >= 0 for x in strides) and simplify(result - by_strides) == as_expr(0)
-    if not linear:
+    *strides, offset = coefficients(result, symbols) or (as_expr(-1),)
+    if offset != 0 or not all(x.is_const and int(x) >= 0 for x in strides):
         raise ArithError(
             f"{who}: `{result}` is not a sum of coordinates times strides, from 0 on",
             hint="take it of the layout before its swizzle, and swizzle the result",

@@ -536,18 +536,24 @@ class Root:
     known: bool = True
 
 
-def affine_in(e: Expr, x: Expr) -> tuple[Expr, Expr] | None:
-    """(slope, rest) where ``e`` is provably ``slope * x + rest`` with no ``x`` in either; None where it is not.
+def coefficients(e: Expr, variables: Sequence[Expr]) -> tuple[Expr, ...] | None:
+    """The coefficient of each variable, then the rest, where ``e`` is provably the sum of all; None where it is not.
+
+    No variable is in any of them.
 
     >>> from idgraph.arith import symbol
-    >>> i, n = symbol("i", 0, 7), symbol("n", 1)
-    >>> [str(part) for part in affine_in(i * n * 2 + n + 3, i)], affine_in(i // 2, i)
-    (['n*2', 'n + 3'], None)
+    >>> i, j, n = symbol("i", 0, 7), symbol("j", 0, 7), symbol("n", 1)
+    >>> [str(part) for part in coefficients(i * n * 2 + j + n + 3, (i, j))], coefficients(i // 2, (i,))
+    (['n*2', '1', 'n + 3'], None)
     """
-    rest = simplify(e.substitute({x: as_expr(0)}))
-    slope = simplify(e.substitute({x: as_expr(1)}) - rest)
-    free = x not in rest.symbols and x not in slope.symbols
-    return (slope, rest) if free and simplify(e - slope * x - rest) == 0 else None
+    zero = {v: as_expr(0) for v in variables}
+    rest = simplify(e.substitute(zero))
+    each = [simplify(e.substitute({**zero, v: as_expr(1)}) - rest) for v in variables]
+    left = e - rest
+    for v, factor in zip(variables, each, strict=True):
+        left = left - factor * v
+    free = not any(v in x.symbols for x in (*each, rest) for v in variables)
+    return (*each, rest) if free and simplify(left) == 0 else None
 
 
 def integer_root(e: Expr, s: Expr, wanted: int) -> Root:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.arith.digit_solver import one_to_one
+from idgraph.arith.solve import coefficients
 from idgraph.check.enumeration import chunks, extents_of
 from idgraph.check.labels import TooLarge, conflict
 from idgraph.check.program import ZERO, Axis, BufferLayout, Nest, NeutralProgram, Write
@@ -51,29 +52,15 @@ def memory_order(strides: Sequence[Expr], shape: Sequence[Expr]) -> list[int]:
     return sorted(range(len(shape)), key=lambda p: -int(strides[p].evaluate(env)))
 
 
-def affine(x: Expr, axes: Sequence[Axis]) -> tuple[list[Expr], Expr] | None:
-    """The factor of each loop and the rest, where ``x`` is a sum of loops times what no loop changes; else None."""
-    zero = {a.name: as_expr(0) for a in axes}
-    rest = simplify(x.substitute(zero))
-    steps: list[Expr] = []
-    for a in axes:
-        others = {b.name: as_expr(0) for b in axes if b is not a}
-        steps.append(simplify(x.substitute({**others, a.name: as_expr(1)}) - rest))
-    total = rest
-    for a, s in zip(axes, steps, strict=True):
-        total = total + a.symbol * s
-    return (steps, rest) if simplify(x - total) == as_expr(0) else None
-
-
 def inverse(address: Expr, axes: Sequence[Axis]) -> tuple[dict[str, Expr], Expr] | None:
     """Loops as functions of the symbol ``a`` (an address), and when they are in range; None where not known.
 
     For addresses that are mixed-radix numbers of the loops: every written element has one point.
     """
-    found = affine(address, axes)
+    found = coefficients(address, [a.symbol for a in axes])
     if found is None:
         return None
-    steps, rest = found
+    *steps, rest = found
     live = [(s, a) for s, a in zip(steps, axes, strict=True) if a.extent != as_expr(1)]
     if not all(s.is_const and a.extent.is_const for s, a in live):
         chain = _chained(live)
@@ -146,10 +133,10 @@ def _radix(live: list[tuple[Expr, Axis]]) -> bool:
 
 def injective(address: Expr, axes: Sequence[Axis], when: Expr) -> bool:
     """Proved: no element is written at two points."""
-    found = affine(address, axes)
+    found = coefficients(address, [a.symbol for a in axes])
     if when is FALSE:
         return True
-    live = [(s, a) for s, a in zip(found[0], axes, strict=True) if a.extent != as_expr(1)] if found else []
+    live = [(s, a) for s, a in zip(found, axes) if a.extent != as_expr(1)] if found else []
     if found is not None and (_chained(live) is not None or _radix(live)):
         return True
     return one_to_one([a.symbol for a in axes], [address])

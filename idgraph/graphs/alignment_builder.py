@@ -15,20 +15,29 @@ The coordinates at which operations touch axes: two axes of one group must not b
 A coordinate is named by the axis of the operation's own output that runs over it; what is read at a constant or at a
 loaded value has a name of its own. An axis of one element has coordinate 0 everywhere, and does not count.
 
+The groups of a net on which a cycle can change a coordinate: those that two different ways join.
+
+An expression relates groups: a merge and the split that undoes it are one relation, as are a pad and the slice that
+takes it off. Where relations and groups form a tree, whoever comes back to a group comes back by the relation by which
+it left, with the coordinate with which it left. So only what is left when leaves are taken off, again and again, has to
+be looked at with coordinates (the 2-core of groups and relations).
+
 Long: one algorithm: the unions of the exact graph but those that change an index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
+from idgraph.arith import simplify
 from idgraph.graphs.congruence_closure import CongruenceClosure
+from idgraph.graphs.coordinate_propagation import translation
 from idgraph.graphs.coordinate_rules import TransferFunctions
 from idgraph.graphs.cycle_enumeration import VisitedStates, follow, is_identity
 from idgraph.graphs.exact import ExactBuilder
-from idgraph.graphs.flow_graph import sibling_axes
+from idgraph.graphs.flow_graph import GroupDigraph, is_identity_edge, sibling_axes
 from idgraph.graphs.signature import axis_of, own_domains, own_exprs
 from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.iter_domain import is_one
@@ -104,6 +113,41 @@ def _cat_axes_of(e: TensorExpr, d: IterDomain) -> set[IterDomain]:
     return {x.outputs[0] for x in e.output.domain.exprs if x.inputs[0] is d and len(x.outputs[0].definitions) > 1}
 
 
+def two_core(net: GroupDigraph, among: Collection[int], relation: Callable[[int], Hashable]) -> set[int]:
+    """The groups ``among`` on cycles that leave and come back by different relations; every such cycle has only these.
+
+    ``relation`` is equal for expressions that relate the same groups in the same manner, whichever side they read.
+    """
+    joined: dict[Hashable, list[int]] = {}
+    of: dict[int, list[Hashable]] = {g: [] for g in among}
+    for g in among:
+        for n in net.uses(g):
+            outs = net.outs(n)
+            if of.keys().isdisjoint(outs) or is_identity_edge(net, n):
+                continue
+            key = relation(n)
+            if key not in joined:
+                joined[key] = sides = [x for x in (*net.ins(n), *outs) if x in of]
+                for x in sides:
+                    of[x].append(key)
+    count = {key: len(sides) for key, sides in joined.items()}
+    degree = {g: len(keys) for g, keys in of.items()}
+    leaves = [g for g, d in degree.items() if d == 1]
+    while leaves:
+        g = leaves.pop()
+        if degree[g] != 1:
+            continue  # the relation that it was a leaf of has gone
+        degree[g] = 0
+        key = next(k for k in of[g] if count[k] > 1)
+        count[key] -= 1
+        if count[key] == 1:
+            last = next(x for x in joined[key] if degree[x] > 0)
+            degree[last] -= 1
+            if degree[last] == 1:
+                leaves.append(last)
+    return {g for key, sides in joined.items() if count[key] > 1 for g in sides}
+
+
 _NEAR = 32  # expressions looked at for those that take an axis from beside a way
 _PLACES = 2_000  # places of the searches for one union; where they do not suffice, the union is an edge
 
@@ -135,7 +179,7 @@ def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator
                 yield found
 
 
-class AlignmentBuilder:
+class AlignmentBuilder(GroupDigraph):
     """Takes unions one by one, and takes back those that break the law; also the net of what is united so far.
 
     ``parent`` starts with the groups of everything that no such union can concern; ``nodes`` are the expressions
@@ -150,8 +194,7 @@ class AlignmentBuilder:
         # The groups that expressions read and make, and the expressions that read and make a group, of equal ones one.
         self._ins = {n: tuple(map(self.find, exact.nodes.ins[n])) for n in nodes}
         self._outs = {n: tuple(map(self.find, exact.nodes.outs[n])) for n in nodes}
-        self._readers: dict[int, dict[int, None]] = {}
-        self._makers: dict[int, dict[int, None]] = {}
+        self._enter(nodes)
         self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
@@ -160,10 +203,6 @@ class AlignmentBuilder:
         self._met: list[int] = []  # parts of concatenated axes that became equal to others
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with their expressions
         self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
-        for n in nodes:
-            for held, side in ((self._readers, self._ins[n]), (self._makers, self._outs[n])):
-                for x in side:
-                    held.setdefault(x, {})[n] = None
         pending: list[tuple[int, int]] = []
         for n in nodes:
             self._sign(n, pending)
@@ -352,6 +391,7 @@ class AlignmentBuilder:
             among |= self._between({large}, {g for n in into for g in self.ins(n)}, large)
         if not among:
             return True
+        among = two_core(self, among, self._relation)
         starts = [large, *sorted(among - {large})] if large in among else sorted(among)
         reached = VisitedStates(_PLACES)
         for start in starts:
@@ -359,6 +399,16 @@ class AlignmentBuilder:
                 if reached.is_full or not is_identity(self, carrier, end):
                     return False
         return not reached.is_full
+
+    def _relation(self, n: int) -> Hashable:
+        """The relation of groups that an expression states, whichever side it reads."""
+        form, (a, *more), (b, *rest) = self._forms[n], self.ins(n), self.outs(n)
+        if form.parts >= 0:
+            return (form.parts, a, b, rest[0]) if rest else (form.parts, b, a, more[0])
+        by = translation(form.expr)
+        if by is None:
+            return n
+        return (a, b, by) if a < b else (b, a, simplify(-by))
 
     def _between(self, start: set[int], goal: set[int], stop: int) -> set[int]:
         """Groups on ways from some groups to others that do not go on through ``stop``.
@@ -387,22 +437,6 @@ class AlignmentBuilder:
     def _first(self, node: int) -> int:
         """Of equal expressions the first."""
         return self._table[2 * self._forms[node].forward, *self._ins[node]]
-
-    def uses(self, group: int) -> Collection[int]:
-        """Expressions that read a group, of equal ones the first."""
-        return self._readers.get(group, ())
-
-    def definitions(self, group: int) -> Collection[int]:
-        """Expressions that make a group, of equal ones the first."""
-        return self._makers.get(group, ())
-
-    def ins(self, node: int) -> tuple[int, ...]:
-        """Groups that an expression reads."""
-        return self._ins[node]
-
-    def outs(self, node: int) -> tuple[int, ...]:
-        """Groups that an expression makes."""
-        return self._outs[node]
 
     def expr(self, node: int) -> DomainExpr:
         """The expression itself."""

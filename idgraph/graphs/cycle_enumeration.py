@@ -231,93 +231,36 @@ def follow(
     place_of: dict[int, int] = {}
     queue: deque[tuple[CoordinatePropagator, PathState]] = deque()
     carriers: dict[object, CoordinatePropagator] = {}
-    first = True
-    while first or queue:
-        if first:
-            pairs = [(None, n) for n in net.uses(start)]
-        else:
-            at = queue.popleft()
-            pairs = [(at, n) for n in net.uses(at[1].group)]
-        for at, n in pairs:
-            if is_identity_edge(net, n):
-                continue
-            if at is None:
-                extent = net.expr(n).inputs[net.ins(n).index(start)].extent
-                carrier = carriers.setdefault(extent, CoordinatePropagator(net, extent, named=named))
-                at = carrier, carrier.begin(start)
-            yield from _leave(net, at, n, goal, within, simple, held, place_of, queue)
-        first = False
 
-
-def _leave(
-    net: GroupDigraph,
-    at: tuple[CoordinatePropagator, PathState],
-    n: int,
-    goal: int,
-    within: Callable[[int], bool],
-    simple: bool,
-    held: VisitedStates,
-    place_of: dict[int, int],
-    queue: deque[tuple[CoordinatePropagator, PathState]],
-) -> Iterator[tuple[CoordinatePropagator, PathState]]:
-    """One expression on from a state: ends are reported, other states enter the queue."""
-    carrier, place = at
-    for to in dict.fromkeys(net.outs(n)):
-        if to != goal and not within(to):
-            continue
+    def leave(carrier: CoordinatePropagator, place: PathState, step: Edge) -> Iterator[PathState]:
+        """One edge on from a state: the ends; other states enter the queue."""
+        to = step.to
         bit = 1 << place_of.setdefault(to, len(place_of))
-        if simple and to != goal and place.mask & bit:
-            continue
-        step = Edge(place.group, n, to)
+        if to != goal and (not within(to) or (simple and place.mask & bit)):
+            return
         for carried in carrier.propagate(place, step):
             made = PathState(to, carried, step, place, place.mask | bit)
             if to == goal:
-                yield carrier, made
+                yield made
             elif held.new(to, carried):
                 queue.append((carrier, made))
 
+    for step in net.edges(start):
+        extent = net.expr(step.node).inputs[net.ins(step.node).index(start)].extent
+        carrier = carriers.setdefault(extent, CoordinatePropagator(net, extent, named=named))
+        yield from ((carrier, end) for end in leave(carrier, carrier.begin(start), step))
+    while queue:
+        carrier, place = queue.popleft()
+        for step in net.edges(place.group):
+            yield from ((carrier, end) for end in leave(carrier, place, step))
+
 
 def components(net: GroupDigraph, among: dict[int, None]) -> list[list[int]]:
-    """Groups that lie on common cycles, of those ``among``; in the order in which a search leaves them."""
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on: set[int] = set()
-    stack: list[int] = []
-    found: list[list[int]] = []
-    after: dict[int, list[int]] = {}
+    """Groups that lie on common cycles, of those ``among``."""
+    import networkx as nx  # only fusions with cycles need it
 
-    def beyond(g: int) -> list[int]:
-        if g not in after:
-            ways = (to for n in net.uses(g) if not is_identity_edge(net, n) for to in net.outs(n))
-            after[g] = [to for to in dict.fromkeys(ways) if to in among]
-        return after[g]
-
-    for root in among:
-        work = [(root, 0)] if root not in order else []
-        while work:
-            node, at = work.pop()
-            if at == 0:
-                order[node] = low[node] = len(order)
-                stack.append(node)
-                on.add(node)
-            into = beyond(node)
-            while at < len(into) and into[at] in order:
-                if into[at] in on:
-                    low[node] = min(low[node], order[into[at]])
-                at += 1
-            if at < len(into):
-                work += [(node, at + 1), (into[at], 0)]
-                continue
-            if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[node])
-            if low[node] == order[node]:
-                members = [stack.pop()]
-                while members[-1] != node:
-                    members.append(stack.pop())
-                on.difference_update(members)
-                if len(members) > 1 or node in into:
-                    found.append(members)
-    return found
+    graph = nx.DiGraph((g, e.to) for g in among for e in net.edges(g) if e.to in among)
+    return [list(x) for x in nx.strongly_connected_components(graph) if len(x) > 1 or graph.has_edge(*x, *x)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,10 +315,7 @@ def is_identity(net: GroupDigraph, carrier: CoordinatePropagator, end: PathState
 
 def only_translations(net: GroupDigraph, among: Mapping[int, None]) -> bool:
     """True where every expression between these groups adds a number to a coordinate of known bounds."""
-    inner = (
-        n for g in among for n in net.uses(g) if not is_identity_edge(net, n) and any(to in among for to in net.outs(n))
-    )
-    return all(constant_translation(net, n) is not None for n in inner)
+    return all(constant_translation(net, e.node) is not None for g in among for e in net.edges(g) if e.to in among)
 
 
 def _taken_out(
@@ -409,11 +349,10 @@ def infeasible_cycles(net: ValGraphDigraph) -> list[CyclePath]:
     for members in cyclic(net):
         among = frozenset(members)
         for a in sorted(members):
-            for n in net.uses(a):
-                for b in () if is_identity_edge(net, n) else dict.fromkeys(net.outs(n)):
-                    if b in among:
-                        steps = [Edge(a, n, b), *_shortest(net, b, a, among)]
-                        found.setdefault(frozenset(s.node for s in steps), placed(steps))
+            for e in net.edges(a):
+                if e.to in among:
+                    steps = [e, *_shortest(net, e.to, a, among)]
+                    found.setdefault(frozenset(s.node for s in steps), placed(steps))
     return list(found.values())
 
 
@@ -422,11 +361,10 @@ def _shortest(net: GroupDigraph, start: int, goal: int, among: frozenset[int]) -
     queue = deque([start])
     while queue and goal not in before:
         at = queue.popleft()
-        for n in net.uses(at):
-            for to in () if is_identity_edge(net, n) else net.outs(n):
-                if to in among and to not in before:
-                    before[to] = Edge(at, n, to)
-                    queue.append(to)
+        for e in net.edges(at):
+            if e.to in among and e.to not in before:
+                before[e.to] = e
+                queue.append(e.to)
     found: list[Edge] = []
     step = before[goal]
     while step is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from idgraph.graphs.coordinate_rules import TransferFunctions
@@ -21,28 +20,37 @@ class Edge(NamedTuple):
 
 
 class GroupDigraph(Protocol):
-    """Groups and the expressions between them, of equal expressions one."""
+    """Groups and the expressions between them, of equal expressions one; all by number."""
 
-    @property
-    def effects(self) -> TransferFunctions:
-        """The effects of its expressions on coordinates."""
-        ...
+    effects: TransferFunctions
+    # The groups that expressions read and make, and the expressions that read and make a group.
+    _ins: dict[int, tuple[int, ...]]
+    _outs: dict[int, tuple[int, ...]]
+    _readers: dict[int, dict[int, None]]
+    _makers: dict[int, dict[int, None]]
 
     def uses(self, group: int) -> Collection[int]:
         """Expressions that read a group."""
-        ...
+        return self._readers.get(group, ())
 
     def definitions(self, group: int) -> Collection[int]:
         """Expressions that make a group."""
-        ...
+        return self._makers.get(group, ())
 
     def ins(self, node: int) -> tuple[int, ...]:
         """Groups that an expression reads."""
-        ...
+        return self._ins[node]
 
     def outs(self, node: int) -> tuple[int, ...]:
         """Groups that an expression makes."""
-        ...
+        return self._outs[node]
+
+    def edges(self, group: int) -> Iterator[Edge]:
+        """Edges from a group, but those that keep its axis beside one of a single element: no cause of a cycle."""
+        for n in self.uses(group):
+            if not is_identity_edge(self, n):
+                for to in dict.fromkeys(self._outs[n]):
+                    yield Edge(group, n, to)
 
     def expr(self, node: int) -> DomainExpr:
         """The expression itself."""
@@ -63,6 +71,14 @@ class GroupDigraph(Protocol):
     def frame(self, group: int) -> Sequence[int]:
         """The groups of the axes that tensors have beside one of a group: their coordinates are free of its own."""
         ...
+
+    def _enter(self, nodes: Iterable[int]) -> None:
+        """List the expressions about each group."""
+        self._readers, self._makers = {}, {}
+        for n in nodes:
+            for about, side in ((self._readers, self._ins[n]), (self._makers, self._outs[n])):
+                for x in side:
+                    about.setdefault(x, {})[n] = None
 
 
 def is_identity_edge(net: GroupDigraph, node: int) -> bool:
@@ -87,7 +103,7 @@ def sibling_axes(d: IterDomain) -> list[IterDomain]:
     return [*(x for x in t.root if x not in above), *found]
 
 
-class ValGraphDigraph:
+class ValGraphDigraph(GroupDigraph):
     """The net of a finished graph."""
 
     def __init__(self, graph: ValGraph[Any]) -> None:
@@ -97,32 +113,7 @@ class ValGraphDigraph:
         self.equal = nodes.classes()
         self._ins = {n: tuple(map(find, nodes.ins[n])) for n in self.equal}
         self._outs = {n: tuple(map(find, nodes.outs[n])) for n in self.equal}
-
-    @cached_property
-    def _by_group(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        readers: dict[int, list[int]] = {}
-        makers: dict[int, list[int]] = {}
-        for held, sides in ((readers, self._ins), (makers, self._outs)):
-            for n, side in sides.items():
-                for g in dict.fromkeys(side):
-                    held.setdefault(g, []).append(n)
-        return readers, makers
-
-    def uses(self, group: int) -> Sequence[int]:
-        """Expressions that read a group."""
-        return self._by_group[0].get(group, ())
-
-    def definitions(self, group: int) -> Sequence[int]:
-        """Expressions that make a group."""
-        return self._by_group[1].get(group, ())
-
-    def ins(self, node: int) -> tuple[int, ...]:
-        """Groups that an expression reads."""
-        return self._ins[node]
-
-    def outs(self, node: int) -> tuple[int, ...]:
-        """Groups that an expression makes."""
-        return self._outs[node]
+        self._enter(self.equal)
 
     def expr(self, node: int) -> DomainExpr:
         """The expression itself."""

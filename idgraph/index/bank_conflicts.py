@@ -112,20 +112,6 @@ def block_dims(
     ]
 
 
-def lane_bytes(access: AccessFunction, vector: LoopVariable | None, place: Expr, extents: Mapping[str, int]) -> int:
-    """Bytes that one lane moves at once: a whole vector where that is contiguous and one access of the device."""
-    size = item_size(access.tensor.dtype)
-    if vector is None:
-        return size
-    width = extents[vector.name]
-    step = simplify(place.substitute({vector.name: vector.symbol}) - place.substitute({vector.name: 0}) - vector.symbol)
-    start = simplify(place.substitute({vector.name: as_expr(0)}))
-    bytes_ = width * size
-    single = 1 < bytes_ <= current_device().vector_bytes and bytes_ & (bytes_ - 1) == 0
-    whole = single and step == 0 and multiple_of(start, width)
-    return width * size if whole and vector.name not in access.predicate.names else size
-
-
 def lane_pieces(
     access: AccessFunction, vector: LoopVariable | None, place: Expr, extents: Mapping[str, int]
 ) -> tuple[tuple[int, int], ...]:

@@ -17,7 +17,7 @@ from idgraph.display import Shown, render
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_relation import AccessFunction, LoopVariable
 from idgraph.index.bank_conflict_advice import BankConflicts
-from idgraph.index.bank_conflicts import ConflictCount, block_dims, lane_bytes, number_of, thread_loops, vector_loop
+from idgraph.index.bank_conflicts import ConflictCount, block_dims, lane_pieces, number_of, thread_loops, vector_loop
 from idgraph.ir import NewSteps, Swizzle, clone_fusion, item_size
 from idgraph.ir.device import Device, current_device
 from idgraph.ir.protocols import axis_place
@@ -290,10 +290,11 @@ def _numeric_access(
             extents[x.name] = limit
     place = access.address.substitute(sizes)
     vector = vector_loop(access)
+    pieces = lane_pieces(access, vector if vector in values else None, place, extents)
     step = _NumericAccess(
         access, place, access.predicate.substitute(sizes), tuple(x.substitute(sizes) for x in access.coordinates),
         extents, threads, values, _block_thread_counts(threads, extents, block),
-        lane_bytes(access, vector if vector in values else None, place, extents), _reader(access, loads),
+        item_size(access.tensor.dtype) * (pieces[0][1] if len(pieces) == 1 else 1), _reader(access, loads),
     )  # fmt: skip
     return step, note
 

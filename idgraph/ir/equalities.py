@@ -11,7 +11,7 @@ from math import lcm
 from typing import Any, cast
 
 from idgraph.arith import Expr, as_expr, integer_root, is_true, simplify, symbol
-from idgraph.arith.solve import affine_in
+from idgraph.arith.solve import coefficients
 from idgraph.ir.axis_read import Fixed
 from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle
 from idgraph.ir.protocols import OperationLike, TensorLike
@@ -53,7 +53,7 @@ def equal_sizes(a: Expr, b: Expr, known: Mapping[str, Expr], because: str) -> Eq
 
 def _solved(rest: Expr, s: Expr) -> Expr | None:
     """The ``s`` at which ``rest`` is 0, where it stands there once, times a number that divides the others."""
-    affine = affine_in(rest, s)
+    affine = coefficients(rest, (s,))
     if affine is None or not affine[0].is_const or affine[0] == 0:
         return None
     factor, others = affine

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from idgraph.arith import Expr, as_expr, minimum, simplify, symbol
+from idgraph.arith.solve import coefficients
 from idgraph.ir import item_size
 from idgraph.ir.device import current_device
 from idgraph.kernel.def_use import map_body, map_statement
@@ -93,5 +94,5 @@ def _column_fits_cache(s: Load, column: Expr, length: int) -> bool:
 
 def _stride_in(e: Expr, var: Expr) -> int | None:
     """How far an index goes at each step of a variable; None where that varies."""
-    found = simplify(e.substitute({var: var + 1}) - e)
-    return int(found) if found.is_const else None
+    found = coefficients(e, (var,))
+    return int(found[0]) if found is not None and found[0].is_const else None

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import FALSE, Expr, as_expr, ceildiv, not_, simplify, symbol
+from idgraph.arith.solve import coefficients
 from idgraph.kernel.def_use import Body, all_sets, index_exprs, map_body, read_only_buffers
 from idgraph.kernel.ir import (
     Accumulate,
@@ -249,9 +250,8 @@ def _step_of(condition: Expr, name: str) -> int | None:
     """By how much ``name`` moves the left side of ``left < right``, where that is a positive number."""
     if condition.op != "lt" or name not in condition.args[0].names or name in condition.args[1].names:
         return None
-    v, left = _variable(condition, name), condition.args[0]
-    slope = simplify(left.substitute({name: v + 1}) - left)
-    return int(slope) if slope.is_const and int(slope) > 0 else None
+    found = coefficients(condition.args[0], (_variable(condition, name),))
+    return int(found[0]) if found is not None and found[0].is_const and int(found[0]) > 0 else None
 
 
 @dataclass(slots=True)

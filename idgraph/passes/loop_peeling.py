@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, multiple_of, simplify, symbol
-from idgraph.arith.solve import affine_in
+from idgraph.arith.solve import coefficients
 from idgraph.ir import item_size
 from idgraph.kernel.def_use import map_body, map_statement
 from idgraph.kernel.ir import (
@@ -312,7 +312,7 @@ def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
     moving = {v.var for v in around} | {s.var}
     if cut.op not in ("lt", "le") or cut.args[1].names & moving:
         return None
-    affine = affine_in(cut.args[0], symbol(s.var, 0, s.extent - 1))
+    affine = coefficients(cut.args[0], (symbol(s.var, 0, s.extent - 1),))
     return cut if affine is not None and affine[0].is_const and int(affine[0]) > 0 else None
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from idgraph.arith import Expr, as_expr, is_true, postorder, simplify, symbol
-from idgraph.arith.solve import affine_in
+from idgraph.arith.solve import coefficients
 from idgraph.kernel.def_use import all_reads, all_sets, index_exprs, loaded_in, map_body, map_statement
 from idgraph.kernel.ir import (
     Accumulate,
@@ -228,7 +228,7 @@ def _limits(address: Expr | None, check: BoundsCheck) -> list[tuple[Expr, Expr]]
 
 def _is_injective_in(address: Expr, row: Expr) -> bool:
     """Whether no two values of ``row`` lead to one address: it is ``row * step``, and less than ``step``."""
-    affine = affine_in(address, row)
+    affine = coefficients(address, (row,))
     if affine is None or not affine[0].is_const:
         return False
     step, first = affine
