@@ -239,10 +239,11 @@ class _Conflicts:
         return bool(found)
 
     def inlined(self, batch: Sequence[Tensor]) -> None:
-        """These are settled; a conflict all of whose tensors are inlined was none."""
+        """These are settled; a conflict all of whose tensors are inlined was none, and its tensors are in the way of no
+        others that are known: these are tried together again."""
         self._inlined.update(t.name for t in batch if t.inline_position)
-        for c in [c for c in self.known if c <= self._inlined]:
-            self.known.discard(c)
+        free = {n for c in self.known if c <= self._inlined for n in c}
+        self.known -= {c for c in self.known if c & free}
 
     def first(self, batch: Sequence[Tensor]) -> int:
         """The number of tensors of the batch before one that completes a conflict; one that does so comes by itself."""
