@@ -32,7 +32,7 @@ from idgraph.arith.expr import (
 from idgraph.arith.facts import Fact, assume, decide, facts_of
 from idgraph.arith.fourier_motzkin import nonneg, positive
 from idgraph.arith.interval import congruence, interval
-from idgraph.arith.linear import Terms, combine, content, minus, sum_interval, terms
+from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.rewriter import normal, rule
 from idgraph.arith.rules_divmod import splits
@@ -78,7 +78,7 @@ def order_known(node: Expr) -> Expr | None:
 @rule("lt le", "order-sum", "x < y", "y - x > 0", "the difference simplifies")
 def order_sum(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])
-    if len(t) < 2 or not any(b.op not in ("sym", "mul") for b in t):
+    if len(t) < 2 or all(f.op == "sym" for b in t for f in factors(b)):
         return None
     raw = from_terms(t, 0)
     out = normal(raw)
@@ -86,6 +86,20 @@ def order_sum(node: Expr) -> Expr | None:
         return None
     t, k = terms(out)
     return at_least_zero(t, c + k - (node.op == "lt"))
+
+
+@rule("lt le", "order-quotients", "x//d <= y//d + k", "True or False", "x <= y + k*d, d > 0; or the opposite")
+def order_quotients(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    if len(t) != 2 or sorted(t.values()) != [-1, 1] or not all(b.op == "floordiv" for b in t):
+        return None
+    (x, d), (y, e) = (b.args for b in sorted(t, key=t.__getitem__))
+    if d != e or not positive(d, node.symbols):
+        return None
+    if nonneg(*minus(add((y, mul((const(c), d)))), x)):  # y//d - x//d + c >= 0
+        return TRUE
+    return FALSE if nonneg(*minus(add((x, mul((const(-c - 1), d)))), y)) else None
 
 
 @rule("lt le", "order-quotient", "x//d < k", "x < k*d", "d > 0")
@@ -233,7 +247,7 @@ def equal_known(node: Expr) -> Expr | None:
 @rule("eq ne", "equal-sum", "x == y", "x - y == 0", "the difference simplifies: it is cheaper")
 def equal_sum(node: Expr) -> Expr | None:
     t, c = minus(node.args[0], node.args[1])
-    if len(t) < 2 or not any(b.op not in ("sym", "mul") for b in t):
+    if len(t) < 2 or all(f.op == "sym" for b in t for f in factors(b)):
         return None
     raw = from_terms(t, 0)
     out = normal(raw)

@@ -7,7 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -27,6 +27,8 @@ from idgraph.graphs.signature import (
     TensorTemplates,
     Use,
     UseKeys,
+    check_use,
+    is_use,
     key_of,
     key_text,
     own_domains,
@@ -109,7 +111,7 @@ class IndexGraph(GraphView[Key]):
         return self.graph.chain(self._key(a), self._key(b))
 
     def __contains__(self, key: object) -> bool:
-        return _is_key(key) and self.graph.holds(cast("Key", key))
+        return is_use(key) and self.graph.holds(cast("Key", key))
 
     @property
     def self_mappings(self) -> tuple[()]:
@@ -118,7 +120,7 @@ class IndexGraph(GraphView[Key]):
 
     def _key(self, key: Key) -> Key:
         """The canonical key; raises `IndexingError` for what is not a pair of an axis and an operation."""
-        _check_key(key)
+        check_use(key)
         if len(key) == 3:
             d, e, k = key
             if not is_int(k) or not 0 <= k < len(e.inputs):
@@ -132,22 +134,6 @@ class IndexGraph(GraphView[Key]):
 
     def __str__(self) -> str:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
-
-
-def _is_key(key: object) -> bool:
-    parts = list(cast("tuple[object, ...]", key)) if isinstance(key, tuple) else []
-    return len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr)
-
-
-def _check_key(key: object) -> None:
-    if _is_key(key):
-        return
-    raise IndexingError(
-        f"{short_repr(key)} is not a use of an axis by an operation",
-        where=user_line(),
-        hint="name both: the axis and the operation that touches it, such as (t.logical[0], u.definition); "
-        "the definition of an input is None",
-    )
 
 
 class _IndexGraphBuilder:
@@ -315,12 +301,22 @@ class _IndexGraphBuilder:
             elif j in mine.direct:  # one element at every step of the wide loop
                 same = self.graph.same(key(axis), own(theirs)) or self._runs_as(mine, out, j)
             else:
-                same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j)
+                same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j) or self._one_step(e, k, j)
             if not same:
                 return j
             if j in mine.direct or (mine.lacking and axis is not t.loop[j]):  # no merge or broadcast says so by itself
                 self._proved[t, e, j] = None
         return None
+
+    def _one_step(self, e: TensorExpr, k: int, j: int) -> bool:
+        """Whether loop ``j`` has one step in both, which is step 0 of either; no axes are one for that."""
+        t = e.inputs[k]
+        mine, theirs = self.nests.shadows[t].loop[j], self.nests.shadows[e.output].loop[j]
+        if mine is not t.loop[j] or not is_one(mine.extent) or not is_one(theirs.extent):
+            return False
+        self._proved[t, e, j] = None
+        self._partly.add((e, k, j))
+        return True
 
     def _runs_as(self, mine: PromotedDomain, theirs: PromotedDomain, j: int) -> bool:
         """Whether a wide loop has the length of the reader's."""
@@ -451,14 +447,40 @@ def _is_plain(t: Tensor) -> bool:
 
 
 def build_index_graph(
-    fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, *, plans: TensorTemplates | None = None
+    fusion: Fusion,
+    exprs: Sequence[TensorExpr] | None = None,
+    *,
+    plans: TensorTemplates | None = None,
+    widen: bool = False,
 ) -> IndexGraph:
     """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do.
 
     ``exprs`` leaves out the others; with everything that shares a loop with them they are judged as in the whole.
     ``plans`` may be shared with other graphs of the fusion as it is scheduled now.
+
+    Axes of one element widen as those of readers do. Where that leads to no loop of theirs, those of the tensor stay as
+    they are scheduled: a loop of one step runs at each step of any loop. If that is refused too, so is the first; with
+    ``widen`` that is not tried.
     """
-    return _IndexGraphBuilder(fusion, fusion.exprs if exprs is None else exprs, plans or TensorTemplates()).build()
+    made, plans = fusion.exprs if exprs is None else exprs, plans or TensorTemplates()
+    kept: frozenset[Tensor] = frozenset()
+    first: ScheduleError | None = None
+    while True:
+        try:
+            return _IndexGraphBuilder(fusion, made, plans, LoopNests(fusion, None, kept)).build()
+        except ScheduleError as error:
+            first = first or error
+            more = None if widen else _next_narrow(fusion, error, kept)
+            if more is None:
+                raise first from None
+            kept |= {more}
+
+
+def _next_narrow(fusion: Fusion, refusal: ScheduleError, kept: Set[Tensor]) -> Tensor | None:
+    """The first tensor not ``kept`` yet that a refusal is about and that has a loop of one step: one that is inlined
+    before those that read it."""
+    named = (fusion[name] for name in refusal.subject)
+    return next((t for t in named if t not in kept and any(is_one(d.extent) for d in t.loop)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,11 +174,15 @@ class Shadows(dict[Tensor, PromotedDomain]):
 class LoopNests:
     """Union of tensors that share loops, with the resolution of broadcast axes inside each nest.
 
-    ``exprs`` leaves out all other nests: whoever shares a loop with one of them must be among them.
+    ``exprs`` leaves out all other nests: whoever shares a loop with one of them must be among them. Axes of tensors
+    that are ``kept`` are not widened: their loops of one step run at each step of what they are shared with.
     """
 
-    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> None:
+    def __init__(
+        self, fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, kept: Set[Tensor] = frozenset()
+    ) -> None:
         self.fusion = fusion
+        self._kept = kept
         self.exprs = fusion.exprs if exprs is None else exprs
         self.tensors = fusion.tensors if exprs is None else tuple([t for e in exprs for t in e.outputs])
         self.beside = False  # whether an axis was resolved by what is read elsewhere
@@ -201,7 +205,7 @@ class LoopNests:
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
         if any(self.shared(t) and any(lacking_axes(e) for e in t.uses) for t in self.tensors):
-            self._forwards = BroadcastForwarding(self.exprs, self.shared, self._standing)
+            self._forwards = BroadcastForwarding(self.exprs, self._widened, self._standing)
             self._fresh = 0
             self.shadows = self._all_shadows()
         if any(is_one(d.extent) for t in self.tensors for d in t.loop[: self.shared(t)]):
@@ -211,6 +215,10 @@ class LoopNests:
     def shared(self, t: Tensor) -> int:
         """The number of t's loops that are shared with its consumers."""
         return t.inline_position if t.uses else 0
+
+    def _widened(self, t: Tensor) -> int:
+        """The number of t's shared loops, where they widen as those of its readers do."""
+        return 0 if t in self._kept else self.shared(t)
 
     @property
     def joined(self) -> Set[IterDomain]:
@@ -245,7 +253,7 @@ class LoopNests:
     def _resolve(self) -> None:
         for e in self.exprs:
             for t, row in zip(e.inputs, e.reads, strict=True):
-                if not self.shared(t):
+                if not self.shared(t) or t in self._kept:
                     continue
                 for axis, read in zip(t.axes, row, strict=True):
                     if isinstance(read, Mapped) and axis.is_broadcast:
@@ -263,7 +271,7 @@ class LoopNests:
         open_: set[IterDomain] = set()
         met = False  # by a loop that others share, at the most that any of them does
         for t in self.tensors:
-            for d in t.logical:
+            for d in t.logical if t not in self._kept else ():
                 if d.kind == "broadcast" and self.resolved(d) is None:
                     open_.add(d)
                     if not met:
@@ -443,7 +451,7 @@ class LoopNests:
     def _feeds(self, t: Tensor) -> Iterator[tuple[IterDomain, bool]]:
         """Broadcast logical axes that feed a loop which another tensor runs over what they resolve to; True if
         transformed."""
-        if not self._fed:
+        if not self._fed or t in self._kept:
             return
         for d in t.logical:
             if not d.is_broadcast or self.resolved(d) is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never, cast
 
 from idgraph.arith import ArithError, Expr, simplify
-from idgraph.errors import short_repr
+from idgraph.errors import IndexingError, short_repr, user_line
 from idgraph.graphs.coordinate_rules import is_product, resized_axes, transparent
 from idgraph.ir import (
     DomainExpr,
@@ -319,6 +319,24 @@ def key_text(key: object) -> str:
 
 
 Key = tuple[IterDomain, TensorExpr] | tuple[IterDomain, TensorExpr, int]
+
+
+def is_use(key: object) -> bool:
+    """Whether it is a use of an axis by an operation."""
+    parts = list(cast("tuple[object, ...]", key)) if isinstance(key, tuple) else []
+    return len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr)
+
+
+def check_use(key: object) -> None:
+    """Raise `IndexingError` for what is not one."""
+    if is_use(key):
+        return
+    raise IndexingError(
+        f"{short_repr(key)} is not a use of an axis by an operation",
+        where=user_line(),
+        hint="name both: the axis and the operation that touches it, such as (t.logical[0], u.definition); "
+        "the definition of an input is None",
+    )
 
 
 def canonical_operand(e: TensorExpr, k: int) -> int:

@@ -19,7 +19,7 @@ from idgraph.arith import Expr, IndexMap, as_expr, simplify, symbol
 from idgraph.errors import IndexingError, ScheduleError, arguments
 from idgraph.graphs.broadcast_forwarding import descendants
 from idgraph.graphs.coordinate_rules import backward, forward
-from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Tensor, TensorExpr
+from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, RowPartition, Tensor, TensorExpr
 from idgraph.ir.loop_transforms import reachable
 
 
@@ -81,15 +81,21 @@ class ArrayTile:
         return simplify(place)
 
 
+def is_placed(t: Tensor) -> bool:
+    """Whether the loops of ``t`` put rows one behind the other: readers know places, not the rows that fill them."""
+    return any(isinstance(x, RowPartition) and x.combines for x in t.domain.exprs)
+
+
 def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopInfo], *, laid_out: bool = True) -> ArrayTile:
     """The array of ``t`` where each step of its loops at the positions ``own`` has a copy.
 
     ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles), or that
     have strides of their own, lay it out where ``laid_out`` says so; otherwise its loops do, in the order of the
-    allocation. Raises `ScheduleError` for an array laid out by the allocation over loops that take their extent from
-    another axis.
+    allocation, unless readers do not know them (`is_placed`). Raises `ScheduleError` for an array laid out by the
+    allocation over loops that take their extent from another axis.
     """
-    if laid_out and (any(d not in t.logical for d in t.allocation) or any(s is not None for s in t.domain.strides)):
+    demanded = any(d not in t.logical for d in t.allocation) or any(s is not None for s in t.domain.strides)
+    if (laid_out and demanded) or is_placed(t):
         for p, (loop, d) in enumerate(zip(loops, t.loop, strict=True)):
             if p not in own and loop.domain is not d:
                 raise ScheduleError(
@@ -98,7 +104,7 @@ def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopInfo], *, laid_out: 
                     where=t.source_line,
                     hint=f"leave the allocation of {t.name} by itself: its loops are laid out in their order",
                 )
-        follow = reachable([t.loop[p] for p in own], [*t.domain.exprs, *t.domain.loop_exprs])
+        follow = reachable([t.loop[p] for p in own if loops[p].extent != 1], [*t.domain.exprs, *t.domain.loop_exprs])
         kept = tuple(p for p, d in enumerate(t.allocation) if d not in follow and not d.is_broadcast)
         given = tuple(t.domain.strides[p] for p in kept)
         return ArrayTile(t, kept, tuple(t.allocation[p].extent for p in kept), True, given)
@@ -397,7 +403,7 @@ class Allocator:
         ways = self.ways[e]
         # A loop of one step needs no room either.
         skip = {p for p, v in enumerate(loops) if t.loop[p].kind == "reduction" or v.extent == 1}
-        if not shared and all(p in skip for p in range(k, len(loops))):
+        if not shared and not is_placed(t) and all(p in skip for p in range(k, len(loops))):
             return Storage(t, memory)
 
         def is_own(p: int) -> bool:

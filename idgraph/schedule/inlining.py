@@ -22,13 +22,14 @@ from idgraph.graphs.loop_nest import LoopNests
 from idgraph.graphs.loop_promotion import Promotion
 from idgraph.graphs.nest_order import structural_key
 from idgraph.index import IdModel
-from idgraph.index.allocation import is_thread, live_exprs
+from idgraph.index.allocation import is_placed, is_thread, live_exprs
 from idgraph.index.predicate import check_written
 from idgraph.index.races import race_conflicts
 from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Mapped, Resize, Tensor, TensorExpr, check_fusion
 from idgraph.ir import loop_transforms as loop_steps
 from idgraph.ir.clone import rewriting
 from idgraph.ir.iter_domain import is_one
+from idgraph.ir.ragged_axes import row_axes
 from idgraph.ir.walks import reach
 from idgraph.schedule.legality import drop_inlining, nest_error
 
@@ -238,10 +239,11 @@ class _Conflicts:
         return bool(found)
 
     def inlined(self, batch: Sequence[Tensor]) -> None:
-        """These are settled; a conflict all of whose tensors are inlined was none."""
+        """These are settled; a conflict all of whose tensors are inlined was none, and its tensors are in the way of no
+        others that are known: these are tried together again."""
         self._inlined.update(t.name for t in batch if t.inline_position)
-        for c in [c for c in self.known if c <= self._inlined]:
-            self.known.discard(c)
+        free = {n for c in self.known if c <= self._inlined for n in c}
+        self.known -= {c for c in self.known if c & free}
 
     def first(self, batch: Sequence[Tensor]) -> int:
         """The number of tensors of the batch before one that completes a conflict; one that does so comes by itself."""
@@ -368,7 +370,18 @@ def scan_loops(t: Tensor) -> tuple[IterDomain, ...]:
     dim = e.attrs.get("dim") if e is not None and e.op in SCANS else None
     if not isinstance(dim, int):
         return ()
-    found = {t.axes[dim % t.ndim]}
+    return _loops_of(t, {t.axes[dim % t.ndim]})
+
+
+def _row_loops(t: Tensor) -> tuple[IterDomain, ...]:
+    """The loops over rows that are put one behind the other: readers of the result know places, not rows."""
+    rows = row_axes(t.definition) if t.definition is not None and is_placed(t) else None
+    return () if rows is None else _loops_of(t, {*rows})
+
+
+def _loops_of(t: Tensor, axes: set[IterDomain]) -> tuple[IterDomain, ...]:
+    """The loops that some axes, among them root axes, were split and merged into."""
+    found = {*axes}
     for x in t.domain.loop_exprs:
         if found & {*x.inputs}:
             found |= {*x.outputs}
@@ -387,7 +400,7 @@ def _goes_along(t: Tensor) -> bool:
 
 
 def _limit(t: Tensor) -> int:
-    waiting = () if _goes_along(t) else scan_loops(t)
+    waiting = () if _goes_along(t) else scan_loops(t) or _row_loops(t)
     reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting]
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
 

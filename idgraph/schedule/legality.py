@@ -17,7 +17,7 @@ _LANES = ("vectorize", "unroll")
 def nest_error(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:
     """Why the present inlining (of ``exprs``, by default of all) is not legal, or None."""
     try:
-        build_index_graph(fusion, exprs)
+        build_index_graph(fusion, exprs, widen=True)
     except ScheduleError as error:
         return error
     return None

@@ -43,6 +43,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "mod-residue": ("(s*7)%8", "(i*A - s*B)%8"),
     "order-known": ("i < A", "p < n", "q*n + p < n*m", "s <= A + s"),
     "order-sum": ("s//A*A <= s", "s//4*4 + s%4 < i + s"),
+    "order-quotients": ("i//n <= (i + 1)//n", "s//n + 1 < s//n", "(s + n)//n < s//n + 1", "i//A <= (i + B)//A"),
     "order-quotient": ("s//A < B", "i//A >= B", "s//n >= 1", "j <= i//A"),
     "order-wrap": ("(i + 5)%10 < 5", "(i + A)%10 >= A", "(s + 9)%12 < 4"),
     "order-turn": ("(i + 1)%A < 1", "(s - A)%5 >= 4", "(i + j + 3)%(A + 5) >= 1", "(s + 2)%7 < 6"),

@@ -12,6 +12,7 @@ import pytest
 import idgraph as ig
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.device import TargetName
+from idgraph.ir.schedule_log import Memory
 from idgraph.kernel.ir import Alloc, Loop, walk
 from idgraph.runtime import Program, compile_ptx
 from tests.emit.turns import simulated
@@ -354,3 +355,19 @@ def test_rows_of_a_static_size_stay_rows(device: str, ends: list[int]) -> None:
     out = ig.emit(f, target="python").run({"x": v, "off": np.array(ends)})
     powers = [np.exp(r.sum(1)) for r in np.split(v, ends[1:-1])]
     np.testing.assert_allclose(out["y"], np.concatenate([2 * r / r.sum() for r in powers]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("ends", [[0, 1], [0, 9], [0, 4, 9]])
+@pytest.mark.parametrize("memory", ["auto", "local", "shared"])
+def test_combined_rows_inside_a_loop_lie_by_place(ends: list[int], memory: Memory) -> None:
+    """What is made at one point of an outer loop lies in an array of places: its readers know no rows."""
+    n = ends[-1]
+    f = ig.Fusion("inside")
+    x, off, y = f.input("x", (3, n)), f.input("off", (len(ends),), "int64"), f.input("y", (3, n))
+    joined = ig.combine(ig.partition(x, 1, off) * 2.0)
+    t = f.output(ig.flip(joined, 1) + y)
+    joined.inline(1).set_memory(memory)
+    v = np.linspace(0, 1, 3 * n, dtype=np.float32).reshape(3, n)
+    for target in ("python", "numpy"):
+        found = ig.emit(f, target=target).run({"x": v, "off": np.array(ends), "y": v})[t.name]
+        np.testing.assert_allclose(found, 2 * v[:, ::-1] + v, rtol=1e-5)

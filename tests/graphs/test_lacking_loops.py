@@ -199,3 +199,98 @@ def test_random_implicit_broadcasting(seed: int) -> None:
     for e in reversed(f.exprs[:-1]):
         e.output.inline(r.randrange(e.output.inline_position + 1))
     right(f)
+
+
+def beside_a_merged_loop(f: ig.Fusion) -> None:
+    t1 = ig.sin(f.input("x", shape=(2,)))
+    y = f.output(t1 + f.input("w", shape=(3, 2)))
+    t1.split(0, 3)
+    y.merge(0)
+    t1.inline_position = 1
+
+
+def beside_several_loops(f: ig.Fusion) -> None:
+    t1 = ig.sin(f.input("x", shape=(1,)))
+    f.output(t1 + f.input("w", shape=(2, 2)))
+    t1.split(0, 1)
+    t1.inline_position = 2
+
+
+def beside_a_reduced_axis(f: ig.Fusion) -> None:
+    t1 = ig.sin(f.input("x", shape=(1, 3, 3)))
+    y = f.output(ig.sum(t1, 0))
+    y.merge(1)
+    y.split(0, 2, inner=False)
+    t1.inline_position = 1
+
+
+def in_two_nests_of_other_lengths(f: ig.Fusion) -> None:
+    """One of two readers takes the axis to a loop of one step, the other not."""
+    t1 = ig.sin(f.input("x", shape=(3, 3, 1)))
+    f.output(t1[:3] * 1.0)
+    t4 = t1 + f.input("w", shape=(3, 3, 3))
+    f.output(ig.sum(t4, 1))
+    t4.split(2, 3)
+    t1.inline_position, t4.inline_position = 3, 2
+
+
+def of_other_axes(f: ig.Fusion) -> None:
+    t1 = ig.sin(f.input("x", shape=(1, 1, 1)))
+    t2, t4 = f.output(ig.cos(t1)), f.output(ig.sum(t1, 0))
+    t1.split(0, 1)
+    t2.merge(1)
+    t4.merge(1)
+    t1.inline_position = 1
+
+
+def of_a_padded_stand_in(f: ig.Fusion) -> None:
+    t1 = ig.sin(f.input("x", shape=(1, 1)))
+    y = f.output(ig.cos(t1) + f.input("w", shape=(3, 2, 2)))
+    t2 = t1.uses[0].output
+    for t in (t1, t2):
+        t.reorder([1, 0]).split(1, 1).split(0, 1)
+    y.reorder([2, 1, 0]).split(1, 1).split(1, 1)
+    t1.inline_position, t2.inline_position = 2, 3
+
+
+ONE_STEP = (
+    beside_a_merged_loop,
+    beside_several_loops,
+    beside_a_reduced_axis,
+    in_two_nests_of_other_lengths,
+    of_other_axes,
+    of_a_padded_stand_in,
+)
+
+
+@pytest.mark.parametrize("schedule", ONE_STEP)
+def test_a_loop_of_one_step_runs_at_each_step_of_any(schedule: Callable[[ig.Fusion], None]) -> None:
+    """It computes the same at all of them, whatever axes it is made of."""
+    f = ig.Fusion("f")
+    schedule(f)
+    right(f)
+    right(ig.parse(str(f)))
+
+
+def test_one_step_is_not_the_elements_of_another_axis() -> None:
+    """Loops of several steps stay what they are made of: nothing follows from one of one step beside them."""
+    f = ig.Fusion("f")
+    t1 = ig.sin(f.input("x", shape=(1, 4)))
+    f.output(ig.flip(t1, 1) * f.input("w", shape=(3, 4)))
+    t1.inline_position = 2
+    with pytest.raises(ig.ScheduleError):
+        ig.validate(f)
+    t1.inline_position = 1
+    t1.uses[0].output.inline_position = 2
+    right(f)
+
+
+def test_a_scan_is_not_repeated_at_steps_of_a_wider_loop() -> None:
+    f = ig.Fusion("f")
+    t1 = ig.cumsum(f.input("x", shape=(3,)), 0)
+    y = f.output(t1 + f.input("w", shape=(2, 3)))
+    t1.split(0, 3)
+    y.merge(0)
+    t1.inline_position = 1
+    with pytest.raises(ig.ScheduleError):
+        ig.validate(f)

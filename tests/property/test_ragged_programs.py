@@ -5,13 +5,14 @@ The expected values know neither offsets nor loops: rows are separate arrays fro
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
@@ -116,3 +117,93 @@ def _identity() -> Program:
     f.output(ig.combine(ig.partition(f.input("x", (n,)), 0, f.input("off", (b,), "int64"))))
     ig.schedule.auto(f, device="cpu")
     return ig.emit(f, target="cpu")
+
+
+KINDS = ("part", "join", "join", "double", "add", "meet", "sum", "top", "mean", "total", "scan", "wide")
+
+
+class Graph:
+    """A random graph of plain tensors and tensors of rows, each with what NumPy makes of the rows as arrays."""
+
+    def __init__(self, r: random.Random) -> None:
+        self.r, self.fusion, self.results = r, ig.Fusion("rows"), dict[Tensor, Array]()
+        lengths = [r.choice((0, 0, 1, 1, 2, 3, 5)) for _ in range(r.choice((1, 1, 1, 2, 3)))]
+        self.ends = [0, *np.cumsum(lengths).tolist()]
+        lead, rest = r.choice(((), (), (1,), (2,))), r.choice(((), (), (1,), (2,)))
+        self.dim, self.shape = len(lead), (*lead, self.ends[-1], *rest)
+        self.off = self.fusion.input("off", (len(self.ends),), "int64")
+        rng = np.random.default_rng(r.randrange(1 << 30))
+        self.data = {k: rng.integers(-8, 9, self.shape).astype(np.float32) / 4 for k in ("x", "y")}
+        self.flat = [(self.fusion.input(k, self.shape), v.astype(np.float64)) for k, v in self.data.items()]
+        self.rows = [self.parted(*self.flat[0])]
+        for _ in range(r.randrange(2, 9)):
+            self._grow()
+        self._output(*self.joined(*self.rows[-1]))
+        self._output(*self.flat[-1])
+        for t in self.results:
+            self.fusion.output(t)
+
+    def parted(self, t: Tensor, v: Array) -> tuple[Tensor, list[Array]]:
+        return ig.partition(t, self.dim, self.off), np.split(v, self.ends[1:-1], self.dim)
+
+    def joined(self, u: Tensor, rows: list[Array]) -> tuple[Tensor, Array]:
+        return ig.combine(u), np.concatenate(rows, self.dim)
+
+    def _output(self, t: Tensor, v: Array) -> None:
+        if t.definition is not None:
+            self.results[t] = v
+
+    def _grow(self) -> None:
+        (u, rows), (t, v), d = self.r.choice(self.rows[-3:]), self.r.choice(self.flat[-3:]), self.dim
+        some = self.ends[-1] > 0
+        match self.r.choice(KINDS):
+            case "part":
+                self.rows.append(self.parted(t, v))
+            case "join":
+                self.flat.append(self.joined(u, rows))
+            case "double":
+                self.rows.append((u * 2.0, [q * 2 for q in rows]))
+            case "add":
+                other, values = self.r.choice(self.flat)
+                self.flat.append((t + other, v + values))
+            case "meet":
+                other, more = self.r.choice(self.rows)
+                self.rows.append((u + other, [p + q for p, q in zip(rows, more, strict=True)]))
+            case "sum":
+                self._output(ig.sum(u, d + 1), np.stack([q.sum(d) for q in rows], d))
+            case "top" if some:
+                tops = [q.max(d, keepdims=True) if q.shape[d] else 0 for q in rows]
+                self.rows.append(
+                    (u - ig.amax(u, d + 1, keepdim=True), [p - q for p, q in zip(rows, tops, strict=True)])
+                )
+            case "mean" if some:
+                self.flat.append((t - ig.mean(t, d, keepdim=True), v - v.mean(d, keepdims=True)))
+            case "total":
+                self._output(ig.sum(t, d, keepdim=True), v.sum(d, keepdims=True))
+            case "scan" if some:
+                self._output(ig.cumsum(t, d), v.cumsum(d))
+            case _:
+                (x, values), at = self.flat[0], self.r.randrange(d + 2)
+                self._output(ig.unsqueeze(t, at) + ig.unsqueeze(x, at), np.expand_dims(v + values, at))
+
+
+WAYS: dict[str, Callable[[ig.Fusion], object]] = {
+    "plain": lambda f: None,
+    "auto on a CPU": lambda f: ig.schedule.auto(f, device="cpu"),
+    "auto on a GPU": lambda f: ig.schedule.auto(f, device="H200"),
+    "inline most": ig.schedule.inline_most,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=examples(150), deadline=None)
+@given(st.integers(0, 1 << 30), st.sampled_from(("python", "numpy")))
+def test_graphs_of_rows(way: str, seed: int, target: Any) -> None:
+    """Of one row, empty ones, and several results: rows that are put together are read by place."""
+    g = Graph(random.Random(seed))
+    note(str(g.fusion))
+    WAYS[way](g.fusion)
+    found = ig.emit(g.fusion, target=target).run({**g.data, "off": np.array(g.ends)})
+    for t, v in g.results.items():
+        assert found[t.name].shape == v.shape
+        np.testing.assert_allclose(found[t.name], v, rtol=1e-4, atol=1e-4)
