@@ -7,7 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -32,6 +32,7 @@ from idgraph.graphs.signature import (
     own_domains,
     own_exprs,
 )
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.argument_resolution import is_int
@@ -165,7 +166,8 @@ class _IndexGraphBuilder:
         self._keys = UseKeys()
         self._with_shadows: dict[Tensor, TensorTemplate] = {}
 
-    def build(self) -> IndexGraph:
+    def build(self, *, ordered: bool = False) -> IndexGraph:
+        """The graph; of ``ordered`` nests it is known already that they can stand one after the other."""
         for e in self.exprs:
             self._keys.enter(e, self._plan)
         self.graph: CongruenceClosure[Key] = CongruenceClosure("index", self._keys, self._plans.forms)
@@ -190,7 +192,8 @@ class _IndexGraphBuilder:
         if inlined:  # loops that are not shared can neither collide nor stand in a knot
             _raise_first(_shift_refusals(made, self.exprs))
             _raise_first(_collapse_refusals(made, alone))
-            order_nests(self.fusion)
+            if not ordered:
+                order_nests(self.fusion)
         return made
 
     def common(self, e: TensorExpr) -> dict[int, int]:
@@ -371,6 +374,7 @@ def _not_shared(
             *(f"it is also read by {_operation_at_line(u)}" for u in others),
         ],
         subject=(t.name, e.output.name),
+        loop=j,
     )
 
 
@@ -423,13 +427,20 @@ def _collapse_refusals(
             seen.setdefault(number, d)
 
 
-def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]:
+def common_loops(fusion: Fusion, tensors: Sequence[Tensor], later: Collection[Tensor] = ()) -> dict[Tensor, int]:
     """For each of ``tensors`` how many leading loops are those of its readers, by what each reads by itself: it cannot
-    be inlined further. No limit is given for tensors that inlining may give loops of another extent."""
+    be inlined further. No limit is given for tensors that inlining (of these, and of ``later``) may give loops of
+    another extent."""
     found = {t: len(t.loop) for t in tensors}
-    if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
-        return found  # any tensor's loops may have to run over what it lacks
-    plain = {t for t in found if _is_plain(t)}
+    shared = {t for t in fusion.tensors if t.inline_position or t in found or t in later}
+    nests = EquivalenceClasses[TensorExpr]()  # operations that may come to share loops
+    for t in shared:
+        for e in t.uses if (made := t.definition) is not None else ():
+            nests.union(e, into=made)
+    # Loops of these may have to run over what an operand lacks, and those of all that share them.
+    longer = [e for e in fusion.exprs if e.output.domain.loop_exprs and merges_lacking(e, shared)]
+    lengthened = {nests.find(e) for e in longer if not shared.isdisjoint(e.inputs)}
+    plain = {t for t in found if _is_plain(t) and (t.definition is None or nests.find(t.definition) not in lengthened)}
     if not plain:
         return found
     alone = _IndexGraphBuilder(fusion, (), TensorTemplates())
@@ -485,10 +496,11 @@ class Legal:
         return bool(self.promotion.nests.lengths(t))
 
 
-def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
+def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr], *, ordered: bool = False) -> Legal:
     """The loop nests of a scheduled fusion.
 
-    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does. Of nests that differ in names only, one is
+    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does; that nests can be ``ordered``, which is a
+    question of the whole fusion, may be known of `NestMembers` already. Of nests that differ in names only, one is
     judged. They are distinguished before anything is resolved in them, and once more after, where that follows from
     more than the nest, or makes loops longer.
     """
@@ -497,9 +509,9 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     if len(judged) < len(exprs):
         builder = _IndexGraphBuilder(fusion, judged, TensorTemplates(), LoopNests(fusion, judged))
         if not builder.nests.beside and not builder.nests.lengthened:
-            builder.build()
+            builder.build(ordered=ordered)
             return Legal(builder.promotion, alike)
     builder = _IndexGraphBuilder(fusion, exprs, TensorTemplates(), LoopNests(fusion, exprs))
     builder.exprs = unique_nests(exprs, builder.nests, builder.promotion)
-    builder.build()
+    builder.build(ordered=ordered)
     return Legal(builder.promotion, {})

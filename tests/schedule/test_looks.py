@@ -33,9 +33,9 @@ def test_rows_and_what_is_inlined_beside_them_are_judged_by_one_graph(
         looks.append(len(fusion.exprs if exprs is None else exprs))
         return build_index_graph(fusion, exprs)
 
-    def judged(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
+    def judged(fusion: Fusion, exprs: Sequence[TensorExpr], *, ordered: bool) -> Legal:
         looks.append(len(exprs))
-        return legal_nests(fusion, exprs)
+        return legal_nests(fusion, exprs, ordered=ordered)
 
     monkeypatch.setattr(inline, "legal_nests", judged)
     monkeypatch.setattr(legal, "build_index_graph", counted)
