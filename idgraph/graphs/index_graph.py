@@ -166,8 +166,7 @@ class _IndexGraphBuilder:
         self._keys = UseKeys()
         self._with_shadows: dict[Tensor, TensorTemplate] = {}
 
-    def build(self, *, ordered: bool = False) -> IndexGraph:
-        """The graph; of ``ordered`` nests it is known already that they can stand one after the other."""
+    def build(self) -> IndexGraph:
         for e in self.exprs:
             self._keys.enter(e, self._plan)
         self.graph: CongruenceClosure[Key] = CongruenceClosure("index", self._keys, self._plans.forms)
@@ -192,8 +191,7 @@ class _IndexGraphBuilder:
         if inlined:  # loops that are not shared can neither collide nor stand in a knot
             _raise_first(_shift_refusals(made, self.exprs))
             _raise_first(_collapse_refusals(made, alone))
-            if not ordered:
-                order_nests(self.fusion)
+            order_nests(self.fusion)
         return made
 
     def common(self, e: TensorExpr) -> dict[int, int]:
@@ -496,11 +494,10 @@ class Legal:
         return bool(self.promotion.nests.lengths(t))
 
 
-def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr], *, ordered: bool = False) -> Legal:
+def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
     """The loop nests of a scheduled fusion.
 
-    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does; that nests can be ``ordered``, which is a
-    question of the whole fusion, may be known of `NestMembers` already. Of nests that differ in names only, one is
+    Raises `ScheduleError` where `build_index_graph` of ``exprs`` does. Of nests that differ in names only, one is
     judged. They are distinguished before anything is resolved in them, and once more after, where that follows from
     more than the nest, or makes loops longer.
     """
@@ -509,9 +506,9 @@ def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr], *, ordered: bool = 
     if len(judged) < len(exprs):
         builder = _IndexGraphBuilder(fusion, judged, TensorTemplates(), LoopNests(fusion, judged))
         if not builder.nests.beside and not builder.nests.lengthened:
-            builder.build(ordered=ordered)
+            builder.build()
             return Legal(builder.promotion, alike)
     builder = _IndexGraphBuilder(fusion, exprs, TensorTemplates(), LoopNests(fusion, exprs))
     builder.exprs = unique_nests(exprs, builder.nests, builder.promotion)
-    builder.build(ordered=ordered)
+    builder.build()
     return Legal(builder.promotion, {})

@@ -363,8 +363,8 @@ def _try(
 def _legal_loops(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: _Refusal) -> Legal | None:
     """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
     longer or shorter than its own."""
-    try:  # positions of a batch are those that `NestMembers` gave; nobody asked it about those beside
-        loops = legal_nests(fusion, sharing(*batch, *beside), ordered=not beside)
+    try:
+        loops = legal_nests(fusion, sharing(*batch, *beside))
     except ScheduleError as error:
         told.subjects, told.loop = error.subjects, error.loop
         return None

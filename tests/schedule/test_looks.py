@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 import idgraph as ig
 from idgraph.errors import ScheduleError
-from idgraph.graphs import build_index_graph, common_loops, index_graph
+from idgraph.graphs import build_index_graph, common_loops
 from idgraph.graphs.index_graph import IndexGraph, Legal, legal_nests
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.schedule import inlining as inline
@@ -37,9 +37,9 @@ def test_rows_and_what_is_inlined_beside_them_are_judged_by_one_graph(
         looks.append(len(fusion.exprs if exprs is None else exprs))
         return build_index_graph(fusion, exprs)
 
-    def judged(fusion: Fusion, exprs: Sequence[TensorExpr], *, ordered: bool) -> Legal:
+    def judged(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
         looks.append(len(exprs))
-        return legal_nests(fusion, exprs, ordered=ordered)
+        return legal_nests(fusion, exprs)
 
     monkeypatch.setattr(inline, "legal_nests", judged)
     monkeypatch.setattr(legal, "build_index_graph", counted)
@@ -62,12 +62,11 @@ def test_a_refusal_says_how_deep_a_tensor_may_be_inlined(
     u = f.output(f.input("x", shape=(8, 8, 4)) + t)
     u.reorder(order)
 
-    def judged(fusion: Fusion, exprs: Sequence[TensorExpr], *, ordered: bool) -> Legal:
+    def judged(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Legal:
         tried.append(t.inline_position)
-        return legal_nests(fusion, exprs, ordered=ordered)
+        return legal_nests(fusion, exprs)
 
     monkeypatch.setattr(inline, "legal_nests", judged)
-    monkeypatch.setattr(index_graph, "order_nests", lambda _: pytest.fail("the order of nests is known"))
     ig.schedule.inline_most(f, [t])
     assert t.inline_position == depth
     assert set(tried) == {3, depth} - {0}
