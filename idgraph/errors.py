@@ -226,7 +226,8 @@ class ScheduleError(IdGraphError):
       ...
 
     ``subject`` names the tensor whose inlining is not legal, and the output of the operation that reads it (or none);
-    ``subjects`` are those of all such inlinings that were seen at once.
+    ``loop`` is the first of its loops that the two do not share, if that is why. ``subjects`` are those of all such
+    inlinings that were seen at once.
     """
 
     def __init__(
@@ -237,8 +238,10 @@ class ScheduleError(IdGraphError):
         because: Sequence[str] = (),
         hint: str = "",
         subject: tuple[str, ...] = (),
+        loop: int | None = None,
     ) -> None:
         self.subject = subject
+        self.loop = loop
         self.subjects: tuple[tuple[str, ...], ...] = (subject,)
         super().__init__(what, where=where, because=because, hint=hint)
 

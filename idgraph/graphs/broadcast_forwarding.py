@@ -10,7 +10,7 @@ Loops that inlining makes one, as classes of loop axes; and which axes of their 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -81,10 +81,10 @@ def shared_reads(
                 yield t, e, k
 
 
-def merges_lacking(e: TensorExpr) -> bool:
-    """Whether an axis of the output of ``e`` that is a broadcast or that some operand does not have, or what is made of
-    one, is merged with anything."""
-    wide = lacking_axes(e)
+def merges_lacking(e: TensorExpr, among: Collection[Tensor] | None = None) -> bool:
+    """Whether an axis of the output of ``e`` that is a broadcast or that some operand (of ``among``) does not have, or
+    what is made of one, is merged with anything."""
+    wide = lacking_axes(e, among)
     for x in (*e.output.domain.exprs, *e.output.domain.loop_exprs) if wide else ():
         if any(d in wide for d in x.inputs):
             if isinstance(x, Merge):
@@ -93,12 +93,12 @@ def merges_lacking(e: TensorExpr) -> bool:
     return False
 
 
-def lacking_axes(e: TensorExpr) -> set[IterDomain]:
-    """The axes of the output of ``e`` that are broadcasts, or at which some operand is not read."""
+def lacking_axes(e: TensorExpr, among: Collection[Tensor] | None = None) -> set[IterDomain]:
+    """The axes of the output of ``e`` that are broadcasts, or at which some operand (of ``among``) is not read."""
     logical = e.output.logical
     found = {d for d in logical if d.is_broadcast}
     for t, row in zip(e.inputs, e.reads, strict=True):
-        if t.ndim < len(logical):
+        if t.ndim < len(logical) and (among is None or t in among):
             read = {r.domain if isinstance(r, Mapped) else r.resolves if isinstance(r, Fixed) else None for r in row}
             found.update(d for d in logical if d not in read)
     return found

@@ -7,7 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -34,6 +34,7 @@ from idgraph.graphs.signature import (
     own_domains,
     own_exprs,
 )
+from idgraph.graphs.union_find import EquivalenceClasses
 from idgraph.graphs.val_graph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr, tensor_of
 from idgraph.ir.argument_resolution import is_int
@@ -367,6 +368,7 @@ def _not_shared(
             *(f"it is also read by {_operation_at_line(u)}" for u in others),
         ],
         subject=(t.name, e.output.name),
+        loop=j,
     )
 
 
@@ -419,13 +421,20 @@ def _collapse_refusals(
             seen.setdefault(number, d)
 
 
-def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]:
+def common_loops(fusion: Fusion, tensors: Sequence[Tensor], later: Collection[Tensor] = ()) -> dict[Tensor, int]:
     """For each of ``tensors`` how many leading loops are those of its readers, by what each reads by itself: it cannot
-    be inlined further. No limit is given for tensors that inlining may give loops of another extent."""
+    be inlined further. No limit is given for tensors that inlining (of these, and of ``later``) may give loops of
+    another extent."""
     found = {t: len(t.loop) for t in tensors}
-    if any(e.output.domain.loop_exprs and merges_lacking(e) for e in fusion.exprs):
-        return found  # any tensor's loops may have to run over what it lacks
-    plain = {t for t in found if _is_plain(t)}
+    shared = {t for t in fusion.tensors if t.inline_position or t in found or t in later}
+    nests = EquivalenceClasses[TensorExpr]()  # operations that may come to share loops
+    for t in shared:
+        for e in t.uses if (made := t.definition) is not None else ():
+            nests.union(e, into=made)
+    # Loops of these may have to run over what an operand lacks, and those of all that share them.
+    longer = [e for e in fusion.exprs if e.output.domain.loop_exprs and merges_lacking(e, shared)]
+    lengthened = {nests.find(e) for e in longer if not shared.isdisjoint(e.inputs)}
+    plain = {t for t in found if _is_plain(t) and (t.definition is None or nests.find(t.definition) not in lengthened)}
     if not plain:
         return found
     alone = _IndexGraphBuilder(fusion, (), TensorTemplates())

@@ -168,7 +168,7 @@ def _positioned(
     rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
     for t in rest:
         drop_inlining(t)
-    common = common_loops(fusion, rest)
+    common = common_loops(fusion, rest, later)
     limits = {t: min(_limit(t), common[t]) for t in rest}
     alike = _InlineLimits(fusion, rest, limits)
     joined: NestMembers = NestMembers(fusion)
@@ -187,29 +187,29 @@ def _positioned(
         for t in batch:
             positions[t] = after.limit(t, limits[t])
             after.join(t, positions[t])
-        end, told = done + len(batch), list[tuple[str, ...]]()
+        end, told = done + len(batch), _Refusal()
         if later and not done and end == len(rest):
             if (proved := _try(fusion, batch, positions, later, told)) is not None:
                 return rest, proved
-            if conflicts.add(told) and conflicts.first(batch) < len(batch):
+            if conflicts.add(told.subjects) and conflicts.first(batch) < len(batch):
                 continue  # as below: which of them is tried alone
-            told.clear()
+            told = _Refusal()
         loops = proved if not any(positions.values()) else None  # where nothing is inlined, nothing is judged anew
         if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, told))):
             proved = loops
             joined, done, step = after, end, 2 * step
             conflicts.inlined(batch)
-        elif len(batch) > 1 and conflicts.add(told) and conflicts.first(batch) < len(batch):
+        elif len(batch) > 1 and conflicts.add(told.subjects) and conflicts.first(batch) < len(batch):
             refused, named, step = end, [], len(batch)
             continue
         elif len(batch) > 1:
             before, step = bool(named), len(batch) // 2
-            named = [done + n for n, t in enumerate(batch) if told and t.name in told[0] and (n <= step or not before)]
+            first = told.subjects[0] if told.subjects else ()
+            named = [done + n for n, t in enumerate(batch) if t.name in first and (n <= step or not before)]
             refused = end
         else:
             (t,) = batch
-            most = min(positions[t] - 1, alike.limit(t))
-            next((p for p in range(most, 0, -1) if _try(fusion, batch, {t: p})), 0)
+            _inline_deepest(fusion, t, min(alike.limit(t), told.shared(t, positions[t])))
             joined.join(t, t.inline_position)
             conflicts.inlined(batch)
             step, done, settled, refused, proved, named = 2 * (end - settled), end, end, None, None, []
@@ -284,7 +284,7 @@ class _InlineLimits:
         kind = self._kinds.get(t)
         if kind is not None and kind not in self._known:
             self._known.add(kind)
-            found = next((p for p in range(self.limits[t], 0, -1) if _try(self.fusion, (t,), {t: p})), 0)
+            found = _inline_deepest(self.fusion, t, self.limits[t])
             t.inline_position = 0
             for u in self.rest:
                 if self._kinds.get(u) == kind:
@@ -314,20 +314,47 @@ def _is_fixed(t: Tensor) -> bool:
     return not any(map(lacking_axes, t.uses)) and not any(is_one(d.extent) for u in readers for d in u.loop)
 
 
+@dataclass(slots=True)
+class _Refusal:
+    """Why an inlining is not legal: the names of the tensors that are in each other's way, and the first loop that the
+    first of them does not share."""
+
+    subjects: tuple[tuple[str, ...], ...] = ()
+    loop: int | None = None
+
+    def shared(self, t: Tensor, position: int) -> int:
+        """The largest position that may be legal for ``t``, which was refused at ``position``: a loop that it does not
+        share there it does not share at any position behind that loop."""
+        if self.loop is None or self.subjects[0][0] != t.name:
+            return position - 1
+        return min(position - 1, self.loop)
+
+
+def _inline_deepest(fusion: Fusion, t: Tensor, most: int) -> int:
+    """Inline ``t`` at the largest position up to ``most`` that is legal, which is returned; at 0 where none is."""
+    p = most
+    while p > 0:
+        told = _Refusal()
+        if _try(fusion, (t,), {t: p}, None, told):
+            return p
+        p = told.shared(t, p)
+    return 0
+
+
 def _try(
     fusion: Fusion,
     batch: Sequence[Tensor],
     positions: Mapping[Tensor, int],
     later: Mapping[Tensor, int] | None = None,
-    told: list[tuple[str, ...]] | None = None,
+    told: _Refusal | None = None,
 ) -> Legal | None:
     """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
-    the loops, or None where it is not; that list then gets the names of tensors that each refusal is about."""
+    the loops, or None where it is not; ``told`` then gets the reason."""
     for t in batch:
         t.inline_position = positions[t]
     for t, p in (later or {}).items():
         t.inline_position = p
-    loops = _legal_loops(fusion, batch, later or (), [] if told is None else told)
+    loops = _legal_loops(fusion, batch, later or (), _Refusal() if told is None else told)
     if loops is not None and not all(_is_written(fusion, t) for t in batch):
         loops = None
     for t in (*(later or ()), *(() if loops is not None else batch)):
@@ -335,19 +362,17 @@ def _try(
     return loops
 
 
-def _legal_loops(
-    fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: list[tuple[str, ...]]
-) -> Legal | None:
+def _legal_loops(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: _Refusal) -> Legal | None:
     """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
     longer or shorter than its own."""
     try:
         loops = legal_nests(fusion, sharing(*batch, *beside))
     except ScheduleError as error:
-        told += error.subjects
+        told.subjects, told.loop = error.subjects, error.loop
         return None
     longer = next((t for t in batch if loops.longer(t)), None)
     if longer is not None:
-        told.append((longer.name,))
+        told.subjects = ((longer.name,),)
     return None if longer is not None else loops
 
 

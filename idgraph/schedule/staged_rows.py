@@ -50,15 +50,16 @@ def _is_written_along(space: ReductionDomain, t: Tensor) -> bool:
     return bool(order) and space.labels[t][order[-1]] >= space.rows
 
 
-def _boundary(space: ReductionDomain) -> set[Tensor]:
+def _boundary(space: ReductionDomain) -> list[Tensor]:
     """The members over all columns, computed from no reduction of the space, that its reductions and what waits for
     those are computed from; before conversions to a wider type, and without those that are computed from others."""
-    found: set[Tensor] = set()
+    found: dict[Tensor, None] = {}  # in order, which is that of the steps in a schedule's text
     for t in space.labels:
         e = t.definition
         if e is not None and (reduces(t) or t in space.fixed):
-            found.update(_unconverted(space, p) for p in e.inputs if _is_wide(space, p) and p not in space.fixed)
-    return {t for t in found if not _is_computed_from(space, t, found - {t})}
+            wide = [_unconverted(space, p) for p in e.inputs if _is_wide(space, p) and p not in space.fixed]
+            found.update(dict.fromkeys(wide))
+    return [t for t in found if not _is_computed_from(space, t, found.keys() - {t})]
 
 
 def _is_computed_from(space: ReductionDomain, t: Tensor, others: Collection[Tensor]) -> bool:
