@@ -195,7 +195,9 @@ def test_other_axes_are_changed_beside_rows() -> None:
     np.testing.assert_allclose(gram, [r.T @ r for r in np.split(a, ends[1:-1])], rtol=1e-5)
 
 
-PICKS: dict[str, tuple[Callable[..., Tensor], Callable[..., Any]]] = {
+Array = np.ndarray[Any, np.dtype[Any]]
+Pick = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+PICKS: dict[str, tuple[Pick, Callable[[Array, Array, Array, Array, Array, Array], Array]]] = {
     "embedding": (
         lambda u, ids, at, w, few: ig.combine(ig.embedding(ids, w)),
         lambda x, ids, at, w, few, ends: w[ids],
@@ -234,14 +236,14 @@ def test_elements_are_picked_and_scanned_beside_rows(name: str, device: str | No
     f = ig.Fusion("picks")
     x, off, w = f.input("x", (9, 3)), f.input("off", (4,), "int64"), f.input("w", (7, 2))
     ids, at, few = f.input("ids", (9,), "int64"), f.input("at", (9, 2), "int64"), f.input("few", (4,), "int64")
-    f.output(build(*(ig.partition(t, 0, off) for t in (x, ids, at)), w, few))
+    f.output(build(ig.partition(x, 0, off), ig.partition(ids, 0, off), ig.partition(at, 0, off), w, few))
     if device is not None:
         ig.schedule.auto(f, device=device)
-    given = {
+    given: dict[str, Array] = {
         "x": rng.random((9, 3), np.float32), "ids": rng.integers(0, 7, 9), "at": rng.integers(0, 3, (9, 2)),
         "w": rng.random((7, 2), np.float32), "few": np.array([2, 0, 1, 1]), "off": ends,
     }  # fmt: skip
-    want = expected(*(given[k] for k in ("x", "ids", "at", "w", "few")), ends)
+    want = expected(given["x"], given["ids"], given["at"], given["w"], given["few"], ends)
     (made,) = ig.emit(f, target="numpy").run({t.name: given[t.name] for t in f.inputs}).values()
     np.testing.assert_allclose(made, want, rtol=1e-6)
 
