@@ -52,15 +52,16 @@ def modes_of(symbols: Sequence[Expr], result: Expr, who: str) -> tuple[Mode, ...
 
 
 def complement_modes(modes: Sequence[Mode], size: int) -> tuple[Mode, ...]:
-    """The modes that reach what ``modes`` leaves out of 0 .. ``size`` - 1, as CuTe's ``complement``.
+    """The modes that reach what ``modes`` leaves out of 0 .. ``size`` - 1, as CuTe's ``complement``; a mode of stride 0
+    reaches nothing that the others do not.
 
     >>> complement_modes(((4, 1),), 24), complement_modes(((2, 4),), 24), complement_modes(((2, 1), (2, 4)), 16)
     (((6, 4),), ((4, 1), (3, 8)), ((2, 2), (2, 8)))
     """
     found: list[Mode] = []
     reached = 1
-    for extent, stride in sorted((m for m in modes if m[0] > 1), key=lambda m: m[1]):
-        if stride == 0 or stride % reached:
+    for extent, stride in sorted((m for m in modes if m[0] > 1 and m[1] > 0), key=lambda m: m[1]):
+        if stride % reached:
             raise ArithError(
                 f"complement: stride {stride} of extent {extent} is not a multiple of the {reached} addresses below it",
                 hint="the modes of a layout that has a complement do not overlap, and divide each other",

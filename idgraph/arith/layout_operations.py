@@ -227,14 +227,18 @@ class LayoutOperations:
             at.append(part(*own)[0])
         return type(self)(tuple(symbols), self(*at), self.shape)
 
-    def product(self, n: Self | int) -> Self:
+    def product(self, n: Self | int | tuple[Self | int, ...]) -> Self:
         """CuTe's ``logical_product``: this layout, repeated at the addresses it leaves out, in the order of ``n``.
+
+        Several layouts repeat it coordinate by coordinate, each at the addresses that this one coordinate leaves out.
 
         >>> from idgraph.arith import IndexMap
         >>> print(IndexMap.strided((2, 1), (2, 4)).product(4))
         (i0, i1, r0) -> (i0 + (i1 + r0//2)*4 + r0*2)
         """
         self.check_layout("product")
+        if isinstance(n, tuple):
+            return self._product_by_coordinate(n)
         n = self._as_layout(n, "product")
         letter = _free_letter("r", self)
         extents = extents_of(n.symbols, "product")
@@ -248,7 +252,26 @@ class LayoutOperations:
         top = 1 + sum(int(interval(x.results[0])[1] or 0) for x in (self, far))
         return type(self)((*self.symbols, *symbols), (result,), (top,))
 
-    def logical_product(self, n: Self | int) -> Self:
+    def _product_by_coordinate(self, tilers: Sequence[Self | int]) -> Self:
+        """`product` of each coordinate, a layout of its own, with its tiler; the coordinates without one stay."""
+        if len(tilers) > len(self.symbols):
+            raise ArithError(
+                f"product: {len(tilers)} tilers of {len(self.symbols)} coordinates", hint="one a coordinate at most"
+            )
+        strides = iter(modes_of(self.symbols, self.results[0], "product"))
+        letter = _free_letter("p", self)
+        symbols: list[Expr] = []
+        at = as_expr(0)
+        for k, n in enumerate(extents_of(self.symbols, "product")):
+            part = self.strided(next(strides) if n > 1 else (1, 0))
+            part = part.product(tilers[k]) if k < len(tilers) else part
+            sizes = extents_of(part.symbols, "product")
+            own = [symbol(f"{letter}{len(symbols) + p}", 0, size - 1) for p, size in enumerate(sizes)]
+            symbols += own
+            at = at + part(*own)[0]
+        return type(self)(tuple(symbols), (simplify(at),), (1 + int(interval(at)[1] or 0),))
+
+    def logical_product(self, n: Self | int | tuple[Self | int, ...]) -> Self:
         """`product`, by CuTe's name.
 
         >>> from idgraph.arith import IndexMap
@@ -316,6 +339,10 @@ class LayoutOperations:
         """
         self.check_layout("left_inverse")
         modes = modes_of(self.symbols, self.results[0], "left_inverse")
+        if any(n > 1 and step == 0 for n, step in modes):
+            raise ArithError(
+                f"left_inverse: several elements of {self} have one address", hint="leave out coordinates of stride 0"
+            )
         reach = 1 + sum((n - 1) * step for n, step in modes)
         return self.strided(*inverse_modes((*modes, *complement_modes(modes, reach))))
 

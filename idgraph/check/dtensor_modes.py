@@ -138,7 +138,8 @@ def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: A
         at = trace.mesh.coordinates(rank)
         idle = [op for name, op in axes if at[name] and op in ("sum", "product")]
         parts[rank] = local if not idle else local * 0 + (1 if idle[0] == "product" else 0)
-    return DTensor.from_local(LocalTensor(parts), trace.device_mesh, placed, run_check=False)
+    whole = {"shape": made.shape, "stride": made.stride()}  # of unequal parts they cannot be guessed
+    return DTensor.from_local(LocalTensor(parts), trace.device_mesh, placed, run_check=False, **whole)
 
 
 def distinct(value: Any) -> Any:

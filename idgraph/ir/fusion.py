@@ -1025,7 +1025,7 @@ class Fusion(Restorable, ShownFusion):
         line: SourceLine | None,
     ) -> Tensor:
         """Add an operation of checked parts at the end."""
-        inherit_rows(op, inputs, reads, domain)
+        inherit_rows(op, inputs, reads, domain, attrs)
         if self.operations_left is not None:
             self._spend(op, self.operations_left - 1)
         if name is not None:

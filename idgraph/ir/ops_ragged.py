@@ -46,7 +46,8 @@ def partition(x: Tensor, dim: int, offsets: Tensor, *, name: str | None = None) 
     ``out[b, j] = x[offsets[b] + j]`` for j below ``offsets[b + 1] - offsets[b]``. ``offsets`` are integers that begin
     at 0, never fall and end at the extent of the axis: one more than there are rows; a run refuses others by name. Rows
     may be empty. Two ragged axes are one if and only if their offsets are one tensor. Pointwise operations, reductions
-    (`idgraph.sum` to `idgraph.softmax`) and `idgraph.combine` take ragged axes; others refuse them.
+    (`idgraph.sum` to `idgraph.softmax`) and `idgraph.combine` take ragged axes; views, gathers, scans and products
+    change the axes beside them (`idgraph.embedding` of ragged indices, too); others refuse them.
     (nvFuser: asNested; torch: nested tensors of layout jagged.) Raises `OperationError` for what cannot be offsets.
 
     >>> import idgraph as ig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from idgraph.arith import Expr, and_, is_true, or_, simplify, symbol
@@ -10,11 +10,12 @@ from idgraph.errors import OperationError
 from idgraph.ir.axis_read import Attr, AxisRead, Mapped
 from idgraph.ir.dtypes import is_integer
 from idgraph.ir.iter_domain import IterDomain, RaggedRows, TensorDomain
-from idgraph.ir.op_table import POINTWISE, ROWS, apply, moving, names
+from idgraph.ir.op_table import POINTWISE, ROWS, SCANS, apply, moving, names
 from idgraph.ir.protocols import L, OperationLike, TensorLike
 
 _PASSED: Final = POINTWISE | moving("axes") | frozenset(names(kind="reduction"))
-_BESIDE: Final = moving("places", "pieces") | {"matmul"}  # where they leave both axes of the rows as they are
+# Where they leave both axes of the rows as they are:
+_BESIDE: Final = moving("places", "pieces", "picks") | SCANS | {"matmul"}
 _WAYS_OUT = "ig.combine({0}) puts the rows behind one another, ig.pad_ragged({0}, value) gives all rows one length"
 START: Final = symbol("ld1")
 """The loaded number at which a row begins, of the operations of `ROWS`: they load it from operand 1."""
@@ -102,7 +103,11 @@ def row_bounds(component: Expr, count: Expr, extent: Expr, start: Expr, stop: Ex
 
 
 def inherit_rows(
-    op: str, inputs: Sequence[TensorLike], reads: Sequence[Sequence[AxisRead]], domain: TensorDomain
+    op: str,
+    inputs: Sequence[TensorLike],
+    reads: Sequence[Sequence[AxisRead]],
+    domain: TensorDomain,
+    attrs: Mapping[str, Attr],
 ) -> None:
     """Give the axes of an operation's output the rows of the operands' axes that they are read at.
 
@@ -112,7 +117,9 @@ def inherit_rows(
     ragged = next((t for t in inputs if any(d.rows is not None for d in t.domain.logical)), None)
     if ragged is None or op in ("pad_ragged", "combine"):
         return
-    if op not in _PASSED and not (op in _BESIDE and _keeps_rows(inputs, reads, domain)):
+    dim = attrs.get("dim")
+    along = domain.logical[dim] if op in SCANS and isinstance(dim, int) else None
+    if op not in _PASSED and not (op in _BESIDE and _keeps_rows(inputs, reads, domain, along)):
         name = next(d.rows.offsets.name for d in ragged.domain.logical if d.rows is not None)
         raise OperationError(
             f"{ragged.name} has a ragged axis, with rows of {name}, and {op} takes plain axes",
@@ -148,9 +155,15 @@ def inherit_rows(
             )
 
 
-def _keeps_rows(inputs: Sequence[TensorLike], reads: Sequence[Sequence[AxisRead]], domain: TensorDomain) -> bool:
-    """Whether the axes of rows, and those of their components, are axes of the output, element by element."""
-    own = set(domain.root) & set(domain.logical)
+def _keeps_rows(
+    inputs: Sequence[TensorLike],
+    reads: Sequence[Sequence[AxisRead]],
+    domain: TensorDomain,
+    along: IterDomain | None,
+) -> bool:
+    """Whether the axes of rows, and those of their components, are axes of the output, element by element; not the one
+    that is scanned, ``along``."""
+    own = set(domain.root) & set(domain.logical) - {along}
     for t, row in zip(inputs, reads, strict=True):
         image = {d: r.domain for d, r in zip(t.axes, row, strict=True) if isinstance(r, Mapped)}
         for d in t.axes:

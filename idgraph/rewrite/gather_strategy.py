@@ -29,6 +29,7 @@ from idgraph.ir.clone import extract_subgraph, rewriting, whole_state
 from idgraph.ir.device import Device, current_device, device_of
 from idgraph.ir.hooks import Estimate, estimated
 from idgraph.ir.op_table import GATHERS, VIEWS
+from idgraph.ir.ops_ragged import ragged_dim
 from idgraph.ir.reshape import product
 from idgraph.ir.schedule_log import Decision, Option
 from idgraph.ir.walks import reach
@@ -106,14 +107,15 @@ def ways_of(
 
 
 def near(e: TensorExpr) -> list[TensorExpr]:
-    """The operations nearest to ``e``, by reads in either direction and behind few other gathers, in order."""
+    """The operations nearest to ``e``, by reads in either direction and behind few other gathers, in order; none on
+    ragged rows."""
     found, ring = {e: 0}, [e]
     while ring and len(found) < MOST:
         after: list[TensorExpr] = []
         for x in ring:
             made = [t.definition for t in x.inputs]
             for y in (*made, *(u for t in x.outputs for u in t.uses[:MOST])):
-                if y is None or y in found or len(found) >= MOST:
+                if y is None or y in found or len(found) >= MOST or _is_on_rows(y):
                     continue
                 gathers = found[x] + (y.op in GATHERS and source_of(y).definition is not None)
                 if gathers <= DEEP:
@@ -121,6 +123,11 @@ def near(e: TensorExpr) -> list[TensorExpr]:
                     after.append(y)
         ring = after
     return _in_order(found)
+
+
+def _is_on_rows(e: TensorExpr) -> bool:
+    """Whether a tensor of this operation has rows of loaded length, which no array of a part that is estimated has."""
+    return any(ragged_dim(t) is not None for t in (*e.inputs, *e.outputs))
 
 
 def _in_order(found: Collection[TensorExpr]) -> list[TensorExpr]:
@@ -238,11 +245,12 @@ def choose_gather_strategies(fusion: Fusion, force: Force, device: Device) -> tu
             made += [] if e is None else [_direct(e)]
             continue
         forced, found = wanted.get(t.name), _possible(e, ways.kept)
-        estimates = dict[Strategy, Estimate | str]()
+        estimates: Mapping[Strategy, Estimate | str] = {}
         possible: list[Strategy] = [w.name for w in found if not w.impossible]
         view = forced is None and "recompute" in possible and is_view(e)
         if forced is None and not view and len(possible) > 1:
-            estimates = ways_of(e, possible, ways, device)
+            ragged: Mapping[Strategy, str] = dict.fromkeys(possible, "no estimate is of ragged rows")
+            estimates = ragged if _is_on_rows(e) else ways_of(e, possible, ways, device)
         decision = _view_decision(e) if view else _decide(e, forced, found, estimates, device)
         made.append(decision)
         ways.take(e, cast("Strategy", decision.chosen))
@@ -350,7 +358,7 @@ def _decide(
     best = cheapest({name: t for name, t in estimates.items() if isinstance(t, Estimate) and name != "one-hot"})
     if best is None:
         told = "; ".join(dict.fromkeys(map(str, estimates.values())))
-        return decision("global", f"no way is emitted for {device.name} ({told}); {why['global']}", stuck)
+        return decision("global", f"no way is estimated for {device.name} ({told}); {why['global']}", stuck)
     options = {name: _option(name, t, why[name], device) for name, t in estimates.items()}
     reason = f"{options[best].amount()}; {options[best].why}"
     return decision(best, reason, [*stuck, *(o for name, o in options.items() if name != best)])

@@ -210,3 +210,40 @@ def test_refusals_name_the_operation() -> None:
         for ask in (m.composition, m.logical_divide, m.zipped_divide, m.tiled_divide, m.flat_divide, m.raked_product):
             with pytest.raises(ig.IdGraphError):
                 ask(bad)  # type: ignore[arg-type]
+
+
+def test_coordinates_of_stride_0_leave_what_the_others_leave() -> None:
+    """CuTe's complement is that of the layout without them."""
+    for modes, size, rest in (
+        (((4, 0),), 6, list(range(6))),
+        (((2, 4), (3, 0)), 8, [0, 1, 2, 3]),
+        (((3, 0), (2, 1), (2, 4)), 16, [0, 2, 8, 10]),
+    ):
+        assert listed(layout(modes).complement(size)) == rest
+    repeated = layout(((2, 1), (3, 0))).product(2)
+    assert listed(repeated) == [0, 1] * 3 + [2, 3] * 3
+    with pytest.raises(ArithError, match="have one address"):
+        layout(((4, 1), (3, 0))).left_inverse()
+
+
+@given(layouts(), st.data())
+def test_a_product_by_coordinates_repeats_each(modes: Modes, data: st.DataObject) -> None:
+    tilers = [data.draw(layouts(most=2, gaps=2)) for _ in range(data.draw(st.integers(1, len(modes))))]
+    plain = [data.draw(st.booleans()) for _ in tilers]
+    if any(plain):
+        tilers = [((prod(n for n, _ in t), 1),) if p else t for t, p in zip(tilers, plain, strict=True)]
+    found = layout(modes).logical_product(
+        tuple(t[0][0] if p else layout(t) for t, p in zip(tilers, plain, strict=True))
+    )
+    parts: list[list[int]] = []
+    for k, (n, step) in enumerate(modes):
+        own = [x * step for x in range(n)]
+        if k < len(tilers):
+            # What one coordinate leaves out: below its stride, and from behind its last element on.
+            free = ((step, 1), (1, n * step)) if n > 1 else ((1, 1),)
+            own = [x + beyond(free, r) for r in by_hand(tilers[k]) for x in own]
+        parts.append(own)
+    expected = [sum(at) for at in (tuple(reversed(p)) for p in product(*reversed(parts)))]
+    assert listed(found) == expected
+    with pytest.raises(ArithError, match="tilers of"):
+        layout(modes).product((1,) * (len(modes) + 1))

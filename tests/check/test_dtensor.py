@@ -240,3 +240,11 @@ def test_texts_that_are_no_placements_are_refused(text: object) -> None:
     with pytest.raises(ig.IdGraphError, match="is not a placement of x") as info:
         placement_of(text, "x")
     assert '"Shard(1)", "Replicate()"' in str(info.value)
+
+
+@pytest.mark.parametrize("placed", [("P(sum)", "S(0)"), ("S(0)", "P(sum)"), ("P(sum)", "S(1)")])
+def test_partial_arguments_in_unequal_parts(placed: Sequence[str]) -> None:
+    """Devices hold 3 and 2 of 5 rows, or 2 and 1 of 3 columns, of sums that are not reduced yet."""
+    for fn, moved in ((doubled, False), (one_more, True)):
+        r = ig.check.dtensor(fn, (torch.rand(5, 3),), mesh=MESH, placements={"x": placed})
+        assert r.ok and [x.verdict for x in r.rows] == ["communication" if moved else "local"], r

@@ -371,3 +371,22 @@ def test_combined_rows_inside_a_loop_lie_by_place(ends: list[int], memory: Memor
     for target in ("python", "numpy"):
         found = ig.emit(f, target=target).run({"x": v, "off": np.array(ends), "y": v})[t.name]
         np.testing.assert_allclose(found, 2 * v[:, ::-1] + v, rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_a_gather_near_rows_is_estimated_without_them(device: str) -> None:
+    """A part of a program that is cut where rows are read has no rows."""
+    f = ig.Fusion("near")
+    x, at, off = f.input("x", (9, 4)), f.input("at", (9, 4), "int64"), f.input("off", (4,), "int64")
+    u = ig.partition(ig.gather(ig.log_softmax(x, 1), 1, at) * 2.0, 0, off)
+    for k in range(10):
+        u = ig.sin(u) + float(k)
+    f.output(ig.combine(ig.softmax(u, 1)))
+    ig.schedule.auto(f, device=device)
+    rng, ends = np.random.default_rng(0), np.array([0, 2, 2, 9])
+    a, picks = rng.random((9, 4), np.float32), rng.integers(0, 4, (9, 4))
+    (found,) = ig.emit(f, target="numpy").run({"x": a, "at": picks, "off": ends}).values()
+    b = np.take_along_axis(np.log(np.exp(a) / np.exp(a).sum(1, keepdims=True)), picks, 1) * 2
+    for k in range(10):
+        b = np.sin(b) + k
+    np.testing.assert_allclose(found, flat([soft(r) for r in np.split(b, ends[1:-1])]), rtol=1e-4)

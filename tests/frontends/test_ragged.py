@@ -27,6 +27,12 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
     "scaled": (lambda t, s: t * s, ()),
     "scaled, wide": (lambda t, s: t * s.unsqueeze(-1), (3,)),
     "centred": (lambda t, s: t - t.mean(1, keepdim=True), ()),
+    "linear": (lambda t, s: torch.nn.functional.linear(t, torch.ones(2, 4)), (4,)),
+    "normalized": (lambda t, s: torch.nn.functional.layer_norm(t, (4,)), (4,)),
+    "side by side": (lambda t, s: torch.cat([t, t * 2], -1), (4,)),
+    "padded": (lambda t, s: torch.nested.to_padded_tensor(t, -1.0), (4,)),
+    "looked up": (lambda t, s: torch.nn.functional.embedding(t.abs().long().clamp(0, 2), s), ()),
+    "softmax beside": (lambda t, s: torch.softmax(t, -1), (4,)),
 }
 
 
@@ -58,6 +64,33 @@ def test_a_softmax_along_rows_is_left_to_torch() -> None:
     with pytest.raises(Exception, match="data-dependent") as info:
         torch.compile(fn, backend="idgraph", fullgraph=True)(t)
     assert "test_ragged.py" in str(info.value)  # the user's line
+
+
+def test_a_softmax_along_rows_whose_longest_is_known() -> None:
+    """torch traces it where the tensor says how long its rows are."""
+    values, ends = torch.randn(9, 4), torch.tensor([0, 2, 4, 9])
+    t = torch.nested.nested_tensor_from_jagged(values, ends, min_seqlen=2, max_seqlen=5)
+    torch._dynamo.reset()
+    found = torch.compile(lambda t: torch.softmax(t, 1), backend="idgraph", fullgraph=True)(t)
+    torch.testing.assert_close(found.values(), torch.cat([r.softmax(0) for r in values.tensor_split([2, 4])]))
+
+
+def test_attention_of_rows_in_its_padded_form() -> None:
+    """What torch cannot trace of nested tensors, written with the operations that it would make of it."""
+
+    def attention(x: Any, o: Any) -> Any:
+        def padded(rows: Any) -> Any:
+            return torch.ops.aten._jagged_to_padded_dense_forward(rows, [o], [9], 0.0)
+
+        p, there = padded(x), padded(torch.ones_like(x[:, :1])).transpose(1, 2) > 0
+        weights = (p @ p.transpose(1, 2) / 2).masked_fill(~there, float("-inf")).softmax(-1)
+        return torch.ops.aten._padded_dense_to_jagged_forward(weights.nan_to_num() @ p, [o], 9)
+
+    x, o = torch.randn(9, 4), torch.tensor([0, 2, 2, 9])
+    imp = ig.from_torch(attention, (x, o))
+    assert not imp.coverage.opaque
+    wanted = torch.cat([torch.softmax(r @ r.T / 2, -1) @ r for r in torch.tensor_split(x, [2, 2])])
+    torch.testing.assert_close(imp.run(x, o), wanted, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("how", ["sum", "mean", "max", "min", "prod"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,6 +107,18 @@ REFUSED: dict[str, tuple[Callable[[Fusion, Tensor, Tensor], object], str, str]] 
     "reshape": (lambda f, u, off: ig.reshape(u, -1), "reshape takes plain axes", "ig.combine"),
     "slice": (lambda f, u, off: u[:, :4], "slice takes plain axes", "ig.combine"),
     "cumsum": (lambda f, u, off: ig.cumsum(u, 1), "cumsum takes plain axes", "ig.combine"),
+    "cumsum from the end": (lambda f, u, off: ig.cumsum(u, -2), "cumsum takes plain axes", "ig.combine"),
+    "cumsum over rows": (lambda f, u, off: ig.cumsum(u, 0), "cumsum takes plain axes", "ig.combine"),
+    "selected rows": (
+        lambda f, u, off: ig.index_select(u, 0, f.input("at", (2,), "int64")), "index_select takes plain", "ig.combine",
+    ),
+    "selected places": (
+        lambda f, u, off: ig.index_select(u, 1, f.input("at", (2,), "int64")), "index_select takes plain", "ig.combine",
+    ),
+    "gathered places": (
+        lambda f, u, off: ig.gather(u, 1, ig.partition(f.input("at", (9, 2), "int64"), 0, off)),
+        "gather takes plain axes", "ig.combine",
+    ),
     "flip": (lambda f, u, off: ig.flip(u, (0,)), "flip takes plain axes", "ig.combine"),
     "merged with a plain axis": (lambda f, u, off: ig.reshape(u, (3, 18)), "reshape takes plain axes", "ig.combine"),
     "cat with plain rows": (
@@ -180,6 +193,59 @@ def test_other_axes_are_changed_beside_rows() -> None:
     y.output(ig.sum(ig.unsqueeze(u, 3) * ig.unsqueeze(u, 2), 1))
     (gram,) = ig.emit(y, target="numpy").run({"x": a, "off": ends}).values()
     np.testing.assert_allclose(gram, [r.T @ r for r in np.split(a, ends[1:-1])], rtol=1e-5)
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Pick = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+PICKS: dict[str, tuple[Pick, Callable[[Array, Array, Array, Array, Array, Array], Array]]] = {
+    "embedding": (
+        lambda u, ids, at, w, few: ig.combine(ig.embedding(ids, w)),
+        lambda x, ids, at, w, few, ends: w[ids],
+    ),
+    "bag": (
+        lambda u, ids, at, w, few: ig.sum(ig.embedding(ids, w), 1),
+        lambda x, ids, at, w, few, ends: np.stack([w[r].sum(0) for r in np.split(ids, ends[1:-1])]),
+    ),
+    "index_select": (
+        lambda u, ids, at, w, few: ig.combine(ig.index_select(ig.softmax(u, 1), 2, few)),
+        lambda x, ids, at, w, few, ends: np.concatenate(
+            [np.exp(r) / np.exp(r).sum(0) for r in np.split(x, ends[1:-1])]
+        )[:, few],
+    ),
+    "gather": (
+        lambda u, ids, at, w, few: ig.combine(ig.gather(u, 2, at)),
+        lambda x, ids, at, w, few, ends: np.take_along_axis(x, at, 1),
+    ),
+    "take_along_dim": (
+        lambda u, ids, at, w, few: ig.combine(ig.take_along_dim(u, at, 2)),
+        lambda x, ids, at, w, few, ends: np.take_along_axis(x, at, 1),
+    ),
+    "cumsum": (
+        lambda u, ids, at, w, few: ig.combine(ig.cumsum(u, 2)),
+        lambda x, ids, at, w, few, ends: np.cumsum(x, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "H200"])
+@pytest.mark.parametrize("name", PICKS)
+def test_elements_are_picked_and_scanned_beside_rows(name: str, device: str | None) -> None:
+    """Where an index, or the axis of a scan, is not one of the rows', they stay rows; of an index, too."""
+    build, expected = PICKS[name]
+    rng, ends = np.random.default_rng(0), np.array([0, 2, 2, 9])
+    f = ig.Fusion("picks")
+    x, off, w = f.input("x", (9, 3)), f.input("off", (4,), "int64"), f.input("w", (7, 2))
+    ids, at, few = f.input("ids", (9,), "int64"), f.input("at", (9, 2), "int64"), f.input("few", (4,), "int64")
+    f.output(build(ig.partition(x, 0, off), ig.partition(ids, 0, off), ig.partition(at, 0, off), w, few))
+    if device is not None:
+        ig.schedule.auto(f, device=device)
+    given: dict[str, Array] = {
+        "x": rng.random((9, 3), np.float32), "ids": rng.integers(0, 7, 9), "at": rng.integers(0, 3, (9, 2)),
+        "w": rng.random((7, 2), np.float32), "few": np.array([2, 0, 1, 1]), "off": ends,
+    }  # fmt: skip
+    want = expected(given["x"], given["ids"], given["at"], given["w"], given["few"], ends)
+    (made,) = ig.emit(f, target="numpy").run({t.name: given[t.name] for t in f.inputs}).values()
+    np.testing.assert_allclose(made, want, rtol=1e-6)
 
 
 def test_ways_out_work() -> None:
