@@ -455,7 +455,7 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         ),
         Target(
             "cpu", f"numba for the CPU; {_COMPILED}", "numba",
-            ("serial", "collapse", "own_rows", "columns", "rename_columns", "fuse_nests", "hoist_loads", "prove_checks",
+            ("serial", "collapse", "columns", "rename_columns", "fuse_nests", "hoist_loads", "prove_checks",
              "rows_of_core", "interchange", "unswitch", "round_once", "composed", "keep_rolled", "end_rows"),
             cores=True, typed=True,
         ),

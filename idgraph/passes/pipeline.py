@@ -31,7 +31,7 @@ from idgraph.passes.loop_peeling import peel_loops
 from idgraph.passes.narrowing import approximate_math, elide_double_rounding, fuse_math_functions, narrow_int64
 from idgraph.passes.nest_fusion import fuse_nests
 from idgraph.passes.packed_half2 import pack_half2
-from idgraph.passes.reduction_flattening import flatten_reduction_loops, privatize_scatter_rows
+from idgraph.passes.reduction_flattening import flatten_reduction_loops
 from idgraph.passes.rows import rename_conflicting_symbols, with_rows
 from idgraph.passes.slp_rerolling import reroll_lanes
 from idgraph.passes.unroll_and_jam import unroll_and_jam
@@ -64,7 +64,6 @@ PASSES: Mapping[str, Pass] = {
         Pass("fuse_nests", "independent kernels over the same loops as one nest", fuse_nests),
         Pass("prove_checks", "checks of indices that cannot leave their axis", _each(eliminate_bounds_checks)),
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(flatten_loops)),
-        Pass("own_rows", "blocks that may add to one element as one block", _each(privatize_scatter_rows)),
         Pass("columns", "reduced rows of several axes without divisions", _each(flatten_reduction_loops)),
         Pass("rename_columns", "symbols called like the columns of a row get a prime", rename_conflicting_symbols),
         Pass(

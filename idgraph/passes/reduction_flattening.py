@@ -2,24 +2,17 @@
 
 Before: ``for i < 13: for t < 1024 threadIdx.x: if i*1024 + t < 12544: for c < 4: s <- sum x[...//784...]``, a row of 16
 pictures of 3136 elements. After: ``for i < 16: for c < 3136: s <- sum x[i*200704 + c]``. The order of the terms stays.
-
-own_rows: blocks that may add to one element become one block, so that cores need not wait for each other.
-
-A scatter along a row adds only to elements of that row. Where a row is cut into several blocks, each core takes whole
-rows: no two of them meet, and each element gets its terms in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.arith import Expr, as_expr, is_true, postorder, simplify, symbol
-from idgraph.arith.solve import coefficients
-from idgraph.kernel.def_use import all_reads, all_sets, index_exprs, loaded_in, map_body, map_statement
+from idgraph.arith import as_expr, postorder, simplify, symbol
+from idgraph.kernel.def_use import index_exprs, map_body, map_statement
 from idgraph.kernel.ir import (
     Accumulate,
-    BoundsCheck,
     Comment,
     CompoundStmt,
     Compute,
@@ -35,7 +28,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import simplify_selects
-from idgraph.passes.loop_flattening import chain_of, division_periods, remap_check_point, row_of
+from idgraph.passes.loop_flattening import chain_of, row_of
 from idgraph.passes.rows.reduction_loop import ReductionLoop, drop_unit_loops, match_reduction_loop
 
 Body = tuple[Stmt, ...]
@@ -140,111 +133,3 @@ def _only_adds(body: Body) -> bool:
             case _:
                 return False
     return sums
-
-
-FEWEST = 2  # blocks: cores to share them
-
-
-def privatize_scatter_rows(kernel: Kernel) -> Kernel:
-    """own_rows: blocks of one row of a scatter as one block.
-
-    >>> import idgraph as ig
-    >>> k = ig.kernel.parse('''
-    ... kernel k():
-    ...   where at in _, _
-    ...   buffer i: int64[256] input "i"
-    ...   buffer s: float32[256] input "s"
-    ...   buffer y: float32[320] output "y"
-    ...   launch blockIdx.x: 16
-    ...   for b < 16, blockIdx.x:
-    ...     for t < 16:
-    ...       n: int64 = i[b*16 + t]
-    ...       let at = n
-    ...       v: float32 = s[b*16 + t]
-    ...       check (at >= 0) & (at < 80), of at, site "y", axis 1, extent 80, index "i", in "y", at "f.py:1":
-    ...         y[b//4*80 + at] <- sum v, as v:float32, atomic
-    ... ''')
-    >>> print(privatize_scatter_rows(k))
-    kernel k():
-      where at in _, _
-      buffer i: int64[256] input "i"
-      buffer s: float32[256] input "s"
-      buffer y: float32[320] output "y"
-      launch blockIdx.x: 4
-      for b < 4, blockIdx.x:
-        for b_in < 4:
-          for t < 16:
-            n: int64 = i[b*64 + b_in*16 + t]
-            let at = n
-            v: float32 = s[b*64 + b_in*16 + t]
-            check (at >= 0) & (at < 80), of at, site "y", axis 1, extent 80, index "i", in "y", at "f.py:1":
-              y[at + b*80] <- sum v, as v:float32
-    """
-    found = _single_update(kernel)
-    if found is None:
-        return kernel
-    loop, update, limits = found
-    taken = all_sets(kernel.body) | all_reads(kernel.body)
-    inner = f"{loop.var}_in"
-    while inner in taken:
-        inner += "_"
-    number, count = symbol(loop.var, 0, loop.extent - 1), int(loop.extent)
-    address = update.address if update.address is not None else as_expr(0)
-    for k in sorted(division_periods(address, number)):
-        if k < 2 or count % k or count // k < FEWEST:
-            continue
-        row, part = symbol(loop.var, 0, count // k - 1), symbol(inner, 0, k - 1)
-        place: dict[Expr, Expr] = {number: row * k + part}
-        if _is_injective_in(simplify(address.substitute(place).substitute(limits)), row):
-            return _block_per_row(kernel, loop, place, Loop(inner, as_expr(k), "serial", ()))
-    return kernel
-
-
-def _single_update(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | None:
-    """The loop over blocks and the update in it that is the only access to its buffer; the loaded indices of its
-    address, each within the extent that its check names."""
-    loop = single_statement(kernel.body)
-    shared = [s for s in walk(kernel.body) if isinstance(s, Accumulate) and s.shared]
-    if not isinstance(loop, Loop) or len(shared) != 1:
-        return None
-    (update,) = shared
-    if loop.parallel != "blockIdx.x" or not loop.extent.is_const or loop.first != 0:
-        return None
-    written = [s.buffer for s in walk(kernel.body) if isinstance(s, (Store, Accumulate))]
-    if update.buffer is None or update.buffer.name in loaded_in(kernel.body) or written.count(update.buffer) > 1:
-        return None
-    checks = [s for s in walk(loop.body) if isinstance(s, BoundsCheck) and any(x is update for x in walk(s.body))]
-    return loop, update, {x: at for c in checks for x, at in _limits(update.address, c)}
-
-
-def _limits(address: Expr | None, check: BoundsCheck) -> list[tuple[Expr, Expr]]:
-    """The index that ``check`` tests, where ``address`` has it, and the same within the extent of the check."""
-    found: list[tuple[Expr, Expr]] = []
-    for x in () if address is None else address.symbols:
-        if x.name == check.value and {x >= 0, simplify(x < check.site.extent)} <= set(check.condition.conjuncts):
-            found.append((x, symbol(x.name, 0, simplify(check.site.extent - 1))))
-    return found
-
-
-def _is_injective_in(address: Expr, row: Expr) -> bool:
-    """Whether no two values of ``row`` lead to one address: it is ``row * step``, and less than ``step``."""
-    affine = coefficients(address, (row,))
-    if affine is None or not affine[0].is_const:
-        return False
-    step, first = affine
-    return is_true(simplify(first >= 0)) and is_true(simplify(first < step))
-
-
-def _block_per_row(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], parts: Loop) -> Kernel:
-    """A block for each row, and in it the loop over its ``parts``; updates are shared no more."""
-    within = [symbol(s.var, 0, s.extent - 1) for s in walk(loop.body) if isinstance(s, Loop)]
-    values: dict[Expr, Expr] = {**{x: x for x in within}, **place}
-
-    def moved(s: Stmt) -> Stmt:
-        s = map_statement(remap_check_point(s, values), index=lambda e: simplify(e.substitute(place)))
-        return replace(s, shared=False) if isinstance(s, Accumulate) else s
-
-    rows = simplify(loop.extent // parts.extent)
-    inner = replace(parts, body=map_body(loop.body, moved))
-    body = tuple(replace(s, extent=rows, body=(inner,)) if s is loop else s for s in kernel.body)
-    return replace(kernel, body=body, launch={**kernel.launch, loop.parallel: (rows,)})

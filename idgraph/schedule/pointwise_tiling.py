@@ -201,7 +201,7 @@ def schedule_reference(
     single = picks_elements(sources.exprs)
     block, warp = config.block or _block(sources, rows, single), current_device().warp
     if t.definition is not None and t.definition.op in SCATTERS:
-        schedule_scatter(t.definition, block, config.vectors or 1)
+        schedule_scatter(t.definition, block, config.vectors or 1, cores=not search)
         return None
     if cut_scan(t, sources.exprs, _vector(t, sources), stored):
         return None

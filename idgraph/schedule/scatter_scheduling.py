@@ -29,10 +29,11 @@ from idgraph.schedule.config import cut_blocks
 from idgraph.schedule.scatter_ways import atomic_lanes, best_copies, broadcast_extents, scatter_decision
 
 
-def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
+def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1, cores: bool = False) -> None:
     """Blocks and threads over what ``e`` writes; where the last writer wins, the index's entries run in their order.
 
-    Where they come in any order one thread takes ``vectors`` of them.
+    Where they come in any order one thread takes ``vectors`` of them. For ``cores`` a block is all that may add to one
+    element: the axes in front of the entries, which no two cores share.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -42,9 +43,15 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('4', 'blockIdx.x'), ('16', 'threadIdx.x'), ('3', 'serial')]
     """
-    t = e.output
+    t, entries = e.output, entry_axes(e)
+    rows = next((p for p, d in enumerate(t.loop) if d in entries), 0) if cores and adds(e) else 0
+    if rows:
+        for _ in range(rows - 1):
+            t.merge(0)
+        t.parallelize(0, "blockIdx.x")
+        return
     owned = adds(e) and scatter_decision(e).chosen == "owner"
-    last = entry_axes(e) if owned else ordered_entries(e)
+    last = entries if owned else ordered_entries(e)
 
     def rank(p: int) -> int:
         d = t.loop[p]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.codegen.printers.scalar import runs_parallel
 from idgraph.kernel.ir import Accumulate, Comment, Compute, If, Kernel, Loop, Stmt, walk
 from idgraph.passes.load_hoisting import licm_loads
 from idgraph.passes.loop_flattening import flatten_loops
 from idgraph.passes.loop_partition import unswitched
 from idgraph.passes.narrowing import elide_double_rounding
-from idgraph.passes.reduction_flattening import flatten_reduction_loops, privatize_scatter_rows
+from idgraph.passes.reduction_flattening import flatten_reduction_loops
 
 
 def _rotated(f: ig.Fusion) -> ig.Tensor:
@@ -45,7 +47,7 @@ CASES: dict[str, tuple[Callable[[ig.Fusion], ig.Tensor], set[str]]] = {
     "halves rotated": (_rotated, {"collapse", "unswitch", "round_once"}),
     "embedding": (_embedded, {"collapse", "hoist_loads"}),
     "rows put": (_rows_put, {"hoist_loads"}),
-    "added along rows": (_added_along_rows, {"own_rows"}),
+    "added along rows": (_added_along_rows, set()),
     "gather": (_gathered, {"collapse"}),
     "sums of channels": (lambda f: ig.sum(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns"}),
     "largest of channels": (lambda f: ig.amax(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns", "keep_rolled"}),
@@ -83,36 +85,34 @@ def _loops(k: Kernel) -> list[int]:
     return [int(s.extent) for s in walk(k.body) if isinstance(s, Loop)]
 
 
-UPDATE = """  for b < 16, blockIdx.x:
-    for t < 16:
-      n: int64 = i[b*16 + t]
-      let at = n
-      check (at >= 0) & (at < EXTENT), of at, site "y", axis 1, extent EXTENT, index "i", in "y", at "f.py:1":
-        y[ADDRESS] <- sum n, as v:int64, atomic
-"""
-
-
 @pytest.mark.parametrize(
-    ("address", "extent", "blocks"),
-    [
-        ("b//4*80 + at", 80, 4),
-        ("b//4*80 + b%4*20 + at", 20, 4),
-        ("b//8*80 + at", 80, 2),
-        ("b//4*80 + at", 81, 16),  # the last element of a row is the first of the next one
-        ("b//4*80 + at + 1", 80, 16),
-        ("b//4*80 - at", 80, 16),
-        ("at", 80, 16),
-        ("b//16*80 + at", 80, 16),  # one row: there is nothing to share
-        ("b%4*80 + at", 80, 16),
-    ],
+    ("shape", "dim", "blocks"),
+    [((24, 512), 1, 24), ((3, 5, 40), 2, 15), ((3, 40, 5), 1, 3), ((37, 53), 1, 37), ((1, 64), 1, 1)],
 )
-def test_blocks_of_a_row_join_where_no_two_rows_meet(address: str, extent: int, blocks: int) -> None:
-    body = UPDATE.replace("ADDRESS", address).replace("EXTENT", str(extent))
-    buffers = '  buffer i: int64[256] input "i"\n  buffer y: int64[4096] output "y"\n'
-    kernel = ig.kernel.parse(f"kernel k():\n  where at in _, _\n{buffers}{body}")
-    made = privatize_scatter_rows(kernel)
-    assert _loops(made)[0] == blocks
-    assert any(isinstance(s, Accumulate) and s.shared for s in walk(made.body)) is (blocks == 16)
+def test_a_core_takes_all_that_may_meet_in_an_element(shape: tuple[int, ...], dim: int, blocks: int) -> None:
+    f = ig.Fusion("f")
+    x, i, s = f.input("x", shape), f.input("i", shape, "int64"), f.input("s", shape)
+    t = f.output(ig.scatter_add(x, dim, i, s))
+    want: dict[str, Any] = {
+        "x": np.zeros(shape, np.float32),
+        "s": np.arange(prod(shape), dtype=np.float32).reshape(shape),
+    }
+    want["i"] = np.random.default_rng(0).integers(0, shape[dim], shape)
+    expected = ig.emit(f, "numpy").run(want)[t.name]
+    ig.schedule.auto(f, device="cpu")
+    p = ig.emit(f, "cpu")
+    kernel = p.kernels[-1]
+    assert _loops(kernel)[0] == blocks
+    assert runs_parallel(kernel) and not any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body))
+    assert np.array_equal(p.run(want)[t.name], expected)
+
+
+def test_entries_in_front_of_all_axes_are_added_on_one_core() -> None:
+    f = ig.Fusion("f")
+    x, i, s = f.input("x", (7, 8)), f.input("i", (200,), "int64"), f.input("s", (200, 8))
+    f.output(ig.index_put(x, [i], s, accumulate=True))
+    ig.schedule.auto(f, device="cpu")
+    assert not runs_parallel(ig.emit(f, "cpu").kernels[-1])
 
 
 COMPUTED = """  for b < 16, blockIdx.x:

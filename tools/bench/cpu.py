@@ -107,7 +107,7 @@ def measure(torch: Any, case: CpuCase, options: argparse.Namespace) -> Row:
     row = Row(f.name, case.key, load=os.getloadavg()[0])
     arrays = inputs(f)
     given = tensors(torch, arrays)
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, device="cpu")
     ready = prepare_launch(ig.emit(f, target="cpu"), arrays, poison=True)
     ready.launch()
     row.ok = same(torch, case, f, ready.results(), given)

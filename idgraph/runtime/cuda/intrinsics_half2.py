@@ -1,14 +1,14 @@
-"""Pairs of 16-bit floats in one 32-bit word: loads, stores, arithmetic."""
+"""Pairs of 16-bit floats in one 32-bit word: arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from idgraph.codegen.runtime_lib.vector_ops import WORDS
-from idgraph.runtime.cuda.intrinsics_memory import loader, numba_modules, pointer, register
+from idgraph.runtime.cuda.intrinsics_memory import numba_modules
 
 # Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
 _MACHINE = {
@@ -25,7 +25,10 @@ _FUSED = {
 
 def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
     """The functions that the printer names, as intrinsics; a word is a uint32."""
-    made = {**_half2_memory(), **_picks()}
+    made: dict[str, Any] = {}
+    for i, k in product((0, 1), repeat=2):  # half of one word beside half of another: one byte permutation
+        order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
+        made[f"pair_pick_{'lh'[i]}{'lh'[k]}"] = _machine(f"prmt.b32 $0, $1, $2, 0x{order:x};", 2)
     for kind, name in (("bf16", "bf16"), ("f16", "f16")):
         texts = {**_MACHINE, **(_FUSED if kind == "bf16" and cc < (9, 0) else {})}
         for op, text in texts.items():
@@ -59,82 +62,19 @@ def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str,
     }  # fmt: skip
 
 
-def _half2_memory() -> dict[str, Any]:
-    intrinsic, types, ir = numba_modules()
-    word = ir.IntType(32)
-
-    def make_load(count: int, where: bool = False) -> Any:
-        vector = ir.VectorType(word, count) if count > 1 else word
-
-        def build(context: Any, builder: Any, signature: Any, args: Any, found: Any) -> None:
-            for n in range(count):
-                part = builder.extract_element(found, ir.Constant(word, n)) if count > 1 else found
-                builder.store(part, register(context, builder, signature.args[0], args[0], args[1], n))
-
-        def words(registers: Any, array: Any) -> tuple[Any, int]:
-            return vector, 4 * count
-
-        return loader(where, build, words)
-
-    def make_store(count: int) -> Any:
-        vector = ir.VectorType(word, count) if count > 1 else word
-
-        def wstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                found = ir.Constant(vector, ir.Undefined)
-                for n in range(count):
-                    value = builder.load(register(context, builder, signature.args[2], args[2], args[3], n))
-                    found = builder.insert_element(found, value, ir.Constant(word, n)) if count > 1 else value
-                to = pointer(context, builder, signature.args[0], args[0], args[1], vector)
-                builder.store(found, to, align=4 * count)
-                return context.get_dummy_value()
-
-            return types.void(array, types.uint64, registers, types.int64), codegen
-
-        return intrinsic(wstore)
-
-    loads = {f"wload{n}": make_load(n) for n in WORDS} | {f"wload{n}_where": make_load(n, where=True) for n in WORDS}
-    return loads | {f"wstore{n}": make_store(n) for n in WORDS}
-
-
-def _picks() -> dict[str, Any]:
-    """Half of one word beside half of another: one byte permutation."""
-    intrinsic, types, ir = numba_modules()
-    word = ir.IntType(32)
-
-    def make(i: int, k: int) -> Any:
-        def pick(typingctx: Any, a: Any, b: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
-                kind = ir.FunctionType(word, [word, word])
-                return builder.asm(kind, f"prmt.b32 $0, $1, $2, 0x{order:x};", "=r,r,r", list(args), False)
-
-            return types.uint32(types.uint32, types.uint32), codegen
-
-        return intrinsic(pick)
-
-    return {f"pair_pick_{'lh'[i]}{'lh'[k]}": make(i, k) for i in (0, 1) for k in (0, 1)}
-
-
 def _machine(text: str, operands: int) -> Any:
     """An instruction from words to a word."""
     intrinsic, types, ir = numba_modules()
     word = ir.IntType(32)
 
-    def emit(builder: Any, args: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(word, [word] * operands)
         return builder.asm(kind, text, ",".join(["=r", *["r"] * operands]), list(args), False)
 
     def one(typingctx: Any, a: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return emit(builder, args)
-
         return types.uint32(types.uint32), codegen
 
     def two(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return emit(builder, args)
-
         return types.uint32(types.uint32, types.uint32), codegen
 
     return intrinsic(one if operands == 1 else two)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.codegen.runtime_lib.vector_ops import ADDS, REALIGNED, REALIGNED_WORDS, WIDTHS
+from idgraph.codegen.runtime_lib.vector_ops import ADDS, REALIGNED, REALIGNED_WORDS, WIDTHS, WORDS
 
 
 def vectors(cc: tuple[int, int]) -> dict[str, Any]:
@@ -21,11 +21,15 @@ def vectors(cc: tuple[int, int]) -> dict[str, Any]:
     registers; ``vstoreN(array, at, registers, first)`` writes them. ``at`` is proved aligned. 16-bit words beside
     float32 registers are bfloat16, rounded to the nearest; other types are converted as numba does.
     ``vloadN_where(registers, first, array, at, wanted)`` gives zeros, and touches no memory, where not ``wanted``.
+    ``wloadN``, ``wloadN_where`` and ``wstoreN`` are the same of N words of two elements, from and to words.
     """
-    loads = {f"vload{w}": _vector_load(w) for w in WIDTHS} | {
-        f"vload{w}_where": _vector_load(w, where=True) for w in WIDTHS
-    }
-    return loads | {f"vstore{w}": _store(w, cc) for w in WIDTHS}
+    made: dict[str, Any] = {}
+    for letter, widths in (("v", WIDTHS), ("w", WORDS)):
+        words = letter == "w"
+        made |= {f"{letter}load{n}": _vector_load(n, words) for n in widths}
+        made |= {f"{letter}load{n}_where": _vector_load(n, words, where=True) for n in widths}
+        made |= {f"{letter}store{n}": _store(n, words, cc) for n in widths}
+    return made
 
 
 def numba_modules() -> tuple[Any, Any, Any]:
@@ -114,21 +118,29 @@ def loaded_where(builder: Any, at: Any, wanted: Any) -> Any:
     return found
 
 
-def loader(where: bool, build: Any, kinds: Any) -> Any:
-    """An intrinsic that loads: ``build(context, builder, signature, args, found)`` takes what is in memory, of the type
-    that ``kinds(registers, array)`` says first, with its alignment in bytes."""
+def _element(array: Any, words: bool) -> Any:
+    """The type of what is moved: the array's elements, or words of two."""
+    types: Any = import_module("numba.cuda.types")
+    return types.uint32 if words else array.dtype
+
+
+def _vector_load(width: int, words: bool, where: bool = False) -> Any:
     intrinsic, types, _ = numba_modules()
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector, align = kinds(signature.args[0], signature.args[2])
+        element = _element(signature.args[2], words)
+        vector, _, packed = _word_layout(element, width)
         at = pointer(context, builder, signature.args[2], args[2], args[3], vector)
         if where:
             wanted = context.cast(builder, args[4], signature.args[4], types.boolean)
             found = loaded_where(builder, at, wanted)
         else:
             found = builder.load(at)
-            found.align = align
-        build(context, builder, signature, args, found)
+            found.align = bits_of(element) * width // 8
+        count = width // packed
+        unpacked(
+            context, builder, signature, args, [_word(builder, found, n, count) for n in range(count)], width, words
+        )
         return context.get_dummy_value()
 
     def load(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
@@ -140,34 +152,26 @@ def loader(where: bool, build: Any, kinds: Any) -> Any:
     return intrinsic(load_where if where else load)
 
 
-def _vector_load(width: int, where: bool = False) -> Any:
+def unpacked(
+    context: Any, builder: Any, signature: Any, args: Any, parts: Sequence[Any], width: int, words: bool
+) -> None:
+    """Set the registers of a load from words that hold its elements, one behind the other."""
     ir: Any = import_module("llvmlite.ir")
-
-    def kinds(registers: Any, array: Any) -> Any:
-        return _word_layout(array.dtype, width)[0], bits_of(array.dtype) * width // 8
-
-    def build(context: Any, builder: Any, signature: Any, args: Any, found: Any) -> None:
-        element, held = signature.args[2].dtype, signature.args[0].dtype
-        _, _, packed = _word_layout(element, width)
-        bits = bits_of(element)
-        for n in range(width):
-            word = found
-            if width > packed:
-                word = builder.extract_element(found, ir.Constant(ir.IntType(32), n // packed))
-            if packed > 1:
-                shifted = builder.lshr(word, ir.Constant(word.type, n % packed * bits))
-                word = builder.trunc(shifted, ir.IntType(bits))
-            to = register(context, builder, signature.args[0], args[0], args[1], n)
-            builder.store(decoded(context, builder, word, element, held), to)
-
-    return loader(where, build, kinds)
+    element = _element(signature.args[2], words)
+    bits, each = bits_of(element), width // len(parts)
+    for n in range(width):
+        part = parts[n // each]
+        if each > 1:
+            part = builder.trunc(builder.lshr(part, ir.Constant(part.type, n % each * bits)), ir.IntType(bits))
+        to = register(context, builder, signature.args[0], args[0], args[1], n)
+        builder.store(decoded(context, builder, part, element, signature.args[0].dtype), to)
 
 
-def _store(width: int, cc: tuple[int, int]) -> Any:
+def _store(width: int, words: bool, cc: tuple[int, int]) -> Any:
     intrinsic, types, ir = numba_modules()
 
     def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
-        element, held = array.dtype, registers.dtype
+        element, held = _element(array, words), registers.dtype
         vector, bits, packed = _word_layout(element, width)
         size = bits_of(element)
 
@@ -219,13 +223,11 @@ def native_bf16() -> dict[str, Any]:
     """``bf16_word(x)``: float32 to the nearest bfloat16, halves to even, in one instruction (compute 8.0 up)."""
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
 
     def bf16_word(typingctx: Any, x: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             value = context.cast(builder, args[0], signature.args[0], types.float32)
-            kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
-            return builder.asm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f", [value], False)
+            return _bf16(builder, value, (8, 0))
 
         return types.uint16(x), codegen
 
@@ -240,7 +242,8 @@ def realigned() -> dict[str, Any]:
     """``rloadN(registers, first, array, at, last)`` reads N elements from ``at`` on, which need not be aligned, into
     neighbouring registers; ``rwloadN`` reads N words of two. Behind ``last`` a whole vector would leave the array.
     """
-    return {f"rload{w}": _elements(w) for w in REALIGNED} | {f"rwload{w}": _load_words(w) for w in REALIGNED_WORDS}
+    whole = {f"rload{n}": _realigned_load(n, words=False) for n in REALIGNED}
+    return whole | {f"rwload{n}": _realigned_load(n, words=True) for n in REALIGNED_WORDS}
 
 
 def covering(builder: Any, data: Any, at: Any, width: int, size: int, last: Any, funnel: Funnel) -> list[Any]:
@@ -339,59 +342,27 @@ def _funnel(builder: Any, low: Any, high: Any, bits: Any) -> Any:
     return builder.asm(kind, "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, bits], False)
 
 
-def _fault_code(context: Any, builder: Any, signature: Any, args: Any, width: int) -> list[Any]:
-    kind = signature.args[2]
-    data = context.make_array(kind)(context, builder, args[2]).data
-    return covering(builder, data, args[3], width, bits_of(kind.dtype) // 8, args[4], _funnel)
-
-
 def _comparison_type(at: Any, last: Any) -> Any:
     """The type that two numbers of elements are compared in."""
     types: Any = import_module("numba.cuda.types")
     return types.uint32 if at == last == types.uint32 else types.uint64
 
 
-def _elements(width: int) -> Any:
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+def _realigned_load(width: int, words: bool) -> Any:
+    intrinsic, types, _ = numba_modules()
 
     def rload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any, last: Any) -> Any:
-        element, held = array.dtype, registers.dtype
-        bits = bits_of(element)
-        each = 8 * WORD // bits
-
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            words = _fault_code(context, builder, signature, args, width)
-            for n in range(width):
-                part = words[n // each]
-                if each > 1:
-                    part = builder.lshr(part, ir.Constant(part.type, n % each * bits))
-                    part = builder.trunc(part, ir.IntType(bits))
-                to = register(context, builder, signature.args[0], args[0], args[1], n)
-                builder.store(decoded(context, builder, part, element, held), to)
+            data = context.make_array(array)(context, builder, args[2]).data
+            several = 2 * width if words else width
+            parts = covering(builder, data, args[3], several, bits_of(array.dtype) // 8, args[4], _funnel)
+            unpacked(context, builder, signature, args, parts, width, words)
             return context.get_dummy_value()
 
         number = _comparison_type(at, last)
         return types.void(registers, types.int64, array, number, number), codegen
 
     return intrinsic(rload)
-
-
-def _load_words(count: int) -> Any:
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-
-    def rwload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any, last: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            for n, word in enumerate(_fault_code(context, builder, signature, args, 2 * count)):
-                builder.store(word, register(context, builder, signature.args[0], args[0], args[1], n))
-            return context.get_dummy_value()
-
-        number = _comparison_type(at, last)
-        return types.void(registers, types.int64, array, number, number), codegen
-
-    return intrinsic(rwload)
 
 
 VECTORS = (9, 0)
