@@ -229,7 +229,7 @@ def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
-        otherwise = "" if name.startswith("_") else "; ig.from_torch imports what torch has and this module has not"
+        otherwise = "" if name.startswith("_") else "; write it with ig.cat, slices and the like, or import a function of torch: ig.from_torch(fn, args)"
         raise no_attribute(sys.modules[__name__], name, otherwise)
     found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
