@@ -403,7 +403,7 @@ def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
     missing = set(_NUMBERED.findall("\n".join((failure.what, *failure.because)))) - failure.origins.keys()
     for x in args if missing else ():
         for t in getattr(x, "tensors", (x,)):
-            name, line = getattr(t, "name", None), getattr(t, "source_line", None)
+            name, line = str(getattr(t, "name", "")), getattr(t, "source_line", None)
             if name in missing and isinstance(line, SourceLine) and line.code:
                 failure.origins[name] = str(line)
 

@@ -257,8 +257,9 @@ class _Pair:
         order = (
             "points run in any order" if any_order else "that one runs later" if self.fresh else "that one ran sooner"
         )
-        read_by = " at ".join(str(x) for x in self._source(other) if x)
-        who = "the same loop" if other is nest else f"{other.name}{f' ({read_by})' * bool(read_by)}, in the same kernel,"
+        source = " at ".join(str(x) for x in self._source(other) if x)
+        name = f"{other.name} ({source})" if source else other.name
+        who = "the same loop" if other is nest else f"{name}, in the same kernel,"
         meant = f"{home}[{element}] {moment} the point {shown} of {nest.name} {verb} it: {order}"
         written = f"{home}[{int(self.address.evaluate(here))}]" if other is nest and not nest.reduce else ""
         found = Difference(here, written, f"{home}[{element}]", meant, str(r.index), *self._source(nest))
