@@ -229,7 +229,8 @@ def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
-        otherwise = "" if name.startswith("_") else "; ig.from_torch imports what torch has and this module has not"
+        ways = "; write it with ig.cat, slices and the like, or import a function of torch: ig.from_torch(fn, args)"
+        otherwise = "" if name.startswith("_") else ways
         raise no_attribute(sys.modules[__name__], name, otherwise)
     found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import linecache
+import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -153,7 +154,8 @@ def display_file(file: str) -> str:
 class IdGraphError(Exception):
     """Root of every error of the library.
 
-    ``what`` is one sentence; ``where`` the user's line; ``because`` the chain of facts; ``hint`` a way out.
+    ``what`` is one sentence; ``where`` the user's line; ``because`` the chain of facts; ``hint`` a way out; ``origins``
+    the lines of the tensors that it names by numbers (t5).
 
     >>> print(IdGraphError("axis 2 does not exist", where="a.py:3: t.split(2, 8)", hint="t has 2 axes: 0 and 1"))
     axis 2 does not exist
@@ -173,12 +175,14 @@ class IdGraphError(Exception):
         self.where = "" if where is None else str(where)
         self.because = tuple(because)
         self.hint = hint
+        self.origins = dict[str, str]()
         super().__init__(what)
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
             lines.append(f"  at {self.where}")
+        lines += [f"  {name} is made at {line}" for name, line in self.origins.items() if line != self.where]
         lines += [f"  because {fact}" for fact in self.because]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
@@ -350,7 +354,7 @@ def arguments(
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
         blame, misfit, known, noted, trim, by_kind = _blame, _misfit, IdGraphError, _noted, trimmed, _by_kind
-        unwritable = _unwritable
+        unwritable, located = _unwritable, _add_origins
         hints = function.__annotations__
         names = function.__code__.co_varnames
         fit = set[tuple[type, ...] | None]()  # kinds of arguments known to be allowed, where no more than kinds counts
@@ -377,6 +381,7 @@ def arguments(
                 if restore is not None:
                     restore()
                 if isinstance(failure, known):
+                    located(failure, args)
                     raise trim(failure) from failure.__cause__
                 if not isinstance(failure, Exception):
                     raise
@@ -393,6 +398,19 @@ def arguments(
     return decorate
 
 
+_NUMBERED = re.compile(r"\bt\d+\b")  # a tensor that the user gave no name
+
+
+def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
+    """The lines of those tensors among the arguments, or of a fusion among them, that ``failure`` names by number."""
+    missing = set(_NUMBERED.findall("\n".join((failure.what, *failure.because)))) - failure.origins.keys()
+    for x in args if missing else ():
+        for t in getattr(x, "tensors", (x,)):
+            name, line = str(getattr(t, "name", "")), getattr(t, "source_line", None)
+            if name in missing and isinstance(line, SourceLine) and line.code:
+                failure.origins[name] = str(line)
+
+
 def _standing_for(call: Callable[..., object], function: FunctionType) -> FunctionType:
     """``call`` with the name, text and module of ``function``.
 
@@ -406,12 +424,13 @@ def _standing_for(call: Callable[..., object], function: FunctionType) -> Functi
 
 def shortened(f: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function that `arguments` does not: its errors come with one frame of ours."""
-    function, known, trim = cast("FunctionType", f), IdGraphError, trimmed
+    function, known, trim, located = cast("FunctionType", f), IdGraphError, trimmed, _add_origins
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except known as failure:
+            located(failure, args)
             raise trim(failure) from failure.__cause__
 
     return cast("Callable[P, R]", _standing_for(call, function))

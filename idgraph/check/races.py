@@ -21,6 +21,7 @@ from idgraph.check.enumeration import unraveled
 from idgraph.check.program import Axis, Nest, NeutralProgram, Read, Write
 from idgraph.check.report import Difference, Verdict
 from idgraph.check.store_coverage import injective
+from idgraph.errors import SourceLine
 
 POINTS = 1 << 23  # points of a loop that are looked at one by one
 
@@ -173,6 +174,12 @@ class _Pair:
             return Race(self.home, "unknown", because)
         return Race(self.home, "enumerated", "no point reads what another one overwrites")
 
+    def _source(self, nest: Nest) -> tuple[str, SourceLine | None]:
+        """The operation of the program that the nest computes and the user's line, where they are known."""
+        tensors = {b.name: b.tensor for b in self.program.buffers}
+        known = (self.program.sources.get(tensors.get(w.buffer, "")) for w in nest.writes)
+        return next((x for x in known if x is not None), ("", None))
+
     def _stored_before(self) -> bool:
         """Whether some nest or call that runs before ``other`` fills the memory."""
         p = self.program
@@ -250,10 +257,12 @@ class _Pair:
         order = (
             "points run in any order" if any_order else "that one runs later" if self.fresh else "that one ran sooner"
         )
-        who = "the same loop" if other is nest else f"{other.name}, in the same kernel"
+        source = " at ".join(str(x) for x in self._source(other) if x)
+        name = f"{other.name} ({source})" if source else other.name
+        who = "the same loop" if other is nest else f"{name}, in the same kernel,"
         meant = f"{home}[{element}] {moment} the point {shown} of {nest.name} {verb} it: {order}"
         written = f"{home}[{int(self.address.evaluate(here))}]" if other is nest and not nest.reduce else ""
-        found = Difference(here, written, f"{home}[{element}]", meant, str(r.index))
+        found = Difference(here, written, f"{home}[{element}]", meant, str(r.index), *self._source(nest))
         return Race(home, "refuted", f"{who} reads what another point {verb}", found)
 
 

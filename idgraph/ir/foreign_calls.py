@@ -87,11 +87,9 @@ class UnsupportedArrayApi:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {word!r}")
         own = tuple(n for n in dir(type(self)) if not n.startswith("_"))
         name = _name(self)
-        raise MissingAttribute(
-            f"tensor {name} has no attribute {word!r}: operations are functions",
-            where=user_line(),
-            hint=written(word, name, own),
-        )
+        hint = written(word, name, own)
+        why = "" if hint.startswith(f"did you mean {name}.") else ": operations are functions"
+        raise MissingAttribute(f"tensor {name} has no attribute {word!r}{why}", where=user_line(), hint=hint)
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         name = _name(self)

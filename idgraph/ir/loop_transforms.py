@@ -181,10 +181,11 @@ def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> Non
     source = tensor.loop[at]
     size = _amount(tensor, factor, "split")
     if not is_true(size >= 1):
+        number = size.is_const
         raise ScheduleError(
-            f"split: factor {factor} of axis {source.label} is not provably positive",
+            f"split: factor {factor} of axis {source.label} is not {'' if number else 'provably '}positive",
             where=user_line(),
-            hint="give the symbol min=1, or a positive number",
+            hint="1 or more" if number else "give the symbol min=1",
         )
     rest = part_count(source.extent, size)
     _split(tensor, at, size, (rest, size) if inner else (size, rest), inner)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError, one_of
+from idgraph.errors import OperationError, one_of, shortened
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.verifier import AxisError
@@ -362,6 +362,7 @@ def primitives() -> tuple[str, ...]:
     return tuple(sorted(_BUILDERS))
 
 
+@shortened
 def apply(
     fusion: Builds[T],
     op: str,

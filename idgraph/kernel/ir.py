@@ -186,7 +186,8 @@ class Kernel(Printed):
         return self
 
     def __repr__(self) -> str:
-        return str(self)
+        buffers = ", ".join(f"{b.place} {b.title}" for b in self.buffers)
+        return f"Kernel({self.name!r}, {sum(1 for _ in walk(self.body))} statements: {buffers})"
 
     def __str__(self) -> str:
         ruled = [(acc, str(c), c.why) for acc, c in self.default_hints]

@@ -20,7 +20,7 @@ from idgraph.fuse import Obstacle, obstacles
 from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.exact import SelfMapping
-from idgraph.index import Access, Contiguity, IdModel, LoopVariable
+from idgraph.index import Access, IdModel, LoopVariable
 from idgraph.index.vector_width import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.ir.printer import numbered_text
@@ -286,8 +286,7 @@ def lane_loop(loops: tuple[LoopVariable, ...]) -> LoopVariable | None:
 def access_facts(a: Access) -> AccessFacts:
     """The facts of one access, and the proofs about it."""
     loop = lane_loop(a.loops)
-    steps = {x.name: a.explain_contiguous(x) for x in a.loops if x.extent != 1}
-    step, pattern = _pattern(a, loop, steps)
+    step, pattern = _pattern(a, loop)
     width, why = 1, "one element"
     limit: Limit = "extent"
     if loop is not None:
@@ -295,7 +294,6 @@ def access_facts(a: Access) -> AccessFacts:
         width = found.width
         limit = found.limit
         why = _why(found.reason, pattern, loop, step)
-    along = tuple(n for n, found in steps.items() if found)
     loads = tuple(LoadFacts(n, t.name, tuple(map(str, where))) for n, (t, where) in a.loads.items())
     points = total([1])
     for x in a.loops:
@@ -303,18 +301,18 @@ def access_facts(a: Access) -> AccessFacts:
     return AccessFacts(
         "write" if a.is_write else "read", a.operand, a.tensor.name, _shape(a.tensor), a.tensor.dtype,
         tuple(map(str, a.coordinates)), str(a.address), a.buffer.place, str(a.predicate),
-        loop.name if loop is not None else "", step, pattern, along, width, width * item_size(a.tensor.dtype), limit,
+        loop.name if loop is not None else "", step, pattern, width, width * item_size(a.tensor.dtype), limit,
         why, a.index_bits, points, loads, tuple(map(str, a.load_bounds)), access=a,
     )  # fmt: skip
 
 
-def _pattern(a: Access, loop: LoopVariable | None, steps: Mapping[str, Contiguity]) -> tuple[str | None, Pattern]:
-    """The stride along the loop in elements, and the name of its pattern; ``steps`` of all loops of several steps."""
+def _pattern(a: Access, loop: LoopVariable | None) -> tuple[str | None, Pattern]:
+    """The stride along the loop in elements, and the name of its pattern."""
     if loop is None:
         return "0", "one element"
     if loaded_along(a, loop):
         return None, "data-dependent"
-    found = steps[loop.name]
+    found = a.explain_contiguous(loop)
     if found:
         return "1", "contiguous"
     if found.step == 0:

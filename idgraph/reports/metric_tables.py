@@ -201,9 +201,11 @@ def metrics(
     """The metric tables of a fusion: bytes, time and limits of its kernels, and why operations do not share one.
 
     ``model`` tags every row (the fusion's name without it). ``auto`` schedules a copy first. ``align`` also tries, for
-    each pair, the steps that would align it. ``measure`` runs the program ("cpu", or "cuda" on a machine that has it)
-    and fills ``slow_fusion``, ``persistent`` and ``autotune``. ``device`` is that of `ig.cost`. For an imported model
-    there is ``imp.metrics()``. A graph that cannot be emitted or costed has a row in ``graph_stats`` that says why.
+    each pair, the steps that would align it, on the whole fusion: minutes where it has hundreds of operations; without
+    it ``bytes_saved`` is `idgraph.fuse.Obstacle.estimate`. ``measure`` runs the program ("cpu", or "cuda" on a machine
+    that has it) and fills ``slow_fusion``, ``persistent`` and ``autotune``. ``device`` is that of `ig.cost`. For an
+    imported model there is ``imp.metrics()``. A graph that cannot be emitted or costed has a row in ``graph_stats``
+    that says why.
     """
     check_fusion(f, "metrics", IdGraphError)
     return metric_parts(
@@ -304,13 +306,14 @@ def _together(o: Obstacle, homes: Mapping[str, set[str]]) -> bool:
 
 
 def failure_row(o: Obstacle, align: bool = True) -> dict[str, Value]:
-    """One pair as a row of ``fusion_failures``; without ``align`` no steps are tried."""
+    """One pair as a row of ``fusion_failures``; without ``align`` no steps are tried and the bytes are estimated."""
     steps = "; ".join(map(str, o.alignment.steps)) if align and o.alignment is not None else None
     return {
         "a": o.a.output.name, "b": o.b.output.name, "buffer": o.buffer.name, "cause": o.cause,
-        "bytes_saved": o.bytes_saved, "recompute_factor": o.recompute_factor, "access_a": str(o.accesses[0].map),
-        "access_b": str(o.accesses[1].map), "alignment": steps, "proof": o.proof or None,
-        "because": "; ".join(o.because), "line_a": str(o.a.source_line or ""), "line_b": str(o.b.source_line or ""),
+        "bytes_saved": o.bytes_saved if align else o.estimate, "recompute_factor": o.recompute_factor,
+        "access_a": str(o.accesses[0].map), "access_b": str(o.accesses[1].map),
+        "alignment": steps, "proof": o.proof or None, "because": "; ".join(o.because),
+        "line_a": str(o.a.source_line or ""), "line_b": str(o.b.source_line or ""),
     }  # fmt: skip
 
 

@@ -99,10 +99,10 @@ class AccessFacts:
     ``address`` counts elements of the memory that is allocated, at ``place`` (see `idgraph.index.Buffer`). ``loop`` is
     the one that the claims are about: the vectorised loop, else the innermost with more than one step. ``step`` is the
     number of elements from one step of it to the next (None: differs from step to step), ``pattern`` its name.
-    ``contiguous_along`` are all loops whose step is one element. ``vector_width`` elements may move in one aligned
-    access of ``vector_bytes``; ``limit`` (of `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one.
-    ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey. ``suggestions``
-    are changes that would allow more, None where none were tried (`idgraph.reports.report` says of which they are).
+    ``vector_width`` elements may move in one aligned access of ``vector_bytes``; ``limit`` (of
+    `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one. ``points`` is the number of points of its
+    loops, ``bounds`` are what the loaded indices must obey. ``suggestions`` are changes that would allow more, None
+    where none were tried (`idgraph.reports.report` says of which they are).
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -124,7 +124,6 @@ class AccessFacts:
     loop: str
     step: str | None
     pattern: Pattern
-    contiguous_along: tuple[str, ...]
     vector_width: int
     vector_bytes: int
     limit: Limit
@@ -158,6 +157,12 @@ class AccessFacts:
     def contiguous(self) -> bool:
         """Neighbouring steps of ``loop`` touch neighbouring elements (or there is one element only)."""
         return self.pattern in ("contiguous", "one element")
+
+    @property
+    def contiguous_along(self) -> tuple[str, ...]:
+        """All loops whose step is one element, proved when asked for."""
+        a = self.access
+        return () if a is None else tuple(x.name for x in a.loops if x.extent != 1 and a.explain_contiguous(x))
 
     @property
     def vectorisable(self) -> bool:

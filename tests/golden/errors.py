@@ -144,6 +144,8 @@ CASES = (
          "import torch\nig.from_torch(lambda x: x + 1, (torch.ones(2),))"),
     # schedules
     Case("split_by_a_float", "y.split(0, 8 / 2)", "n // 2, not n / 2", "y.split(0, 8 // 2)"),
+    Case("split_by_zero", "y.split(0, 0)", "1 or more", "y.split(0, 1)"),
+    Case("misspelt_step", "y.splitt(0, 4)", "t2.split", "y.split(0, 4)"),
     Case("axis", "y.split(7, 2)", "numbered 0 to 1", "y.split(1, 2)"),
     Case("inline_input", "x.inline(1)", "c = ig.copy(x)", "c = ig.copy(x)\nf.output(c + 1.0)\nc.inline(1)"),
     Case("split_input", 'x.split(0, 4)\nig.emit(f)', "e.split(...)", 'f["e"].split(0, 4)\nig.emit(f)'),

@@ -62,6 +62,20 @@ def test_rows_say_what_the_cost_and_the_obstacles_say() -> None:
     assert all(tuple(r) == TABLES[name] for name, rows in found.tables.items() for r in rows)
 
 
+def test_no_steps_are_tried_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial emits the whole fusion: the report of 150 operations took more than nine minutes."""
+
+    def tried(_: object) -> None:
+        raise AssertionError("an alignment was tried")
+
+    f = turned()
+    monkeypatch.setattr("idgraph.fuse.obstacle.answer", tried)
+    rows = metrics(f, target="python", auto=False).tables["fusion_failures"]
+    assert rows and [r["bytes_saved"] for r in rows] == [o.estimate for o in ig.fuse.obstacles(f)]
+    with pytest.raises(AssertionError, match="was tried"):
+        metrics(f, target="python", auto=False, align=True)
+
+
 def test_a_pair_inside_one_kernel_is_no_failure() -> None:
     f = ig.Fusion("softmax")
     f.output(ig.softmax(f.input("x", (64, 128)), 1))

@@ -20,11 +20,11 @@ FOLDER = Path(__file__).resolve().parent / "pictures"
 
 
 def rotation() -> ig.IdModel:
-    """Half a rotation and its residual."""
+    """The README's program: half a rotation and its residual."""
     f = ig.Fusion("rotation")
-    t0 = f.input("t0", shape=(64,))
-    t3 = ig.cat([t0[32:], t0[:32]], name="t3")
-    f.output(ig.add(t0, t3, name="t4"))
+    t0 = f.input("t0", shape=(8,))
+    t3 = ig.cat([t0[4:], t0[:4]], dim=0)
+    f.output(t0 + t3)
     return ig.IdModel(f)
 
 
@@ -76,7 +76,8 @@ def front() -> str:
     """The README's: elements before and after a rotation by half, then its cycle beside its index graph."""
     parts = [_placed(rotation_cells(), 0, 0)]
     top = 2 * CELL + 70
-    left, right = viz.to_svg(cycle("shift")), rotation().index.to_svg()
+    model = rotation()
+    left, right = viz.to_svg(model.exact.cycles()[0]), model.index.to_svg()
     (wide, high), (other, tall) = _size(left), _size(right)
     scale = 0.62  # the index graph is the larger one
     parts += [_placed(left, 0, top), _placed(right, wide + GAP, top, scale)]
@@ -88,12 +89,11 @@ def front() -> str:
 
 def rotation_cells() -> str:
     """Two rows of eight cells: the colour of an element is where it came from, computed by running the fusion."""
-    f = ig.Fusion("eight")
-    x = f.input("x", shape=(8,), dtype="int64")
-    f.output(ig.cat([x[4:], x[:4]], name="rotated"))
-    moved = ig.emit(f, "python").run({"x": np.arange(8)})["rotated"].tolist()
+    f = rotation().fusion
+    f.output(f["t3"])
+    moved = ig.emit(f, "python").run({"t0": np.arange(8, dtype=np.float32)})["t3"].astype(int).tolist()
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{CELL * 8 + 260}" height="{2 * CELL + 60}">']
-    for row, (name, values) in enumerate((("t0", range(8)), ("cat([t0[4:], t0[:4]])", moved))):
+    for row, (name, values) in enumerate((("t0", range(8)), ("t3 = ig.cat([t0[4:], t0[:4]], dim=0)", moved))):
         y = 10 + row * (CELL + 26)
         for n, v in enumerate(values):
             x0, ink = 8 + n * CELL, "#ffffff" if COLOURS[v] in COLOURS[:2] + COLOURS[-2:] else "#1f2430"

@@ -382,9 +382,9 @@ function idgraphExplorer(root, data) {
   const hits = html("div", { class: "ig-hits", role: "listbox", "aria-label": "found", hidden: "" });
   const search = html("input", { type: "search", placeholder: "tensor, operation, code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter") step(e.shiftKey ? -1 : 1); } });
   let at = -1;
-  function look() { // names first: the whole name, its beginning, a part of it; then what the text and the line say
+  function look() { // names first: the whole name, its beginning, a part of it; then operations of that name, then what the text and the line say
     const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean), text = wanted.join(" ");
-    const rank = (o) => { const n = o.name.toLowerCase(); return n === text ? 0 : n.startsWith(text) ? 1 : n.includes(text) ? 2 : 3; };
+    const rank = (o) => { const n = o.name.toLowerCase(); return n === text ? 0 : n.startsWith(text) ? 1 : n.includes(text) ? 2 : o.op === text ? 3 : 4; };
     const said = (o) => (o.text + " " + (o.line === null || o.line === undefined ? "" : data.lines[o.line].code)).toLowerCase();
     at = -1;
     state.found = !wanted.length ? [] : [...data.inputs, ...data.ops].filter((o) => { const t = o.name.toLowerCase() + " " + said(o); return wanted.every((w) => t.includes(w)); }).map((o, i) => [rank(o), i, o.name]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((x) => x[2]);
