@@ -31,6 +31,7 @@ from idgraph.fuse.common_loops import (
 from idgraph.fuse.footprint import elements_met
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
+from idgraph.ir.hooks import search
 from idgraph.ir.op_table import GATHERS, apply
 from idgraph.ir.parser import copy_fusion, declare_input, snapshot
 from idgraph.ir.printer import input_arguments
@@ -159,6 +160,7 @@ def _input_tensors(exprs: Sequence[TensorExpr]) -> set[Tensor]:
     return {t for e in exprs for t in e.inputs}
 
 
+@search()
 def answer(q: AlignmentQuery) -> AlignmentResult:
     """The first way that aligns the two operations, and does so in the whole fusion, where others read what they make;
     earlier answers are remembered."""

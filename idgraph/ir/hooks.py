@@ -9,7 +9,9 @@ The package root says how it is loaded, once, when the first way is to be chosen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from idgraph.errors import IdGraphError, ScheduleError
@@ -34,12 +36,25 @@ def advise_with(adviser: Adviser) -> None:
     _ADVISERS[:] = [adviser]
 
 
+_IN_SEARCH: ContextVar[bool] = ContextVar("in_search", default=False)
+
+
+@contextmanager
+def search() -> Generator[None]:
+    """Errors within are read by a search that tries schedules, not by a user: no ways out are tried for them."""
+    token = _IN_SEARCH.set(True)
+    try:
+        yield
+    finally:
+        _IN_SEARCH.reset(token)
+
+
 def advised(fusion: Fusion, error: ScheduleError) -> ScheduleError:
     """The same error at the line of the step that causes it, with the ways out that were tried as its hint.
 
-    An error that names no tensor stays as it is.
+    An error that names no tensor stays as it is, and so does one within a `search`.
     """
-    if not error.subject:
+    if not error.subject or _IN_SEARCH.get():
         return error
     with LOADING:
         while _ADVISER_LOADERS:

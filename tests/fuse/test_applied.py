@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, note, settings
 
 import idgraph as ig
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, ScheduleError
 from idgraph.fuse.common_loops import Alignment, AlignmentStep
+from idgraph.ir import hooks
 from idgraph.ir.parser import copy_fusion
 from idgraph.testing import fusions
 from tests.property.budget import examples
@@ -83,3 +84,26 @@ def test_what_is_told_can_be_applied(f: ig.Fusion) -> None:
             continue  # a loaded index lies outside for these numbers
         assert report.ok, f"{told}\n{report.counterexample}"
     assert str(f) == before
+
+
+def test_a_search_asks_for_no_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial that is refused would try dozens of inlinings for a hint that nobody reads."""
+    f = ig.Fusion("rounds")
+    x, w = f.input("x", (8, 128)), f.input("w", (128,))
+    for _ in range(2):
+        h = ig.cat([x[:, 64:], x[:, :64]], 1) * w
+        x = x + h * ig.rsqrt(ig.sum(h * h, 1, keepdim=True) / 128.0 + 1e-5)
+    f.output(x)
+    ig.schedule.auto(f)
+    asked: list[ScheduleError] = []
+
+    def advise(of: ig.Fusion, error: ScheduleError) -> ScheduleError:
+        asked.append(error)
+        return error
+
+    monkeypatch.setattr(hooks, "_ADVISER_LOADERS", [])
+    monkeypatch.setattr(hooks, "_ADVISERS", [advise])
+    assert [o.bytes_saved for o in ig.fuse.obstacles(f)]
+    assert not asked
+    hooks.advised(f, ScheduleError("it is not legal", subject=(x.name,)))  # one that a user reads asks
+    assert len(asked) == 1
