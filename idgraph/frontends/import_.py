@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ class Import(Imported, Printed):
         >>> imp.coverage.opaque, imp.run(a, b, target="numpy")[0].tolist()
         ({'aten.mm.default': 'left to torch by choice'}, [6.0, 6.0, 6.0, 6.0])
         """
-        found = {n.name: "left to torch by choice" for n in self.program.nodes if n.target in operations}
+        found = _chosen(self.program, operations)
         missing = sorted(set(operations) - {self.program[name].target for name in found})
         if missing:
             called = sorted({n.target for n in self.program.nodes if n.kind == "call"})
@@ -285,6 +285,12 @@ def import_program(
     program: CapturedProgram,
     bound: Mapping[str, object] | None = None,
     operations: Mapping[str, Operation] | None = None,
+    calling: Collection[str] = (),
 ) -> Import:
-    """Import nodes that are already read; ``bound`` are values of placeholders, ``operations`` of opaque nodes."""
-    return Import(plan(program), dict(bound or {}), dict(operations or {}))
+    """Import nodes that are already read; ``bound`` are values of placeholders, ``operations`` of opaque nodes.
+    ``calling``: operations that are left to torch, where the program calls them."""
+    return Import(plan(program, _chosen(program, calling)), dict(bound or {}), dict(operations or {}))
+
+
+def _chosen(program: CapturedProgram, operations: Collection[str]) -> dict[str, str]:
+    return {n.name: "left to torch by choice" for n in program.nodes if n.target in operations}

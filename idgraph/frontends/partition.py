@@ -164,7 +164,8 @@ class Partition:
 class PartitionPlan:
     """The fate of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed.
 
-    ``aliases``: results that lie in the memory of an argument, or of other results.
+    ``aliases``: results that lie in the memory of an argument, or of other results. ``remains``: a node turned out to
+    be opaque when operations of it stood in the fusion already.
     """
 
     program: CapturedProgram
@@ -174,6 +175,7 @@ class PartitionPlan:
     mapped: Counter[str] = field(default_factory=Counter[str])
     aliases: dict[str, Shared] = field(default_factory=dict[str, Shared])
     segments: tuple[Partition, ...] = ()
+    remains: bool = False
 
     @property
     def opaque(self) -> dict[str, str]:
@@ -200,7 +202,7 @@ def plan(program: CapturedProgram, opaque: Mapping[str, str] | None = None) -> P
     live = _live(program)
     known = {name: why for name, why in (opaque or {}).items() if name in live}
     made = _attempt(program, live, known)
-    clean = made if made.reasons == known else _attempt(program, live, made.reasons)
+    clean = _attempt(program, live, made.reasons) if made.remains else made
     for node in program.nodes:
         if node.kind == "call" and node.name not in live:
             _count_dead(clean, node)
@@ -283,10 +285,12 @@ def _mark_outputs(builder: Builder, names: Iterable[str]) -> None:
 def _is_mapped(builder: Builder, made: PartitionPlan, node: Node) -> bool:
     if node.name in made.reasons:
         return False
+    before = builder.fusion.mark
     try:
         builder.add(node)
     except Unmapped as why:
         made.reasons[node.name] = str(why)
+        made.remains |= builder.fusion.mark != before
         return False
     return True
 

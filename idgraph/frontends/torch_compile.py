@@ -32,7 +32,7 @@ from idgraph.frontends.torch_export import capture
 from idgraph.frontends.torch_patches import patched
 from idgraph.frontends.view_writes import refuse_written_views
 from idgraph.ir.device import current_device
-from idgraph.loading import load
+from idgraph.loading import collecting_new_objects, load
 from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import fallback, user_folder
 from idgraph.runtime.program import Program
@@ -95,6 +95,7 @@ class BackendOptions:
         return BackendOptions(**cast("dict[str, Any]", found))
 
 
+@collecting_new_objects()
 def backend(
     module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, mode: str | None = None,
     **_: object,
@@ -133,6 +134,7 @@ def _pad_products(options: BackendOptions, part: str, graph: Any) -> Any:
     return found
 
 
+@collecting_new_objects()
 def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
@@ -173,7 +175,8 @@ def _first_timed(
 
     def first(args: list[Any]) -> Any:
         began = perf_counter()
-        found = work(args)
+        with collecting_new_objects():
+            found = work(args)
         calls[:] = [work]
         imported.stages.add("first call", perf_counter() - began)
         _say(options, f"{part}: {imported.stages}")
@@ -206,11 +209,9 @@ def _emptied(args: list[Any]) -> tuple[Any, ...]:
 
 def _imported(options: BackendOptions, graph: Any, part: str) -> Import:
     # Torch makes a result that lies in an argument anew, from the place where ours lies: it must be that view.
-    imported = capture(with_division_checks(graph) if options.checked else graph, None, None, part, False, certain=True)
-    if options.products == "eager":
-        called = {n.target for n in imported.program.nodes if n.kind == "call"} - imported.coverage.opaque.keys()
-        products = [p for p in PRODUCTS if p in called]
-        imported = imported.calling(*products) if products else imported
+    graph = with_division_checks(graph) if options.checked else graph
+    calling = PRODUCTS if options.products == "eager" else ()
+    imported = capture(graph, None, None, part, False, certain=True, calling=calling)
     if options.opaque == "inductor":
         made = {n: _by_inductor(op) for n, op in imported.operations.items() if n in imported.plan.reasons}
         imported.operations = {**imported.operations, **made}

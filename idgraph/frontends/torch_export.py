@@ -12,7 +12,7 @@ import re
 import sysconfig
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
@@ -112,8 +112,10 @@ def capture(
     dynamic_shapes: object = None,
     *,
     certain: bool = False,
+    calling: Collection[str] = (),
 ) -> Import:
-    """See `idgraph.frontends.from_torch`. ``certain``: what a graph of ATen operations says of memory is right."""
+    """See `idgraph.frontends.from_torch`. ``certain``: what a graph of ATen operations says of memory is right;
+    ``calling``: operations that are left to torch."""
     torch: Any = load_torch("which from_torch reads programs of")
     title = name or _title_of(source)
     args, kwargs = arguments_of(torch, example_args), dict(example_kwargs or {})
@@ -132,7 +134,7 @@ def capture(
             )
         found = _captured(source, args, kwargs, title, strict, dynamic_shapes)
     program, operations = read_graph(found)
-    imported = import_program(program, found.bound, operations)
+    imported = import_program(program, found.bound, operations, calling)
     imported.flatten, imported.unflatten = found.flatten, found.unflatten
     return imported
 
