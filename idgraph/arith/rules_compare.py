@@ -4,6 +4,8 @@ An order comparison is read as ``sum >= 0`` over the integers; it is decided by 
 written back in the form with fewest operations.
 
 Rules of min, max and where.
+
+Long: rules of one family, tried in the order of the table.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Keys are (axis, operation); an operation that reads one tensor in two different ways (``cat([t, t])``) has a third
 part, the operand number. Inside one operation, axes are joined by what it reads and by congruence; from one operation
 to another only through loops that inlining shares. So slice + cat + residual leaves no way around.
+
+Long: the graph, its keys and what it proves are built in one walk.
 """
 
 from __future__ import annotations

@@ -160,7 +160,14 @@ class AccessFacts:
 
     @property
     def contiguous_along(self) -> tuple[str, ...]:
-        """All loops whose step is one element, proved when asked for."""
+        """All loops whose step is one element, proved when asked for.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", shape=(8, 16)) * 2.0)
+        >>> ig.report(f).accesses[0].contiguous_along
+        ('i1',)
+        """
         a = self.access
         return () if a is None else tuple(x.name for x in a.loops if x.extent != 1 and a.explain_contiguous(x))
 

@@ -187,29 +187,29 @@ def _positioned(
         for t in batch:
             positions[t] = after.limit(t, limits[t])
             after.join(t, positions[t])
-        end, told = done + len(batch), _Refusal()
+        end, refusal = done + len(batch), _Refusal()
         if later and not done and end == len(rest):
-            if (proved := _try(fusion, batch, positions, later, told)) is not None:
+            if (proved := _try(fusion, batch, positions, later, refusal)) is not None:
                 return rest, proved
-            if conflicts.add(told.subjects) and conflicts.first(batch) < len(batch):
+            if conflicts.add(refusal.subjects) and conflicts.first(batch) < len(batch):
                 continue  # as below: which of them is tried alone
-            told = _Refusal()
+            refusal = _Refusal()
         loops = proved if not any(positions.values()) else None  # where nothing is inlined, nothing is judged anew
-        if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, told))):
+        if end != refused and (not any(positions.values()) or (loops := _try(fusion, batch, positions, None, refusal))):
             proved = loops
             joined, done, step = after, end, 2 * step
             conflicts.inlined(batch)
-        elif len(batch) > 1 and conflicts.add(told.subjects) and conflicts.first(batch) < len(batch):
+        elif len(batch) > 1 and conflicts.add(refusal.subjects) and conflicts.first(batch) < len(batch):
             refused, named, step = end, [], len(batch)
             continue
         elif len(batch) > 1:
             before, step = bool(named), len(batch) // 2
-            first = told.subjects[0] if told.subjects else ()
+            first = refusal.subjects[0] if refusal.subjects else ()
             named = [done + n for n, t in enumerate(batch) if t.name in first and (n <= step or not before)]
             refused = end
         else:
             (t,) = batch
-            _inline_deepest(fusion, t, min(alike.limit(t), told.shared(t, positions[t])))
+            _inline_deepest(fusion, t, min(alike.limit(t), refusal.shared(t, positions[t])))
             joined.join(t, t.inline_position)
             conflicts.inlined(batch)
             step, done, settled, refused, proved, named = 2 * (end - settled), end, end, None, None, []
@@ -231,9 +231,9 @@ class _Conflicts:
     known: set[frozenset[str]]
     _inlined: set[str] = field(default_factory=set[str])
 
-    def add(self, told: Iterable[Collection[str]]) -> bool:
+    def add(self, refusal: Iterable[Collection[str]]) -> bool:
         """A refusal has named these together; False where each is about a single one."""
-        found = {frozenset(some) & frozenset(self.names) for some in told}
+        found = {frozenset(some) & frozenset(self.names) for some in refusal}
         found = {some for some in found if len(some) > 1}
         self.known |= found
         return bool(found)
@@ -334,10 +334,10 @@ def _inline_deepest(fusion: Fusion, t: Tensor, most: int) -> int:
     """Inline ``t`` at the largest position up to ``most`` that is legal, which is returned; at 0 where none is."""
     p = most
     while p > 0:
-        told = _Refusal()
-        if _try(fusion, (t,), {t: p}, None, told):
+        refusal = _Refusal()
+        if _try(fusion, (t,), {t: p}, None, refusal):
             return p
-        p = told.shared(t, p)
+        p = refusal.shared(t, p)
     return 0
 
 
@@ -346,15 +346,15 @@ def _try(
     batch: Sequence[Tensor],
     positions: Mapping[Tensor, int],
     later: Mapping[Tensor, int] | None = None,
-    told: _Refusal | None = None,
+    refusal: _Refusal | None = None,
 ) -> Legal | None:
     """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0: returns
-    the loops, or None where it is not; ``told`` then gets the reason."""
+    the loops, or None where it is not; ``refusal`` then gets the reason."""
     for t in batch:
         t.inline_position = positions[t]
     for t, p in (later or {}).items():
         t.inline_position = p
-    loops = _legal_loops(fusion, batch, later or (), _Refusal() if told is None else told)
+    loops = _legal_loops(fusion, batch, later or (), _Refusal() if refusal is None else refusal)
     if loops is not None and not all(_is_written(fusion, t) for t in batch):
         loops = None
     for t in (*(later or ()), *(() if loops is not None else batch)):
@@ -362,17 +362,19 @@ def _try(
     return loops
 
 
-def _legal_loops(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], told: _Refusal) -> Legal | None:
+def _legal_loops(
+    fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor], refusal: _Refusal
+) -> Legal | None:
     """The loops, where the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is
     longer or shorter than its own."""
     try:
         loops = legal_nests(fusion, sharing(*batch, *beside))
     except ScheduleError as error:
-        told.subjects, told.loop = error.subjects, error.loop
+        refusal.subjects, refusal.loop = error.subjects, error.loop
         return None
     longer = next((t for t in batch if loops.longer(t)), None)
     if longer is not None:
-        told.subjects = ((longer.name,),)
+        refusal.subjects = ((longer.name,),)
     return None if longer is not None else loops
 
 
