@@ -431,8 +431,9 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor], later: Collection[Te
     shared = {t for t in fusion.tensors if t.inline_position or t in found or t in later}
     nests = EquivalenceClasses[TensorExpr]()  # operations that may come to share loops
     for t in shared:
-        for e in t.uses if (made := t.definition) is not None else ():
-            nests.union(e, into=made)
+        made = t.definition
+        for e in t.uses if made is not None else ():
+            nests.union(e, into=made or e)
     # Loops of these may have to run over what an operand lacks, and those of all that share them.
     longer = [e for e in fusion.exprs if e.output.domain.loop_exprs and merges_lacking(e, shared)]
     lengthened = {nests.find(e) for e in longer if not shared.isdisjoint(e.inputs)}

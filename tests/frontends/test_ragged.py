@@ -71,7 +71,11 @@ def test_a_softmax_along_rows_whose_longest_is_known() -> None:
     values, ends = torch.randn(9, 4), torch.tensor([0, 2, 4, 9])
     t = torch.nested.nested_tensor_from_jagged(values, ends, min_seqlen=2, max_seqlen=5)
     torch._dynamo.reset()
-    found = torch.compile(lambda t: torch.softmax(t, 1), backend="idgraph", fullgraph=True)(t)
+
+    def softmax(t: Any) -> Any:
+        return torch.softmax(t, 1)
+
+    found = torch.compile(softmax, backend="idgraph", fullgraph=True)(t)
     torch.testing.assert_close(found.values(), torch.cat([r.softmax(0) for r in values.tensor_split([2, 4])]))
 
 
