@@ -1,5 +1,4 @@
-"""Locks of the whole process: one around every import that waits for its first use, one around syntax trees. What the
-collector of garbage looks at, too.
+"""Locks of the whole process: one around every import that waits for its first use, one around syntax trees.
 
 Python locks one module at a time: two threads that load two packages, each of which needs the other's half, may see
 one that is half made. A function that imports a package when it is first called does so under `LOADING`, and so does
@@ -8,10 +7,8 @@ what loads a large package behind it (numba).
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import importlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from threading import Lock, RLock
 from types import ModuleType
 from typing import Final, TypeVar
@@ -51,25 +48,3 @@ def with_trees(make: Callable[[], T]) -> T:
                 raise
     with _TREES:
         return make()
-
-
-@contextlib.contextmanager
-def collecting_new_objects() -> Generator[None]:
-    """Let the collector of garbage look only at objects that are made within it.
-
-    A process that has loaded torch and a model has a million others, and a compilation makes so many that the collector
-    would look through all of them again and again: a fifth of its time. Where objects are frozen already, by the caller
-    or by a compilation around this one, they stay so, and this does nothing.
-
-    >>> with collecting_new_objects():
-    ...     gc.get_freeze_count() > 0
-    True
-    """
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

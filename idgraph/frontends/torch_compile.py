@@ -32,7 +32,7 @@ from idgraph.frontends.torch_export import capture
 from idgraph.frontends.torch_patches import patched
 from idgraph.frontends.view_writes import refuse_written_views
 from idgraph.ir.device import current_device
-from idgraph.loading import collecting_new_objects, load
+from idgraph.loading import load
 from idgraph.runtime.compile_workers import limit_workers
 from idgraph.runtime.kernel_cache import fallback, user_folder
 from idgraph.runtime.program import Program
@@ -95,7 +95,6 @@ class BackendOptions:
         return BackendOptions(**cast("dict[str, Any]", found))
 
 
-@collecting_new_objects()
 def backend(
     module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, mode: str | None = None,
     **_: object,
@@ -134,7 +133,6 @@ def _pad_products(options: BackendOptions, part: str, graph: Any) -> Any:
     return found
 
 
-@collecting_new_objects()
 def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
@@ -175,8 +173,7 @@ def _first_timed(
 
     def first(args: list[Any]) -> Any:
         began = perf_counter()
-        with collecting_new_objects():
-            found = work(args)
+        found = work(args)
         calls[:] = [work]
         imported.stages.add("first call", perf_counter() - began)
         _say(options, f"{part}: {imported.stages}")

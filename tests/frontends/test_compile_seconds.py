@@ -1,11 +1,9 @@
-"""What a compilation does not do: plan a graph again, look through old objects for garbage."""
+"""What a compilation does not do: plan a graph again."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
-import gc
 import importlib
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta
 from idgraph.frontends.import_ import import_program
 from idgraph.frontends.torch_compile import PRODUCTS
 from idgraph.frontends.torch_export import capture
-from idgraph.loading import collecting_new_objects
 
 torch: Any = importlib.import_module("torch")
 
@@ -64,48 +61,3 @@ def test_nothing_remains_of_an_operation_that_turned_out_to_be_opaque(attempts: 
     assert made.coverage.opaque == {"aten.add.Tensor": "argument unknown is not understood"}
     assert [e.op for e in made.fusion.exprs] == ["neg"], "the sum was built before its argument was refused"
     assert attempts == ["f", "f"]
-
-
-@pytest.fixture(name="thawed")
-def _thawed() -> Generator[None]:
-    """Tests run with all that was collected frozen."""
-    before = gc.get_freeze_count()
-    gc.unfreeze()
-    yield
-    if before:
-        gc.freeze()
-    else:
-        gc.unfreeze()
-
-
-@pytest.mark.usefixtures("thawed")
-def test_old_objects_are_not_looked_through_while_a_graph_compiles() -> None:
-    old: list[object] = [[]]
-    inside: list[bool] = []
-
-    def looked_at(phase: str, info: dict[str, int]) -> None:
-        if phase == "start" and gc.get_freeze_count():
-            inside.append(any(x is old for x in gc.get_objects()))
-
-    gc.callbacks.append(looked_at)
-    try:
-        model = torch.compile(lambda x: torch.exp(x) + 1, backend="idgraph")
-        assert torch.equal(model(torch.zeros(8)), torch.full((8,), 2.0))
-    finally:
-        gc.callbacks.remove(looked_at)
-    assert inside
-    assert not any(inside)
-    assert gc.get_freeze_count() == 0
-    assert any(x is old for x in gc.get_objects()), "they are looked at again"
-
-
-@pytest.mark.usefixtures("thawed")
-def test_objects_that_a_caller_has_frozen_stay_frozen() -> None:
-    gc.freeze()
-    with collecting_new_objects(), collecting_new_objects():
-        assert gc.get_freeze_count()
-    assert gc.get_freeze_count()
-    gc.unfreeze()
-    with pytest.raises(ValueError, match="inside"), collecting_new_objects():
-        raise ValueError("inside")
-    assert gc.get_freeze_count() == 0
