@@ -27,6 +27,7 @@ from idgraph.ir import Tensor
 from idgraph.validate.oracle import evaluate, shape_of
 
 Numbers = npt.NDArray[Any]
+Draw = tuple[float, float, float | None]  # bounds of inputs, and the number that half of them are
 Writer = tuple[Nest, Write, Mapping[str, int]]  # and where
 DEPTH = 60
 NODES = 2000
@@ -34,7 +35,8 @@ POINTS = 1 << 16
 OPAQUE = "opaque"  # a computation that is not known
 DRAWS = ((0.5, 1.5), (-2.0, 2.0), (-30.0, 30.0))  # of inputs: functions of positive numbers, both signs, large ones
 SCALES = (1e-8, 1e4)  # constants are met by inputs as large; larger ones stand for infinity
-SAMPLES, MOST_TRIES = 24, 10  # elements of inputs that are drawn in one range, small inputs more often
+EDGES = 12  # constants that inputs are equal to, where conditions change
+SAMPLES, MOST_TRIES = 96, 24  # elements of inputs that are drawn of one kind, small inputs more often
 CLOSE = 1e-3  # of the larger number: approximations of functions and orders of sums differ by less
 
 
@@ -81,29 +83,10 @@ _COMPARE: Mapping[type[ast.cmpop], str] = {
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
 }  # fmt: skip
 _WIDE = frozenset({"bool", "int32", "int64"})  # no number of a run is as large as these end
-_EXACT = frozenset(
-    {
-        "neg",
-        "abs",
-        "add",
-        "sub",
-        "mul",
-        "fma",
-        "min",
-        "max",
-        "where",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq",
-        "ne",
-        "trunc",
-        "and",
-        "or",
-        "not",
-    }
-)
+_EXACT = frozenset({
+    "neg", "abs", "add", "sub", "mul", "fma", "min", "max", "where", "lt", "le", "gt", "ge", "eq", "ne", "trunc", "and",
+    "or", "not",
+})  # fmt: skip
 _COMBINED: Mapping[str, Callable[..., Any]] = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}
 
 
@@ -250,9 +233,11 @@ def numbers_agree(p: NeutralProgram, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def _ranges(p: NeutralProgram, tries: int) -> list[tuple[float, float]]:
-    """Bounds of the inputs at each draw, those of one range side by side."""
-    return [x for x in (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p))) for _ in range(tries)]
+def _ranges(p: NeutralProgram, tries: int) -> list[Draw]:
+    """The draws, those of one kind side by side: of ranges, then with half of the inputs equal to a constant."""
+    edges = sorted({s * c for c in (0.0, *_stated_constants(p)) for s in (-1, 1) if c <= SCALES[1]}, key=abs)[:EDGES]
+    within = (*DRAWS, *((-4 * c, 4 * c) for c in _scales(p)))
+    return [x for x in (*((*r, None) for r in within), *((-2.0, 2.0, c) for c in edges)) for _ in range(tries)]
 
 
 def _stated_constants(p: NeutralProgram) -> set[float]:
@@ -287,7 +272,7 @@ def _typical(x: Any) -> float:
 class _ValueMachine(TreeMachine):
     """Statements compute what they say, in float64: a place holds one number for each draw of the inputs."""
 
-    ranges: Sequence[tuple[float, float]] = ()
+    ranges: Sequence[Draw] = ()
     last: dict[Place, Writer] = field(default_factory=dict[Place, Writer])
     whole: bool = False  # there are integers
     wraps: Numbers = field(default_factory=lambda: np.zeros(0, bool))  # at a draw, in some type
@@ -311,7 +296,7 @@ class _ValueMachine(TreeMachine):
                     raise CheckError(f"no buffer says where {t.name}, a result, lies")
                 all_meant = np.stack([np.asarray(x[t.name], np.float64) for x in meant], axis=-1)
                 typical = [_typical(all_meant[..., k]) for k in range(len(self.ranges))]
-                least = 1e-2 * np.maximum(typical, [min(high, 1.0) for _, high in self.ranges])
+                least = 1e-2 * np.maximum(typical, [min(high, 1.0) for _, high, _ in self.ranges])
                 for c, at in self.places(b, shape_of(t, self.sizes)):
                     has, should = np.asarray(self.load(b.home, at), np.float64), all_meant[c]
                     near = np.abs(has - should) <= CLOSE * np.maximum(np.maximum(np.abs(has), np.abs(should)), least)
@@ -319,14 +304,14 @@ class _ValueMachine(TreeMachine):
                     near: Numbers = same | (near & np.isfinite(has) & np.isfinite(should))
                     yield t.name, c, self.last.get((b.home, at)), has, should, near
 
-    def numbers(self, draw: np.random.Generator, t: Tensor, low: float, high: float) -> Numbers:
-        """Numbers of a range; of integers, half are a constant or one beside it, where conditions change."""
+    def numbers(self, draw: np.random.Generator, t: Tensor, low: float, high: float, edge: float | None) -> Numbers:
+        """Numbers of a range, half of them ``edge``; of integers, half are a constant or one beside it."""
         shape = shape_of(t, self.sizes)
         found = draw.uniform(low, high, shape)
-        if t.dtype.startswith("float"):
-            return found
         if t.dtype == "bool":
             return found > (low + high) / 2
+        if t.dtype.startswith("float"):
+            return found if edge is None else np.where(draw.random(shape) < 0.5, edge, found)
         near = [
             s * int(c) + k
             for c in _stated_constants(self.program)

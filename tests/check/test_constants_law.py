@@ -97,6 +97,33 @@ def test_constants_are_compared() -> None:
     assert found.count("refuted") > count // 8 and found.count("right") > count // 8
 
 
+CHOICES = {
+    "lt": ("r0 < {c}", "{c} > r0"), "le": ("r0 <= {c}", "{c} >= r0"),
+    "gt": ("r0 > {c}", "{c} < r0"), "ge": ("r0 >= {c}", "{c} <= r0"),
+}  # fmt: skip
+OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.5, -0.3, 120.0])
+@pytest.mark.parametrize("op", CHOICES)
+def test_conditions_are_compared_where_both_sides_are_equal(op: str, constant: float) -> None:
+    """One number in a continuum tells `x < c` from `x <= c`."""
+    lines = (
+        f"  c = {op}(x, {constant})",
+        '  z = full(shape=(6, 8), value=7.0, dtype="float32")',
+        "  y = where(c, x, z)",
+    )
+    for other, ways in CHOICES.items():
+        for way in ways:
+            condition = way.format(c=constant)
+            chosen = f"where({condition}, r0, 7.0)" if other != OPPOSITE[op] else f"where({condition}, 7.0, r0)"
+            nest = put("k", "y", "i*8 + j", ("x", "i*8 + j"))
+            nest["writes"][0]["value"] = chosen
+            body = [loop("i", 6, loop("j", 8, nest))]
+            found = ig.check.program({"version": 1, "program": text("(6, 8)", *lines, output="y"), "body": body})
+            assert bool(found.refuted) == (other not in (op, OPPOSITE[op])), f"{op}: {chosen}\n{found}"
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(10))
 def test_constants_of_ten_thousand_programs_are_compared(part: int) -> None:
