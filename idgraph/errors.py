@@ -405,7 +405,8 @@ def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
     """The lines of those tensors among the arguments, or of a fusion among them, that ``failure`` names by number."""
     missing = set(_NUMBERED.findall("\n".join((failure.what, *failure.because)))) - failure.origins.keys()
     for x in args if missing else ():
-        for t in getattr(x, "tensors", (x,)):
+        own = type(x).__module__.startswith("idgraph.")  # attributes of others may do anything
+        for t in getattr(x, "tensors", (x,)) if own else ():
             name, line = str(getattr(t, "name", "")), getattr(t, "source_line", None)
             if name in missing and isinstance(line, SourceLine) and line.code:
                 failure.origins[name] = str(line)

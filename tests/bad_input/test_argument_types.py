@@ -108,3 +108,25 @@ def test_sizes_that_no_address_reaches() -> None:
         g.output(g.input("y", shape=(4, 4), offset=offset, strides=strides) + 1)
         with pytest.raises(ig.FusionError, match="no address reaches"):
             g.verify()
+
+
+class Raising:
+    """All that a refusal may ask of it fails."""
+
+    @property
+    def tensors(self) -> object:
+        raise ZeroDivisionError("not ours")
+
+    @property
+    def name(self) -> object:
+        raise ZeroDivisionError("not ours")
+
+
+def test_an_argument_whose_attributes_fail_is_refused() -> None:
+    """The refusal names a tensor by number, and looks among the arguments where that was made."""
+    f = ig.Fusion("f")
+    t = f.output(f.input("x", (4,)) + 1.0)
+    axis: Any = Raising()
+    with pytest.raises(ig.ScheduleError, match="has no loop axis") as caught:
+        t.split(axis, 2)
+    assert list(caught.value.origins) == [t.name]
