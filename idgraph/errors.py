@@ -155,7 +155,7 @@ class IdGraphError(Exception):
     """Root of every error of the library.
 
     ``what`` is one sentence; ``where`` the user's line; ``because`` the chain of facts; ``hint`` a way out; ``origins``
-    the lines of the tensors that it names by numbers (t5).
+    the lines of the tensors that it names by numbers (t5), where it does not say them already.
 
     >>> print(IdGraphError("axis 2 does not exist", where="a.py:3: t.split(2, 8)", hint="t has 2 axes: 0 and 1"))
     axis 2 does not exist
@@ -182,7 +182,7 @@ class IdGraphError(Exception):
         lines = [self.what]
         if self.where:
             lines.append(f"  at {self.where}")
-        lines += [f"  {name} is made at {line}" for name, line in self.origins.items() if line != self.where]
+        lines += [f"  {name} is made at {line}" for name, line in self.origins.items()]
         lines += [f"  because {fact}" for fact in self.because]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
@@ -403,12 +403,13 @@ _NUMBERED = re.compile(r"\bt\d+\b")  # a tensor that the user gave no name
 
 def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
     """The lines of those tensors among the arguments, or of a fusion among them, that ``failure`` names by number."""
-    missing = set(_NUMBERED.findall("\n".join((failure.what, *failure.because)))) - failure.origins.keys()
+    text = "\n".join((failure.what, failure.where, *failure.because))
+    missing = set(_NUMBERED.findall(text)) - failure.origins.keys()
     for x in args if missing else ():
         own = type(x).__module__.startswith("idgraph.")  # attributes of others may do anything
         for t in getattr(x, "tensors", (x,)) if own else ():
             name, line = str(getattr(t, "name", "")), getattr(t, "source_line", None)
-            if name in missing and isinstance(line, SourceLine) and line.code:
+            if name in missing and isinstance(line, SourceLine) and line.code and str(line) not in text:
                 failure.origins[name] = str(line)
 
 

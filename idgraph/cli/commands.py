@@ -477,7 +477,7 @@ def _run_command() -> int:
     except IdGraphError as error:
         because = [f"because {fact}" for fact in error.because]
         at = [f"at {error.where}"] if error.where and _CALLED not in error.where else []
-        at += [f"{name} is made at {line}" for name, line in error.origins.items() if line != error.where]
+        at += [f"{name} is made at {line}" for name, line in error.origins.items()]
         return _bad("; ".join([error.what, *at, *because, *([f"hint: {error.hint}"] if error.hint else [])]))
     except MemoryError:
         return _bad("it needs more memory than there is")

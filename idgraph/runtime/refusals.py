@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, shortened
 from idgraph.ir import Fusion
 from idgraph.ir.device import TARGETS
 from idgraph.kernel.ir import LaneWidth
@@ -14,7 +14,7 @@ def refusals_of(fusion: Fusion) -> dict[str, IdGraphError]:
     found: dict[str, IdGraphError] = {}
     for target in TARGETS:
         try:
-            emit(fusion, target=target)
+            shortened(emit)(fusion, target=target)  # as `idgraph.emit` says it
         except IdGraphError as error:
             found[target] = error
     return found
