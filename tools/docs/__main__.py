@@ -31,7 +31,8 @@ def build(target: Path) -> int:
     """Build into ``target``; returns Sphinx's exit status, which is not 0 after a warning."""
     interpreter = python(Steps(total=2))
     own = None if interpreter == sys.executable else clean_environment()
-    command = (interpreter, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-j", "auto")
+    # Read from scratch: what parallel readers keep of an earlier build comes back as objects described twice.
+    command = (interpreter, "-m", "sphinx", "-b", "html", "-E", "-W", "--keep-going", "-q", "-j", "auto")
     return subprocess.run((*command, str(HERE), str(target)), cwd=ROOT, env=own, check=False).returncode
 
 
