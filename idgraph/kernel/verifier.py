@@ -340,6 +340,9 @@ def check_structure(
     sizes = {n for b in buffers for n in b.size.names} | {n for es in launch.values() for e in es for n in e.names}
     structure = Structure(name, launch, set(scalars) | sizes, {b.name: b for b in buffers})
     structure.body(body)
+    for s in walk(tuple(body)) if scalars else ():
+        if isinstance(s, Loop) and s.var in scalars:
+            raise malformed_error(name, f"{s.var} is a number that the kernel is called with, and a loop's variable", s)
     check_threads(name, launch, body)
     check_words(name, body)
     check_arrays(name, buffers, body)

@@ -135,7 +135,7 @@ def test_a_reduced_axis_of_one_element(
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("names", ["n c", "c n", "c_step c", "t0 acc1", "n1 n0"])
+@pytest.mark.parametrize("names", ["n c", "c n", "q r", "c_step q", "t0 acc1", "n1 n0"])
 @pytest.mark.parametrize("dim", [0, 2])
 def test_symbols_called_like_variables_of_the_kernel(names: str, dim: int) -> None:
     f = ig.Fusion("rows")

@@ -3,11 +3,12 @@
 Stages: `sweep` (the body of a loop over columns, at one column), `join` (neighbouring sweeps become one; sums that
 depend on a maximum are rescaled as it grows), `chunks` (each thread takes aligned pieces of 16 bytes).
 
-User symbols with the name of a column variable, under another name inside the kernels.
+User symbols with the name of a variable that passes make, under another name inside the kernels.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from idgraph.arith import Expr, symbol
@@ -15,12 +16,15 @@ from idgraph.kernel.def_use import map_body, map_statement
 from idgraph.kernel.ir import PRIME, KernelModule, Stmt
 from idgraph.passes.rows.reduction_codegen import with_rows
 from idgraph.passes.rows.reduction_loop import COLUMN
+from idgraph.passes.slp_rerolling import LANE
 
 __all__ = ["with_rows"]
 
+_VARIABLE = re.compile(rf"({COLUMN}|{'|'.join(LANE)}|carry|peel|interchange)(_.*)?")  # names that passes give
+
 
 def rename_conflicting_symbols(plan: KernelModule) -> KernelModule:
-    """rename_columns: user symbols renamed that have the name of a column variable.
+    """rename_columns: user symbols renamed that have the name of a variable of columns, lanes or digits.
 
     Such a symbol gets a prime, which no user symbol has; kernels take the same numbers as before.
 
@@ -44,7 +48,7 @@ def rename_conflicting_symbols(plan: KernelModule) -> KernelModule:
         v: float32 = x[i]
         y[i] = v
     """
-    other = {s: f"{s}{PRIME}" for s in plan.names if s == COLUMN or s.startswith(f"{COLUMN}_")}
+    other = {s: f"{s}{PRIME}" for s in plan.names if _VARIABLE.fullmatch(s)}
     if not other:
         return plan
 
