@@ -10,15 +10,16 @@ from idgraph.ir.fusion import Tensor, TensorExpr
 N = TypeVar("N", bound=Hashable)
 
 
-def reach(start: Iterable[N], onward: Callable[[N], Iterable[N]]) -> dict[N, None]:
-    """The nodes that ``onward`` leads to from those of ``start``, which are among them, each once.
+def reach(start: Iterable[N], onward: Callable[[N], Iterable[N]], most: int | None = None) -> dict[N, None]:
+    """The nodes that ``onward`` leads to from those of ``start``, which are among them, each once. No more are looked
+    for where there are ``most`` already.
 
     >>> sorted(reach([12], lambda n: [n // p for p in (2, 3) if n % p == 0]))
     [1, 2, 3, 4, 6, 12]
     """
     found = dict.fromkeys(start)
     pending = list(found)
-    while pending:
+    while pending and (most is None or len(found) < most):
         fresh = [n for n in dict.fromkeys(onward(pending.pop())) if n not in found]
         found.update(dict.fromkeys(fresh))
         pending += fresh

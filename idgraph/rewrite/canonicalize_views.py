@@ -17,9 +17,10 @@ An operation computed another way: its tensor keeps its name and position, what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from idgraph.arith import is_true
 from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
@@ -28,6 +29,42 @@ from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.op_builders import REDUCTIONS, aligned_reads, int_tuple, same_extent
 from idgraph.ir.op_table import POINTWISE, apply
+from idgraph.ir.walks import operands, reach
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[M]):
+    """Operations ``ops`` of which ``match`` finds what it looks for are computed as ``build`` makes them of that."""
+
+    ops: Collection[str]
+    match: Callable[[TensorExpr], M | None]
+    build: Callable[[TensorExpr, M], Tensor]
+
+
+def rewrite(fusion: Fusion, rule: Rule[M]) -> bool:
+    """Apply a rule to the operations that there are, in their order; whether any matched. What a rewrite adds is not
+    looked at.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(-(-f.input("x", shape=(8,))))
+    >>> rule = Rule(("neg",), lambda e: produced_by(e.inputs[0], ("neg",)), lambda e, inner: ops.copy(inner.inputs[0]))
+    >>> rewrite(f, rule), [e.op for e in f.exprs], rewrite(f, rule)
+    (True, ['copy'], False)
+    """
+    applied = False
+    for e in fusion.exprs:
+        if e.op in rule.ops and e.output.definition is e and (found := rule.match(e)) is not None:
+            replace_operation(e, partial(rule.build, e, found))
+            applied = True
+    return applied
+
+
+def produced_by(t: Tensor, ops: Collection[str]) -> TensorExpr | None:
+    """The operation that computes ``t``, where it is one of ``ops``."""
+    return t.definition if t.definition is not None and t.definition.op in ops else None
 
 
 def replace_operation(e: TensorExpr, build: Callable[[], Tensor]) -> None:
@@ -97,16 +134,12 @@ def broadcasts_first(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs]
     ['unsqueeze', 'cast', 'mul']
     """
-    changed = True
-    while changed:
-        changed = False
+    while True:
         for t in fusion.tensors:
             if _is_cheap(t):
                 wide_views(t)
-        for e in fusion.exprs:
-            if e.op == "unsqueeze" and e.output.definition is e and _is_cheap(e.inputs[0]):
-                replace_operation(e, partial(_exchanged, e))
-                changed = True
+        if not rewrite(fusion, _view_before(("unsqueeze",), _is_cheap)):
+            return
 
 
 def numbers_into_readers(fusion: Fusion) -> None:
@@ -124,31 +157,25 @@ def numbers_into_readers(fusion: Fusion) -> None:
     ['unsqueeze', 'exp', 'mul']
     """
     for t in fusion.tensors:
-        if t.definition is None or t.ndim or not _is_of_numbers(t):
-            continue
-        work = [*wide_views(t), *(u.output for u in t.uses if u.op in _OF_NUMBERS)]
-        while work:
-            view = work.pop()
-            e = view.definition
-            if e is not None and e.op in _OF_NUMBERS and e.inputs[0].definition is not None:
-                replace_operation(e, partial(_exchanged, e))
-                work += view.definition.inputs if view.definition is not None else ()
+        if _is_of_numbers(t):
+            wide_views(t)
+    while rewrite(fusion, _view_before(_OF_NUMBERS, _is_of_numbers)):
+        pass
+
+
+def _view_before(views: Collection[str], where: Callable[[Tensor], bool]) -> Rule[Tensor]:
+    """Views of tensors ``where`` this holds, exchanged with what computes them."""
+    return Rule(views, lambda e: e.inputs[0] if where(e.inputs[0]) else None, _exchanged)
 
 
 def _is_of_numbers(t: Tensor) -> bool:
-    """True of what at most `SCALARS` operations, each on one element, compute of inputs of one element."""
-    seen: set[Tensor] = set()
-    work = [t]
-    while work:
-        u = work.pop()
-        e = u.definition
-        if e is None or u in seen:
-            continue
-        seen.add(u)
-        if e.op not in POINTWISE or len(seen) > SCALARS:
-            return False
-        work += e.inputs
-    return all(not x.ndim for u in seen if u.definition is not None for x in u.definition.inputs)
+    """True of one element that at most `SCALARS` operations, each on one element, compute of such inputs."""
+    if t.definition is None or t.ndim:
+        return False
+    seen = reach([t], lambda u: operands(u) if produced_by(u, POINTWISE) else (), 4 * SCALARS)
+    made = [u for u in seen if u.definition is not None]
+    of_numbers = all(produced_by(u, POINTWISE) if u.definition is not None else not u.ndim for u in seen)
+    return of_numbers and len(made) <= SCALARS
 
 
 def wide_views(t: Tensor) -> list[Tensor]:
@@ -190,14 +217,44 @@ def _is_cheap(t: Tensor) -> bool:
     return True
 
 
-def _exchanged(e: TensorExpr) -> Tensor:
-    before = e.inputs[0].definition
-    if before is None:
-        raise AssertionError("a computed tensor has a definition")
-    fusion = e.output.fusion
-    moved = {x: apply(fusion, e.op, (x,), dict(e.attrs), None) for x in dict.fromkeys(before.inputs)}
+def _exchanged(e: TensorExpr, t: Tensor) -> Tensor:
+    """The view ``e`` of what computes ``t``, as that of views."""
+    before = t.definition
+    assert before is not None
+    moved = {x: apply(t.fusion, e.op, (x,), dict(e.attrs), None) for x in dict.fromkeys(before.inputs)}
     args = tuple(moved[a] if isinstance(a, Tensor) else a for a in before.args)
-    return apply(fusion, before.op, args, dict(before.attrs), None)
+    return apply(t.fusion, before.op, args, dict(before.attrs), None)
+
+
+def join_views(fusion: Fusion) -> None:
+    """One unsqueeze for several in a row: loops that merge all of their axes run over axes that their operand lacks."""
+    for t in fusion.tensors:
+        if produced_by(t, ("unsqueeze",)):
+            wide_views(t)
+    rewrite(fusion, Rule(("unsqueeze",), lambda e: produced_by(e.inputs[0], ("unsqueeze",)), _unsqueezed_once))
+
+
+def _unsqueezed_once(e: TensorExpr, inner: TensorExpr) -> Tensor:
+    outer = int_tuple(e.attrs, "dims")
+    places = [p for p in range(e.output.ndim) if p not in outer]  # where the view's axes are
+    dims = tuple(sorted((*outer, *(places[p] for p in int_tuple(inner.attrs, "dims")))))
+    return apply(e.output.fusion, "unsqueeze", inner.inputs, {"dims": dims})
+
+
+def join_reshapes(fusion: Fusion) -> None:
+    """A reshape of a reshape reads what the first one does: loops are then one step away from those before. So does a
+    copy of one, which is a reshape."""
+    rewrite(fusion, Rule(("reshape", "copy"), _reshaped_before, _reshaped_once))
+
+
+def _reshaped_before(e: TensorExpr) -> TensorExpr | None:
+    inner = produced_by(e.inputs[0], ("reshape",))
+    stays = e.op == "copy" and (e.inputs[0].fusion.is_output(e.inputs[0]) or e.output.allocation != e.output.logical)
+    return None if stays else inner
+
+
+def _reshaped_once(e: TensorExpr, inner: TensorExpr) -> Tensor:
+    return apply(e.output.fusion, "reshape", inner.inputs, {"shape": tuple(attr(d.extent) for d in e.output.axes)})
 
 
 NEAR: Final = 64  # tensors looked at above a reshape
@@ -215,9 +272,7 @@ def sink_reshapes_below_pointwise(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs][-4:]
     ['expand', 'reshape', 'mul', 'reshape']
     """
-    for e in fusion.exprs:
-        if e.output.definition is e and _sinkable(e) is not None:
-            replace_operation(e, partial(_sunk, e))
+    rewrite(fusion, Rule(POINTWISE, _sinkable, _sunk))
 
 
 def drop_single_axes(fusion: Fusion) -> None:
@@ -230,20 +285,21 @@ def drop_single_axes(fusion: Fusion) -> None:
     >>> [(e.op, e.attrs["dims"]) for e in f.exprs]
     [('sum', (2,)), ('squeeze', (0,))]
     """
-    for e in fusion.exprs:
-        if e.op not in REDUCTIONS or not e.is_reduction:
-            continue
-        x = e.inputs[0]
-        dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
-        single = [d for d in dims if x.axes[d].extent == 1]
-        if single and len(single) < len(dims):
-            replace_operation(e, partial(_over, e, tuple(d for d in dims if d not in single), tuple(single)))
+    rewrite(fusion, Rule(REDUCTIONS, _single_axes, _over_others))
 
 
-def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tensor:
-    x, kept = e.inputs[0], bool(e.attrs.get("keepdim", False))
+def _single_axes(e: TensorExpr) -> tuple[int, ...] | None:
+    """The reduced axes of one element, where there are others."""
+    x, dims = e.inputs[0], int_tuple(e.attrs, "dims")
+    single = tuple(sorted(d % x.ndim for d in dims if x.axes[d].extent == 1))
+    return single if e.is_reduction and 0 < len(single) < len(dims) else None
+
+
+def _over_others(e: TensorExpr, single: tuple[int, ...]) -> Tensor:
+    x = e.inputs[0]
+    dims = tuple(d for d in sorted(d % x.ndim for d in int_tuple(e.attrs, "dims")) if d not in single)
     made = apply(x.fusion, e.op, (x,), {**e.attrs, "dims": dims}, None)
-    if kept:
+    if e.attrs.get("keepdim", False):
         return made
     return movement.squeeze(made, [d - sum(r < d for r in dims) for d in single])
 
@@ -254,13 +310,11 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
     if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
         return None
     for m in e.inputs:
-        made = m.definition
-        if made is None or made.op != "reshape" or m.fusion.is_output(m):
+        made = produced_by(m, ("reshape",))
+        if made is None or m.fusion.is_output(m) or any(use.op not in POINTWISE for use in m.uses):
             continue
-        if any(use.op not in POINTWISE for use in m.uses):
-            continue
-        if _same_shape(m, e.output) and _after_reduction(made.inputs[0]):
-            a = made.inputs[0]
+        a = made.inputs[0]
+        if _same_shape(m, e.output) and _after_reduction(a):
             others = [x for x in e.inputs if x is not m and _of_shape(x, a) is None]
             return None if any(_after_reduction(x) for x in others) else m
     return None
@@ -268,8 +322,8 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
 
 def _of_shape(x: Tensor, a: Tensor) -> Tensor | None:
     """The operand of a reshape ``x``, where that has the shape of ``a``."""
-    e = x.definition
-    return e.inputs[0] if e is not None and e.op == "reshape" and _same_shape(e.inputs[0], a) else None
+    e = produced_by(x, ("reshape",))
+    return e.inputs[0] if e is not None and _same_shape(e.inputs[0], a) else None
 
 
 def _same_shape(a: Tensor, b: Tensor) -> bool:
@@ -278,26 +332,13 @@ def _same_shape(a: Tensor, b: Tensor) -> bool:
 
 def _after_reduction(t: Tensor) -> bool:
     """Whether ``t`` is computed from a reduction by pointwise operations."""
-    seen, work = {t}, [t]
-    while work and len(seen) < NEAR:
-        e = work.pop().definition
-        if e is None:
-            continue
-        if e.op in REDUCTIONS and e.is_reduction:
-            return True
-        if e.op in POINTWISE or e.op in ("unsqueeze", "expand"):
-            new = [x for x in e.inputs if x not in seen]
-            seen.update(new)
-            work += new
-    return False
+    through = {*POINTWISE, "unsqueeze", "expand"}
+    near = reach([t], lambda u: operands(u) if produced_by(u, through) else (), NEAR)
+    return any((e := produced_by(u, REDUCTIONS)) is not None and e.is_reduction for u in near)
 
 
-def _sunk(e: TensorExpr) -> Tensor:
-    m = _sinkable(e)
-    made = m.definition if m is not None else None
-    if m is None or made is None:
-        raise AssertionError("found before")
-    a = made.inputs[0]
+def _sunk(e: TensorExpr, m: Tensor) -> Tensor:
+    (a,) = operands(m)
     wide, narrow = [attr(d.extent) for d in m.axes], [attr(d.extent) for d in a.axes]
 
     def moved(x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from idgraph.ir.clone import rewriting
 from idgraph.ir.dtypes import ELEMENT_TYPES, Scalar, is_float, is_short_float, item_size
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, VIEWS, apply
 from idgraph.ir.walks import reach
-from idgraph.rewrite.canonicalize_views import replace_operation
+from idgraph.rewrite.canonicalize_views import Rule, replace_operation, rewrite
 
 EXACT = 1 << 24  # a float32 holds every integer up to this one
 
@@ -254,21 +254,12 @@ def align_indices(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs]
     ['remainder', 'index']
     """
-    for e in fusion.exprs:
-        found = _indexed(e)
-        if found is None or e.attrs.get("aligned") is True:
-            continue
-        x, indices, dims = found
-        before, after = dims[0], x.ndim - 1 - dims[-1]
-        if before + after and all(i.ndim for i in indices) and any(_is_few(i) for i in indices):
-            replace_operation(e, partial(_aligned, e, x, indices, dims))
+    rewrite(fusion, Rule(_INDEXED, _narrow_operands, _aligned))
 
 
 def narrow_indices(fusion: Fusion) -> None:
     """The reverse: index tensors without the axes that are not indexed, as a user writes them."""
-    for e in fusion.exprs:
-        if e.attrs.get("aligned") is True:
-            replace_operation(e, partial(_narrow, e))
+    rewrite(fusion, Rule(_INDEXED, lambda e: _indexed(e) if e.attrs.get("aligned") is True else None, _narrow))
 
 
 def long_indices(fusion: Fusion) -> set[Tensor]:
@@ -305,7 +296,20 @@ def _is_formula(t: Tensor) -> bool:
     return plain <= MOST and all(e is not None and (e.op in ("iota", "full") or _follows(e.output, e)) for e in made)
 
 
-def _indexed(e: TensorExpr) -> tuple[Tensor, Sequence[Tensor], tuple[int, ...]] | None:
+_INDEXED: Final = frozenset({"embedding", "index_select", "index", "index_put"})
+_Indexed = tuple[Tensor, Sequence[Tensor], tuple[int, ...]]
+
+
+def _narrow_operands(e: TensorExpr) -> _Indexed | None:
+    """What `_indexed` finds, where a few operations compute an index tensor that lacks axes."""
+    found = None if e.attrs.get("aligned") is True else _indexed(e)
+    if found is None:
+        return None
+    x, indices, dims = found
+    return found if x.ndim > len(dims) and all(i.ndim for i in indices) and any(map(_is_few, indices)) else None
+
+
+def _indexed(e: TensorExpr) -> _Indexed | None:
     """(what is indexed, the index tensors, the indexed axes) of an operation whose indices may lack axes."""
     if e.op == "embedding":
         return e.inputs[1], e.inputs[:1], (0,)
@@ -343,7 +347,8 @@ def _follows(t: Tensor, e: TensorExpr) -> bool:
     return e.op in SHIFTED or e.op in ("select", "reshape", "expand", "permute")
 
 
-def _aligned(e: TensorExpr, x: Tensor, indices: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor:
+def _aligned(e: TensorExpr, found: _Indexed) -> Tensor:
+    x, indices, dims = found
     before, after, rank = dims[0], x.ndim - 1 - dims[-1], max(i.ndim for i in indices)
     known: dict[tuple[Tensor, int, int], Tensor] = {}
     made = [_spread(i, before + rank - i.ndim, after, known) for i in indices]
@@ -406,10 +411,7 @@ def _shift_dims(dims: Attr, rank: int, by: int) -> tuple[int, ...]:
     return tuple(d % rank + by for d in dims if isinstance(d, int)) if isinstance(dims, tuple) else ()
 
 
-def _narrow(e: TensorExpr) -> Tensor:
-    found = _indexed(e)
-    if found is None:
-        raise AssertionError("an aligned operation has index tensors")
+def _narrow(e: TensorExpr, found: _Indexed) -> Tensor:
     x, indices, dims = found
     known: dict[Tensor, Tensor] = {}
     made = [_stripped(i, dims[0], x.ndim - 1 - dims[-1], known) for i in indices]

@@ -19,6 +19,7 @@ from idgraph.ir.axis_read import Attr, Mapped
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.op_builders import ROUNDED_TO, int_tuple
 from idgraph.ir.op_table import apply
+from idgraph.ir.walks import operands, reach
 
 _NEAR = 64  # operations between a mean and what it is of
 
@@ -68,23 +69,14 @@ def deviation_of(e: TensorExpr) -> Deviation | None:
     for x, m, row in zip(apart.inputs, apart.inputs[::-1], apart.reads[::-1], strict=True):
         still = not any(isinstance(r, Mapped) and r.domain in along for r in row)
         plain = x.dtype == e.output.dtype and x.dtype in ("float32", "float64") and m.ndim in (0, x.ndim)
-        if still and plain and [d.extent for d in x.axes] == [d.extent for d in apart.output.axes] and _is_of(m, x):
+        if (
+            still
+            and plain
+            and [d.extent for d in x.axes] == [d.extent for d in apart.output.axes]
+            and x in reach([m], operands, _NEAR)
+        ):
             return Deviation(x, m)
     return None
-
-
-def _is_of(m: Tensor, x: Tensor) -> bool:
-    """Whether ``m`` is computed from ``x``, near it."""
-    seen: set[Tensor] = set()
-    work = [m]
-    while work and len(seen) < _NEAR:
-        t = work.pop()
-        if t is x:
-            return True
-        if t not in seen and t.definition is not None:
-            seen.add(t)
-            work += t.definition.inputs
-    return False
 
 
 def cut(x: Tensor, split: StageSplit) -> Tensor:

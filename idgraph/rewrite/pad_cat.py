@@ -29,7 +29,8 @@ from idgraph.ir.clone import rewriting
 from idgraph.ir.op_builders import REDUCTIONS, int_tuple, same_extent
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
 from idgraph.ir.ops_reduce import index_select
-from idgraph.rewrite.canonicalize_views import replace_operation
+from idgraph.ir.walks import operands, reach
+from idgraph.rewrite.canonicalize_views import produced_by, replace_operation
 from idgraph.rewrite.two_stage_reduction import finished, stage
 
 WORDS = 8  # bytes: what pieces along the last axis are multiples of, to be read in vectors
@@ -269,17 +270,8 @@ class _Joined:
 
     def reaches(self, t: Tensor) -> bool:
         """Whether pointwise operations compute ``t`` of the joined tensor, element by element of its axis."""
-        seen, work = {t}, [t]
-        while work and len(seen) < NEAR:
-            u = work.pop()
-            if u is self.tensor:
-                return True
-            e = u.definition
-            if e is not None and e.op in POINTWISE:
-                new = [x for x in e.inputs if x not in seen and self.has_axis(x)]
-                seen.update(new)
-                work += new
-        return False
+        near = reach([t], lambda u: filter(self.has_axis, operands(u) if produced_by(u, POINTWISE) else ()), NEAR)
+        return self.tensor in near
 
     def has_axis(self, t: Tensor) -> bool:
         return t.ndim + self.last >= 0 and not t.axes[t.ndim + self.last].is_broadcast

@@ -14,11 +14,10 @@ from functools import partial
 from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.graphs.index_graph import Legal
 from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, LoadedCoordinate, Tensor, TensorExpr, check_fusion
-from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import at_most, rewriting
 from idgraph.ir.device import Device, current_device, device_of, use_device
 from idgraph.ir.loop_transforms import reset
-from idgraph.ir.op_table import MOVES, apply
+from idgraph.ir.op_table import MOVES
 from idgraph.ir.schedule_log import Decided, TriedSchedule
 from idgraph.ir.schedule_primitives import choose
 from idgraph.layout.padding import lay_out, take_back
@@ -28,6 +27,8 @@ from idgraph.rewrite import one_hot_to_gather as one_hot
 from idgraph.rewrite.canonicalize_views import (
     broadcasts_first,
     drop_single_axes,
+    join_reshapes,
+    join_views,
     numbers_into_readers,
     sink_reshapes_below_pointwise,
     wide_views,
@@ -136,17 +137,17 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
     if has_rows(fusion):
         schedule_ragged(fusion, config, threads=shared)
         return Scheduled()
-    _join_reshapes(fusion)
+    join_reshapes(fusion)
     numbers_into_readers(fusion)
     if any(e.is_reduction for e in fusion.exprs):
         split_reduction_over_cat(fusion)
         drop_single_axes(fusion)
         sink_reshapes_below_pointwise(fusion)
-        _join_reshapes(fusion)
+        join_reshapes(fusion)
         broadcasts_first(fusion)
         two_stages(fusion)
     align_indices(fusion)
-    _join_views(fusion)
+    join_views(fusion)
     take_back(fusion)
     if layout:
         kept, outputs = stored_tensors(fusion), set(fusion.outputs)
@@ -241,42 +242,6 @@ def apply_gather_strategies(fusion: Fusion, gathers: Force, device: Device) -> N
     new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}
     fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
-
-
-def _join_views(fusion: Fusion) -> None:
-    """One unsqueeze for several in a row: loops that merge all of their axes run over axes that their operand lacks."""
-    for t in fusion.tensors:
-        if t.definition is not None and t.definition.op == "unsqueeze":
-            wide_views(t)
-    for e in fusion.exprs:
-        view = e.inputs[0] if e.op == "unsqueeze" else None
-        inner = view.definition if view is not None else None
-        if view is None or inner is None or inner.op != "unsqueeze":
-            continue
-        outer, own = ([p for p in x.attrs["dims"] if isinstance(p, int)] for x in (e, inner))  # type: ignore[union-attr]
-        kept = [p for p in range(e.output.ndim) if p not in outer]  # where the view's axes are
-        dims = tuple(sorted((*outer, *(kept[p] for p in own))))
-        x = inner.inputs[0]
-        build = partial(apply, fusion, "unsqueeze", (x,), {"dims": dims})
-        fusion.adopt(e.output, *fusion.trying(build, e.source_line))
-        if not view.uses and not fusion.is_output(view):
-            fusion.remove([inner])
-
-
-def _join_reshapes(fusion: Fusion) -> None:
-    """A reshape of a reshape reads what the first one does: loops are then one step away from those before. So does a
-    copy of one, which is a reshape."""
-    for e in fusion.exprs:
-        inner = e.inputs[0].definition if e.op in ("reshape", "copy") else None
-        if inner is None or inner.op != "reshape":
-            continue
-        if e.op == "copy" and (fusion.is_output(inner.output) or e.output.allocation != e.output.logical):
-            continue
-        shape = tuple(attr(d.extent) for d in e.output.axes)
-        build = partial(apply, fusion, "reshape", (inner.inputs[0],), {"shape": shape})
-        fusion.adopt(e.output, *fusion.trying(build, e.source_line))
-        if not inner.output.uses and not fusion.is_output(inner.output):
-            fusion.remove([inner])
 
 
 @dataclass(slots=True)
