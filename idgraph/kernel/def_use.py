@@ -7,13 +7,13 @@ no list of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from operator import is_
 from typing import TypeVar, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr
+from idgraph.arith import FALSE, TRUE, Expr, simplify
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
@@ -465,6 +465,17 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
         made.append(f(s))
     same = isinstance(body, tuple) and len(made) == len(body) and all(a is b for a, b in zip(made, body, strict=True))
     return tuple(body) if same else tuple(made)
+
+
+def substitute_indices(body: Sequence[Stmt], place: Mapping[Expr, Expr]) -> Body:
+    """Statements, and those inside them, with other values for symbols of their indices.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i")
+    >>> substitute_indices((Let("a", Index(i // 4)),), {i: i * 8})[0].value
+    Index(value=i*2)
+    """
+    return map_body(body, lambda s: map_statement(s, index=lambda e: simplify(e.substitute(place))))
 
 
 def rewritten_inside(

@@ -15,7 +15,7 @@ from idgraph.arith import Expr, as_expr, minimum, simplify, symbol
 from idgraph.arith.solve import coefficients
 from idgraph.ir import item_size
 from idgraph.ir.device import current_device
-from idgraph.kernel.def_use import map_body, map_statement
+from idgraph.kernel.def_use import substitute_indices
 from idgraph.kernel.ir import Load, Loop, Stmt, Store, walk
 
 WAYS: Final = 8  # lines of one set of the nearest cache
@@ -53,7 +53,7 @@ def cache_block_transpose(
     def placed(start: Expr, count: int) -> Loop:
         lane = symbol(last, 0, count - 1)
         to = {part: simplify(outer // blocks), row: begin + inside, column: start + lane}
-        moved = map_body(body, lambda s: map_statement(s, index=lambda e: simplify(e.substitute(to))))
+        moved = substitute_indices(body, to)
         columns = Loop(last, as_expr(count), "serial", moved, chain[-1].note)
         return Loop(f"{first}_{AT}", lanes, "serial", (columns,), chain[0].note)
 

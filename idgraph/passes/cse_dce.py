@@ -14,7 +14,6 @@ from dataclasses import replace
 from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, reads
 from idgraph.kernel.ir import Accumulate, BoundsCheck, Comment, If, Kernel, Let, Loop, Stmt, bodies
 from idgraph.kernel.value_numbering import ValueNumbering
-from idgraph.lower.sync_insertion import joined_tests
 
 
 def eliminate_common_subexpressions(kernel: Kernel) -> Kernel:
@@ -136,29 +135,3 @@ def without_empty(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
             s = s if inner == s.body else replace(s, body=inner)
         made.append(s)
     return tuple(made)
-
-
-def merge_adjacent_branches(kernel: Kernel) -> Kernel:
-    """merge_tests: neighbouring tests of one condition in lanes as one, so that what follows knows what it computed.
-
-    >>> import idgraph as ig
-    >>> k = ig.kernel.parse('''
-    ... kernel k():
-    ...   buffer y: float32[64] output "y"
-    ...   for i < 32:
-    ...     lanes:
-    ...       if i < 20:
-    ...         y[i*2] = 1.0
-    ...       if i < 20:
-    ...         y[i*2 + 1] = 2.0
-    ... ''')
-    >>> print(merge_adjacent_branches(k))
-    kernel k():
-      buffer y: float32[64] output "y"
-      for i < 32:
-        lanes:
-          if i < 20:
-            y[i*2] = 1.0
-            y[i*2 + 1] = 2.0
-    """
-    return replace(kernel, body=in_lanes(kernel.body, joined_tests))

@@ -1,8 +1,9 @@
 """unroll: unrolled and vectorised loops as straight-line code, every statement once for each lane.
 
 A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
-(the halves of a rotation, in one thread, need no test). A loaded index is one variable for all lanes that load it from
-the same elements, so rows that it selects are read, or added to, in vectors too.
+(the halves of a rotation, in one thread, need no test), and neighbouring tests of one condition become one. A loaded
+index is one variable for all lanes that load it from the same elements, so rows that it selects are read, or added to,
+in vectors too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, postorder, simplify, symbol
-from idgraph.kernel.def_use import all_reads, all_sets, defs, map_statement, read_only_buffers, unchanged
+from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, read_only_buffers, unchanged
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -116,7 +117,8 @@ def unroll_lanes(kernel: Kernel) -> Kernel:
           y[i*4 + 2] = t_2
           y[i*4 + 3] = t_3
     """
-    return replace(kernel, body=to_ssa(_unrolled(kernel.body, read_only_buffers(kernel.buffers, kernel.body))))
+    body = to_ssa(_unrolled(kernel.body, read_only_buffers(kernel.buffers, kernel.body)))
+    return replace(kernel, body=in_lanes(body, joined_tests))
 
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:

@@ -8,12 +8,11 @@ their test, and each side is straight code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, Proof, and_, as_expr, enumerate_points, not_, simplify, symbol
 from idgraph.arith import where as chosen
-from idgraph.kernel.def_use import map_statement, read_only_buffers, sets
+from idgraph.kernel.def_use import read_only_buffers, sets, substitute_indices
 from idgraph.kernel.ir import (
     BoundsCheck,
     Compute,
@@ -90,7 +89,7 @@ class _Selection:
                     made.append(load)
                 case Loop() if s.extent == 1:
                     zero = {symbol(s.var, 0, 0): as_expr(0)}
-                    made.append(replace(s, body=self.level(_substitute_loop_variable(s.body, zero), facts, known)))
+                    made.append(replace(s, body=self.level(substitute_indices(s.body, zero), facts, known)))
                     continue
                 case If(condition):
                     made.append(replace(s, body=self.level(s.body, (*facts, condition), known)))
@@ -163,16 +162,3 @@ def _is_implied(condition: Expr, facts: tuple[Expr, ...]) -> bool:
     if simplify(condition, facts=facts) is TRUE:
         return True
     return isinstance(enumerate_points(condition, POINTS, [f for f in facts if f.names <= condition.names]), Proof)
-
-
-def _substitute_loop_variable(body: Sequence[Stmt], place: dict[Expr, Expr]) -> Body:
-    """Straight statements with a loop's variable as a number."""
-    made: list[Stmt] = []
-    for s in body:
-        moved = map_statement(s, index=lambda e: e.substitute(place) if e.names & {x.name for x in place} else e)
-        made.append(
-            replace(moved, body=_substitute_loop_variable(moved.body, place))
-            if isinstance(moved, (If, Loop, BoundsCheck))
-            else moved
-        )
-    return tuple(made)

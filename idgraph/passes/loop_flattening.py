@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, simplify, symbol
-from idgraph.kernel.def_use import all_sets, index_exprs, map_body, map_statement, reads, stored_in
+from idgraph.kernel.def_use import all_sets, index_exprs, map_body, map_statement, reads, stored_in, substitute_indices
 from idgraph.kernel.ir import BoundsCheck, Comment, Compute, If, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import single_statement
@@ -191,7 +191,7 @@ class _FlattenedRow:
     def body(self) -> tuple[Stmt, ...]:
         """The statements at the number; most rows are compared with others, and never written."""
         checked = map_body(self.loops, lambda x: remap_check_point(x, self.place))
-        return _substitute_indices(checked, self.place)
+        return substitute_indices(checked, self.place)
 
     @property
     def length(self) -> int:
@@ -294,7 +294,7 @@ def _in_digits(chain: Sequence[Loop], body: tuple[Stmt, ...]) -> tuple[list[Loop
             continue
         outer = Loop(f"{v.var}_{DIGIT}", as_expr(extent // size), "serial", (), v.note)
         place = {var: symbol(outer.var, 0, extent // size - 1) * size + symbol(v.var, 0, size - 1)}
-        body = _substitute_indices(body, place)
+        body = substitute_indices(body, place)
         made += [outer, replace(v, extent=as_expr(size))]
     return made, body
 
@@ -327,16 +327,11 @@ def _in_pieces(chain: Sequence[Loop], row: _FlattenedRow) -> Stmt:
         body = row.at(simplify(outer // blocks * row.length) + first + inside)
         lane = symbol(var, 0, min(COLUMNS, end - first) - 1)
         extent = simplify(minimum(as_expr(COLUMNS), end - first - start))
-        loop = Loop(var, extent, "serial", _substitute_indices(body, {inside: start + lane}), chain[-1].note)
+        loop = Loop(var, extent, "serial", substitute_indices(body, {inside: start + lane}), chain[-1].note)
         mine = simplify(and_(number >= before, number < before + count))
         made += _hoisted(loop) if is_true(mine) else (If(mine, _hoisted(loop)),)
         before += count
     return replace(chain[0], extent=as_expr(row.total // row.length * blocks), body=tuple(made))
-
-
-def _substitute_indices(body: tuple[Stmt, ...], place: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
-    """The statements with other indices."""
-    return map_body(body, lambda x: map_statement(x, index=lambda e: simplify(e.substitute(place))))
 
 
 def _may_move(body: tuple[Stmt, ...]) -> bool:

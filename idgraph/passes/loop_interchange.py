@@ -21,7 +21,16 @@ from itertools import groupby
 from idgraph.arith import Expr, as_expr, ceildiv, minimum, simplify, symbol
 from idgraph.ir import item_size
 from idgraph.ir.device import current_device
-from idgraph.kernel.def_use import all_sets, defs, loaded_in, map_body, map_statement, reads, stored_in
+from idgraph.kernel.def_use import (
+    all_sets,
+    defs,
+    loaded_in,
+    map_body,
+    map_statement,
+    reads,
+    stored_in,
+    substitute_indices,
+)
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -213,7 +222,7 @@ def _fused(inner: Loop) -> tuple[Loop, int]:
     count = int(lane.extent)
     row = symbol(inner.var, 0, inner.extent * count - 1)
     place = {symbol(inner.var, 0, inner.extent - 1): row // count, symbol(lane.var, 0, count - 1): row % count}
-    body = map_body(lane.body, lambda s: map_statement(s, index=lambda e: simplify(e.substitute(place))))
+    body = substitute_indices(lane.body, place)
     return replace(inner, extent=simplify(inner.extent * count), body=body), count
 
 

@@ -16,7 +16,6 @@ from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks, mer
 from idgraph.passes.cse_dce import (
     eliminate_common_subexpressions,
     eliminate_dead_code,
-    merge_adjacent_branches,
 )
 from idgraph.passes.divmod_strength_reduction import strength_reduce_divmod
 from idgraph.passes.kernel_fusion import fuse_kernels, serial
@@ -91,7 +90,6 @@ PASSES: Mapping[str, Pass] = {
         Pass("join_checks", "checks of several indices of a lane together", _each(merge_bounds_checks)),
         Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(narrow_int64)),
         Pass("short_functions", "exp and sigmoid that are rounded to 16 bits at once", _each(approximate_math)),
-        Pass("merge_tests", "tests of one condition side by side as one", _each(merge_adjacent_branches)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(with_vector_loads)),
         Pass("realign", "neighbouring elements that begin anywhere, from aligned vectors", _each(realigned)),
         Pass("cse", "equal values computed once", _each(eliminate_common_subexpressions)),

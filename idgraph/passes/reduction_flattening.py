@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.arith import as_expr, postorder, simplify, symbol
-from idgraph.kernel.def_use import index_exprs, map_body, map_statement
+from idgraph.arith import as_expr, postorder, symbol
+from idgraph.kernel.def_use import index_exprs, substitute_indices
 from idgraph.kernel.ir import (
     Accumulate,
     Comment,
@@ -110,7 +110,7 @@ def _row_loop(s: Loop) -> Loop | None:
     count, first, last = row.total // row.length, chain[0], chain[-1]
     column = symbol(last.var, 0, row.length - 1)
     at = {row.number: (symbol(first.var, 0, count - 1) * row.length if count > 1 else as_expr(0)) + column}
-    moved = map_body(row.body, lambda x: map_statement(x, index=lambda e: simplify(e.substitute(at))))
+    moved = substitute_indices(row.body, at)
     inner_loop = Loop(last.var, as_expr(row.length), "serial", moved, last.note)
     return inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note)
 
