@@ -427,7 +427,7 @@ GPU: Final = Target(
     (
         "fuse_launches", "rename_columns", "hoist_loads", "prove_checks", "rows", "jam", "scan",
         "select_loads", "peel", "carry_digits",
-        "unroll", "join_checks", "short_ints", "short_functions",
+        "unroll", "short_ints", "short_functions",
         "vectorize_loads", "realign", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
         "roll", "fuse_lanes", "scalar_replacement", "end_rows",
     ),

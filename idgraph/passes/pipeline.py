@@ -12,7 +12,7 @@ from functools import partial
 from idgraph.ir.device import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes.block_scan import on_threads
-from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks, merge_bounds_checks
+from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks
 from idgraph.passes.cse_dce import (
     eliminate_common_subexpressions,
     eliminate_dead_code,
@@ -87,7 +87,6 @@ PASSES: Mapping[str, Pass] = {
         Pass("carry_digits", "rows and columns of lanes from those of the first", _each(strength_reduce_divmod)),
         Pass("unroll", "lanes as straight code, split where they differ", _each(unroll_lanes)),
         Pass("composed", "functions of functions as one", _each(fuse_math_functions)),
-        Pass("join_checks", "checks of several indices of a lane together", _each(merge_bounds_checks)),
         Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(narrow_int64)),
         Pass("short_functions", "exp and sigmoid that are rounded to 16 bits at once", _each(approximate_math)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(with_vector_loads)),

@@ -1,4 +1,4 @@
-"""Checks of several loaded indices of a lane together: what is loaded, what is reported, what unchecked runs read."""
+"""Rows at loaded indices that are checked: what is loaded, what is reported, what unchecked runs read."""
 
 from __future__ import annotations
 
@@ -33,30 +33,6 @@ def chained() -> ig.Fusion:
     f.output(ig.index_select(x, 0, ig.index_select(b, 0, a)) + ig.index_select(x, 0, a))
     ig.schedule.auto(f)
     return f
-
-
-def test_rows_of_both_are_loaded_in_one_place() -> None:
-    (kernel,) = ig.emit(edges(), "cuda").kernels
-    kernel.verify()
-    assert "join_checks" in kernel.passes
-    source = ig.emit(edges(), "cuda").kernel_source(kernel, checked=True)
-    at = [n for n, line in enumerate(source.splitlines()) if "vload" in line]
-    fault = [n for n, line in enumerate(source.splitlines()) if "atomic" in line]
-    assert len(at) >= 2 and not any(at[0] < n < at[-1] for n in fault), source
-
-
-def test_no_load_of_a_row_is_under_a_test() -> None:
-    """One test of all indices in front; each load may be left out by itself, so that all are under way together."""
-    program = ig.emit(edges(), "cuda")
-    (kernel,) = program.kernels
-    source = program.kernel_source(kernel, checked=True).splitlines()
-    loads = [line for line in source if "_where(" in line]
-    assert len(loads) == 2
-    indents = [len(line) - len(line.lstrip()) for line in source]
-    first = source.index(loads[0])
-    (report,) = (n for n, line in enumerate(source) if line.lstrip().startswith("if not ((("))
-    assert report < first and indents[report] == indents[first] == indents[source.index(loads[1])]
-    assert sum("_where(" in line for line in program.kernel_source(kernel).splitlines()) == 2
 
 
 def hoisted(second: bool) -> ig.Fusion:
@@ -153,5 +129,5 @@ def run() -> None:
 
 
 def test_in_the_simulator() -> None:
-    done = simulated("-c", "from tests.emit.test_join_checks import run; run()")
+    done = simulated("-c", "from tests.emit.test_checked_rows import run; run()")
     assert done.returncode == 0, done.stderr
