@@ -35,7 +35,7 @@ M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule(Generic[M]):
+class RewriteRule(Generic[M]):
     """Operations ``ops`` of which ``match`` finds what it looks for are computed as ``build`` makes them of that."""
 
     ops: Collection[str]
@@ -43,14 +43,15 @@ class Rule(Generic[M]):
     build: Callable[[TensorExpr, M], Tensor]
 
 
-def rewrite(fusion: Fusion, rule: Rule[M]) -> bool:
+def rewrite(fusion: Fusion, rule: RewriteRule[M]) -> bool:
     """Apply a rule to the operations that there are, in their order; whether any matched. What a rewrite adds is not
     looked at.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = f.output(-(-f.input("x", shape=(8,))))
-    >>> rule = Rule(("neg",), lambda e: produced_by(e.inputs[0], ("neg",)), lambda e, inner: ops.copy(inner.inputs[0]))
+    >>> inner = lambda e: produced_by(e.inputs[0], ("neg",))
+    >>> rule = RewriteRule(("neg",), inner, lambda e, made: ops.copy(made.inputs[0]))
     >>> rewrite(f, rule), [e.op for e in f.exprs], rewrite(f, rule)
     (True, ['copy'], False)
     """
@@ -163,9 +164,9 @@ def numbers_into_readers(fusion: Fusion) -> None:
         pass
 
 
-def _view_before(views: Collection[str], where: Callable[[Tensor], bool]) -> Rule[Tensor]:
+def _view_before(views: Collection[str], where: Callable[[Tensor], bool]) -> RewriteRule[Tensor]:
     """Views of tensors ``where`` this holds, exchanged with what computes them."""
-    return Rule(views, lambda e: e.inputs[0] if where(e.inputs[0]) else None, _exchanged)
+    return RewriteRule(views, lambda e: e.inputs[0] if where(e.inputs[0]) else None, _exchanged)
 
 
 def _is_of_numbers(t: Tensor) -> bool:
@@ -231,7 +232,7 @@ def join_views(fusion: Fusion) -> None:
     for t in fusion.tensors:
         if produced_by(t, ("unsqueeze",)):
             wide_views(t)
-    rewrite(fusion, Rule(("unsqueeze",), lambda e: produced_by(e.inputs[0], ("unsqueeze",)), _unsqueezed_once))
+    rewrite(fusion, RewriteRule(("unsqueeze",), lambda e: produced_by(e.inputs[0], ("unsqueeze",)), _unsqueezed_once))
 
 
 def _unsqueezed_once(e: TensorExpr, inner: TensorExpr) -> Tensor:
@@ -244,7 +245,7 @@ def _unsqueezed_once(e: TensorExpr, inner: TensorExpr) -> Tensor:
 def join_reshapes(fusion: Fusion) -> None:
     """A reshape of a reshape reads what the first one does: loops are then one step away from those before. So does a
     copy of one, which is a reshape."""
-    rewrite(fusion, Rule(("reshape", "copy"), _reshaped_before, _reshaped_once))
+    rewrite(fusion, RewriteRule(("reshape", "copy"), _reshaped_before, _reshaped_once))
 
 
 def _reshaped_before(e: TensorExpr) -> TensorExpr | None:
@@ -272,7 +273,7 @@ def sink_reshapes_below_pointwise(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs][-4:]
     ['expand', 'reshape', 'mul', 'reshape']
     """
-    rewrite(fusion, Rule(POINTWISE, _sinkable, _sunk))
+    rewrite(fusion, RewriteRule(POINTWISE, _sinkable, _sunk))
 
 
 def drop_single_axes(fusion: Fusion) -> None:
@@ -285,7 +286,7 @@ def drop_single_axes(fusion: Fusion) -> None:
     >>> [(e.op, e.attrs["dims"]) for e in f.exprs]
     [('sum', (2,)), ('squeeze', (0,))]
     """
-    rewrite(fusion, Rule(REDUCTIONS, _single_axes, _over_others))
+    rewrite(fusion, RewriteRule(REDUCTIONS, _single_axes, _over_others))
 
 
 def _single_axes(e: TensorExpr) -> tuple[int, ...] | None:

@@ -32,7 +32,7 @@ from idgraph.ir.clone import rewriting
 from idgraph.ir.dtypes import ELEMENT_TYPES, Scalar, is_float, is_short_float, item_size
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, VIEWS, apply
 from idgraph.ir.walks import reach
-from idgraph.rewrite.canonicalize_views import Rule, replace_operation, rewrite
+from idgraph.rewrite.canonicalize_views import RewriteRule, replace_operation, rewrite
 
 EXACT = 1 << 24  # a float32 holds every integer up to this one
 
@@ -254,12 +254,12 @@ def align_indices(fusion: Fusion) -> None:
     >>> [e.op for e in f.exprs]
     ['remainder', 'index']
     """
-    rewrite(fusion, Rule(_INDEXED, _narrow_operands, _aligned))
+    rewrite(fusion, RewriteRule(_INDEXED, _narrow_operands, _aligned))
 
 
 def narrow_indices(fusion: Fusion) -> None:
     """The reverse: index tensors without the axes that are not indexed, as a user writes them."""
-    rewrite(fusion, Rule(_INDEXED, lambda e: _indexed(e) if e.attrs.get("aligned") is True else None, _narrow))
+    rewrite(fusion, RewriteRule(_INDEXED, lambda e: _indexed(e) if e.attrs.get("aligned") is True else None, _narrow))
 
 
 def long_indices(fusion: Fusion) -> set[Tensor]:
@@ -301,7 +301,7 @@ _Indexed = tuple[Tensor, Sequence[Tensor], tuple[int, ...]]
 
 
 def _narrow_operands(e: TensorExpr) -> _Indexed | None:
-    """What `_indexed` finds, where a few operations compute an index tensor that lacks axes."""
+    """The result of `_indexed`, where a few operations compute an index tensor that lacks axes."""
     found = None if e.attrs.get("aligned") is True else _indexed(e)
     if found is None:
         return None
