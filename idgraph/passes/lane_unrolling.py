@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, postorder, simplify, symbol
-from idgraph.kernel.def_use import all_reads, all_sets, defs, in_lanes, map_statement, read_only_buffers, unchanged
+from idgraph.kernel.def_use import (
+    all_reads,
+    all_sets,
+    defs,
+    in_lanes,
+    index_exprs,
+    map_statement,
+    read_only_buffers,
+    reads,
+    unchanged,
+)
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -143,12 +153,14 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...], lanes: B
     leaves more than half, stay where they are: each split would double the code of all lanes to settle one.
     """
     lanes = _in_lanes(s, read_only, facts) if lanes is None else lanes
-    found = _undecided(lanes) if len(facts) < MAX_SIDES else ()
+    found = _undecided(lanes)
     if not found:
         return [StraightLineBlock(lanes)]
     both = (found[0], simplify(not_(found[0])))
     sides = [(c, _in_lanes(s, read_only, (*facts, c))) for c in both]
-    if 2 * min(len(_undecided(side)) for _, side in sides) > len(found):
+    left = [len(_undecided(side)) for _, side in sides]
+    # Tests that both sides need again double the code. Of the ends of pieces side by side each side has its own.
+    if 2 * min(left) > len(found) or (len(facts) >= MAX_SIDES and sum(left) >= len(found)):
         return [StraightLineBlock(lanes)]
     return [If(c, tuple(_sides(s, read_only, (*facts, c), side))) for c, side in sides]
 
@@ -194,8 +206,12 @@ def can_unroll(s: Loop) -> bool:
     """A loop of lanes whose body holds only lanes and straight statements, of a size worth writing out."""
     if not is_lanes(s):
         return False
-    lanes = 1
+    lanes, varying = 1, set[str]()
     for inner in walk((s,)):
+        if isinstance(inner, Loop):
+            varying.add(inner.var)
+        elif (reads(inner) | {n for e in index_exprs(inner) for n in e.names}) & varying:
+            varying |= {x.name for x in defs(inner)} | ({inner.name} if isinstance(inner, Let) else set())
         if isinstance(inner, Loop):
             if not is_lanes(inner) and not _is_single(inner):
                 return False
@@ -205,9 +221,13 @@ def can_unroll(s: Loop) -> bool:
         elif isinstance(inner, Accumulate):
             if not _is_unordered(inner):
                 return False
-        elif isinstance(inner, BoundsCheck) and inner.always and any(isinstance(x, Store) for x in walk(inner.body)):
-            return False  # each write has a test of its own, and the last one wins
+        elif isinstance(inner, BoundsCheck) and inner.always and inner.condition.names & varying and _stores(inner):
+            return False  # writes of lanes may name one element, and the last one wins
     return lanes <= MAX_LANES
+
+
+def _stores(s: BoundsCheck) -> bool:
+    return any(isinstance(x, Store) for x in walk(s.body))
 
 
 def _is_unordered(s: Accumulate) -> bool:

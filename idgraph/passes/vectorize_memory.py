@@ -12,14 +12,25 @@ anywhere ran as fast as a copy on an H200.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, groupby
 
-from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
+from idgraph.arith import TRUE, Expr, and_, divisible, not_, simplify, symbol
 from idgraph.ir import item_size
 from idgraph.ir.device import access_bytes
-from idgraph.kernel.def_use import all_sets, in_lanes, map_body, map_statement, read_only_buffers, unchanged, updates
+from idgraph.kernel.def_use import (
+    all_sets,
+    defs,
+    in_lanes,
+    map_body,
+    map_statement,
+    read_only_buffers,
+    reads,
+    unchanged,
+    updates,
+)
 from idgraph.kernel.ir import (
     Accumulate,
     BoundsCheck,
@@ -31,6 +42,7 @@ from idgraph.kernel.ir import (
     Load,
     Local,
     ProvenanceList,
+    Select,
     Stmt,
     Store,
     VectorAdd,
@@ -76,10 +88,12 @@ def with_vector_loads(kernel: Kernel) -> Kernel:
           y[i*2 + 1] = b_v1
     """
     read_only = read_only_buffers(kernel.buffers, kernel.body)
+    readers = Counter(x for s in walk(kernel.body) for x in reads(s))
 
     def joined(body: Sequence[Stmt]) -> Sequence[Stmt]:
         loads = _Loads(read_only | unchanged(body))
-        return map_body(loads.joined(body, ValueNumbering(), {}), loads.serving)
+        made = map_body(loads.joined(body, ValueNumbering(), {}), loads.serving)
+        return _Tests(loads, readers).under(made)
 
     return replace(kernel, body=in_lanes(kernel.body, joined))
 
@@ -228,6 +242,82 @@ class _Loads:
             also = guard_provenance(s.serves, and_(*self.facts[self.depths[name] :]))
             self.more[name] = (*self.more.get(name, ()), *also)
         return have[constant]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """Loads of neighbouring elements under one guard, side by side, as plain loads under one test of that guard.
+
+    A guarded load gives zero where its guard does not hold, a load under a test nothing. So all its readers must be
+    choices of the same lanes that take it only where the guard holds, as those between the pieces of a ``cat`` do.
+    """
+
+    loads: _Loads
+    readers: Counter[str]
+    """Statements of the kernel that read each variable."""
+
+    def under(self, lanes: Sequence[Stmt]) -> Sequence[Stmt]:
+        """``lanes`` with those loads under tests."""
+        if not any(isinstance(s, Load) and s.guard != TRUE for s in walk(tuple(lanes))):
+            return lanes
+        return self.body(lanes, tuple(_readers(lanes, ())))
+
+    def body(self, body: Sequence[Stmt], readers: Sequence[tuple[Stmt, tuple[Expr, ...]]]) -> list[Stmt]:
+        """One level of them."""
+        made: list[Stmt] = []
+        for guard, some in groupby(body, lambda s: s.guard if isinstance(s, Load) else TRUE):
+            run = list(some)
+            if guard == TRUE:
+                made += [replace(s, body=tuple(self.body(s.body, readers))) if isinstance(s, (If, BoundsCheck)) else s
+                         for s in run]  # fmt: skip
+                continue
+            loads = [s for s in run if isinstance(s, Load)]
+            vectors = self.vectors(loads)
+            inside = {x.name for s in vectors for x in defs(s)}
+            if vectors and self.serve(inside, guard, readers):
+                made.append(If(guard, tuple(vectors)))
+                run = [s for s in loads if s.local.name not in inside]
+            made += run
+        return made
+
+    def vectors(self, run: Sequence[Load]) -> list[VectorLoad]:
+        """Those of them that are neighbours, joined."""
+        found: dict[tuple[str, Expr], dict[int, Load]] = {}
+        for s in run:
+            if self.loads.joins(replace(s, guard=TRUE)):
+                base, at = self.loads.places.of(s.buffer, s.address)
+                found.setdefault((s.buffer.name, base), {}).setdefault(at, replace(s, guard=TRUE))
+        return [s for s in _vector_loads(found) if isinstance(s, VectorLoad)]
+
+    def serve(self, made: set[str], guard: Expr, readers: Sequence[tuple[Stmt, tuple[Expr, ...]]]) -> bool:
+        """True where these variables are read under ``guard`` only."""
+        mine = [(s, facts, names) for s, facts in readers if (names := reads(s) & made)]
+        if Counter(x for _, _, names in mine for x in names) != Counter({x: self.readers[x] for x in made}):
+            return False
+        proved: dict[tuple[Expr, ...], bool] = {}
+        for s, facts, _ in mine:
+            if not isinstance(s, Select):
+                return False
+            known = list(facts)
+            for condition, value in (*s.cases, (TRUE, s.default)):
+                if isinstance(value, Local) and value.name in made:
+                    key = (*known, condition)
+                    if key not in proved:
+                        proved[key] = simplify(guard, facts=key) == TRUE
+                    if not proved[key]:
+                        return False
+                known.append(simplify(not_(condition)))
+        return True
+
+
+def _readers(body: Sequence[Stmt], facts: tuple[Expr, ...]) -> Iterator[tuple[Stmt, tuple[Expr, ...]]]:
+    """Statements with the conditions of the tests around them."""
+    for s in body:
+        yield s, facts
+        if isinstance(s, If):
+            yield from _readers(s.body, (*facts, s.condition))
+        elif isinstance(s, BoundsCheck):
+            yield from _readers(s.body, facts)
 
 
 def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]:

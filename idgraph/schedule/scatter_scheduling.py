@@ -26,7 +26,7 @@ from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.gather_lowering import named
 from idgraph.rewrite.rematerialize import Along, Coordinate, Picked, Rematerializer
 from idgraph.schedule.config import cut_blocks
-from idgraph.schedule.scatter_ways import atomic_lanes, best_copies, broadcast_extents, scatter_decision
+from idgraph.schedule.scatter_ways import best_copies, broadcast_extents, scatter_decision, scatter_lanes
 
 
 def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1, cores: bool = False) -> None:
@@ -59,7 +59,7 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1, cores: bool = 
 
     order = sorted(range(len(t.loop)), key=rank)
     free = sum(rank(p) == 0 for p in order)
-    width = 1 if last else atomic_lanes(e)
+    width = 1 if last else scatter_lanes(e)
     if order != sorted(order):
         t.reorder(order)
     if width > 1:

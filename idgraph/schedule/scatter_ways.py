@@ -87,7 +87,7 @@ def _sum_ways(e: TensorExpr, store: str) -> list[Option]:
     whole, moved = size_of(e.output.axes) * item, size_of(e.output.root) * item
     own = "rows are independent: one thread adds up each, in order"
     owner = _copy_seconds(e) + moved / device.bandwidth + size_of(entry_axes(e)) * device.latency
-    width, copies = atomic_lanes(e), best_copies(e)
+    width, copies = scatter_lanes(e), best_copies(e)
     order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
     atomic = _copy_seconds(e) + 2 * moved / device.bandwidth
     options = [_option("owner", owner, f"{own}; {store}")]
@@ -135,15 +135,14 @@ def winners_possible(e: TensorExpr, ordered: Sequence[IterDomain]) -> bool:
     )
 
 
-def atomic_lanes(e: TensorExpr) -> int:
-    """Neighbouring elements that one thread adds to at once: the last axis is whole rows, which no index varies along,
-    and lies in memory as it is visited."""
-    t = e.output
+def scatter_lanes(e: TensorExpr) -> int:
+    """Neighbouring elements that one thread writes, or adds to, at once: the last axis is whole rows, which no index
+    varies along, and lies in memory as it is visited."""
+    t, combined = e.output, has_atomic_update(e)
     d = t.axes[-1] if t.ndim else None
     if (
         d is None
-        or has_atomic_update(e) != "sum"
-        or t.dtype not in ADDED_TOGETHER
+        or (combined is not None and (combined != "sum" or t.dtype not in ADDED_TOGETHER))
         or d is not t.root[-1]
         or d is not t.allocation[-1]
     ):
@@ -187,7 +186,7 @@ def _waiting(e: TensorExpr, copies: int) -> float:
     whole = size_of(e.output.axes) * item_size(e.output.dtype)
     if has_atomic_update(e) != "sum" or not device.line_atomics or not whole:
         return 0.0
-    updates = size_of(e.output.root) / atomic_lanes(e)
+    updates = size_of(e.output.root) / scatter_lanes(e)
     return updates / (max(1.0, whole / device.line) * copies * device.line_atomics)
 
 
