@@ -251,7 +251,7 @@ def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tens
 def _sinkable(e: TensorExpr) -> Tensor | None:
     """The operand of a pointwise operation that is a reshape of a tensor computed from a reduction, and the only one
     that is computed from a reduction: another of those would be behind a reshape instead."""
-    if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
+    if e.op not in POINTWISE:
         return None
     for m in e.inputs:
         made = m.definition
@@ -262,7 +262,7 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
         if _same_shape(m, e.output) and _after_reduction(made.inputs[0]):
             a = made.inputs[0]
             others = [x for x in e.inputs if x is not m and _of_shape(x, a) is None]
-            return None if any(_after_reduction(x) for x in others) else m
+            return None if any(x.dtype == "bool" or _after_reduction(x) for x in others) else m
     return None
 
 
