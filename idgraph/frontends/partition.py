@@ -352,6 +352,7 @@ def _segments(plan: PartitionPlan, live: frozenset[str]) -> tuple[Partition, ...
     mapped = [n for n in calls if n.name not in plan.reasons and not is_projection(plan, n)]
     fixed = views | {n.name for n in outside}
     metas = {n.name: n.meta for n in plan.program.nodes}
+    plan.stage |= _behind_calls(plan, [n for n in mapped if n.name not in views], [n for n in calls if n.name in fixed])
     waits = PartitionSinking(calls, {n.name for n in mapped}, plan.stage, fixed, frozenset(plan.stored), metas)
     plan.stage |= waits.sunk_nodes(plan.fusion)
     last = max(plan.stage[n.name] for n in calls) if calls else 0
@@ -372,6 +373,22 @@ def _segments(plan: PartitionPlan, live: frozenset[str]) -> tuple[Partition, ...
         for k in range(last + 1)
     ]
     return tuple(s for s in made if s.fusion is not None or s.calls)
+
+
+def _behind_calls(plan: PartitionPlan, mapped: Sequence[Node], outside: Sequence[Node]) -> dict[str, int]:
+    """Name of a node -> its segment, where the opaque calls that would part it from its readers read nothing of it, nor
+    of the others of its segment: these calls run first, and all of it is one fusion with what reads their results."""
+    found = dict[str, int]()
+    at = {n.name: plan.stage[n.name] for n in mapped}
+    for k in range(max(plan.stage.values(), default=0)):
+        ends = [n for n in outside if plan.stage[n.name] - (n.name in plan.reasons and n.meta is not None) == k]
+        here = [name for name, stage in at.items() if stage == k]
+        if any(n.name in plan.reasons for n in ends) and not any(
+            n.target in EFFECTS or not set(here).isdisjoint(n.refs()) for n in ends
+        ):
+            found |= dict.fromkeys(here, k + 1)
+            at |= found
+    return found
 
 
 def last_reads(plan: PartitionPlan) -> dict[str, int]:

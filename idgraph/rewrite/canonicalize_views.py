@@ -308,7 +308,7 @@ def _over_others(e: TensorExpr, single: tuple[int, ...]) -> Tensor:
 def _sinkable(e: TensorExpr) -> Tensor | None:
     """The operand of a pointwise operation that is a reshape of a tensor computed from a reduction, and the only one
     that is computed from a reduction: another of those would be behind a reshape instead."""
-    if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
+    if e.op not in POINTWISE:
         return None
     for m in e.inputs:
         made = produced_by(m, ("reshape",))
@@ -317,7 +317,7 @@ def _sinkable(e: TensorExpr) -> Tensor | None:
         a = made.inputs[0]
         if _same_shape(m, e.output) and _after_reduction(a):
             others = [x for x in e.inputs if x is not m and _of_shape(x, a) is None]
-            return None if any(_after_reduction(x) for x in others) else m
+            return None if any(x.dtype == "bool" or _after_reduction(x) for x in others) else m
     return None
 
 

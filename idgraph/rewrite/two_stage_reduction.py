@@ -16,7 +16,9 @@ from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.op_builders import REDUCTIONS
-from idgraph.ir.op_table import OPERATIONS, apply
+from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
+from idgraph.ir.walks import operands, reach
+from idgraph.layout.inference import bytes_of
 from idgraph.rewrite.canonicalize_views import replace_operation
 from idgraph.rewrite.deviation_in_parts import (
     StageSplit,
@@ -28,7 +30,6 @@ from idgraph.rewrite.deviation_in_parts import (
     stage,
 )
 
-LONG: Final = 1 << 16  # elements of one result that are worth a second launch
 PARTS: Final = 8  # of one result for each processor, about; a second stage reads as many
 LEAST: Final = 256  # elements of a part
 BLOCKS: Final = (
@@ -62,9 +63,9 @@ def two_stages(fusion: Fusion) -> None:
             replace_operation(e, partial(finished, e, parts or partial(_in_stages, e, split)))
 
 
-def _few() -> int:
-    """Results that leave most of a device idle: one for four processors."""
-    return max(1, floor_power_of_two(current_device().processors) // 4)
+def _enough() -> int:
+    """Blocks that keep a device busy: one for each processor, as a power of two."""
+    return floor_power_of_two(current_device().processors)
 
 
 def _idle_results() -> int:
@@ -80,20 +81,34 @@ def _two_stage_split(e: TensorExpr) -> StageSplit | None:
     kept, reduced = prod(n for p, n in enumerate(sizes) if p not in dims), prod(sizes[p] for p in dims)
     if dims and dims[-1] != x.ndim - 1:  # columns that do not lie innermost run on neighbouring threads
         return _split_across(x, sizes, dims, kept, reduced)
-    few = _few()
-    if not 0 < kept <= few or reduced < LONG or dims != tuple(range(x.ndim - len(dims), x.ndim)):
+    if not kept or not reduced or not _pays(x, kept):
         return None
-    for k in range(len(dims) - 1, 0, -1):  # whole axes first: nothing has to be cut
+    most = _enough() * PARTS
+    found: list[tuple[int, StageSplit]] = []  # whole axes first: nothing has to be cut
+    for k in range(1, len(dims)):
         inner = prod(sizes[p] for p in dims[k:])
-        if inner >= LEAST and reduced // inner * kept >= 4 * few:
-            return StageSplit(None, dims[k:], dims[:k])
-    parts = _equal_part_count(reduced)
-    lead = tuple(attr(n) for n in x.shape[: x.ndim - len(dims)])
+        if inner >= LEAST and (blocks := reduced // inner * kept) >= _enough():
+            found.append((max(blocks // most, most // blocks), StageSplit(None, dims[k:], dims[:k])))
+    if found:
+        return min(found, key=lambda x: x[0])[1]
+    first = (run := _adjacent_axes(dims)[-1])[0]  # what lies innermost, in parts
+    length, front = prod(sizes[p] for p in run), tuple(d for d in dims if d not in run)
+    parts = _equal_part_count(length)
+    lead = tuple(attr(n) for n in x.shape[:first])
     if parts is not None:
-        return StageSplit((*lead, parts, reduced // parts), (len(lead) + 1,), (len(lead),))
-    whole = reduced - reduced % (4 * few * ALIGNED)
+        return StageSplit((*lead, parts, length // parts), (first + 1,), (*front, first))
+    whole = length - length % (_enough() * ALIGNED)
     parts = _equal_part_count(whole)
-    return None if parts is None else StageSplit((*lead, parts, whole // parts), (len(lead) + 1,), (len(lead),), whole)
+    return None if parts is None or front else StageSplit((*lead, parts, whole // parts), (first + 1,), (first,), whole)
+
+
+def _pays(x: Tensor, results: int) -> bool:
+    """Whether all processors read what ``x`` is made of, and a second launch the parts, sooner than a block for each of
+    so many results reads it."""
+    gpu = current_device()
+    leaves = reach([x], lambda t: operands(t) if t.definition is not None and t.definition.op in POINTWISE else ())
+    moved = sum(bytes_of(t) for t in leaves if t.definition is None or t.definition.op not in POINTWISE)
+    return moved / gpu.bandwidth * (1 / gpu.busy(results) - 1) > gpu.launch_us * 1e-6
 
 
 def _deviation_split(e: TensorExpr) -> StageSplit | None:
@@ -147,8 +162,8 @@ def _adjacent_axes(dims: Sequence[int]) -> list[list[int]]:
 
 def _equal_part_count(n: int) -> int | None:
     """A number of equal, aligned parts of ``n`` elements, near `PARTS` for each processor."""
-    most = 4 * _few() * PARTS
-    found = [p for p in range(4 * _few(), 2 * most + 1) if n % (p * ALIGNED) == 0 and n // p >= LEAST]
+    most = _enough() * PARTS
+    found = [p for p in range(_enough(), 2 * most + 1) if n % (p * ALIGNED) == 0 and n // p >= LEAST]
     return min(found, key=lambda p: abs(p - most), default=None)
 
 

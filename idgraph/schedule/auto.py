@@ -170,6 +170,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         ]
         staged = tile_transposes(nested, nests.tilings)
     rows.tilings = [tiling_decision(t, c, staged.get(t)) for t, c in nests.tilings.items()]
+    rows.tilings += [tiling_decision(t, c, None) for t, (c, loops) in nests.usual.items() if t.loop == loops]
     rows.loops = proved if fusion.version == version else None
     rows.inline(agreed=rows.loops is not None)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
@@ -248,7 +249,7 @@ def apply_gather_strategies(fusion: Fusion, gathers: Force, device: Device) -> N
 class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
     ``of`` says for each reference what follows it, ``leads`` the reference of each tensor. ``recipes`` hold replays,
-    ``tilings`` what the ``search`` of a GPU chose."""
+    ``tilings`` what the ``search`` of a GPU chose, ``usual`` what it left as it was, with its loops."""
 
     config: KernelConfig
     stored: set[Tensor]
@@ -259,6 +260,9 @@ class _Nests:
     leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     recipes: dict[Hashable, ReplayRecipe] = field(default_factory=dict[Hashable, ReplayRecipe])
     tilings: dict[Tensor, TilingChoice] = field(default_factory=dict[Tensor, TilingChoice])
+    usual: dict[Tensor, tuple[TilingChoice, tuple[IterDomain, ...]]] = field(
+        default_factory=dict[Tensor, "tuple[TilingChoice, tuple[IterDomain, ...]]"]
+    )
 
     def place(self, t: Tensor) -> None:
         """Loops for ``t``, whose readers have theirs."""
@@ -281,8 +285,10 @@ class _Nests:
             self.stored.add(t)
             self.whole.add(t)
             chosen = schedule_reference(t, sources_of(t, self.stored), self.stored, self.config, self.search)
-            if chosen is not None:
+            if chosen is not None and not chosen.usual:
                 self.tilings[t] = chosen
+            elif chosen is not None:
+                self.usual[t] = chosen, t.loop
             self.of[t], self.leads[t] = {}, t
             return
         self.follow(t, leader)

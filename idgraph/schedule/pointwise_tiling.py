@@ -192,8 +192,8 @@ def schedule_reference(
 ) -> TilingChoice | None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last.
 
-    Returns what the search chose, where accesses run along different axes. Without ``search`` there is none: its costs
-    are those of warps, which a CPU has not.
+    Returns what the search chose, or left as it is, where accesses run along different axes. Without ``search`` there
+    is none: its costs are those of warps, which a CPU has not.
 
     Long: the cases of one decision, each with what excludes it.
     """
@@ -215,10 +215,11 @@ def schedule_reference(
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
     cut = _flat_cut(t, kept, stored, most, config) if flat else None
+    choice = None
     if search and natural and alone and parts == 1 and not single and config.vectors is None:
         usual = Tiling(_unflattened(t, t.loop[:kept]), run=cut.width if cut is not None else width)
         choice = choose_tiling(t, stored, usual, block, current_device())
-        if choice is not None:
+        if choice is not None and not choice.usual:
             apply_tiling(t, choice.tiling, block)
             return choice
     if cut is not None and cut.axes:
@@ -264,7 +265,7 @@ def schedule_reference(
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
-    return None
+    return choice
 
 
 def _unflattened(t: Tensor, axes: Sequence[IterDomain]) -> tuple[IterDomain, ...]:

@@ -25,13 +25,15 @@ RESOLUTION = 1.03  # times that the estimate tells apart: a tiling is left for o
 
 @dataclass(frozen=True, slots=True)
 class TilingChoice:
-    """A tiling with its cost, and the runner-up of the search with its own; ``accesses`` are what it was scored by."""
+    """A tiling with its cost, and the runner-up of the search with its own; ``accesses`` are what it was scored by.
+    ``usual``: it is the one that loops have without a search."""
 
     tiling: Tiling
     cost: TilingCost
     second: tuple[Tiling, TilingCost]
     candidates: int
     accesses: tuple[AffineAccess, ...]
+    usual: bool = False
 
 
 def base_axes(t: Tensor) -> tuple[IterDomain, ...]:
@@ -70,8 +72,8 @@ def reference_accesses(
 def choose_tiling(
     t: Tensor, stored: Collection[Tensor], usual: Tiling, block: int, device: Device
 ) -> TilingChoice | None:
-    """The tiling of a reference whose accesses run along different axes; None where all run along one, where a place is
-    not known, and where the ``usual`` one is as good as any.
+    """The tiling of a reference whose accesses run along different axes, the ``usual`` one where that is as good as
+    any; None where all run along one, or where a place is not known.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("channels last")
@@ -97,8 +99,10 @@ def choose_tiling(
     before = tiling_cost(usual, accesses, block, device)
     found = [(x, tiling_cost(x, accesses, block, device)) for x in candidates(base, heavy, device)]
     found.sort(key=lambda x: x[1].time_us)
-    if not found or found[0][1].time_us * RESOLUTION > before.time_us:
+    if not found:
         return None
+    if found[0][1].time_us * RESOLUTION > before.time_us:
+        return TilingChoice(usual, before, found[0], len(found) + 1, accesses, usual=True)
     (best, cost), *others = found
     second = min((*others, (usual, before)), key=lambda x: x[1].time_us)
     return TilingChoice(best, cost, second, len(found) + 1, accesses)

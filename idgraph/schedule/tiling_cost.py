@@ -128,7 +128,7 @@ def tiling_cost(tiling: Tiling, accesses: Sequence[AffineAccess], block: int, de
             count += vectors
             seen.add((a.offset, *at))
     least = least_sectors(accesses, points, device)
-    busy = _busy(threads / block, device)
+    busy = device.busy(threads / block)
     issue = count * threads / device.loads
     places = device.index_seconds(threads * _coordinate_count(tiling, accesses), threads * count)
     return TilingCost(sectors, least, count, _microseconds(least / busy, sectors, issue + places, 0.0, device))
@@ -160,13 +160,8 @@ def staged_cost(
     count = len(accesses) + 2  # each of them once, the tile in and out
     issue = count * waste * points / tile[1] / device.loads
     shared = 2 * staged * waste / (device.processors * device.clock * device.bank_row) if device.clock else 0.0
-    busy = _busy(waste * points / tile[0], device)
+    busy = device.busy(waste * points / tile[0])
     return TilingCost(least * waste, least, count, _microseconds(least / busy, least * waste, issue, shared, device))
-
-
-def _busy(blocks: float, device: Device) -> float:
-    """The share of memory's bandwidth that so many blocks can use: each processor up to twice its own part."""
-    return min(1.0, 2 * blocks / device.processors)
 
 
 def least_sectors(accesses: Sequence[AffineAccess], points: int, device: Device) -> float:

@@ -44,6 +44,26 @@ def test_a_scaled_input_is_scaled_where_it_is_added() -> None:
     assert torch.allclose(made.compiled("numpy")(x, a), norm(x, a), atol=1e-5)
 
 
+def test_a_call_that_reads_nothing_computed_parts_no_rows() -> None:
+    def centred(x: Any, a: Any, b: Any) -> Any:
+        return (x - x.mean(-1, keepdim=True)) * (a @ b)
+
+    args = torch.randn(21, 16), torch.randn(21, 4), torch.randn(4, 16)
+    made = ig.from_torch(centred, args).calling("aten.mm.default")
+    assert len([s for s in made.segments if s.fusion is not None]) == 1
+    assert torch.allclose(made.compiled("numpy")(*args), centred(*args), atol=1e-5)
+
+
+def test_a_call_of_something_computed_waits_for_it() -> None:
+    def summed(x: Any, a: Any) -> Any:
+        return (x - x.mean(-1, keepdim=True)) * ((a * 2.0) @ x)
+
+    args = torch.randn(16, 16), torch.randn(16, 16)
+    made = ig.from_torch(summed, args).calling("aten.mm.default")
+    assert [s.fusion is not None for s in made.segments] == [True, True]
+    assert torch.allclose(made.compiled("numpy")(*args), summed(*args), atol=1e-5)
+
+
 def test_what_would_be_stored_for_another_stays() -> None:
     def two(x: Any, y: Any, a: Any) -> Any:
         u = torch.exp(x) * torch.sin(y)  # two numbers to store instead of one

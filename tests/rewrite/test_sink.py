@@ -202,3 +202,12 @@ def test_a_number_read_twice() -> None:
     assert [e.op for e in f.exprs].count("exp") == 1
     ig.schedule.auto(f)
     assert ig.validate(f, target="numpy").ok
+
+
+def test_a_choice_behind_a_reshape_stands_with_its_rows() -> None:
+    f = Fusion("norm")
+    y = group_norm(f.input("x", shape=(2, 8, 12)), 4)
+    f.output(ig.where(y > 0.0, y, y * 0.2))
+    ig.schedule.auto(f)
+    assert len(ig.emit(f, target="cuda").kernels) == 1
+    assert ig.validate(f, target="numpy").ok

@@ -28,6 +28,8 @@ CASES: dict[str, tuple[Form, tuple[int, ...]]] = {
     "few rows": (lambda x: ig.amax(x, 1), (3, 1 << 16)),
     "kept axes": (lambda x: x - ig.amax(x, (1, 2), keepdim=True), (2, 300, 300)),
     "any": (lambda x: ig.any(x > 1.2499, (0, 1)), (2, 1 << 16)),
+    "kept between": (lambda x: ig.sum(x, (0, 2, 3)), (64, 2, 32, 32)),
+    "kept between, one long axis": (lambda x: ig.mean(x, (0, 2), keepdim=True), (2, 2, 1 << 16)),
 }
 
 

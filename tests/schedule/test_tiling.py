@@ -157,6 +157,19 @@ def test_what_lies_alike_has_no_search() -> None:
     assert not ig.schedule.auto(f).tilings
 
 
+def test_a_tiling_that_stays_is_reported_with_its_runner_up() -> None:
+    f = ig.Fusion("mixed")
+    x, y = f.input("x", (64, 512, 4)), f.input("y", (64, 4, 512))
+    t = f.output(x * 2.0 + ig.permute(y, (0, 2, 1)))
+    found = choose_tiling(t, (), Tiling(t.axes, ((t.axes[2], 4),)), 128, H200)
+    assert found is not None and found.usual == (found.tiling.tile == ((t.axes[2], 4),))
+    again = choose_tiling(t, (), found.tiling, 128, H200)
+    assert again is not None and again.usual and again.cost == found.cost
+    assert again.second[1].time_us * 1.03 >= again.cost.time_us and again.candidates == found.candidates
+    (decision,) = ig.schedule.auto(f).tilings
+    assert decision.tensor == t.name and decision.candidates == again.candidates
+
+
 def test_a_cpu_keeps_rows() -> None:
     """The search counts what warps ask for; loops for a CPU stay in the order in which its own pass blocks them."""
     f = permuted((300, 400), (1, 0), "uint8")
