@@ -140,6 +140,8 @@ def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: A
     from torch.distributed._local_tensor import LocalTensor
     from torch.distributed.tensor import DTensor
 
+    if all(p.is_replicate() for p in placed):
+        return _on_every_device(value, trace)  # each has its own memory, which distribute_tensor does not give them
     if not any(p.is_partial() for p in placed):
         return distribute(value, trace.device_mesh, placed)
     parts = random_parts(numpy_of(value), partial_axes(placed, trace.mesh), trace.mesh)

@@ -302,3 +302,26 @@ def test_parts_of_a_partial_argument(op: str, mesh: Mapping[str, int]) -> None:
         }  # fmt: skip
         np.testing.assert_allclose(total[op], value, rtol=1e-9, atol=1e-9)
         assert not any((p == value).all() for p in parts) and parts[0].dtype == value.dtype
+
+
+def test_a_negative_axis_of_a_product_is_taken_for_another() -> None:
+    """torch 2.13 does not see that the last axis, named -1, is the one that devices share."""
+    for axis, verdict in ((-1, "wrong"), (1, "communication")):
+
+        def running(x: torch.Tensor, axis: int = axis) -> torch.Tensor:
+            return x.cumprod(axis)
+
+        r = ig.check.dtensor(running, (torch.rand(3, 6),), mesh=ig.Mesh(x=2), placements={"x": [1]})
+        assert [x.verdict for x in r.rows] == [verdict], r
+
+
+@pytest.mark.parametrize("numbers", [torch.float32, torch.int64])
+def test_devices_do_not_share_memory(numbers: torch.dtype) -> None:
+    """What one adds to its replica is not in another's."""
+
+    def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.add_(y)
+
+    args = torch.arange(12).reshape(4, 3).to(numbers), torch.arange(12).reshape(4, 3).to(numbers)
+    r = ig.check.dtensor(added, args, mesh=ig.Mesh(x=3), placements={"y": [0]})
+    assert [x.verdict for x in r.rows] == ["communication"], r
