@@ -227,14 +227,15 @@ def dtensor(
     ``placements`` gives for arguments (and parameters of a module) by name one placement for each axis of ``mesh``:
     torch's own, "S(1)", "R" or "P(sum)"; tensors that it does not name are replicated. DTensor runs on simulated
     devices, in this process. What each device has is compared with the elements that the placement of the result says,
-    of the same operation without devices; floating inputs are replaced by numbers that differ. An operation that
-    DTensor refuses is "local" where a placement of its result (shards and replicas) needs no communication; the
-    function goes on with replicated operands. Raises `CheckError` where torch is missing, the process has a process
-    group, or ``fn`` cannot be run at all.
+    of the same operation without devices; floating inputs of equal numbers get others, and a partial one is in random
+    parts. A write is "wrong" too where another tensor of the same memory does not see it. An operation that DTensor
+    refuses is "local" where a placement of its result (shards and replicas) needs no communication; the function goes
+    on with replicated operands. Raises `CheckError` where torch is missing, the process has a process group, or ``fn``
+    cannot be run at all.
 
     >>> import torch
     >>> import idgraph as ig
-    >>> x, mesh = torch.rand(2, 4, 4), ig.Mesh(x=2, y=2)
+    >>> x, mesh = torch.arange(1.0, 33).view(2, 4, 4), ig.Mesh(x=2, y=2)
     >>> r = ig.check.dtensor(lambda x: x.view(32).view(2, 4, 4), (x,), mesh=mesh, placements={"x": ["S(1)", "S(1)"]})
     >>> r.ok, [(row.operation, row.verdict) for row in r.rows]
     (False, [('view', 'local'), ('view', 'wrong')])

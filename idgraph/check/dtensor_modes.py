@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,16 @@ from idgraph.check.dtensor_decide import (
     without_communication,
 )
 from idgraph.check.dtensor_form import DeviceElement, DTensorReport, DTensorRow
-from idgraph.check.dtensor_simulation import devices, numpy_of, unknown_reduction, without_modes
+from idgraph.check.dtensor_simulation import (
+    devices,
+    elements,
+    numpy_of,
+    partial_axes,
+    random_parts,
+    unknown_reduction,
+    without_modes,
+)
+from idgraph.check.dtensor_views import SharedMemory, written_tensors
 from idgraph.check.program import CheckError
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir.mesh import Mesh
@@ -99,7 +109,7 @@ def run_traced(
                 return made
             _note_outside(trace)
             with Sends():
-                return _judge_operation(func, args, kwargs, trace)
+                return _judge_operation(func, args, kwargs, trace, shared)
 
     def spread(value: object, who: str) -> object:
         if not isinstance(value, torch.Tensor):
@@ -111,8 +121,9 @@ def run_traced(
         wrong = [p for p in placed if getattr(p, "dim", 0) not in range(-value.ndim, value.ndim) and hasattr(p, "dim")]
         if wrong:
             raise CheckError(f"{who} has no axis for {wrong[0]}", hint=f"its shape is {tuple(value.shape)}")
-        return _distributed(distinct(value), placed, trace, distribute_tensor)
+        return _distributed(distinct(value, crc32(who.encode())), placed, trace, distribute_tensor)
 
+    shared = SharedMemory()
     spread_args = [spread(a, n) for a, n in zip(args, names, strict=True)]
     own = {n: spread(p, n) for n, p in parameters_of(fn).items()}
     with Operations():
@@ -124,35 +135,38 @@ def run_traced(
 
 
 def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: Any) -> Any:
-    """A DTensor of a value; of a partial result the first device along the axis has it, the others what changes
-    nothing."""
+    """A DTensor of a value; a partial result is in random parts, so that what is done to each of them alone is seen."""
+    import torch
     from torch.distributed._local_tensor import LocalTensor
-    from torch.distributed.tensor import DTensor, Replicate
+    from torch.distributed.tensor import DTensor
 
+    if all(p.is_replicate() for p in placed):
+        return _on_every_device(value, trace)  # each has its own memory, which distribute_tensor does not give them
     if not any(p.is_partial() for p in placed):
         return distribute(value, trace.device_mesh, placed)
-    made = distribute(value, trace.device_mesh, [Replicate() if p.is_partial() else p for p in placed])
-    axes = [(name, str(p.reduce_op)) for p, (name, _) in zip(placed, trace.mesh.axes, strict=True) if p.is_partial()]
-    parts: dict[int, Any] = {}
-    for rank, local in made._local_tensor._local_tensors.items():
-        at = trace.mesh.coordinates(rank)
-        idle = [op for name, op in axes if at[name] and op in ("sum", "product")]
-        parts[rank] = local if not idle else local * 0 + (1 if idle[0] == "product" else 0)
-    whole = {"shape": made.shape, "stride": made.stride()}  # of unequal parts they cannot be guessed
-    return DTensor.from_local(LocalTensor(parts), trace.device_mesh, placed, run_check=False, **whole)
+    parts = random_parts(numpy_of(value), partial_axes(placed, trace.mesh), trace.mesh)
+    held = elements(tuple(value.shape), placed, trace.mesh)
+    with without_modes():
+        local = {
+            rank: cast("Any", torch).from_numpy(part.ravel()[ids]).to(value.dtype)
+            for rank, (part, ids) in enumerate(zip(parts, held, strict=True))
+        }
+    whole = {"shape": value.shape, "stride": value.contiguous().stride()}  # of unequal parts they cannot be guessed
+    return DTensor.from_local(LocalTensor(local), trace.device_mesh, placed, run_check=False, **whole)
 
 
-def distinct(value: Any) -> Any:
+def distinct(value: Any, seed: int) -> Any:
     """A tensor like ``value`` whose elements differ, where its type has so many numbers: an element at the wrong
-    address is seen then. Integers, which may be indices, and truth values stay."""
+    address is seen then. Those of the user stay if they differ; else they become fractions of the same sign, in random
+    order. Integers, which may be indices, and truth values stay."""
     import torch
 
-    n = value.numel()
-    if not value.dtype.is_floating_point or n >= 1 << (
-        8 if value.dtype == torch.bfloat16 else 11 if value.dtype == torch.float16 else 23
-    ):
-        return value.detach().clone()
-    return torch.arange(1, n + 1).to(value.dtype).reshape(value.shape)
+    n, plain = value.numel(), value.detach().clone()
+    fits = {torch.bfloat16: 1 << 8, torch.float16: 1 << 11}.get(value.dtype, 1 << 23)
+    if not value.dtype.is_floating_point or n >= fits or plain.unique().numel() == n:
+        return plain
+    order = torch.tensor(np.random.default_rng(seed).permutation(n) + 1).reshape(plain.shape)
+    return ((order / n) * torch.where(plain < 0, -1.0, 1.0)).to(plain.dtype)
 
 
 def _note_collective(func: Any, args: Sequence[Any], made: Any, trace: Traced) -> None:
@@ -204,7 +218,7 @@ def _note_outside(trace: Traced) -> None:
         )
 
 
-def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
+def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced, shared: SharedMemory) -> Any:
     """Run and judge one operation."""
     import torch
     from torch.distributed.tensor import DTensor
@@ -217,50 +231,69 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced) -> Any:
     line = here(str(Path(torch.__file__).parent))
     shown = tuple(_placement_text(flat[k].placements) for k in spread)
     odd = next((p for x in operands if (p := unknown_reduction(x.placements))), None)
-    wholes = [x.assemble(trace.mesh) for x in operands]
+    wholes = [] if odd else [x.assemble(trace.mesh) for x in operands]
     trace.sent.clear()  # what laid the operands out to look at them
 
     def alone(values: Sequence[npt.NDArray[Any]], keep: bool = True) -> Any:
         """The operation without devices, on whole operands."""
         return _alone(func, flat, spec, spread, values, keep)
 
+    written = written_tensors(func, args, kwargs)
     random = torch.Tag.nondeterministic_seeded in func.tags
-    refused = ""
     try:
         made = func(*args, **kwargs)
     except Exception as error:  # DTensor raises many kinds
         refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         trace.sent.clear()
+        if odd is not None:
+            raise CheckError(f"{name} of {odd}, whose value is not known here: {refused}") from None
         trace.rows.append(_refused_row(name, operands, alone, wholes, trace, shown, refused, line, random))
-        try:
-            made = _replicated(func, flat, spec, spread)
-        except Exception:  # an operation that DTensor has not at all: what follows goes on with its whole results
-            made = _on_every_device(alone(wholes), trace)
-        trace.sent.clear()
-        return made
+        if written:
+            shared.forget()
+        return _result_of_refused(func, flat, spec, spread, lambda: alone(wholes), trace)
     kind, size = trace.collective()
-    results = [x for x in tree.tree_leaves(made) if isinstance(x, DTensor)]
+    results = [x for x in tree.tree_leaves(made) if isinstance(x, DTensor)] or written
     head = DTensorRow(name, "local", "compared on every rank", None, kind, size, shown, line=line)
     if not results:
         return made
     head = replace(head, output=_placement_text(results[0].placements))
     odd = odd or next((p for x in results if (p := unknown_reduction(x.placements))), None)
     if odd is not None:
-        trace.rows.append(replace(head, verdict="unknown", because=f"what {odd} adds up is not known here"))
-        return made
-    if random:
-        trace.rows.append(replace(head, verdict="unknown", because="its values are random"))
-        return made
-    expected = [x for x in tree.tree_leaves(alone(wholes)) if isinstance(x, torch.Tensor)]
+        row = replace(head, verdict="unknown", because=f"what {odd} adds up is not known here")
+    elif random:
+        row = replace(head, verdict="unknown", because="its values are random")
+    else:
+        row = _compared_row(head, results, _tensor_leaves(alone(wholes)), trace)
+    if row.verdict == "local":
+        shared.run(func, flat, spec, wholes, made)
+        row = _row_of_writes(row, shared, written, trace)
+    if written and row.verdict in ("unknown", "wrong"):
+        shared.forget()
+    if row.verdict == "local" and kind is not None:
+        row = replace(row, verdict="communication", because="")
+    trace.rows.append(row)
+    return made
+
+
+def _compared_row(head: DTensorRow, results: Sequence[Any], expected: Sequence[Any], trace: Traced) -> DTensorRow:
+    """The row of an operation whose results are, or are not, those without devices."""
     for have, meant in zip(results, expected, strict=False):
         found = differences(Operand.of(have, trace), numpy_of(meant), trace.mesh)
         if found is not None:
             placed = _placement_text(have.placements)
             because = f"the result is placed {placed}, and its elements are others"
-            trace.rows.append(replace(head, verdict="wrong", output=placed, witness=found, because=because))
-            return made
-    trace.rows.append(head if kind is None else replace(head, verdict="communication", because=""))
-    return made
+            return replace(head, verdict="wrong", output=placed, witness=found, because=because)
+    return head
+
+
+def _row_of_writes(head: DTensorRow, shared: SharedMemory, written: Sequence[Any], trace: Traced) -> DTensorRow:
+    """The row of an operation that writes memory which other tensors have too, on the devices or without them only."""
+    stale = shared.stale(written, trace) if written else None
+    if stale is None:
+        return head
+    other, found = _placement_text(stale[0].placements), stale[1]
+    because = f"it writes memory that a tensor placed {other} has too without devices; on a device that one is a copy"
+    return replace(head, verdict="wrong", witness=found, because=because)
 
 
 def _placement_text(placements: Sequence[Any]) -> str:
@@ -276,7 +309,7 @@ def _alone(
     with without_modes(), torch.no_grad():
         given = list(flat)
         for k, v in zip(spread, values, strict=True):
-            plain: Any = cast("Any", torch).from_numpy(np.ascontiguousarray(v).copy())
+            plain: Any = cast("Any", torch).from_numpy(np.array(v, order="C"))
             given[k] = plain.to(flat[k].dtype) if keep else plain
         args, kwargs = tree.tree_unflatten(given, spec)
         return func(*args, **kwargs)
@@ -292,6 +325,18 @@ def _replicated(func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int]
         given[k] = flat[k].redistribute(placements=[Replicate()] * flat[k].device_mesh.ndim)
     args, kwargs = tree.tree_unflatten(given, spec)
     return func(*args, **kwargs)
+
+
+def _result_of_refused(
+    func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int], alone: Callable[[], Any], trace: Traced
+) -> Any:
+    """What the function goes on with."""
+    try:
+        made = _replicated(func, flat, spec, spread)
+    except Exception:  # an operation that DTensor has not at all: what follows goes on with its whole results
+        made = _on_every_device(alone(), trace)
+    trace.sent.clear()
+    return made
 
 
 def _placement_of_results(

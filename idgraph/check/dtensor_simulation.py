@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import product
 from threading import RLock
 from typing import Any, Final
@@ -21,6 +21,7 @@ from idgraph.ir.mesh import Mesh
 
 _ONE_AT_A_TIME: Final = RLock()  # torch has one default process group in a process
 MAX_DEVICES: Final = 64
+REDUCTIONS: Final = ("sum", "avg", "max", "min", "product")
 Table = npt.NDArray[np.int64]
 
 
@@ -106,10 +107,12 @@ def _mask_of(placement: Any) -> Any:
 
 def unknown_reduction(placements: Sequence[Any]) -> str | None:
     """A placement of partial results whose reduction nothing here knows, as torch prints it."""
-    for p in placements:
+    for p in (p for p in placements if p.is_partial()):
         kind = type(p).__name__
-        known = kind in ("Partial", "_NormPartial") or (kind == "_MaskPartial" and _mask_of(p) is not None)
-        if p.is_partial() and not known:
+        known = (kind == "Partial" and p.reduce_op in REDUCTIONS) or (
+            kind == "_MaskPartial" and _mask_of(p) is not None
+        )
+        if not known and kind != "_NormPartial":
             return str(p)
     return None
 
@@ -200,9 +203,7 @@ def reduced(locals_: Sequence[npt.NDArray[Any]], parts: Mapping[str, str], mesh:
 
 
 def _combine_partials(a: npt.NDArray[Any], b: npt.NDArray[Any], ops: set[str]) -> npt.NDArray[Any]:
-    if len(ops) != 1:
-        raise CheckError(f"partial results of several kinds at once: {', '.join(sorted(ops))}")
-    match next(iter(ops)):
+    match next(iter(ops - {"avg"}), "sum"):
         case "max":
             return np.maximum(a, b)
         case "min":
@@ -211,3 +212,36 @@ def _combine_partials(a: npt.NDArray[Any], b: npt.NDArray[Any], ops: set[str]) -
             return a * b
         case _:
             return a + b
+
+
+def random_parts(value: npt.NDArray[Any], parts: Mapping[str, str], mesh: Mesh) -> list[npt.NDArray[Any]]:
+    """For each device what it adds to ``value``, which is partial over the axes of ``parts``: other devices have values
+    of other elements, so that no operation on the parts alone is that on their sum."""
+    rng = np.random.default_rng(len(parts))
+
+    def others() -> npt.NDArray[Any]:
+        moved = rng.permutation(value.ravel()).reshape(value.shape)
+        return np.where(np.isfinite(value) & np.isfinite(moved), moved, np.zeros_like(value)).astype(value.dtype)
+
+    made: dict[tuple[int, ...], npt.NDArray[Any]] = {(): value}
+    for name, n in mesh.axes:
+        op = parts.get(name)
+        made = {(*at, r): x for at, whole in made.items() for r, x in enumerate(_parts_of(whole, n, op, others, rng))}
+    return [made[tuple(mesh.coordinates(rank).values())] for rank in mesh.ranks]
+
+
+def _parts_of(
+    whole: npt.NDArray[Any], n: int, op: str | None, others: Callable[[], npt.NDArray[Any]], rng: np.random.Generator
+) -> list[npt.NDArray[Any]]:
+    if op is None or n == 1:
+        return [whole] * n
+    if op in ("max", "min"):
+        weaker = np.minimum if op == "max" else np.maximum
+        owner = rng.integers(0, n, whole.shape)
+        return [np.where(owner == r, whole, weaker(whole, others())) for r in range(n)]
+    if op == "product":
+        signs = [rng.choice(np.array([-1, 1]), whole.shape).astype(whole.dtype) for _ in range(n - 1)]
+        return [whole * np.prod(signs, 0, whole.dtype), *signs]
+    rest = [others() if whole.dtype != np.bool_ else np.zeros_like(whole) for _ in range(n - 1)]
+    total = whole * np.asarray(n, whole.dtype) if op == "avg" else whole
+    return [total ^ sum(rest) if whole.dtype == np.bool_ else total - sum(rest), *rest]

@@ -303,11 +303,11 @@ class ScheduleMixin:
     @arguments(ScheduleError, keep=transactional_step)
     def set_allocation(
         self: L,
-        domains: Sequence[IterDomain],
+        domains: Sequence[IterDomain] | None = None,
         contiguity: Sequence[bool] | bool = True,
         strides: Sequence[int] | None = None,
     ) -> L:
-        """Lay the tensor out in the order of these axes of it, outermost first.
+        """Lay the tensor out in the order of these axes of it, outermost first; None: of its axes as they are.
 
         ``strides``: elements between neighbours of each of them, as many or more than lie inside, for axes of constant
         size; None: without gaps where ``contiguity`` says so.
@@ -317,7 +317,7 @@ class ScheduleMixin:
         >>> t.set_allocation(t.logical[::-1]).allocation
         (I3[6], I2[8])
         """
-        loop_steps.set_allocation(self, domains, contiguity, strides)
+        loop_steps.set_allocation(self, self.logical if domains is None else domains, contiguity, strides)
         return self
 
     @arguments(ScheduleError, keep=transactional_step)

@@ -6,9 +6,10 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ import idgraph as ig
 from idgraph.check import DTensorReport
 from idgraph.check.dtensor_decide import placement_of
 from idgraph.check.dtensor_form import DeviceElement
+from idgraph.check.dtensor_simulation import random_parts
 from idgraph.cli import main
 
 MESH = ig.Mesh(x=2, y=2)
@@ -248,3 +250,78 @@ def test_partial_arguments_in_unequal_parts(placed: Sequence[str]) -> None:
     for fn, moved in ((doubled, False), (one_more, True)):
         r = ig.check.dtensor(fn, (torch.rand(5, 3),), mesh=MESH, placements={"x": placed})
         assert r.ok and [x.verdict for x in r.rows] == ["communication" if moved else "local"], r
+
+
+def test_a_write_to_a_view_that_was_copied_is_lost() -> None:
+    """DTensor gathers what `select` takes from the axis over the devices; what is written to it is not in `x`."""
+
+    def written(x: torch.Tensor) -> torch.Tensor:
+        x.select(0, 1).add_(x[0])
+        return x
+
+    r = ig.check.dtensor(written, (torch.rand(6, 4),), mesh=ig.Mesh(x=3), placements={"x": [0]})
+    assert [x.verdict for x in r.rows] == ["communication", "communication", "wrong"], r
+    w = r.wrong[0].witness
+    assert w is not None and w.element[0] == 1 and w.rank == 0 and "(S(0))" in r.wrong[0].because
+    kept = ig.check.dtensor(written, (torch.rand(6, 4),), mesh=ig.Mesh(x=3), placements={"x": [1]})
+    assert kept.ok and [x.verdict for x in kept.rows] == ["local"] * 3, kept
+
+
+def test_writes_that_return_nothing_are_judged() -> None:
+    def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        each: Any = getattr(torch, "_foreach_mul_")  # noqa: B009 - torch's optimisers call it
+        each([x, y], 2.0)
+        return x
+
+    r = ig.check.dtensor(scaled, (torch.rand(5, 4), torch.rand(3)), mesh=MESH, placements={"x": [0, 1], "y": [0, "R"]})
+    assert r.ok and [(x.operation, x.verdict) for x in r.rows] == [("_foreach_mul_", "local")], r
+
+
+@pytest.mark.parametrize("fill", [torch.ones, torch.zeros])
+def test_equal_numbers_hide_nothing(fill: Any) -> None:
+    """The mean of uneven parts' means, of two arguments whose numbers are equal."""
+
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(x, y)
+
+    r = ig.check.dtensor(loss, (fill(5, 4), fill(5, 4)), mesh=ig.Mesh(x=2), placements={"x": [0], "y": [0]})
+    assert [x.verdict for x in r.rows] == ["wrong"], r
+
+
+@pytest.mark.parametrize("op", ["sum", "avg", "max", "min", "product"])
+@pytest.mark.parametrize("mesh", [{"x": 3}, {"x": 2, "y": 3}])
+def test_parts_of_a_partial_argument(op: str, mesh: Mapping[str, int]) -> None:
+    """They make the value by the definition of their reduction, and no device has it."""
+    grid = ig.Mesh(**mesh)
+    for value in (np.random.default_rng(0).normal(size=(5, 3)), np.arange(15).reshape(5, 3)):
+        parts = random_parts(value, dict.fromkeys(mesh, op), grid)
+        stack = np.stack(parts)
+        total = {
+            "sum": stack.sum(0), "avg": stack.sum(0) / len(parts), "max": stack.max(0), "min": stack.min(0),
+            "product": stack.prod(0),
+        }  # fmt: skip
+        np.testing.assert_allclose(total[op], value, rtol=1e-9, atol=1e-9)
+        assert not any((p == value).all() for p in parts) and parts[0].dtype == value.dtype
+
+
+def test_a_negative_axis_of_a_product_is_taken_for_another() -> None:
+    """torch 2.13 does not see that the last axis, named -1, is the one that devices share."""
+    for axis, verdict in ((-1, "wrong"), (1, "communication")):
+
+        def running(x: torch.Tensor, axis: int = axis) -> torch.Tensor:
+            return x.cumprod(axis)
+
+        r = ig.check.dtensor(running, (torch.rand(3, 6),), mesh=ig.Mesh(x=2), placements={"x": [1]})
+        assert [x.verdict for x in r.rows] == [verdict], r
+
+
+@pytest.mark.parametrize("numbers", [torch.float32, torch.int64])
+def test_devices_do_not_share_memory(numbers: torch.dtype) -> None:
+    """What one adds to its replica is not in another's."""
+
+    def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.add_(y)
+
+    args = torch.arange(12).reshape(4, 3).to(numbers), torch.arange(12).reshape(4, 3).to(numbers)
+    r = ig.check.dtensor(added, args, mesh=ig.Mesh(x=3), placements={"y": [0]})
+    assert [x.verdict for x in r.rows] == ["communication"], r

@@ -67,7 +67,7 @@ def test_a_padded_tile_has_no_conflicts() -> None:
     t.inline(1).set_memory("shared")
     assert y.definition is not None
     assert ig.IdModel(f).access(y.definition, t).bank_conflicts().ways == 32
-    t.set_allocation(list(t.logical), strides=[1056, 33, 1])
+    t.set_allocation(strides=[1056, 33, 1])
     read = ig.IdModel(f).access(y.definition, t)
     assert str(read.address) in ("i1 + i2*33", "i2*33 + i1") and int(read.buffer.size) == 31 * 33 + 32
     assert read.bank_conflicts().ways == 1
