@@ -130,6 +130,19 @@ class Nest:
         """All loops, reduced ones last."""
         return (*self.loops, *self.reduce)
 
+    def substitute(self, given: Mapping[str, Expr]) -> Nest:
+        """The same nest where names have these values."""
+
+        def write(w: Write) -> Write:
+            reads = tuple(replace(r, index=r.index.substitute(given), when=r.when.substitute(given)) for r in w.reads)
+            return replace(w, index=w.index.substitute(given), when=w.when.substitute(given), reads=reads)
+
+        loads = {k: replace(x, index=x.index.substitute(given)) for k, x in self.loads.items()}
+        places = {k: replace(x, value=x.value.substitute(given)) for k, x in self.places.items()}
+        position = None if self.position is None else self.position.substitute(given)
+        writes = tuple(write(w) for w in self.writes)
+        return replace(self, writes=writes, loads=loads, places=places, position=position)
+
 
 @dataclass(frozen=True, slots=True)
 class TreeLoop:
@@ -273,17 +286,7 @@ def _unraveled(n: Nest, axis: Axis) -> Nest:
     for a in reversed(n.loops):
         given[a.name] = simplify(left % a.extent)
         left = left // a.extent
-    return _substituted(replace(n, loops=(), kernel=""), given)
-
-
-def _substituted(n: Nest, given: dict[str, Expr]) -> Nest:
-    def write(w: Write) -> Write:
-        reads = tuple(replace(r, index=r.index.substitute(given), when=r.when.substitute(given)) for r in w.reads)
-        return replace(w, index=w.index.substitute(given), when=w.when.substitute(given), reads=reads)
-
-    loads = {k: replace(x, index=x.index.substitute(given)) for k, x in n.loads.items()}
-    places = {k: replace(x, value=x.value.substitute(given)) for k, x in n.places.items()}
-    return replace(n, writes=tuple(write(w) for w in n.writes), loads=loads, places=places)
+    return replace(n, loops=(), kernel="").substitute(given)
 
 
 def nests_of(body: Sequence[TreeNode]) -> tuple[Nest, ...] | None:

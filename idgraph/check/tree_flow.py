@@ -32,7 +32,7 @@ from idgraph.check.program import (
 )
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.statement_values import computed
-from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, moved_input, placed
+from idgraph.check.tree_values import MASK, SMALLER, ElementValues, ValueNumbers, moved_input, placed, values_at
 
 MOST = 1 << 20  # accesses that are followed
 
@@ -224,7 +224,7 @@ class TreeRun:
         own = self._buffers[w.buffer].tensor if w.buffer in self._buffers else ""
         return _Accesses(
             w, home, own if own in self.values.own else "", max(prod(spans[len(loops) :]), 1),
-            [bool(x) for x in _at_points(and_(when, w.when), env, count)], _at_points(w.index + base, env, count),
+            [bool(x) for x in values_at(and_(when, w.when), env, count)], values_at(w.index + base, env, count),
             [] if empty else [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
         )  # fmt: skip
 
@@ -249,7 +249,7 @@ class TreeRun:
         choices: list[tuple[list[int], list[bool]]] = []
         for c in product(*map(range, sizes)):
             at = {**env, **dict(zip(used, c, strict=True))}
-            choices.append((_at_points(index + base, at, count), [bool(x) for x in _at_points(when, at, count)]))
+            choices.append((values_at(index + base, at, count), [bool(x) for x in values_at(when, at, count)]))
         return _ReadTable(buffer, home, str(index), choices, sizes, keys)
 
     def _few(self) -> None:
@@ -440,7 +440,3 @@ class TreeRun:
 def buffer_of(place: Place) -> str:
     """The storage of a place, or the buffer of which an iteration has its own."""
     return place[0].split(COPY)[0]
-
-
-def _at_points(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:
-    return np.broadcast_to(x.evaluate_array(env), (count,)).tolist()

@@ -133,21 +133,10 @@ class _Proof:
                 x = left.pop(k)
                 own = self.renamed(Axis(k, x.size if isinstance(x, IndirectIndex) else as_expr(1)))
                 if isinstance(x, IndirectIndex):
-                    places[own.name] = replace(x, value=x.value.substitute(names))
-                    names[k] = own.symbol
+                    places[own.name], names[k] = x, own.symbol
                 else:
-                    loads[own.name] = replace(x, index=x.index.substitute(names))
-                    names[k] = symbol(own.name)
-        writes = tuple(
-            replace(
-                w, index=w.index.substitute(names), when=w.when.substitute(names),
-                reads=tuple(
-                    replace(r, index=r.index.substitute(names), when=r.when.substitute(names)) for r in w.reads
-                ),
-            ) for w in n.writes
-        )  # fmt: skip
-        position = None if n.position is None else n.position.substitute(names)
-        return replace(n, writes=writes, loads=loads, places=places, position=position)
+                    loads[own.name], names[k] = x, symbol(own.name)
+        return replace(n, loads=loads, places=places).substitute(names)
 
     def supported(self) -> None:
         """One name for each memory, one nest that writes it, and no argument that is written."""

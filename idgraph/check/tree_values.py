@@ -232,7 +232,7 @@ class ElementValues:
             if not isinstance(what, tuple) or not moved_input(self.program.fusion, what[0]):
                 raise NoIndexMeaning("an index is computed of loaded values")
             sizes.append(int(size.evaluate(self.sizes)))
-            keys.append([self.of[what[0]][a] for a in _at_points(what[1], env, count)])
+            keys.append([self.of[what[0]][a] for a in values_at(what[1], env, count)])
         if count * prod(sizes) > MOST:
             raise NoIndexMeaning(
                 f"loaded values name one of {prod(sizes)} elements: too many to follow each; {SMALLER}"
@@ -241,7 +241,7 @@ class ElementValues:
         choices: list[list[int]] = []
         for c in product(*map(range, sizes)):
             at = {**env, **dict(zip(used, c, strict=True))}
-            pairs = zip(_at_points(n.address, at, count), _at_points(n.when, at, count), strict=True)
+            pairs = zip(values_at(n.address, at, count), values_at(n.when, at, count), strict=True)
             choices.append([values[a] if h else 0 for a, h in pairs])
         if not used:
             return choices[0]
@@ -270,7 +270,8 @@ class ElementValues:
         return out
 
 
-def _at_points(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:
+def values_at(x: Expr, env: Mapping[str, Any], count: int) -> list[int]:
+    """The values of an expression at that many points."""
     return np.broadcast_to(x.evaluate_array(env), (count,)).tolist()
 
 

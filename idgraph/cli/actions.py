@@ -35,7 +35,8 @@ from idgraph.errors import visible
 from idgraph.frontends.files import names_of, read_file
 from idgraph.frontends.import_ import Import, from_json
 from idgraph.graphs import Cycle
-from idgraph.index import Access, IdModel
+from idgraph.index import IdModel
+from idgraph.index.access import access_cells
 from idgraph.ir import Fusion, IterDomain, TensorExpr
 from idgraph.ir.limits import read_within
 from idgraph.reports.metric_tables import metrics
@@ -89,12 +90,6 @@ def tensor_table(fusion: Fusion) -> Table:
     return table
 
 
-def access_row(a: Access) -> tuple[str, ...]:
-    """verb, tensor, coordinates, address, predicate as text."""
-    where = "(" + ", ".join(map(str, a.coordinates)) + ")"
-    return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
-
-
 def index_table(model: IdModel, exprs: Iterable[TensorExpr]) -> Table:
     """Index maps of operations: coordinates, address and predicate of each access, in its loop variables."""
     table = Table(title="index maps", title_justify="left")
@@ -105,7 +100,7 @@ def index_table(model: IdModel, exprs: Iterable[TensorExpr]) -> Table:
         loops = ", ".join(map(str, found.loops)) or "once"
         for n, a in enumerate(found.accesses):
             name = f"{e.op} -> {escape(e.output.name)}\nfor {loops}" if n == 0 else ""
-            table.add_row(name, *(escape(x) for x in access_row(a)), end_section=n == len(found.accesses) - 1)
+            table.add_row(name, *(escape(x) for x in access_cells(a)), end_section=n == len(found.accesses) - 1)
     return table
 
 

@@ -15,7 +15,6 @@ from rich.markup import escape
 from idgraph.cli.actions import (
     CompilerKind,
     SweepLimits,
-    access_row,
     console,
     index_table,
     print_cycles,
@@ -35,6 +34,7 @@ from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
 from idgraph.frontends.import_ import from_json
 from idgraph.index import IdModel
+from idgraph.index.access import access_cells
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.device import TARGETS
 from idgraph.kernel.ir import walk
@@ -331,7 +331,7 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
     for e in chosen:
         found = model.index_map(e)
         keys = ("access", "tensor", "coordinates", "address", "predicate")
-        accesses = [dict(zip(keys, access_row(a), strict=True)) for a in found.accesses]
+        accesses = [dict(zip(keys, access_cells(a), strict=True)) for a in found.accesses]
         loops = {x.name: str(x.extent) for x in found.loops}
         rows.append({"operation": e.name, "op": e.op, "loops": loops, "accesses": accesses})
     say(json.dumps({"file": file, "operations": rows}))

@@ -19,11 +19,12 @@ from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.index.allocation import COUNTED, live_exprs
 from idgraph.ir import SCATTERS, Fusion, LoadedCoordinate, Tensor, TensorExpr, check_fusion, item_size
 from idgraph.ir.op_table import MOVES
-from idgraph.ir.walks import reach, upstream
+from idgraph.ir.walks import upstream
 from idgraph.kernel.def_use import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.passes.kernel_fusion import ARRAYS, LOOKED_AT
 from idgraph.runtime.program import launches
+from idgraph.schedule.inlining import sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def explain(
     order = {e: n for n, e in enumerate(fusion.exprs)}
     if order[first] > order[second]:
         first, second = second, first
-    if _inlined_together(first, second):
+    if second in sharing(first.output):  # inlining has joined their loops already
         return None
     pairs = _pairs(first, second, buffer, frozenset(stored))
     if not pairs:
@@ -304,16 +305,6 @@ def _stored_nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
                 work += d.inputs
         made[e] = frozenset(inside)
     return made
-
-
-def _inlined_together(a: TensorExpr, b: TensorExpr) -> bool:
-    """Whether inlining has joined their loops already."""
-
-    def near(e: TensorExpr) -> list[TensorExpr]:
-        above = [x.definition for x in e.inputs if x.definition is not None and x.inline_position]
-        return [*above, *(e.output.uses if e.output.inline_position else ())]
-
-    return b in reach([a], near)
 
 
 def _operation(fusion: Fusion, x: TensorExpr | Tensor) -> TensorExpr:

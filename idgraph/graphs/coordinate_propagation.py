@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.arith import FALSE, TRUE, Expr, IndexMap, and_, as_expr, simplify, symbol
 from idgraph.graphs.flow_graph import Edge, GroupDigraph, is_identity_edge
 from idgraph.ir import DomainExpr, Fixed, Mapped, Resize, Stride, Tensor, tensor_of
 from idgraph.ir.iter_domain import is_one
@@ -324,6 +324,23 @@ class CoordinatePropagator:
             found = as_expr(0) if is_one(axis.extent) else symbol(name, 0, axis.extent - 1)
             self._free[group] = found
         return found
+
+    def index_map(self, value: Expr, extent: Expr, inside: Expr) -> IndexMap:
+        """A coordinate of a group as a map from that at the start, and from those of which nothing is known."""
+        used = value.names | inside.names
+        symbols = {x.name: x for x in (self.c, *(x for x in self._free.values() if x.names & used))}
+        return IndexMap(tuple(symbols.values()), (value,), (extent,), inside)
+
+    def maps(self, end: PathState) -> list[IndexMap]:
+        """From the coordinate at the start of a way to that behind each of its steps."""
+        found: list[IndexMap] = []
+        at = end
+        while at.step is not None and at.before is not None:
+            made, outs = self.formula(at), self._net.outs(at.step.node)
+            extent = self._net.expr(at.step.node).outputs[outs.index(at.group)].extent
+            found.append(self.index_map(made.value, extent, made.inside))
+            at = at.before
+        return found[::-1]
 
     def propagate(self, place: PathState, step: Edge) -> Iterator[Carried]:
         """The coordinate one step on, by each way in which sides come about; nothing where no element goes on."""

@@ -32,151 +32,51 @@ from idgraph.graphs.coordinate_propagation import (
 )
 from idgraph.graphs.flow_graph import Edge, GroupDigraph, ValGraphDigraph, is_identity_edge
 
-_MANY = 100_000  # places of one search, and rings joined at one group
+MANY = (
+    100_000  # places of one search (beyond, only groups that no way has come to yet are gone on from), and rings there
+)
+MORE = 5_000  # places of searches from other groups of a component
+SMALL = 64  # groups of a component from each of which a search is begun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SearchNode:
-    """A group that a search came to, with the coordinates of its first group for which there is an element.
+class Circuit:
+    """A way around: ``home`` leads to a group from the one at which a search began, ``out`` back to that one.
 
-    ``step`` is the one between the group and that of ``before``; groups and nodes on the way are bits.
+    The coordinate is looked at in the group at which the two meet. A search along the expressions alone comes back by
+    itself: there is no ``out`` then.
     """
 
-    group: int
-    span: TranslatedInterval
-    step: Edge | None
-    before: SearchNode | None
-    groups: int
-    nodes: int
-
-    def steps(self) -> Iterator[Edge]:
-        """The steps, from this end."""
-        at: SearchNode | None = self
-        while at is not None and at.step is not None:
-            yield at.step
-            at = at.before
-
-
-@dataclass(frozen=True, slots=True)
-class TranslationCycle:
-    """A ring from a group of it: ``out`` leads from there to the first group, ``home`` back from that one."""
-
-    out: SearchNode
-    home: SearchNode
+    home: PathState
+    out: PathState | None = None
 
     def steps(self) -> list[Edge]:
         """The steps, from the group at which the coordinate is looked at."""
-        return [*self.out.steps(), *list(self.home.steps())[::-1]]
+        return [*(() if self.out is None else self.out.steps()[::-1]), *self.home.steps()]
 
     @property
-    def adds(self) -> int:
-        """The amount that going once around adds to every coordinate."""
-        return self.home.span.add - self.out.span.add
+    def nodes(self) -> frozenset[int]:
+        """The expressions on it."""
+        return frozenset(step.node for step in self.steps())
 
     @property
-    def nodes(self) -> int:
-        """The expressions on it, as bits."""
-        return self.out.nodes | self.home.nodes
+    def adds(self) -> int | None:
+        """The amount that going once around adds to every coordinate; None where a step is not a translation."""
+        if not isinstance(self.home.carried, TranslatedInterval):
+            return None
+        return self.home.carried.add - (0 if self.out is None else _interval(self.out).add)
 
 
-class TranslationCycles:
-    """The rings through one group ``first`` and others ``among`` which some coordinate goes round."""
-
-    def __init__(self, net: GroupDigraph, first: int, among: Collection[int]) -> None:
-        self._net = net
-        self._first = first
-        self._among = among
-        self._bits: dict[tuple[str, int], int] = {}
-
-    def all(self) -> Iterator[TranslationCycle]:
-        """Each ring once, from the first group where that can be, else from one at which it holds."""
-        ways = [n for n in self._net.uses(self._first) if not is_identity_edge(self._net, n)]
-        if not ways:
-            return
-        extent = self._net.expr(ways[0]).inputs[self._net.ins(ways[0]).index(self._first)].extent
-        if not extent.is_const:
-            return
-        carrier = CoordinatePropagator(self._net, extent, named=False)
-        homes, outs = (self._search(carrier, int(extent), forwards=x) for x in (True, False))
-        told: set[int] = set()
-        for group in dict.fromkeys((self._first, *homes)):
-            for ring in self._joined(group, homes, outs):
-                if ring.nodes not in told:
-                    told.add(ring.nodes)
-                    yield ring
-                if len(told) > _MANY:
-                    return
-
-    def nodes(self, steps: Collection[Edge]) -> int:
-        """Expressions as the bits that rings have for them."""
-        found = 0
-        for step in steps:
-            found |= self._bit("node", step.node)
-        return found
-
-    def _bit(self, kind: str, number: int) -> int:
-        return 1 << self._bits.setdefault((kind, number), len(self._bits))
-
-    def _search(self, carrier: CoordinatePropagator, extent: int, *, forwards: bool) -> dict[int, list[SearchNode]]:
-        """Simple ways from the first group, along the expressions or against them; by the group that they lead to."""
-        net, found, alike = self._net, dict[int, list[SearchNode]](), dict[tuple[int, int], list[SearchNode]]()
-        queue = deque([SearchNode(self._first, TranslatedInterval(0, extent, 0), None, None, 0, 0)])
-        count = 0
-        while queue and count < _MANY:
-            at = queue.popleft()
-            for n in net.uses(at.group) if forwards else net.definitions(at.group):
-                move = None if is_identity_edge(net, n) else carrier.move(n)
-                if move is None:
-                    continue
-                span = translate(at.span, move) if forwards else untranslate(at.span, move)
-                (to,) = net.outs(n) if forwards else net.ins(n)
-                bit = self._bit("group", to)
-                if span is None or to not in self._among or at.groups & bit:
-                    continue
-                step = Edge(at.group, n, to) if forwards else Edge(to, n, at.group)
-                made = SearchNode(to, span, step, at, at.groups | bit, at.nodes | self._bit("node", n))
-                held = alike.setdefault((to, span.add), [])
-                if to != self._first and any(_covers(x, made) for x in held):
-                    continue
-                held.append(made)
-                found.setdefault(to, []).append(made)
-                count += 1
-                if to != self._first:
-                    queue.append(made)
-        return found
-
-    def _joined(
-        self, group: int, homes: dict[int, list[SearchNode]], outs: dict[int, list[SearchNode]]
-    ) -> Iterator[TranslationCycle]:
-        if group == self._first:
-            nothing = SearchNode(group, TranslatedInterval(0, 0, 0), None, None, 0, 0)
-            yield from (TranslationCycle(nothing, home) for home in homes.get(group, ()))
-            return
-        ends = self._bit("group", group)
-        order = sorted(outs.get(group, ()), key=lambda r: r.span.low)
-        for home in homes[group]:
-            for out in order:
-                if out.span.low >= home.span.high:
-                    break
-                if out.span.high > home.span.low and not out.groups & home.groups & ~ends:
-                    yield TranslationCycle(out, home)
-
-
-def _covers(x: SearchNode, made: SearchNode) -> bool:
-    """True where a way of no other groups came with the same map on no smaller a span."""
-    return x.span.low <= made.span.low and made.span.high <= x.span.high and not x.groups & ~made.groups
-
-
-MANY = 100_000  # places of one search; beyond, only groups that no way has come to yet are gone on from
-MORE = 5_000  # places of searches from other groups of a component
-SMALL = 64  # groups of a component from each of which a search is begun
+def _interval(at: PathState) -> TranslatedInterval:
+    assert isinstance(at.carried, TranslatedInterval)
+    return at.carried
 
 
 class VisitedStates:
     """The states with which ways have reached each group, so that none is followed twice."""
 
     def __init__(self, most: int = MANY) -> None:
-        self._spans: dict[tuple[int, int], list[TranslatedInterval]] = {}
+        self._spans: dict[tuple[int, int], list[tuple[TranslatedInterval, int]]] = {}
         self._formulas: set[object] = set()
         self._groups: set[int] = set()
         self._most = most
@@ -188,15 +88,18 @@ class VisitedStates:
             held.clear()
         return self
 
-    def new(self, group: int, carried: Carried) -> bool:
-        """True of a state that no earlier way came with, and that is worth following."""
+    def new(self, group: int, carried: Carried, mask: int = 0) -> bool:
+        """True of a state that no earlier way came with, and that is worth following.
+
+        An earlier way counts that came on no other groups than those of ``mask``.
+        """
         if self.places > self._most and group in self._groups:
             return False
         if isinstance(carried, TranslatedInterval):
             held = self._spans.setdefault((group, carried.add), [])
-            if any(s.low <= carried.low and carried.high <= s.high for s in held):
+            if any(s.low <= carried.low and carried.high <= s.high and not m & ~mask for s, m in held):
                 return False
-            held.append(carried)
+            held.append((carried, mask))
         else:
             key = (group, carried.key)
             if key in self._formulas:
@@ -210,6 +113,78 @@ class VisitedStates:
     def is_full(self) -> bool:
         """True when some way may have been left out."""
         return self.places > self._most
+
+
+class TranslationCycles:
+    """The rings through one group ``first`` and others ``among`` which some coordinate goes round."""
+
+    def __init__(self, net: GroupDigraph, first: int, among: Collection[int]) -> None:
+        self._net = net
+        self._first = first
+        self._among = among
+        self._bits: dict[int, int] = {}
+
+    def all(self) -> Iterator[Circuit]:
+        """Each ring once, from the first group where that can be, else from one at which it holds."""
+        ways = [n for n in self._net.uses(self._first) if not is_identity_edge(self._net, n)]
+        if not ways:
+            return
+        extent = self._net.expr(ways[0]).inputs[self._net.ins(ways[0]).index(self._first)].extent
+        if not extent.is_const:
+            return
+        carrier = CoordinatePropagator(self._net, extent, named=False)
+        homes, outs = (self._search(carrier, forwards=x) for x in (True, False))
+        told: set[frozenset[int]] = set()
+        for group in dict.fromkeys((self._first, *homes)):
+            for ring in self._joined(group, homes, outs):
+                nodes = ring.nodes
+                if nodes not in told:
+                    told.add(nodes)
+                    yield ring
+                if len(told) > MANY:
+                    return
+
+    def _bit(self, group: int) -> int:
+        return 1 << self._bits.setdefault(group, len(self._bits))
+
+    def _search(self, carrier: CoordinatePropagator, *, forwards: bool) -> dict[int, list[PathState]]:
+        """Simple ways from the first group, along the expressions or against them; by the group that they lead to."""
+        net, found, held = self._net, dict[int, list[PathState]](), VisitedStates()
+        queue = deque([carrier.begin(self._first)])
+        while queue and not held.is_full:
+            at = queue.popleft()
+            for n in net.uses(at.group) if forwards else net.definitions(at.group):
+                move = None if is_identity_edge(net, n) else carrier.move(n)
+                if move is None:
+                    continue
+                span = (translate if forwards else untranslate)(_interval(at), move)
+                (to,) = net.outs(n) if forwards else net.ins(n)
+                bit = self._bit(to)
+                if span is None or to not in self._among or at.mask & bit:
+                    continue
+                step = Edge(at.group, n, to) if forwards else Edge(to, n, at.group)
+                made = PathState(to, span, step, at, at.mask | bit)
+                if to == self._first or held.new(to, span, made.mask):
+                    found.setdefault(to, []).append(made)
+                    if to != self._first:
+                        queue.append(made)
+        return found
+
+    def _joined(
+        self, group: int, homes: dict[int, list[PathState]], outs: dict[int, list[PathState]]
+    ) -> Iterator[Circuit]:
+        if group == self._first:
+            yield from map(Circuit, homes.get(group, ()))
+            return
+        ends = self._bit(group)
+        order = sorted(((_interval(x), x) for x in outs.get(group, ())), key=lambda pair: pair[0].low)
+        for home in homes[group]:
+            span = _interval(home)
+            for there, out in order:
+                if there.low >= span.high:
+                    break
+                if there.high > span.low and not out.mask & home.mask & ~ends:
+                    yield Circuit(home, out)
 
 
 def follow(
@@ -263,33 +238,17 @@ def components(net: GroupDigraph, among: dict[int, None]) -> list[list[int]]:
     return [list(x) for x in nx.strongly_connected_components(graph) if len(x) > 1 or graph.has_edge(*x, *x)]
 
 
-@dataclass(frozen=True, slots=True)
-class CyclePath:
-    """A path around: the state in which it came back to its first group."""
-
-    end: PathState
-
-    def steps(self) -> list[Edge]:
-        """The steps, from the group at which the coordinate is looked at."""
-        return self.end.steps()
-
-    @property
-    def adds(self) -> int | None:
-        """The amount that going once around adds to every coordinate; None where a step is not a translation."""
-        return self.end.carried.add if isinstance(self.end.carried, TranslatedInterval) else None
+Told = tuple[Circuit, bool]  # and whether every coordinate that goes it comes back
 
 
-Told = tuple[CyclePath, bool]  # and whether every coordinate that goes it comes back
-
-
-def find_cycles(net: ValGraphDigraph) -> list[CyclePath | TranslationCycle]:
+def find_cycles(net: ValGraphDigraph) -> list[Circuit]:
     """Every ring that some coordinate goes round, from whichever of its groups; each once.
 
     Each is described from an early group, or from one where it changes coordinates if there is such: a coordinate
     beside the way may follow from one group and not from another. Rings of translations by numbers are whole
-    (`Rings`), others are looked for from all groups of a component as far as `MORE` states suffice.
+    (`TranslationCycles`), others are looked for from all groups of a component as far as `MORE` states suffice.
     """
-    found: list[CyclePath | TranslationCycle] = []
+    found: list[Circuit] = []
     for members in cyclic(net):
         among = dict.fromkeys(sorted(members, key=net.first))
         rings, ways = _taken_out(net, among)
@@ -298,9 +257,9 @@ def find_cycles(net: ValGraphDigraph) -> list[CyclePath | TranslationCycle]:
             for start in among:
                 reached = VisitedStates()
                 for carrier, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
-                    key = frozenset(s.node for s in end.steps())
+                    key = Circuit(end).nodes
                     if key not in ways or (ways[key][1] and not is_identity(net, carrier, end)):
-                        ways[key] = CyclePath(end), is_identity(net, carrier, end)
+                        ways[key] = Circuit(end), is_identity(net, carrier, end)
                 left -= reached.places
         found += [way for way, _ in ways.values()] + rings
     return found
@@ -318,11 +277,9 @@ def only_translations(net: GroupDigraph, among: Mapping[int, None]) -> bool:
     return all(constant_translation(net, e.node) is not None for g in among for e in net.edges(g) if e.to in among)
 
 
-def _taken_out(
-    net: ValGraphDigraph, component: dict[int, None]
-) -> tuple[list[CyclePath | TranslationCycle], dict[frozenset[int], Told]]:
+def _taken_out(net: ValGraphDigraph, component: dict[int, None]) -> tuple[list[Circuit], dict[frozenset[int], Told]]:
     """Rings through the first group, then those of what is left without it: of translations, and others by nodes."""
-    rings: list[CyclePath | TranslationCycle] = []
+    rings: list[Circuit] = []
     ways: dict[frozenset[int], Told] = {}
     pending = [component]
     while pending:
@@ -331,21 +288,21 @@ def _taken_out(
         for carrier, end in () if only_translations(net, among) else follow(net, root, root, among.__contains__):
             if isinstance(end.carried, TranslatedInterval):
                 continue
-            key = frozenset(s.node for s in end.steps())
+            key = Circuit(end).nodes
             if key not in ways or (ways[key][1] and not is_identity(net, carrier, end)):
-                ways[key] = CyclePath(end), is_identity(net, carrier, end)
+                ways[key] = Circuit(end), is_identity(net, carrier, end)
         rings += TranslationCycles(net, root, among).all()
         rest = {g: None for g in among if g != root}
         pending += [dict.fromkeys(sorted(x, key=net.first)) for x in components(net, rest)[::-1]]
     return rings, ways
 
 
-def infeasible_cycles(net: ValGraphDigraph) -> list[CyclePath]:
+def infeasible_cycles(net: ValGraphDigraph) -> list[Circuit]:
     """Through each expression on a common cycle a shortest way around, whatever coordinates go it; each way once.
 
     A way that no coordinate goes is listed beside those that are found by sets of coordinates.
     """
-    found: dict[frozenset[int], CyclePath] = {}
+    found: dict[frozenset[int], Circuit] = {}
     for members in cyclic(net):
         among = frozenset(members)
         for a in sorted(members):
@@ -373,13 +330,13 @@ def _shortest(net: GroupDigraph, start: int, goal: int, among: frozenset[int]) -
     return found[::-1]
 
 
-def placed(steps: list[Edge]) -> CyclePath:
+def placed(steps: list[Edge]) -> Circuit:
     """A way of these steps; nothing is carried along."""
     nothing = GuardedCoordinate(FALSE, FALSE, {})
     at = PathState(steps[0].source, nothing, None, None, 0)
     for step in steps:
         at = PathState(step.to, nothing, step, at, 0)
-    return CyclePath(at)
+    return Circuit(at)
 
 
 def cyclic(net: ValGraphDigraph) -> list[list[int]]:

@@ -18,6 +18,7 @@ from idgraph.arith import (
     TRUE,
     CounterExample,
     Expr,
+    IndexMap,
     Proof,
     and_,
     as_expr,
@@ -49,18 +50,26 @@ Verdict = tuple[CycleKind, Expr | None, Expr | None]
 
 @dataclass(frozen=True, slots=True)
 class CycleMap:
-    """Once around: ``map`` is the coordinate afterwards as an expression of ``variable``, where ``holds`` is true.
+    """Once around: ``map`` takes a coordinate to that afterwards, where there is an element all the way round.
 
-    ``stops`` are the coordinates at the groups on the way, the first of them the variable itself.
+    ``maps`` take it to the coordinate behind each step.
     """
 
     kind: CycleKind
     shift: Expr | None
     modulus: Expr | None
-    variable: Expr
-    map: Expr
-    holds: Expr
-    stops: tuple[Expr, ...] = ()
+    map: IndexMap
+    maps: tuple[IndexMap, ...] = ()
+
+    @property
+    def value(self) -> Expr:
+        """The coordinate afterwards."""
+        return self.map.results[0]
+
+    @property
+    def holds(self) -> Expr:
+        """The condition for which there is an element all the way round."""
+        return self.map.condition
 
 
 def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
@@ -68,25 +77,14 @@ def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
     start, e = way[0].source, net.expr(way[0].node)
     extent = e.inputs[net.ins(way[0].node).index(start)].extent
     carrier = CoordinatePropagator(net, extent, named=True)
-    ends = propagate_path(carrier, way)
-    return replaced(join_paths(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
+    ends = _propagate_path(carrier, way)
+    if not ends:  # a way that no coordinate goes
+        return CycleMap("empty", None, None, carrier.index_map(carrier.c, extent, FALSE))
+    around = _join_paths(carrier, ends, extent)
+    return replaced(around, maps=(*carrier.maps(ends[0])[:-1], around.map))
 
 
-def nowhere(c: Expr) -> CycleMap:
-    """A way that no coordinate goes."""
-    return CycleMap("empty", None, None, c, c, FALSE)
-
-
-def _stops(carrier: CoordinatePropagator, end: PathState) -> tuple[Expr, ...]:
-    found: list[Expr] = []
-    at = end.before
-    while at is not None:
-        found.append(carrier.formula(at).value)
-        at = at.before
-    return tuple(found[::-1])
-
-
-def propagate_path(carrier: CoordinatePropagator, way: Sequence[Edge]) -> list[PathState]:
+def _propagate_path(carrier: CoordinatePropagator, way: Sequence[Edge]) -> list[PathState]:
     """The coordinate at the end of a way: one place for each way in which its sides come about."""
     places = [carrier.begin(way[0].source)]
     for step in way:
@@ -94,7 +92,7 @@ def propagate_path(carrier: CoordinatePropagator, way: Sequence[Edge]) -> list[P
     return places
 
 
-def join_paths(carrier: CoordinatePropagator, ends: Sequence[PathState], extent: Expr) -> CycleMap:
+def _join_paths(carrier: CoordinatePropagator, ends: Sequence[PathState], extent: Expr) -> CycleMap:
     """One round of what comes about in several ways."""
     c = carrier.c
     formulas = [carrier.formula(p) for p in ends]
@@ -103,13 +101,13 @@ def join_paths(carrier: CoordinatePropagator, ends: Sequence[PathState], extent:
     holds = simplify(or_(*(r.holds for r in told)))
     if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
         first = told[0]
-        net = first.map if first.kind != "reorder" else _union_of_maps(told, insides)
-        return CycleMap(first.kind, first.shift, first.modulus, c, net, holds)
+        net = first.value if first.kind != "reorder" else _union_of_maps(told, insides)
+        return CycleMap(first.kind, first.shift, first.modulus, carrier.index_map(net, extent, holds))
     shifts = {simplify((r.shift or _ZERO) % extent) for r in told}
     if len(shifts) == 1 and all(r.kind != "reorder" for r in told):
         by = shifts.pop()
-        return CycleMap("shift", by, extent, c, simplify((c + by) % extent), holds)
-    return CycleMap("reorder", None, None, c, _union_of_maps(told, insides), holds)
+        return CycleMap("shift", by, extent, carrier.index_map(simplify((c + by) % extent), extent, holds))
+    return CycleMap("reorder", None, None, carrier.index_map(_union_of_maps(told, insides), extent, holds))
 
 
 def _that_matter(ends: list[tuple[CycleMap, Expr]]) -> list[tuple[CycleMap, Expr]]:
@@ -126,7 +124,7 @@ def _union_of_maps(told: Sequence[CycleMap], insides: Sequence[Expr]) -> Expr:
     """One map of several: conditions name an axis beside the way where the coordinate does not decide by itself."""
     apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
     cases = [r.holds for r in told] if apart else insides
-    parts = list(zip(cases, (r.map for r in told), strict=True))
+    parts = list(zip(cases, (r.value for r in told), strict=True))
     return simplify(reduce(lambda rest, part: where(*part, rest), parts[-2::-1], parts[-1][1]))
 
 
@@ -139,7 +137,8 @@ def _cycle_map_at(at: GuardedCoordinate, carrier: CoordinatePropagator, extent: 
     net = at.value
     if shift is not None:
         net = simplify(c + shift if modulus is None else (c + shift) % modulus)
-    return CycleMap(kind, shift, modulus, c, net, project_condition(at.inside, c, carrier.free_coordinates))
+    holds = _project_condition(at.inside, c, carrier.free_coordinates)
+    return CycleMap(kind, shift, modulus, carrier.index_map(net, extent, holds))
 
 
 def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[str]) -> Verdict:
@@ -213,7 +212,7 @@ def _translation_verdict(by: Expr) -> Verdict:
     return ("identity", _ZERO, None) if by == 0 else ("shift", by, None)
 
 
-def project_condition(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
+def _project_condition(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
     """A condition on ``c`` and on axes beside the way as one on ``c``: true where it can be met.
 
     Where an extent is not a number, or there are too many points to look at, the axes beside it stay in it; given sizes

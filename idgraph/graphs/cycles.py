@@ -10,11 +10,11 @@ from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
+from idgraph.arith import TRUE, Expr, IndexMap, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, arguments, user_line
 from idgraph.graphs.coordinate_rules import CycleKind
-from idgraph.graphs.cycle_enumeration import CyclePath, TranslationCycle, cyclic, find_cycles, infeasible_cycles, placed
+from idgraph.graphs.cycle_enumeration import Circuit, cyclic, find_cycles, infeasible_cycles, placed
 from idgraph.graphs.cycle_kind import CycleMap, compose_cycle
 from idgraph.graphs.flow_graph import Edge, ValGraphDigraph
 from idgraph.graphs.signature import axis_of, key_text
@@ -43,11 +43,13 @@ class Cycle(Printed, Generic[K]):
     ('exact', True, 'once around adds 3 to the coordinate', '', 'c', 'None')
     >>> [str(x) for x in c.coordinates], c.domains, [x.name for x in c.tensors]
     (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
+    >>> c.composed, c.composed.inverse(), c.composed.compose(c.composed)  # an index map, as those of accesses
+    ((c) -> (c + 3) if c < 5, (y0) -> (y0 - 3) if y0 >= 3, (c) -> (c + 6) if c < 2)
     >>> c.is_empty
     False
     """
 
-    def __init__(self, finder: _Finder[K], way: CyclePath | TranslationCycle) -> None:
+    def __init__(self, finder: _Finder[K], way: Circuit) -> None:
         self._finder = finder
         self._way = way
 
@@ -84,14 +86,27 @@ class Cycle(Printed, Generic[K]):
         return None if self._way.adds is not None else self._round.modulus
 
     @property
+    def composed(self) -> IndexMap:
+        """The maps around, composed: from a coordinate in ``groups[0]`` to the same after one round, where it `holds`.
+
+        Its symbols are `variable` and, where they do not follow from it, the coordinates of axes beside the way.
+        """
+        return self._round.map
+
+    @property
+    def maps(self) -> tuple[IndexMap, ...]:
+        """From a coordinate in ``groups[0]`` to that behind each expression; the last one is `composed`."""
+        return self._round.maps
+
+    @property
     def variable(self) -> Expr:
         """The coordinate before, as `map` and `holds` name it."""
-        return self._round.variable
+        return self.composed.symbols[0]
 
     @property
     def map(self) -> Expr:
         """The coordinate after one round, for a coordinate for which the cycle `holds`."""
-        return self._round.map
+        return self._round.value
 
     @property
     def holds(self) -> Expr:
@@ -101,7 +116,7 @@ class Cycle(Printed, Generic[K]):
     @property
     def coordinates(self) -> tuple[Expr, ...]:
         """The coordinate in each of `groups`, the first of them `variable` itself."""
-        return self._round.stops
+        return (self.variable, *(m.results[0] for m in self.maps[:-1])) if self.maps else ()
 
     @cached_property
     def groups(self) -> tuple[Group[K], ...]:
@@ -156,8 +171,7 @@ class Cycle(Printed, Generic[K]):
 
     def mark(self, groups: set[int], seen: set[object]) -> None:
         """Add the numbers of its groups; ``seen`` are the beginnings of ways whose groups are among them already."""
-        ends = (self._way.out, self._way.home) if isinstance(self._way, TranslationCycle) else (self._way.end,)
-        for end in ends:
+        for end in (self._way.out, self._way.home):
             at = end
             while at is not None and at not in seen:
                 seen.add(at)

@@ -393,7 +393,7 @@ class AccessTable(Printed):
         """A row for each access."""
         loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
         columns = ("", "tensor", "coordinates", "address", "when")
-        return Sheet(repr(self.expr), columns, tuple(map(_table_cells, self.accesses)), (loops,))
+        return Sheet(repr(self.expr), columns, tuple(map(access_cells, self.accesses)), (loops,))
 
     def __repr__(self) -> str:
         return str(self)
@@ -401,13 +401,14 @@ class AccessTable(Printed):
     def __str__(self) -> str:
         head = f"{self.expr!r}"
         loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"
-        rows = [("", "tensor", "coordinates", "address", "when"), *map(_table_cells, self.accesses)]
+        rows = [("", "tensor", "coordinates", "address", "when"), *map(access_cells, self.accesses)]
         widths = [max(len(r[c]) for r in rows) for c in range(5)]
         table = ["  " + "  ".join(x.ljust(w) for x, w in zip(r, widths, strict=True)).rstrip() for r in rows]
         return "\n".join([head, loops, *table])
 
 
-def _table_cells(a: Access) -> tuple[str, str, str, str, str]:
+def access_cells(a: Access) -> tuple[str, str, str, str, str]:
+    """Verb, tensor, coordinates, address and predicate as text."""
     where = "(" + ", ".join(map(str, a.coordinates)) + ")"
     return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
 
@@ -420,7 +421,7 @@ def model_sheet(fusion: Fusion, index_map: Callable[[TensorExpr], AccessTable]) 
         found = index_map(e)
         loops = ", ".join(map(str, found.loops)) or "once"
         heads = [(f"{e.output.name} = {e.op}", loops), *[("", "")] * len(e.inputs)]
-        rows += [(*head, *_table_cells(a)) for head, a in zip(heads, found.accesses, strict=True)]
+        rows += [(*head, *access_cells(a)) for head, a in zip(heads, found.accesses, strict=True)]
     more = len(fusion.exprs) - len(shown)
     columns = ("operation", "loops", "", "tensor", "coordinates", "address", "when")
     return Sheet(f"index maps of {fusion.name}", columns, tuple(rows), (f"{more} more operations",) if more else ())

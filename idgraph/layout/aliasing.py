@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from idgraph.arith import Expr, Proof, as_expr, is_true, prove_equal, simplify
+from idgraph.arith.solve import coefficients
 from idgraph.errors import IndexingError, OperationError, arguments
 from idgraph.index.allocation import address_of
 from idgraph.index.index_solver import pull_back
@@ -193,26 +194,15 @@ def _linear(
 ) -> Alias | NoAlias:
     """The address as a sum over the axes, where it is one."""
     zero = {x: as_expr(0) for x in start}
-    offset = simplify(address.substitute(zero))
-    steps: list[Expr] = []
-    for k, x in enumerate(start):
-        step = simplify(address.substitute({x: as_expr(1)}) - address.substitute({x: as_expr(0)}))
-        one = tensor.axes[k].extent == 1
-        linear = simplify(offset + x * _at_zero(step, start))
-        if not one and not isinstance(prove_equal(address.substitute({**zero, x: x}), linear), Proof):
-            return NoAlias(f"the address is not linear in axis {k}: {chain[0].op} copies", chain[0])
-        steps.append(as_expr(0) if one else _at_zero(step, start))
-    whole = offset
-    for x, step in zip(start, steps, strict=True):
-        whole = whole + x * step
-    if not isinstance(prove_equal(address, simplify(whole)), Proof):
+    moving = {x: zero[x] if d.extent == 1 else x for x, d in zip(start, tensor.axes, strict=True)}
+    found = coefficients(address.substitute(moving), start)
+    if found is None:
+        for k, x in enumerate(start):
+            if coefficients(address.substitute({**zero, x: moving[x]}), (x,)) is None:
+                return NoAlias(f"the address is not linear in axis {k}: {chain[0].op} copies", chain[0])
         return NoAlias(f"the address is not a sum over the axes: {chain[0].op} copies", chain[0])
-    return Alias(source, tuple(map(int_if_constant, steps)), int_if_constant(offset))
-
-
-def _at_zero(x: Expr, variables: tuple[Expr, ...]) -> Expr:
-    values: Mapping[Expr, Expr] = {v: as_expr(0) for v in variables}
-    return simplify(x.substitute(values))
+    *steps, offset = map(int_if_constant, found)
+    return Alias(source, tuple(steps), offset)
 
 
 def _strides_of(t: Tensor) -> tuple[int | Expr, ...]:

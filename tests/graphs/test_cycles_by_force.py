@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.graphs import Cycle
-from idgraph.ir import Resize, Roll, Stride
+from idgraph.ir import DomainExpr, Resize, Roll, Split, Stride
 from idgraph.testing import fusions
 
 Array = npt.NDArray[np.int64]
@@ -210,6 +210,36 @@ def test_cycles_of_random_fusions(f: ig.Fusion) -> None:
             shifts, turned = {j - i for i, j in there.items()}, {(j - i) % n for i, j in there.items()}
             moved = "identity" if shifts == {0} else "shift" if len(turned) == 1 else "reorder"
             assert c.kind == (moved if there else "empty"), str(c)
+
+
+def one_step(e: DomainExpr, at: int) -> set[int]:
+    """Where an expression that reads one axis takes an element of it: in each of the axes that it makes."""
+    match e:
+        case Resize():
+            return {at + int(e.left)}
+        case Stride():
+            return {x for x in range(int(e.out.extent)) if int(e.start) + x * int(e.step) == at}
+        case Roll():
+            return {(at + int(e.shift)) % int(e.source.extent)}
+        case Split():
+            return set(divmod(at, int(e.inner.extent)))
+        case _:  # other axes decide too
+            return set(range(max(int(d.extent) for d in e.outputs)))
+
+
+@settings(max_examples=2 * PROFILE)
+@given(fusions())
+def test_the_maps_of_a_cycle_lead_from_expression_to_expression(f: ig.Fusion) -> None:
+    """Each map leads on from where the one before led, as its expression does; the last is the composed one."""
+    m = ig.IdModel(f)
+    for c in (c for g in (m.exact, m.almost_exact) for c in g.cycles()):
+        assert c.maps[-1] is c.composed and len(c.maps) == len(c.exprs) == len(c.coordinates), str(c)
+        if any(x.symbols != (c.variable,) for x in c.maps):
+            continue
+        for start in (x for x in range(int(c.groups[0].first.extent)) if (x,) in c.composed.domain):
+            way = [start, *(int(k(start)[0]) for k in c.maps)]
+            for e, at, to in zip(c.exprs, way, way[1:], strict=False):
+                assert to in one_step(e, at), f"{c}: {at} to {to} by {e}"
 
 
 def partitioned(x: ig.Tensor, a: int, b: int) -> ig.Tensor:
