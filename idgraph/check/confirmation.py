@@ -75,7 +75,8 @@ def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
             value, size = table.places[name]
             if value.names <= env.keys():
                 n, v = max(int(size.evaluate(env)), 1), int(value.evaluate(env))
-                env[name] = v % n if -n <= v < n else _hash(v, 77) % n
+                least = 0 if name in table.unsigned else -n
+                env[name] = v % n if least <= v < n else _hash(v, 77) % n
             continue
         what = table.loads[name]
         if isinstance(what, str):
@@ -83,9 +84,11 @@ def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
         elif what[1].names <= env.keys():
             found = _hash(int(what[1].evaluate(env)), crc32(what[0].encode()))
             drawn = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
-            spans = [int(x.evaluate(env)) for x in limits.get(name, ()) if x.names <= env.keys()]
-            n = max(spans, default=0)
-            env[name] = drawn if not spans or -n <= drawn < n else drawn % (2 * max(n, 1)) - max(n, 1)
+            spans = [
+                (int(a.evaluate(env)), int(x.evaluate(env))) for a, x in limits.get(name, ()) if x.names <= env.keys()
+            ]
+            least, n = max((a for a, _ in spans), default=0), max((1, *(x for _, x in spans)))
+            env[name] = drawn if not spans or least <= drawn < n else drawn % (n - least) + least
 
 
 def _hash(x: int, salt: int) -> int:

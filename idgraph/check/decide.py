@@ -155,7 +155,7 @@ class _Writing:
                 raise NoIndexMeaning("its loaded values use each other")
             for name, x in ready:
                 if isinstance(x, IndirectIndex):
-                    names[name] = table.place(at_names(x.value, names), at_names(x.size, names))
+                    names[name] = table.place(at_names(x.value, names), at_names(x.size, names), wraps=x.wraps)
                 elif x.text:
                     names[name] = table.text(x.text)
                 else:
@@ -276,6 +276,10 @@ class _Writing:
         return self.table.holds_data(self.address)
 
     def _compare(self, theirs: list[ElementRead], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[CheckRow]:
+        meant = self.table.unsigned_as_meant
+        self.ours = [replace(n, address=meant(n.address), when=meant(n.when)) for n in self.ours]
+        theirs = [replace(n, address=meant(n.address), when=meant(n.when)) for n in theirs]
+        self.held = meant(self.held)
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
         spelled = not mine and bool(reduce)  # a sum that the nest spells out

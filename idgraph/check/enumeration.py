@@ -53,7 +53,8 @@ def bind(table: ValueTable, env: Env) -> Env:
             if not value.names <= out.keys():  # of the other side's loops
                 continue
             n, v = np.maximum(size.evaluate_array(out), 1), value.evaluate_array(out)
-            inside = (v >= -n) & (v < n)  # one below 0 counts from the end; one out of range is made up
+            least = 0 if name in table.unsigned else -n  # below 0 counts from the end
+            inside = (v >= least) & (v < n)  # one out of range is made up
             out[name] = np.where(inside, v % n, spread(v, 77) % n)
             continue
         what = table.loads[name]
@@ -65,10 +66,13 @@ def bind(table: ValueTable, env: Env) -> Env:
         found = spread(what[1].evaluate_array(out), crc32(what[0].encode()))
         # one value in four is a number that the formulas compare with, so that both branches are taken
         drawn = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
-        spans = [x.evaluate_array(out) for x in limits.get(name, ()) if x.names <= out.keys()]
-        if spans:  # an index is in range, one below 0 too
-            n = np.maximum.reduce(np.broadcast_arrays(1, *spans))
-            drawn = np.where((drawn >= -n) & (drawn < n), drawn, drawn % (2 * n) - n)
+        spans = [
+            (a.evaluate_array(out), x.evaluate_array(out)) for a, x in limits.get(name, ()) if x.names <= out.keys()
+        ]
+        if spans:  # an index is in range, one below 0 too where it counts from the end
+            least = np.maximum.reduce(np.broadcast_arrays(*(a for a, _ in spans)))
+            n = np.maximum.reduce(np.broadcast_arrays(1, *(x for _, x in spans)))
+            drawn = np.where((drawn >= least) & (drawn < n), drawn, drawn % (n - least) + least)
         out[name] = drawn
     return out
 
@@ -194,10 +198,10 @@ def compare(
 def in_range(table: ValueTable, env: Env, count: int) -> npt.NDArray[np.bool_]:
     """At which of ``count`` points all loaded indices are indices of their axes."""
     out = np.ones(count, dtype=np.bool_)
-    for value, size in table.places.values():
+    for name, (value, size) in table.places.items():
         if value.names | size.names <= env.keys():
             v, n = value.evaluate_array(env), size.evaluate_array(env)
-            out &= (v >= -n) & (v < n)
+            out &= (v >= table.lowest(name, n)) & (v < n)
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
 from idgraph.arith.expr import rebuild
@@ -18,12 +19,15 @@ class ValueTable:
     """Loaded values by what they are, one symbol for each: both sides of a comparison use the same table.
 
     ``loads``: symbol name -> (storage, address) or a text; ``places``: symbol name -> (value, size). Entries use only
-    entries before them.
+    entries before them. A place counts from the end below 0, but for those in ``unsigned``; of these the program means
+    the ones in ``meant`` (a gather, a scatter), whose values run from 0.
     """
 
     loads: dict[str, tuple[str, Expr] | str] = field(default_factory=dict[str, "tuple[str, Expr] | str"])
     places: dict[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
     order: list[str] = field(default_factory=list[str])
+    unsigned: set[str] = field(default_factory=set[str])
+    meant: set[str] = field(default_factory=set[str])
     loose: bool = False  # a condition of loaded values was left out of what limits a read
     _known: dict[object, Expr] = field(default_factory=dict[object, Expr])
 
@@ -35,20 +39,48 @@ class ValueTable:
         """A value known by its text."""
         return self._get(("text", text), "ld", text, None)
 
-    def place(self, value: Expr, size: Expr) -> Expr:
-        """A loaded value as the coordinate of an axis: from 0 to size - 1, negative ones counted from the end."""
-        value = unwrapped(simplify(value), size)
-        inner = {w: self.place(unwrapped(w, n), n) for w, n in wraps(value)}
+    def place(self, value: Expr, size: Expr, *, wraps: bool = True) -> Expr:
+        """A loaded value as the coordinate of an axis: from 0 to size - 1, below 0 counted from the end (``wraps``)."""
+        value = simplify(value)
+        bare = unwrapped(value, size)
+        wraps, value = wraps or bare != value, bare
+        inner = {w: self.place(w, n) for w, n in wrapped_parts(value)}
         if inner:
             value = simplify(substitute_symbols(value, inner))
         low, high = value.range
         if low is not None and low >= 0 and high is not None and is_below(high, size):
             return value
         if not self.holds_data(value):
-            if low is not None and low >= 0:
+            if not wraps or (low is not None and low >= 0):
                 return value
             return simplify(value % size if _is_wrapped_index(value, size) else where(value < 0, value + size, value))
-        return self._get(("place", value, size), "at", (value, size), size)
+        made = self._get(("place", value, size, wraps), "at", (value, size), size)
+        if not wraps:
+            self.unsigned.add(made.name)
+        return made
+
+    def meant_place(self, value: Expr, size: Expr) -> Expr:
+        """`place` of the program, which says itself what counts from the end (`where(i < 0, i + n, i)`)."""
+        made = self.place(value, size, wraps=False)
+        self.meant |= made.names & self.unsigned
+        return made
+
+    def unsigned_as_meant(self, x: Expr) -> Expr:
+        """``x`` with places that count from the end as those that do not, where the program means values from 0."""
+        given: dict[str, Expr] = {}
+        for n in x.names & self.places.keys():
+            value, size = self.places[n]
+            value = self.unsigned_as_meant(value)
+            plain = self._known.get(("place", value, size, False))
+            if plain is not None and plain.name in self.meant:
+                given[n] = plain
+            elif value != self.places[n][0]:
+                given[n] = self.place(value, size, wraps=n not in self.unsigned)
+        return x.substitute(given) if given else x
+
+    def lowest(self, name: str, size: Any) -> Any:
+        """The least value of a place that is in range."""
+        return 0 * size if name in self.meant else -size
 
     def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:
         found = self._known.get(key)
@@ -71,7 +103,7 @@ class ValueTable:
                 value, size = self.places[n]
                 turned = self.turn(value, way)
                 if turned != value:
-                    given[n] = self.place(turned, size)
+                    given[n] = self.place(turned, size, wraps=n not in self.unsigned)
             elif n in self.loads:
                 what = self.loads[n]
                 if isinstance(what, tuple):
@@ -88,7 +120,7 @@ class ValueTable:
                 inner, size = self.places[n]
                 found = self.opened(inner, value)
                 if found != inner:
-                    given[n] = self.place(found, size)
+                    given[n] = self.place(found, size, wraps=n not in self.unsigned)
             elif n in self.loads:
                 what = self.loads[n]
                 if isinstance(what, tuple):
@@ -132,12 +164,12 @@ class ValueTable:
                 out += [what] if isinstance(what, str) else self.texts(what[1])
         return out
 
-    def limits(self) -> dict[str, list[Expr]]:
-        """Sizes of the axes that loaded values address as they are: they are taken to be in range."""
-        out: dict[str, list[Expr]] = {}
-        for value, size in self.places.values():
+    def limits(self) -> dict[str, list[tuple[Expr, Expr]]]:
+        """(least value, size) of the axes that loaded values address as they are: they are taken to be in range."""
+        out: dict[str, list[tuple[Expr, Expr]]] = {}
+        for name, (value, size) in self.places.items():
             if value.op == "sym" and value.name in self.loads:
-                out.setdefault(value.name, []).append(size)
+                out.setdefault(value.name, []).append((as_expr(self.lowest(name, size)), size))
         return out
 
     def holds_data(self, x: Expr) -> bool:
@@ -163,7 +195,7 @@ def is_below(high: int, size: Expr) -> bool:
     return low is not None and high < low
 
 
-def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
+def wrapped_parts(x: Expr) -> list[tuple[Expr, Expr]]:
     """``where(v < 0, v + n, v)`` inside a formula, or ``v % n`` with -n <= v < n, outermost: (it, n)."""
     found: list[tuple[Expr, Expr]] = []
     work = [x]

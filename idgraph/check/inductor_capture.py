@@ -20,8 +20,9 @@ from typing import Any, cast
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check import inductor_graph_passes as graphs
 from idgraph.check.algebraic import flat_of
-from idgraph.check.index_values import Value, combine, unwrapped
+from idgraph.check.index_values import Value, combine
 from idgraph.check.index_values import ValueTable as _Table
+from idgraph.check.loop_numbers import LoopNode, LoopNumbers
 from idgraph.check.program import (
     ZERO,
     Axis,
@@ -173,6 +174,9 @@ class Capture:
         """The results of a graph as Inductor was given it; a row says whether its passes changed them."""
         torch = self.torch
         given, changed, third = (graphs.copies(values, drawn=False) for _ in range(3))
+        after, loops = after if after is not None else (None, None)
+        if loops is not None:
+            self.values += loops.rows(values)
         out = plain(*values)
         if after is None or given is None or changed is None or third is None:
             return out
@@ -254,9 +258,11 @@ class Capture:
         part = "backward" if self._backward else "forward"
         name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
         record = self._records.pop(id(graph), _Record())
-        self._last = graph.orig_gm
+        self._last = graph.orig_gm, None
         try:
-            self.lowered.append(_GraphImporter(self.torch, graph, record, name, source).read())
+            reader = _GraphImporter(self.torch, graph, record, name, source)
+            self.lowered.append(reader.read())
+            self._last = graph.orig_gm, reader.numbers(self.lowered[-1].after)
         except Exception as error:  # of one graph, told in a row of its own
             self.failed.append(f"{name}: {reason(error)}")
 
@@ -311,6 +317,17 @@ class _GraphImporter:
             dtypes,
             (*self._outside(), *self._result_types(), *self._stored_types(buffers, dtypes)),
         )
+
+    def numbers(self, program: NeutralProgram) -> LoopNumbers:
+        """The loops after fusion, to be run on numbers."""
+        nodes = [s for top in self.graph.scheduler.nodes for s in top.get_nodes()]
+        found = [
+            LoopNode(s.get_name(), getattr(s, "_body", None), tuple(b.get_name() for b in s.get_outputs()),
+                     type(s).__name__ == "NopKernelSchedulerNode")
+            for s in nodes
+        ]  # fmt: skip
+        storages = {k: home for k, (home, _) in program.memory.items()}
+        return LoopNumbers(self.graph, self.graph.orig_gm, self.name, found, program.buffers, storages, program.sources)
 
     def _outside(self) -> tuple[CheckRow, ...]:
         """A row for each result that is a view beyond the end of its buffer, whose elements were never computed."""
@@ -748,7 +765,7 @@ class Notes:
         elif what.cond:
             what = where(what, 1, 0)
         name = f"x{len(self.places)}"
-        self.places[name] = IndirectIndex(unwrapped(simplify(what), n), n)
+        self.places[name] = IndirectIndex(simplify(what), n, wrap_neg)
         self._scope[name] = symbol(name, 0, simplify(n - 1))
         self._data.add(name)
         self._reads_of[name] = value.reads

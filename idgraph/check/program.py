@@ -60,10 +60,11 @@ class LoadedValue:
 
 @dataclass(frozen=True, slots=True)
 class IndirectIndex:
-    """A loaded ``value`` that addresses an axis of ``size`` elements; one below 0 counts from the end."""
+    """A loaded ``value`` that addresses an axis of ``size`` elements; one below 0 counts from the end (``wraps``)."""
 
     value: Expr
     size: Expr
+    wraps: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,7 @@ class _BackwardWalk:
             pairs = zip(access.tensor.axes, access.coordinates, strict=True)
             axis = next((d for d, x in pairs if name in x.names), None)
             if axis is not None:  # an axis of one element is read at 0, for every loaded value
-                out[name] = self.table.place(number_of(known), axis.extent)
+                out[name] = self.table.meant_place(number_of(known), axis.extent)
         return out
 
     def through_scatter(

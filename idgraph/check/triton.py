@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol, where
-from idgraph.check.index_values import Value, ValueTable, combine, substitute_symbols, unwrapped, wraps
+from idgraph.check.index_values import Value, ValueTable, combine, substitute_symbols, unwrapped, wrapped_parts
 from idgraph.check.inductor_wrapper import Argument, WrapperLaunch, name_of, parse_source
 from idgraph.check.program import ZERO, Axis, CheckError, IndirectIndex, LoadedValue, Nest, Read, Write
 
@@ -492,11 +492,9 @@ class _TritonKernel:
         """Loaded values in an address as indices of the axis that they address; its size is what the kernel asserts."""
         for value, size in self.bounds.items():
             if value.names <= x.names:
-                x = substitute_symbols(x, {value: self._place(unwrapped(value, size), size)})
+                x = substitute_symbols(x, {value: self._place(value, size)})
         loaded = self.data - set(self.places)
-        x = substitute_symbols(
-            x, {w: self._place(unwrapped(w, size), size) for w, size in wraps(x) if w.names & loaded}
-        )
+        x = substitute_symbols(x, {w: self._place(w, size) for w, size in wrapped_parts(x) if w.names & loaded})
         loose = sorted(x.names & (self.data - set(self.places)))
         if loose:
             raise Unreadable(
@@ -505,9 +503,11 @@ class _TritonKernel:
         return simplify(x)
 
     def _place(self, value: Expr, size: Expr) -> Expr:
-        known = next((n for n, p in self.places.items() if p == IndirectIndex(value, size)), None)
+        bare = unwrapped(value, size)
+        place = IndirectIndex(bare, size, bare != value)
+        known = next((n for n, p in self.places.items() if p == place), None)
         if known is None:
             known = f"x{len(self.places)}.at"
-            self.places[known] = IndirectIndex(value, size)
+            self.places[known] = place
             self.data.add(known)
         return symbol(known, 0, simplify(size - 1))

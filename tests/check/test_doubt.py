@@ -17,7 +17,7 @@ from idgraph.check import confirmation as confirm
 from idgraph.check import decide as nest_decisions
 from idgraph.check.confirmation import confirm_difference, reads_by_evaluation
 from idgraph.check.enumeration import Gap, Space, bind
-from idgraph.check.index_values import ValueTable, unwrapped, wraps
+from idgraph.check.index_values import ValueTable, unwrapped, wrapped_parts
 from idgraph.check.program import BufferLayout
 from idgraph.check.program_json import read_program
 from idgraph.check.semantics import ElementRead
@@ -133,7 +133,7 @@ def test_forms_of_an_index_that_counts_from_the_end(n: int) -> None:
         where(v < 0, v + n, v), ig.simplify(where(clamped < 0, clamped + n, clamped)),
         where(v < 0, maximum(v, -n) + n, minimum(v, n - 1)), clamped % n,
     ):  # fmt: skip
-        found = wraps(x)
+        found = wrapped_parts(x)
         if not found:  # of an axis of one element only 0 is left
             assert n == 1
             continue

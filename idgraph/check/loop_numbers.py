@@ -1,0 +1,281 @@
+"""TorchInductor's loop bodies run on numbers: each nest stores what the graph that it was lowered from has there.
+
+What `idgraph.check.decide` says of elements says nothing of what is computed of them. Here bodies run with torch's
+operations at their points, one nest after the other, on the memory as the graph's own values fill it: a constant, an
+operation, a type or a mask that is wrong stores another number. Inputs are random; then half of them are numbers that
+the bodies compare with. Not a proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from idgraph.arith import as_expr
+from idgraph.check import inductor_graph_passes as graphs
+from idgraph.check.loop_points import LoopFormula, LoopPoints, NotRun, Outside
+from idgraph.check.program import BufferLayout
+from idgraph.check.report import CheckRow, Difference
+from idgraph.check.semantics import reason
+from idgraph.check.store_coverage import overlaps
+from idgraph.errors import SourceLine
+from idgraph.frontends.torch_arrays import load_torch
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNode:
+    """A node of the schedule: its body (None: a library call), the buffers that it makes, whether it computes."""
+
+    name: str
+    body: Any
+    outputs: tuple[str, ...]
+    nothing: bool  # it only names a buffer whose parts others write
+
+
+@dataclass(slots=True)
+class LoopNumbers:
+    """The loops of one graph, to be run on the values of the graph that was lowered (``module``)."""
+
+    graph: Any
+    module: Any
+    name: str
+    nodes: Sequence[LoopNode]
+    buffers: Sequence[BufferLayout]
+    memory: Mapping[str, str]  # buffer -> storage, of updates that no tensor names
+    sources: Mapping[str, tuple[str, SourceLine | None]]
+    torch: Any = field(init=False)
+    constants: set[float] = field(default_factory=set[float])
+
+    def __post_init__(self) -> None:
+        self.torch = load_torch("whose Inductor is checked")
+
+    def rows(self, values: Sequence[Any]) -> list[CheckRow]:
+        """Rows of the nests that store other numbers, or one that says how many store the same."""
+        torch, every, unknown = self.torch, dict[str, CheckRow](), dict[str, str]()
+        done: set[str] = set()
+        with torch.no_grad():
+            for edges in (False, True):
+                inputs = [self._drawn(v, k) if edges else _own(torch, v) for k, v in enumerate(values)]
+                try:
+                    run = _Run(self, inputs, self._values(inputs), edges)
+                except Exception as error:  # an operation that Inductor alone can lower, say
+                    unknown.setdefault(self.name, str(error).partition("\n")[0][:120])
+                    break
+                for row in run.rows():
+                    every.setdefault(row.node, row)
+                unknown |= run.unknown
+                done |= run.done
+        if every:
+            return list(every.values())
+        found = [
+            CheckRow(n, "", "unknown", "write", f"its numbers are not run: {why}", None, graphs.STAGE, self.name)
+            for n, why in unknown.items()
+        ]
+        if done:
+            because = f"loops: {len(done)} nests store the graph's numbers at random inputs"
+            found.append(CheckRow(self.name, "", "tested", "write", because, None, graphs.STAGE, self.name))
+        return found
+
+    def _values(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """What each node of the graph gives, by name, as it is then."""
+        torch, seen = self.torch, dict[str, Any]()
+
+        class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
+            def run_node(self, n: Any) -> Any:
+                out = super().run_node(n)
+                if isinstance(out, torch.Tensor):
+                    seen[n.name] = out.detach().clone() if n.op != "output" else out
+                return out
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            Noted(self.module).run(*(_own(torch, v) for v in inputs))
+        return seen
+
+    def _drawn(self, v: Any, salt: int) -> Any:
+        """An input half of whose floats are numbers that the bodies have."""
+        torch = self.torch
+        if not isinstance(v, torch.Tensor) or not v.is_floating_point():
+            return _own(torch, v)
+        flat = flattened(v)
+        draw = torch.Generator().manual_seed(salt)
+        few = sorted({s * c for c in (*self.constants, 0.0, 1.0) for s in (1, -1) if c <= 1e4}, key=abs)[:24]
+        which = torch.randint(0, len(few), flat.shape, generator=draw)
+        some = torch.rand(flat.shape, generator=draw) < 0.5
+        made = torch.where(some, torch.tensor(few, dtype=torch.float64)[which].to(v.dtype), flat)
+        return made.as_strided(v.shape, v.stride())
+
+
+def flattened(v: Any) -> Any:
+    """The memory of a tensor from its first element to its last, copied."""
+    v = v.detach()
+    count = 1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride(), strict=True))
+    return v.as_strided((0 if 0 in v.shape else count,), (1,)).clone()
+
+
+def _own(torch: Any, v: Any) -> Any:
+    return flattened(v).as_strided(v.shape, v.stride()) if isinstance(v, torch.Tensor) else v
+
+
+class _Run:
+    """All nests, once."""
+
+    def __init__(self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], edges: bool) -> None:
+        self.loops, self.seen, self.edges = loops, seen, edges
+        self.torch, self.constants = loops.torch, loops.constants
+        self.home = {b.name: b.home for b in loops.buffers} | dict(loops.memory)
+        self.base = {b.name: b.base for b in loops.buffers}
+        self.memory: dict[str, Any] = {}
+        self.sizes: dict[str, int] = {}
+        self.unfilled: set[str] = set()  # storages whose numbers are not known
+        self.unknown: dict[str, str] = {}
+        self.done: set[str] = set()
+        graph = loops.graph
+        for name, value in zip(graph.graph_input_names, inputs, strict=True):
+            self._input(name, graph.graph_inputs.get(name), value)
+        for name, value in graph.constants.items():
+            self.memory[name] = flattened(value)
+
+    def _input(self, name: str, box: Any, value: Any) -> None:
+        torch = self.torch
+        if isinstance(value, torch.Tensor):
+            self.memory[name] = flattened(value)
+            if hasattr(box, "get_size"):
+                for x, n in zip((*box.get_size(), *box.get_stride()), (*value.shape, *value.stride()), strict=False):
+                    if getattr(x, "is_Symbol", False):
+                        self.sizes[str(x)] = int(n)
+        elif getattr(box, "is_Symbol", False):
+            self.sizes[str(box)] = int(value)
+
+    def rows(self) -> Iterator[CheckRow]:
+        """A row for each nest that stores other numbers; memory is what the graph has after each."""
+        for node in self.loops.nodes:
+            made = [b for b in self.loops.buffers if b.after == node.name]
+            known = [(b, self.seen[b.tensor]) for b in made if b.tensor in self.seen]
+            ran: Any = None
+            if node.body is not None:
+                try:
+                    ran = self._ran(node)
+                    self.done.add(node.name)
+                except NotRun as error:
+                    if not error.known:
+                        self.unknown[node.name] = str(error)
+                except Outside as error:
+                    yield self._outside(node, known, error)
+                except Exception as error:  # of one nest: others are run
+                    self.unknown[node.name] = reason(error)
+            for b, value in known:
+                if (ran is not None or node.nothing) and not b.copy and b.home not in self.unfilled:
+                    row = self._compared(node, b, value, ran)
+                    if row is not None:
+                        yield row
+            homes = {self.home.get(x, x) for x in node.outputs}
+            if node.body is None or ran is None or ran.partly:
+                self.unfilled |= homes
+            for b, value in known:
+                self._fill(b, value)
+
+    def _outside(self, node: LoopNode, known: Sequence[tuple[BufferLayout, Any]], error: Outside) -> CheckRow:
+        b = known[0][0] if known else None
+        op, line = self.loops.sources.get(b.tensor, ("", None)) if b else ("", None)
+        told = Difference({}, "", str(error), "an element of it", "", op, line)
+        because = "it reads or writes outside of a memory, at random inputs"
+        return CheckRow(node.name, error.name, "refuted", "read", because, told, "after", self.loops.name, op, line)
+
+    # memory -----------------------------------------------------------------------------------------------------------
+
+    def number(self, x: Any) -> int:
+        return int(x.evaluate(self.sizes))
+
+    def base_of(self, name: str) -> int:
+        return self.number(self.base[name]) if name in self.base else 0
+
+    def storage(self, name: str) -> Any:
+        """The memory of a buffer; new memory holds numbers that no program means."""
+        home = self.home.get(name, name)
+        if home not in self.memory:
+            self.memory[home] = self._poisoned(home)
+        return self.memory[home]
+
+    def _poisoned(self, home: str) -> Any:
+        torch, graph = self.torch, self.loops.graph
+        try:
+            layout, dtype = graph.get_buffer(home).get_layout(), graph.get_dtype(home)
+            count = self.size_of(layout.storage_size())
+        except (AttributeError, KeyError, NotImplementedError, RuntimeError):
+            raise NotRun(f"the size of {home} is not known", known=True) from None
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.full((count,), math.nan, dtype=dtype)
+        wide = 1 if dtype == torch.bool else torch.iinfo(dtype).max // 3
+        return torch.full((count,), wide, dtype=dtype)
+
+    def size_of(self, x: Any) -> int:
+        """An integer of sizes."""
+        if isinstance(x, int):
+            return x
+        return int(LoopFormula(self.torch, {k: self.torch.tensor(v) for k, v in self.sizes.items()}).of(x))
+
+    def _places(self, b: BufferLayout, value: Any) -> Any | None:
+        """The part of the storage that a tensor lies in, as a view of its shape."""
+        flat = self.storage(b.home)
+        steps, start = [self.number(s) for s in b.strides], self.number(b.offset)
+        if len(steps) != value.dim() or any(s < 0 for s in steps):
+            return None
+        last = start + sum((n - 1) * s for n, s in zip(value.shape, steps, strict=True))
+        if 0 not in value.shape and not 0 <= start <= last < len(flat):
+            return None
+        return flat.as_strided(value.shape, steps, start)
+
+    def _fill(self, b: BufferLayout, value: Any) -> None:
+        try:
+            place = self._places(b, value)
+        except (NotRun, KeyError):
+            return
+        if place is None or overlaps(b, [as_expr(n) for n in value.shape]):
+            return
+        flat = self.storage(b.home)
+        if flat.dtype != value.dtype and not b.copy:
+            return
+        place.copy_(value)
+        if place.numel() == flat.numel() or b.home == b.name:
+            self.unfilled.discard(b.home)
+
+    def _compared(self, node: LoopNode, b: BufferLayout, value: Any, ran: LoopPoints | None) -> CheckRow | None:
+        torch = self.torch
+        place = self._places(b, value)
+        if place is None or place.dtype != value.dtype or 0 in value.shape:
+            return None
+        if ran is not None and ran.partly:
+            hit = torch.zeros(len(self.storage(b.home)), dtype=torch.bool)
+            hit[ran.written.get(b.home, torch.zeros(0, dtype=torch.int64))] = True
+            live = hit.as_strided(place.shape, place.stride(), place.storage_offset())
+            place = torch.where(live, place, value)
+        if ran is not None and b.home in ran.several:
+            return None  # which of several entries stays is left open
+        if self.edges and value.is_floating_point():
+            finite = value.isfinite() & place.isfinite()
+            place = torch.where(finite, place, value)
+        gap = graphs.differs(value, place)
+        if gap is None:
+            return None
+        op, line = self.loops.sources.get(b.tensor, ("", None))
+        shown = f"{b.tensor}{list(gap[0])} = {gap[2]}"
+        told = Difference({}, shown, None, f"{gap[1]} there", "", op, line)
+        because = "it stores another number than the graph that was lowered has, at random inputs"
+        return CheckRow(node.name, b.home, "refuted", "write", because, told, "after", self.loops.name, op, line)
+
+    def _ran(self, node: LoopNode) -> LoopPoints:
+        from torch._inductor.virtualized import V
+
+        body = node.body
+        points = LoopPoints(self, body)
+        handler: Any = points
+        with V.set_graph_handler(self.loops.graph), V.set_ops_handler(handler):
+            body.indexing = dict(body.indexing_exprs)
+            try:
+                body.root_block()
+            finally:
+                body.indexing = None
+        return points
