@@ -23,7 +23,7 @@ from idgraph.arith.expr import (
     rebuild,
     symbol,
 )
-from idgraph.arith.fourier_motzkin import nonneg
+from idgraph.arith.fourier_motzkin import dividends, nonneg
 from idgraph.arith.interval import congruence, interval
 from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms, times
 from idgraph.arith.rewriter import normal
@@ -190,7 +190,20 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
                 rest2, rc2 = combine(((rest, rc, 1), (gt, gc, -1)))
                 if nonneg(rest2, rc2):
                     return True
-    return _by_product(claim, known) or _by_elimination(claim, known)
+    return _by_product(claim, known) or _by_elimination(claim, known) or _by_parts(claim, known)
+
+
+def _by_parts(claim: Fact, known: list[Fact]) -> bool:
+    """Whether ``claim >= 0`` follows for the operands of an extremum in it, or for the dividends of two quotients."""
+    t, c = claim
+    for base, v in t.items():
+        if base.op in ("min", "max"):
+            rest = {b: k for b, k in t.items() if b is not base}
+            parts = [combine(((rest, c, 1), (*terms(a), v))) for a in base.args]
+            enough = all if (base.op == "min") == (v > 0) else any
+            return enough(nonneg(*p) or implied(p, known) for p in parts)
+    of_dividends = dividends(t, c)
+    return of_dividends is not None and implied(of_dividends, known)
 
 
 def _by_elimination(claim: Fact, known: Sequence[Fact]) -> bool:

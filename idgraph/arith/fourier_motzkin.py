@@ -64,6 +64,14 @@ def is_nonneg(e: Expr) -> bool:
     return nonneg(*terms(e))
 
 
+def dividends(t: Terms, c: int, witnesses: frozenset[Expr] = frozenset()) -> tuple[Terms, int] | None:
+    """For a sum ``y//d - x//d + c``, d > 0: ``y - x + c*d``. Where that is >= 0 the sum is. None for other sums."""
+    if len(t) != 2 or sorted(t.values()) != [-1, 1] or not all(b.op == "floordiv" for b in t):
+        return None
+    (x, d), (y, e) = (b.args for b in sorted(t, key=t.__getitem__))
+    return minus(y + d * c, x) if d == e and positive(d, witnesses) else None
+
+
 def below(x: Expr, y: Expr) -> bool:
     """Whether ``x < y`` is proved."""
     t, c = minus(y, x)
@@ -236,7 +244,9 @@ def _mod_tops(args: tuple[Expr, ...]) -> list[Expr]:
 
 
 def _quotient_bounds(args: tuple[Expr, ...], lower: bool) -> list[Expr]:
-    """For y//d with d > 0: ``y <= k*d + r, r < d`` gives y//d <= k; ``y >= k*d`` gives y//d >= k."""
+    """For y//d with d > 0: ``y <= k*d + r, r < d`` gives y//d <= k; ``y >= k*d`` gives y//d >= k.
+
+    Of ``y = k*d + r`` also y//d <= k + r where r >= -1, and y//d >= k + r where r <= 0."""
     y, d = args
     if not positive(d):
         return []
@@ -275,11 +285,13 @@ def _quotient_bounds(args: tuple[Expr, ...], lower: bool) -> list[Expr]:
         rest[b] = v
     # end = d*Q + rest + ce: lower needs rest+ce >= 0 for Q; upper needs rest + ce <= d - 1, or < 0 for Q - 1
     q_expr = _from_terms(quotient, qc)
+    neg = {b: -v for b, v in rest.items()}
+    if rest and nonneg(*((neg, -ce) if lower else (rest, ce + 1))):
+        out.append(_from_terms(rest, ce) + q_expr)
     if lower:
         if nonneg(rest, ce):
             out.append(q_expr)
         return out
-    neg = {b: -v for b, v in rest.items()}
     if nonneg(neg, -ce - 1):
         out.append(q_expr - 1)
     else:

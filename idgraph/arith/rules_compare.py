@@ -32,7 +32,7 @@ from idgraph.arith.expr import (
     where,
 )
 from idgraph.arith.facts import Fact, assume, decide, facts_of
-from idgraph.arith.fourier_motzkin import nonneg, positive
+from idgraph.arith.fourier_motzkin import dividends, nonneg, positive
 from idgraph.arith.interval import congruence, interval
 from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms
 from idgraph.arith.mixed_radix import cost
@@ -94,14 +94,10 @@ def order_sum(node: Expr) -> Expr | None:
 def order_quotients(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])
     c -= node.op == "lt"
-    if len(t) != 2 or sorted(t.values()) != [-1, 1] or not all(b.op == "floordiv" for b in t):
+    over, under = dividends(t, c, node.symbols), dividends(_negated(t), -c - 1, node.symbols)
+    if over is None or under is None:
         return None
-    (x, d), (y, e) = (b.args for b in sorted(t, key=t.__getitem__))
-    if d != e or not positive(d, node.symbols):
-        return None
-    if nonneg(*minus(add((y, mul((const(c), d)))), x)):  # y//d - x//d + c >= 0
-        return TRUE
-    return FALSE if nonneg(*minus(add((x, mul((const(-c - 1), d)))), y)) else None
+    return TRUE if nonneg(*over) else FALSE if nonneg(*under) else None
 
 
 @rule("lt le", "order-quotient", "x//d < k", "x < k*d", "d > 0")

@@ -55,13 +55,14 @@ _MOST_TRIED = 4096  # divisors of an extent that are tried for a hint
 
 def _divisible_hint(total: Expr, rest: Expr) -> str:
     """The declaration of a symbol that makes ``rest`` divide ``total``, where one does."""
-    if not rest.is_const or not 0 < int(rest) <= _MOST_TRIED:
+    number = abs(int(rest) if rest.is_const else rest.coef)
+    if not 0 < number <= _MOST_TRIED:
         return ""
     for s in sorted(total.symbols, key=str):
         low, high, step, _ = s.symbol_bounds
-        for count in (lcm(step, d) for d in range(2, int(rest) + 1) if int(rest) % d == 0):
-            declared = total.substitute({s: symbol(s.name, low, high, count)})
-            if is_true((declared % rest).eq(0)):
+        for count in (lcm(step, d) for d in range(2, number + 1) if number % d == 0):
+            declared = {s: symbol(s.name, low, high, count)}
+            if is_true((total.substitute(declared) % rest.substitute(declared)).eq(0)):
                 return f'declare it so: {s} = f.symbol("{s}", ..., multiple_of={count})'
     return ""
 

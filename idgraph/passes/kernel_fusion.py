@@ -309,7 +309,7 @@ class LaunchGroup:
             return False
         fixed = {n.block for n in both if not n.free}
         block = next(iter(fixed)) if fixed else (max(n.block[0] for n in both), 1, 1)
-        if len(fixed) > 1 or not all(fits(n, block) for n in both):
+        if not all(fits(n, block) for n in both):
             return False
         if prod(block) > WIDEST and any(n.block != block for n in both):
             return False

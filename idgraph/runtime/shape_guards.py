@@ -12,8 +12,10 @@ from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from idgraph.arith import Expr, as_expr, maximum
+from idgraph.arith import Expr, as_expr, is_true, maximum
 from idgraph.arith.evaluate import SPACE, SourceLines
+from idgraph.arith.expr import ZERO, from_terms
+from idgraph.arith.linear import factors, terms
 from idgraph.runtime.array_backends import UNMAPPED, shape_place
 from idgraph.runtime.binding import OutputMemory, fits
 
@@ -232,6 +234,12 @@ def _laid(writer: _Writer, frozen: ShapeSpecialization) -> tuple[list[str], list
     return memory, launches
 
 
+def _is_linear(product: Expr, name: str) -> bool:
+    """Whether one factor is the symbol, and no other depends on it."""
+    found = [f for f in factors(product) if name in f.names]
+    return len(found) == 1 and found[0].op == "sym"
+
+
 class _Writer:
     """Writes the function of a key."""
 
@@ -268,10 +276,12 @@ class _Writer:
         if len(unknown) != 1:
             return
         (name,) = unknown
-        base = e.substitute({name: 0})
-        slope = e.substitute({name: 1}) - base
-        if slope.is_const and slope.value == 0:
+        parts, constant = terms(e)
+        rising = {x: k for x, k in parts.items() if name in x.names}
+        slope = from_terms(rising, 0).substitute({name: 1}) if all(_is_linear(x, name) for x in rising) else ZERO
+        if not is_true(slope.ne(0)):
             return
+        base = from_terms({x: k for x, k in parts.items() if x not in rising}, constant)
         plain = base.is_const and slope.is_const and (base.value, slope.value) == (0, 1)
         value = given if plain else f"({given} - {self.lines.text(base)}) // {self.lines.text(slope)}"
         made = self.lines.names[name] = f"s{len(self.lines.names)}"

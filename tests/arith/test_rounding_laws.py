@@ -54,7 +54,38 @@ def test_a_law_is_proved(name: str) -> None:
     assert all(points(LAWS[name]))
 
 
+BOUNDS: dict[str, tuple[Expr, Expr]] = {  # the first is no more than the second
+    "a quotient": (X // N, X),
+    "rounded up": ((X + N - 1) // N, X),
+    "of a multiple, up": ((X * M + N - 1) // N, X * M),
+    "of two symbols": ((X + N * M - 1) // (N * M), X),
+    "with more on the other side": ((X + N - 1) // N, X + M),
+    "twice": (((X + N - 1) // N + M - 1) // M, X),
+    "one tile more": (X // N + 1, X + 1),
+    "of what is negative": (-X, -X // N),
+    "of what is negative, up": (-X, (N - 1 - X) // N),
+}
+
+
+@pytest.mark.parametrize("of", BOUNDS)
+@pytest.mark.parametrize("by", [N, M, N + 1, N * M, M + N], ids=lambda e: str(e).replace(" ", ""))
+def test_bounds_of_quotients_hold_under_products(of: str, by: Expr) -> None:
+    low, high = BOUNDS[of]
+    for claim in (low * by <= high * by, high * by >= low * by, low * by - high * by <= 0, low * by < high * by + M):
+        found = prove(claim)
+        assert isinstance(found, Proof) and found.method == "rules", claim
+        assert all(points(claim)), claim
+    assert not prove(high * by <= low * by)
+
+
 OPEN = (
+    (X - 2) // N * N <= (X - 2) * N,
+    (X + N - 2) // N <= X - 1,
+    (1 - X) * N <= (1 - X) // N * N,
+    (X + N) // N * N <= X * N,
+    (X + M) // N * M <= X * M,
+    (J + N - 1) // N * N <= J * N,
+    (X + N - 1) // N * M <= (X - 1) * M + 1,
     (X + 1) // N <= X // N,
     (X + 2) // N < (X + 1) // N + 1,
     J // N <= (J - 1) // N,
@@ -63,7 +94,7 @@ OPEN = (
 )
 
 
-@pytest.mark.parametrize("e", OPEN, ids=str)
+@pytest.mark.parametrize("e", OPEN, ids=lambda e: str(e).replace(" ", ""))
 def test_what_holds_at_some_points_is_not_decided(e: Expr) -> None:
     assert any(points(e)) and not all(points(e))
     made = simplify(e)
@@ -76,9 +107,13 @@ def conditions(draw: st.DrawFn) -> Expr:
 
     def side() -> Expr:
         x = draw(st.sampled_from((X, J, X + N, X + M))) + draw(st.integers(-2, 2))
-        match draw(st.integers(0, 4)):
+        match draw(st.integers(0, 6)):
             case 0:
                 return x
+            case 5:
+                return x * draw(st.sampled_from((N, M)))
+            case 6:
+                return (x + draw(st.sampled_from((0, N - 1, M)))) // N * draw(st.sampled_from((N, M, N * M)))
             case 1:
                 return x // N + draw(st.integers(-2, 2))
             case 2:

@@ -79,3 +79,17 @@ def test_a_reshape_says_what_must_divide(step: int, factor: int, wanted: int | N
     y = g.output(ig.reshape(x, -1, 6))
     value = np.arange(60 * factor, dtype=np.float32)
     assert np.array_equal(ig.emit(g, "python").run({"x": value})[y.name], value.reshape(-1, 6))
+
+
+def test_a_reshape_says_what_must_divide_beside_another_symbol() -> None:
+    f = ig.Fusion("f")
+    n, m = f.symbol("n", min=1), f.symbol("m", min=1)
+    x = f.input("x", shape=(n, m))
+    with pytest.raises(ig.OperationError, match=r"not a multiple of n\*2") as told:
+        ig.reshape(x, n, 2, -1)
+    assert 'm = f.symbol("m", ..., multiple_of=2)' in str(told.value)
+    g = ig.Fusion("g")
+    n, m = g.symbol("n", min=1), g.symbol("m", min=1, multiple_of=2)
+    y = g.output(ig.reshape(g.input("x", shape=(n, m)), n, 2, -1))
+    value = np.arange(24, dtype=np.float32).reshape(4, 6)
+    assert np.array_equal(ig.emit(g, "python").run({"x": value})[y.name], value.reshape(4, 2, 3))
