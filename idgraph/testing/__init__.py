@@ -3,6 +3,7 @@
 They build small examples that shrink well, and know no graph, index map or kernel.
 """
 
+from idgraph.errors import suggesting
 from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
 from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
 
@@ -16,3 +17,5 @@ __all__ = [
     "shapes",
     "threaded_fusions",
 ]
+
+__getattr__ = suggesting(__name__)
