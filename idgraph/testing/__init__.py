@@ -4,8 +4,14 @@ They build small examples that shrink well, and know no graph, index map or kern
 """
 
 from idgraph.errors import suggesting
-from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
-from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
+
+try:
+    from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
+    from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
+except ModuleNotFoundError as error:
+    if error.name != "hypothesis":
+        raise
+    raise ModuleNotFoundError("idgraph.testing needs hypothesis: pip install hypothesis", name=error.name) from None
 
 __all__ = [
     "STEPS",
