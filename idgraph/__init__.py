@@ -1,4 +1,4 @@
-"""idgraph: which element of which tensor an expression touches at each point of its loops, and which loops are one.
+"""Which element of which tensor an expression touches at each point of its loops, and which loops are the same.
 
 The exports stand in the order in which data flows: errors, index algebra, fusions, graphs, indices, schedules,
 kernels, checks, pictures, imports from PyTorch.

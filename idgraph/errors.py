@@ -622,6 +622,21 @@ def no_attribute(module: ModuleType, name: str, otherwise: str = "") -> Attribut
     return AttributeError(f"module {module.__name__!r} has no attribute {name!r}{hint}", name=name, obj=module)
 
 
+def suggesting(package: str) -> Callable[[str], object]:
+    """The ``__getattr__`` of a package: the error of a name that it lacks.
+
+    >>> import idgraph.layout
+    >>> suggesting("idgraph.layout")("infr")
+    Traceback (most recent call last):
+    AttributeError: module 'idgraph.layout' has no attribute 'infr'; did you mean 'infer'?
+    """
+
+    def missing(name: str) -> object:
+        raise no_attribute(sys.modules[package], name)
+
+    return missing
+
+
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """A hint with the nearest known word, else ``otherwise``."""
     found = nearest(word, known)

@@ -70,6 +70,9 @@ def test_the_repr_of_an_answer_is_its_text() -> None:
     [
         ("", "softmx", "softmax"), (".cost", "Kost", "Cost"), (".validate", "chek_values", "check_values"),
         (".viz", "explor", "explore"), (".reports", "IndexReprt", "IndexReport"), (".runtime", "Progam", "Program"),
+        (".schedule", "atuo", "auto"), (".fuse", "explian", "explain"), (".layout", "infr", "infer"),
+        (".check", "indutcor", "inductor"), (".kernel", "prase", "parse"), (".shard", "ownr", "owner"),
+        (".arith", "simplfy", "simplify"), (".testing", "fusion", "fusions"), (".frontends", "from_trch", "from_torch"),
     ],
 )  # fmt: skip
 def test_a_misspelt_name_suggests_the_right_one(where: str, name: str, meant: str) -> None:

@@ -58,6 +58,7 @@ from idgraph.arith.simplify import simplify, trace
 from idgraph.arith.solve import Root, integer_root
 from idgraph.arith.source import C_PRELUDE, IntType, expensive, fits, integer_type, reduce_strength, to_source
 from idgraph.arith.text import RangeLike, parse, ranged_symbols, symbol_text
+from idgraph.errors import suggesting
 
 __all__ = [
     "C_PRELUDE",
@@ -133,3 +134,5 @@ __all__ = [
     "where",
     "xor",
 ]
+
+__getattr__ = suggesting(__name__)

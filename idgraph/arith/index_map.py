@@ -201,6 +201,9 @@ class IndexMap(LayoutOperations):
     """The proof of an inverse: there and back is the identity, at every point of both domains."""
 
     def __post_init__(self) -> None:
+        for name in ("symbols", "results", "shape"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise ArithTypeError(f"IndexMap: {name} is {short_repr(getattr(self, name))}, not a tuple")
         if len(self.results) != len(self.shape):
             raise ArithError(f"an index map has {len(self.results)} results for a shape of {len(self.shape)} extents")
         for s in self.symbols:

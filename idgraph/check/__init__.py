@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from idgraph.check.dtensor_form import DTensorReport, DTensorRow
 from idgraph.check.program import CheckError
 from idgraph.check.report import CheckReport, CheckRow, Difference
-from idgraph.errors import arguments
+from idgraph.errors import arguments, suggesting
 from idgraph.ir import Fusion
 
 if TYPE_CHECKING:
@@ -245,3 +245,6 @@ def dtensor(
     from idgraph.check.dtensor_modes import check_dtensor  # noqa: PLC0415 - loads torch behind it
 
     return check_dtensor(fn, args, mesh, placements, name)
+
+
+__getattr__ = suggesting(__name__)

@@ -34,7 +34,9 @@ def devices(mesh: Mesh) -> Generator[Any]:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError as error:
-        raise CheckError(f"check.dtensor needs torch with LocalTensorMode: {error}", hint="torch 2.13 has it") from None
+        raise CheckError(
+            f"check.dtensor needs torch with LocalTensorMode: {error}", hint="pip install 'torch>=2.13'"
+        ) from None
     if mesh.size > MAX_DEVICES:
         raise CheckError(f"{mesh} has {mesh.size} devices", hint=f"at most {MAX_DEVICES} are simulated")
     with _ONE_AT_A_TIME, _quiet():

@@ -112,7 +112,7 @@ def report(
     type=click.Path(path_type=Path),
     default=Path("sweep.jsonl"),
     show_default=True,
-    help="One JSON line for each graph; a sweep that was stopped goes on from it.",
+    help="One JSON line for each graph; an interrupted sweep resumes from it.",
 )
 @click.option(
     "--target",
@@ -173,10 +173,10 @@ def sweep(
     help="Folder for the explorer page and the pictures.",
 )
 @click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
-@click.option("--verbose", is_flag=True, help="All tensors, cycles, index maps and the source, not one screen.")
+@click.option("--verbose", is_flag=True, help="Print all tensors, cycles, index maps and the source.")
 @json_option
 def demo(name: str, target: Target | None, output: Path, small: bool, verbose: bool, as_json: bool) -> None:
-    """Run the main job: RoPE, from graph to checked kernel.
+    """Run the demonstration: RoPE, from graph to checked kernel.
 
     RoPE with a residual of a Llama-size attention, captured from PyTorch: its cycles, a schedule, the index maps, the
     kernel, every address and value checked, pictures.
@@ -377,7 +377,7 @@ def _parse_axis(fusion: Fusion, text: str) -> IterDomain:
 @click.argument("second", required=False)
 @json_option
 def explain(file: str, first: str | None, second: str | None, as_json: bool) -> None:
-    """Say why two axes are the same, or where they part; or print what a call of a captured graph runs.
+    """Say why two axes are the same, or what separates them; or print what a call of a captured graph runs.
 
     FIRST and SECOND are axes, TENSOR:AXIS, like t1:0; the graph is the exact one. Exit status 1: they are not the same.
     Without them FILE is a captured graph (JSON): allocations, launches and operations of torch's, as Python text.

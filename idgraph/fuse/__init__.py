@@ -3,6 +3,7 @@
 touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) -> explain
 """
 
+from idgraph.errors import suggesting
 from idgraph.fuse.access_relation import AccessRelation
 from idgraph.fuse.common_loops import Alignment, AlignmentStep
 from idgraph.fuse.explain import explain, obstacles
@@ -27,3 +28,5 @@ __all__ = [
     "obstacles",
     "plan",
 ]
+
+__getattr__ = suggesting(__name__)

@@ -107,7 +107,7 @@ class DomainGraph(GraphView[IterDomain]):
 
     @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
-        """Why two axes are the same (a chain of facts), or where they part.
+        """Why two axes are the same (a chain of facts), or which operation separates them.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")

@@ -84,7 +84,8 @@ PRIME = "'"  # appended to a symbol's name where the kernels use that name thems
 class LaneWidth:
     """The width of the accesses that ``operation`` (by its output) makes of ``tensor`` in the vectorised ``loop``.
 
-    ``asked``: elements that the loop has. ``got``: elements of the widest access that the kernel makes for it.
+    ``asked``: elements that the loop has (``most``, where a symbol says how many). ``got``: elements of the widest
+    access that the kernel makes for it.
     ``most``: those of ``asked`` that one access of a GPU, of 16 bytes, can move.
     """
 

@@ -149,6 +149,13 @@ def _check_memory(
         return
     if t.memory == "shared" and not threads.used:
         return
+    if t in t.fusion.outputs:
+        raise ScheduleError(
+            f"{t.name} asks for {t.memory} memory, but is an output: its caller reads it in global memory",
+            where=t.source_line,
+            hint=f"leave out {t.name}.set_memory({t.memory!r}), or make a copy of it the output: "
+            f"f.output(ig.copy({t.name}))",
+        )
     apart = [u for u in uses if t.memory == "local" or made not in kernel or kernel.get(u) != kernel[made]]
     if apart:
         use = apart[0]

@@ -28,7 +28,7 @@ Site = tuple[str, int | None]  # an operation by its output, and its operand; No
 
 def with_widths(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> KernelModule:
     """The plan with `Kernel.widths`."""
-    asked = _widths_asked(fusion, maps)
+    asked = _widths_width_asked(fusion, maps)
     if not asked:
         return plan
     made = replace(plan, kernels=tuple([replace(k, widths=_widths_of_kernel(k, plan, asked)) for k in plan.kernels]))
@@ -44,14 +44,17 @@ def _check_strict(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> None:
     for w in narrow:
         e = next(x for x in fusion.exprs if x.output.name == w.operation)
         at = next(p for p, x in enumerate(maps.loops(e)) if x.name == w.loop)
-        strict = _strict_loop(e.output, at)
+        strict, extent = _strict_loop(e.output, at), maps.loops(e)[at].extent
         if strict is not None:
+            because = [f"{strict.name} asks for its vector width strictly"]
+            if not extent.is_const:
+                because.append(f"loop {w.loop} has {extent} steps: no vector is as long as a symbol")
             raise EmitError(
                 f"{w}",
                 where=next((s.line for s in reversed(strict.log) if s.kwargs.get("strict")), None),
-                because=[f"{strict.name} asks for its vector width strictly"],
-                hint=f"split by {w.got}, or leave strict out: `IdModel.access(e, t).explain_vector_width({w.loop!r})` "
-                "says what would allow more",
+                because=because,
+                hint=f"split by {w.got if extent.is_const else w.most}, or leave strict out: "
+                f"`IdModel.access(e, t).explain_vector_width({w.loop!r})` says what would allow more",
             )
 
 
@@ -65,22 +68,28 @@ def _strict_loop(t: Tensor, at: int) -> Tensor | None:
     return next((s for s in found if s is not None), None)
 
 
-def _widths_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
-    """For each access that moves along a vectorised loop: its tensor, the loop, the steps, the bytes of an element."""
+def _widths_width_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
+    """For each access that moves along a vectorised loop: see `_width_asked`."""
     found: dict[Site, tuple[str, str, int, int]] = {}
     for e in fusion.exprs:
-        lanes = [x for x in maps.loops(e) if x.parallel == "vectorize" and x.extent.is_const and x.extent != 1]
+        lanes = [x for x in maps.loops(e) if x.parallel == "vectorize" and x.extent != 1]
         if not lanes:
             continue
         (loop,) = lanes[:1]
-        name, steps = loop.symbol.name, int(loop.extent)
+        name, steps = loop.symbol.name, int(loop.extent) if loop.extent.is_const else None
         write = maps.write(e)
         if name in write.tensor_address.names:
-            found[e.output.name, None] = e.output.name, loop.name, steps, item_size(e.output.dtype)
+            found[e.output.name, None] = _width_asked(e.output, loop.name, steps)
         for k, t in enumerate(e.inputs):
             if name in maps.read(e, k).tensor_address.names:
-                found[e.output.name, k] = t.name, loop.name, steps, item_size(t.dtype)
+                found[e.output.name, k] = _width_asked(t, loop.name, steps)
     return found
+
+
+def _width_asked(t: Tensor, loop: str, steps: int | None) -> tuple[str, str, int, int]:
+    """Tensor, loop, its steps (where a symbol says how many: the most of one access), the most of one access."""
+    most = current_device().lanes(item_size(t.dtype))
+    return t.name, loop, most if steps is None else steps, most if steps is None else min(steps, most)
 
 
 def _widths_of_kernel(
@@ -94,10 +103,7 @@ def _widths_of_kernel(
             site = plan.titles.get(p.tensor, p.tensor), p.operand
             widest[site] = max(widest.get(site, 1), _elements_moved(s))
     rows = [(site, asked[site], got) for site, got in widest.items() if site in asked]
-    return tuple(
-        LaneWidth(site[0], tensor, loop, steps, got, min(steps, current_device().lanes(size)))
-        for site, (tensor, loop, steps, size), got in rows
-    )
+    return tuple(LaneWidth(site[0], tensor, loop, steps, got, most) for site, (tensor, loop, steps, most), got in rows)
 
 
 def _elements_moved(s: object) -> int:

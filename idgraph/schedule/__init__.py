@@ -1,5 +1,6 @@
 """Schedules for whole fusions: like a reference, resizes moved upstream, inlining, private copies, automatic."""
 
+from idgraph.errors import suggesting
 from idgraph.ir.hooks import advise_with
 from idgraph.ir.schedule_log import Decision, Option, Saving
 from idgraph.rewrite.gather_strategy import apply_gather_plan, gather_plan
@@ -18,3 +19,5 @@ __all__ = [
 ]  # fmt: skip
 
 advise_with(lambda fusion, error: bisect_illegal_step(fusion, error, ways_out(fusion, error)))
+
+__getattr__ = suggesting(__name__)

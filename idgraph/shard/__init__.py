@@ -6,6 +6,7 @@ A tensor's placement (`Tensor.shard`, `Tensor.partial`) splits its axes over a m
 maps of those splits and of the operations, not from a table of operations.
 """
 
+from idgraph.errors import suggesting
 from idgraph.shard.locality import Locality
 from idgraph.shard.moves import ForeignRead, Move
 from idgraph.shard.ownership import Home, LocalTensor, Ownership, local, owner
@@ -33,3 +34,5 @@ __all__ = [
     "owner",
     "propagate",
 ]
+
+__getattr__ = suggesting(__name__)

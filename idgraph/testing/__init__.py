@@ -3,8 +3,15 @@
 They build small examples that shrink well, and know no graph, index map or kernel.
 """
 
-from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
-from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
+from idgraph.errors import suggesting
+
+try:
+    from idgraph.testing.fusions import STEPS, fusions, index_expressions, shapes
+    from idgraph.testing.schedules import joined_launches, scheduled_fusions, schedules, threaded_fusions
+except ModuleNotFoundError as error:
+    if error.name != "hypothesis":
+        raise
+    raise ModuleNotFoundError("idgraph.testing needs hypothesis: pip install hypothesis", name=error.name) from None
 
 __all__ = [
     "STEPS",
@@ -16,3 +23,5 @@ __all__ = [
     "shapes",
     "threaded_fusions",
 ]
+
+__getattr__ = suggesting(__name__)

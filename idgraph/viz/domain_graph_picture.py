@@ -354,7 +354,8 @@ def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
         caption.append(f"The cycle is there because {made} maps the two ends onto each other.")
     alarm = tuple(cycle_lines(cycle)) if cycle.changes_index else ()
     caption += [] if alarm else [cycle_head(cycle)]
-    shown = title or f"A {cycle.kind} cycle of the {cycle.graph} graph"
+    article = "An" if cycle.kind in ("identity", "empty") else "A"
+    shown = title or f"{article} {cycle.kind} cycle of the {cycle.graph} graph"
     return Picture(shown, tuple(nodes), tuple(edges), (), tuple(caption), alarm, ring=True)
 
 

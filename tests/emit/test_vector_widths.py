@@ -117,3 +117,27 @@ def test_strict_is_of_vector_loops() -> None:
     f["y"].parallelize(3, "serial").reorder({1: 3}).vectorize(3, strict=True)
     with pytest.raises(ig.EmitError, match="asked 2, got 1"):
         ig.emit(f, target="cuda")
+
+
+def test_a_loop_as_long_as_a_symbol_is_no_vector() -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=1)
+    y = f.output(ig.mul(f.input("x", shape=(n,)), 2.0, name="y")).parallelize(0, "vectorize")
+    report = f.verify()
+    assert report.ok and sorted(map(str, report.widths)) == [f"y: i0 over {t}: asked 4, got 1" for t in "xy"]
+    y.vectorize(0, strict=True)
+    with pytest.raises(ig.EmitError, match="no vector is as long as a symbol") as caught:
+        ig.emit(f, target="cuda")
+    assert "split by 4" in str(caught.value)
+    assert sorted(f.verify().refusals) == ["cuda"]
+
+
+@pytest.mark.parametrize(("memory", "targets"), [("local", ["cpu", "cuda", "numpy", "python"]), ("shared", ["cuda"])])
+def test_an_output_is_in_global_memory(memory: str, targets: list[str]) -> None:
+    f = ig.Fusion("f")
+    f.output(ig.mul(f.input("x", shape=(8, 64)), 2.0, name="y")).set_memory(memory)
+    report = f.verify()
+    assert sorted(report.refusals) == targets
+    assert f"y asks for {memory} memory, but is an output" in str(report)
+    with pytest.raises(ig.ScheduleError, match="but is an output"):
+        ig.emit(f, target="cuda")

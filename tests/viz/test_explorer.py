@@ -295,15 +295,48 @@ def test_fit_shows_all_at_every_size(opened: Any, size: tuple[int, int]) -> None
 
 
 @pytest.mark.slow
-def test_a_wide_graph_opens_with_its_whole_width(opened: Any) -> None:
+@pytest.mark.parametrize("size", [(1600, 900), (390, 844)])
+def test_a_wide_graph_opens_legibly_and_fit_shows_all_of_it(opened: Any, size: tuple[int, int]) -> None:
     f = ig.Fusion("wide")
     for k in range(24):
         f.output(f.input(f"input_of_part_{k}", (8, 4)).T * 2.0)
     b = opened(f)
-    for number in range(len(b.find_elements("css selector", ".ig-bar select option"))):
-        b.find_elements("css selector", ".ig-bar select option")[number].click()
-        canvas, world = (b.find_element("css selector", s).rect for s in (".ig-canvas", ".ig-canvas svg > g"))
-        assert canvas["x"] <= world["x"] and world["x"] + world["width"] <= canvas["x"] + canvas["width"] + 1
+    before = b.get_window_size()
+    b.set_window_size(*size)
+    try:
+        for number in range(len(b.find_elements("css selector", ".ig-bar select option"))):
+            b.find_elements("css selector", ".ig-bar select option")[number].click()
+            assert b.execute_script(LETTER) >= 7
+            canvas = b.find_element("css selector", ".ig-canvas").rect
+            boxes = [x.rect for x in b.find_elements("css selector", ".ig-box > rect")]
+            assert any(
+                canvas["x"] <= x["x"] and x["x"] + x["width"] <= canvas["x"] + canvas["width"]
+                and canvas["y"] <= x["y"] and x["y"] + x["height"] <= canvas["y"] + canvas["height"]
+                for x in boxes
+            )  # fmt: skip
+            b.find_element("xpath", "//button[text()='fit']").click()
+            world = b.find_element("css selector", ".ig-canvas svg > g").rect
+            assert canvas["x"] <= world["x"] and world["x"] + world["width"] <= canvas["x"] + canvas["width"] + 1
+    finally:
+        b.set_window_size(before["width"], before["height"])
+
+
+def test_constants_and_coordinates_lead_to_the_lines_of_their_readers() -> None:
+    f = ig.Fusion("causal")
+    x = f.input("x", (8, 8))
+    rows, columns = ig.unsqueeze(ig.iota(8, fusion=f), 1), ig.unsqueeze(ig.iota(8, fusion=f), 0)
+    y = f.output(ig.where(rows >= columns, x, ig.full((8, 8), float("-inf"))))
+    ig.schedule.auto(f)
+    data = ig.viz.explore(f).data
+    lines = {o["name"]: {tuple(at) for at in o["kernel"]} for o in data["ops"]}
+    assert all(lines.values())
+    for e in f.exprs:
+        if e.op in ("iota", "full"):
+            (reader,) = (u.output.name for u in e.output.uses)
+            assert lines[e.output.name] <= lines[reader] | lines[y.name]
+    for o in data["ops"]:
+        for k, n in o["kernel"]:
+            assert o["name"] in data["kernels"][k]["ops"][n]
 
 
 @pytest.mark.slow

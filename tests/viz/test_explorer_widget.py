@@ -156,9 +156,9 @@ def test_legible_and_as_stored_at_every_size(shown: Any, count: int, operations:
 @pytest.mark.slow
 def test_titles_stay_in_their_frames_and_all_of_it_in_view(shown: Any) -> None:
     b = shown(ig.viz.explore(rope()))
-    for frame in b.find_elements("css selector", ".ig-frame"):
-        inside = frame.find_element("css selector", "rect").rect
-        for line in frame.find_elements("css selector", "text"):
+    for name in b.find_elements("css selector", ".ig-name"):
+        inside = b.find_element("css selector", f".ig-frame[data-id='{name.get_attribute('data-id')}'] > rect").rect
+        for line in name.find_elements("css selector", "text"):
             assert line.rect["x"] + line.rect["width"] <= inside["x"] + inside["width"] + 1
     canvas, world = (b.find_element("css selector", s).rect for s in (".ig-canvas", ".ig-canvas svg > g"))
     assert canvas["x"] <= world["x"] and world["x"] + world["width"] <= canvas["x"] + canvas["width"]

@@ -40,7 +40,7 @@ FUNCTIONS = {
 WORDS = (  # (module, name, where it is an argument or a field)
     ("idgraph.ir.dtypes", "DType", "the type of a tensor's elements: `f.input(dtype=...)`, `ig.cast`"),
     ("idgraph.ir.iter_domain", "Kind", "the kind of an axis: `IterDomain.kind`"),
-    ("idgraph.ir.iter_domain", "Parallel", "the way that a loop runs: `t.parallelize(axis, ...)`"),
+    ("idgraph.ir.iter_domain", "Parallel", "how a loop runs: `t.parallelize(axis, ...)`"),
     ("idgraph.ir.iter_domain", "SwizzleKind", "`t.swizzle(kind, x, y)`"),
     ("idgraph.ir.schedule_log", "Memory", "`t.set_memory(...)`"),
     ("idgraph.runtime", "Target", "`ig.emit`, `ig.compile`, `ig.validate`: target"),
@@ -52,13 +52,13 @@ WORDS = (  # (module, name, where it is an argument or a field)
     (
         "idgraph.runtime.fusion_call",
         "Checks",
-        "`ig.compile(checked=...)`: failures are raised later, at once, or not looked for",
+        "`ig.compile(checked=...)`: failures are raised later, at once, or not checked",
     ),
     ("idgraph.graphs.cycle_kind", "CycleKind", "`Cycle.kind`"),
     ("idgraph.graphs.proof", "Because", "`Reason.because`: the fact behind a union of two axes"),
     ("idgraph.index.allocation", "Place", "`Buffer.place`: the memory in which a tensor lives"),
     ("idgraph.index.vector_width", "Limit", "`VectorWidth.limit`: the obstacle to a wider access"),
-    ("idgraph.rewrite.gather_strategy", "Strategy", "`ig.schedule.gather_plan`: the way of a gather"),
+    ("idgraph.rewrite.gather_strategy", "Strategy", "`ig.schedule.gather_plan`: the strategy of a gather"),
     ("idgraph.fuse.mismatch", "Cause", "`Obstacle.cause`"),
     ("idgraph.check.report", "Verdict", "`idgraph.check` rows: the verdict"),
     ("idgraph.cost.report", "Bound", "`KernelCost.bound`: the largest part of the time"),
@@ -103,7 +103,7 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
     lines = ["| option | effect |", "|---|---|"]
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None:
+        if record is not None and record[1]:
             names, text = (part.replace("|", r"\|") for part in record)
             lines.append(f"| `{names}` | {text} |")
     return lines
@@ -114,7 +114,7 @@ def words() -> str:
     parts = [
         "# String options: what arguments and results take",
         "",
-        "Sizes are counted in elements where bytes are not said.",
+        "Sizes are in elements unless bytes are stated.",
     ]
     parts += ["", "| type | words | where |", "|---|---|---|"]
     for module, name, where in WORDS:

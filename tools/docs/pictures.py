@@ -92,7 +92,7 @@ def rotation_cells() -> str:
     f = rotation().fusion
     f.output(f["t3"])
     moved = ig.emit(f, "python").run({"t0": np.arange(8, dtype=np.float32)})["t3"].astype(int).tolist()
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{CELL * 8 + 260}" height="{2 * CELL + 60}">']
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{CELL * 8 + 350}" height="{2 * CELL + 60}">']
     for row, (name, values) in enumerate((("t0", range(8)), ("t3 = ig.cat([t0[4:], t0[:4]], dim=0)", moved))):
         y = 10 + row * (CELL + 26)
         for n, v in enumerate(values):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkable
 
+from idgraph.cost.iteration_count import visiting
+from idgraph.cost.model import VISITED
 from idgraph.display import write_atomically
 from idgraph.errors import IdGraphError, arguments, one_of
 from idgraph.index import IdModel
@@ -142,7 +144,8 @@ def explore(fusion: Fusion | HasFusion, *, target: Target = "cuda", auto: bool =
             program = None
         now("accesses")
         how = Emission(target, program=program, boundaries=False)
-        facts = segment_facts(fusion, model, suggestions=0, how=how)
+        with visiting(VISITED):  # of its estimates only the bytes are shown
+            facts = segment_facts(fusion, model, suggestions=0, how=how)
         now("pictures")
         return Explorer(explorer_data(fusion, facts, program, model, passes if program is not None else ()))
 

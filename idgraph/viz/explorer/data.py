@@ -144,8 +144,10 @@ def explorer_data(
     >>> f = ig.Fusion("half")
     >>> y = f.output(f.input("x", (8,))[4:] * 2.0)
     >>> data = explorer_data(f, ig.report(f).segments[0], ig.emit(f))
-    >>> [v["title"] for v in data["views"]], [o["name"] for o in data["ops"]], len(data["kernels"])
-    (['operations', 'index graph', 'exact graph', 'aligned graph', 'extents graph'], ['t1', 't2'], 2)
+    >>> len(data["views"]), [o["name"] for o in data["ops"]], len(data["kernels"])
+    (7, ['t1', 't2'], 2)
+    >>> print(*(v["title"] for v in data["views"]), sep=", ")
+    operations, index graph, exact graph, almost exact graph, loop graph, aligned graph, extents graph
     >>> dict(data["summary"])["widths"]
     '4 elements: 4 accesses'
     """
@@ -155,6 +157,7 @@ def explorer_data(
     kernels = [] if program is None else _kernels(program)
     if passes is None:
         passes = [] if program is None else stages(fusion, program.target, model=model)
+    _mark_folded(fusion, kernels)
     served: dict[str, list[list[int]]] = {}
     for k, kernel in enumerate(kernels):
         for n, names in enumerate(kernel["ops"]):
@@ -270,8 +273,8 @@ def _views(fusion: Fusion, model: IdModel) -> list[Data]:
             f"{left_out} operations of rounds that repeat are left out: each is like the first round."
         )
     made.append(view)
-    for name in ("exact", "aligned", "extents"):
-        made.append(_view(f"{name} graph", picture(getattr(model, name), collapse=False), []))
+    for name in ("exact", "almost_exact", "loop", "aligned", "extents"):
+        made.append(_view(f"{name.replace('_', ' ')} graph", picture(getattr(model, name), collapse=False), []))
     return made
 
 
@@ -412,6 +415,22 @@ def _kernels(program: Program) -> list[Data]:
             ops.append([x for x in dict.fromkeys(found) if x in known])
         made.append({"name": k.name, "text": [clean(x) for x in text], "ops": ops})
     return made
+
+
+def _mark_folded(fusion: Fusion, kernels: Sequence[Data]) -> None:
+    """An operation without a statement (a constant, a coordinate) gets the lines of its readers."""
+    lines: dict[str, list[list[str]]] = {}
+    for kernel in kernels:
+        for names in kernel["ops"]:
+            for name in names:
+                lines.setdefault(name, []).append(names)
+    for e in reversed(fusion.exprs):
+        name = e.output.name
+        if name not in lines:
+            parts = {id(x): x for u in e.output.uses for x in lines.get(u.output.name, ())}
+            lines[name] = list(parts.values())
+            for names in parts.values():
+                names.append(name)
 
 
 def _lines_of_accesses(kernel: Kernel, text: Sequence[str]) -> dict[int, list[str]]:

@@ -184,12 +184,14 @@ function idgraphExplorer(root, data) {
       const p = view.parents.get(id);
       if (p) head.set(p, Math.max(head.get(p) || 0, head.get(id)));
     }
+    const titles = []; // they come above the edges
     for (const [id, f] of [...shown.frames].sort((a, b) => depth(a[0]) - depth(b[0]))) {
       const n = graph.node(id), top = head.get(id), g = svg("g", { class: "ig-frame" + (f.marked ? " ig-marked" : ""), "data-id": id });
       g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2 - top, width: n.width, height: n.height + top, rx: 7 }));
-      write(g, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false, n.width - 16);
-      g.append(svg("title", {}, f.title || ""));
-      g.addEventListener("click", (event) => { event.stopPropagation(); setOpen(view, id, false); draw(); if (f.op) choose(f.op, id); else mark(); });
+      const name = svg("g", { class: "ig-name", "data-id": id }), fold = (event) => { event.stopPropagation(); setOpen(view, id, false); draw(); if (f.op) choose(f.op, id); else mark(); };
+      write(name, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false, n.width - 16);
+      titles.push(name);
+      for (const x of [g, name]) { x.append(svg("title", {}, f.title || "")); x.addEventListener("click", fold); }
       world.append(g);
     }
     for (const e of shown.edges) {
@@ -199,6 +201,7 @@ function idgraphExplorer(root, data) {
       path.append(svg("title", {}, e.title || ""));
       world.append(path);
     }
+    world.append(...titles);
     for (const [id, b] of shown.boxes) {
       const n = graph.node(id);
       const g = svg("g", { class: "ig-box" + (b.thick ? " ig-thick" : "") + (b.dashed ? " ig-dashed" : "") + (b.marked ? " ig-marked" : ""), "data-id": id, "data-op": b.op || null, tabindex: 0 });
@@ -215,18 +218,21 @@ function idgraphExplorer(root, data) {
     extent = canvas.clientWidth ? world.getBBox() : { x: 0, y: 0, ...graph.graph() };
     drawMap();
     caption.replaceChildren(...view.alarm.map((t) => html("div", { class: "ig-alarm" }, t)), ...view.caption.map((t) => html("div", {}, t)));
+    map.style.bottom = caption.offsetHeight + 8 + "px";
   }
-  function fit(least) { // all in view; with `least`, a tall graph opens at that scale if its width still fits, at its top
+  function fit(least) { // all in view; with `least`, at that scale at least: then around the cycle that is marked, else around the first operation
     const w = canvas.clientWidth || 900, h = (canvas.clientHeight || 600) - caption.offsetHeight;
-    const b = extent;
-    const across = (w - 16) / b.width, k = Math.max(Math.min(across, (h - 16) / b.height, 1.4), w < 600 ? 0 : Math.min(across, least || 0));
-    const from = (size, start, length) => (length * k > size ? 8 : (size - length * k) / 2) - start * k;
-    select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width), from(h, b.y, b.height)).scale(k));
+    const b = extent, k = Math.max(Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), least || 0);
+    const boxes = [...shown.boxes.values()], view = data.views[state.view], op = data.ops.length ? opBox(view, data.ops[0].name) : null;
+    const first = boxes.find((x) => x.marked) || shown.boxes.get(op && shownAs(view, op.id)) || boxes[0];
+    const near = first ? graph.node(first.id) : { x: 0, y: 0 };
+    const from = (size, start, length, at) => (length * k <= size ? (size - length * k) / 2 - start * k : Math.min(8 - start * k, Math.max(size - 8 - (start + length) * k, size / 2 - at * k)));
+    select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width, near.x), from(h, b.y, b.height, near.y)).scale(k));
   }
-  function begin() { // a view as it opens: nests that make it too wide to read are folded, the last and innermost first
+  function begin() { // a view as it opens: nests that make it too wide to read are folded, the last and innermost first, but not the only one
     draw();
-    const view = data.views[state.view], w = canvas.clientWidth, nests = [...view.first].filter((id) => !view.byId.get(id).op);
-    while (w >= 600 && nests.length && (w - 16) / extent.width < LEGIBLE) { view.first.delete(nests.pop()); draw(); }
+    const view = data.views[state.view], w = canvas.clientWidth, nests = [...view.first].filter((id) => !view.byId.get(id).op), alone = nests.length === 1;
+    while (w && !alone && nests.length && (w - 16) / extent.width < LEGIBLE) { view.first.delete(nests.pop()); draw(); }
     fit(LEGIBLE);
   }
   function centre(id) {
