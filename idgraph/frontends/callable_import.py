@@ -113,7 +113,7 @@ class Runner(Session):
         """Keep the shortest call for arguments with this key, or that there is none."""
         likeness = None if self.imported.bound else bound.likeness(given)
         if wrapper is not None:
-            self.imported.wrapper = wrapper.text
+            self.imported.written[self.how.target] = wrapper.text
             self._last = wrapper if self.how.trusting else None
         if likeness is None:
             if writes:

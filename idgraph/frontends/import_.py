@@ -67,7 +67,7 @@ class Import(Imported, Printed):
 
     Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``
     holds values of placeholders that `run` does not take (parameters, buffers, constants). ``wrapper`` is the source of
-    the function that a call of torch tensors runs, written during the first call (empty before).
+    the function that the last new call of torch tensors runs; before any, `call_source`.
     """
 
     ways: dict[Hashable, CompiledImport] = field(
@@ -105,7 +105,7 @@ class Import(Imported, Printed):
     def _with(self, other: PartitionPlan) -> Import:
         """The same program by a plan, without the kernels that were made."""
         return replace(
-            self, plan=other, kernels={}, ways={}, equal={}, renamed={}, loaded=0, wrapper="", stages=StageSeconds()
+            self, plan=other, kernels={}, ways={}, equal={}, renamed={}, loaded=0, written={}, stages=StageSeconds()
         )
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
@@ -239,7 +239,7 @@ class Import(Imported, Printed):
         def call(args, tell, wait):
             a0, a1, = args
         """
-        if not self.wrapper:
+        if target not in self.written:
             torch: Any = load_torch("whose tensors the call takes")
             device = "cuda" if target == "cuda" else "cpu"
             args = [example_argument(torch, n, device) for n in self.parameters]
@@ -247,10 +247,15 @@ class Import(Imported, Printed):
             fresh.unflatten = fresh.flatten = None
             fresh.bound = {k: v.to(device) if is_torch(v) else v for k, v in self.bound.items()}
             CompiledImport(fresh, CompileOptions(target))(*args)
-            self.wrapper = fresh.wrapper
-        if not self.wrapper:
+            self.written |= fresh.written
+        if target not in self.written:
             raise FrontendError(f"{self.program.name}: a step of its call has no text", hint="run() makes the call")
-        return self.wrapper
+        return self.written[target]
+
+    @property
+    def wrapper(self) -> str:
+        """The source of the function that the last new call of torch tensors runs; before any, `call_source`."""
+        return next(reversed(self.written.values()), "") or self.call_source()
 
     def compiled(self, target: Target, **options: Any) -> CompiledImport:
         """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""

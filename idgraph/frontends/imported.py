@@ -57,7 +57,8 @@ class Imported:
         default_factory=dict[tuple[KernelKey, int], "tuple[FusionRunner, dict[str, str]]"], repr=False, compare=False
     )
     loaded: int = field(default=0, repr=False, compare=False)  # programs that come from disk
-    wrapper: str = field(default="", repr=False, compare=False)
+    # By target, the source of the function that calls run.
+    written: dict[str, str] = field(default_factory=dict[str, str], repr=False, compare=False)
     stages: StageSeconds = field(default_factory=StageSeconds, repr=False, compare=False)
 
     @property

@@ -152,7 +152,7 @@ def _graph(options: BackendOptions, graphs: CudaGraphs | None, part: str, graph:
     if graphs is not None:
         wrapped = graphs.wrap(work, part, graph, examples, partial(runner.check, False))
         if isinstance(wrapped, str):
-            _say(options, f"{part}: no CUDA graph: {wrapped}")
+            _say(options, f"{part}: no CUDA graph: {wrapped}", logging.WARNING)
         else:
             work = wrapped
     return _boxed(work)
@@ -177,6 +177,8 @@ def _first_timed(
         calls[:] = [work]
         imported.stages.add("first call", perf_counter() - began)
         _say(options, f"{part}: {imported.stages}")
+        for text in imported.written.values():
+            LOG.debug("%s: a call runs\n%s", part, text)
         return found
 
     calls.append(first)
@@ -231,8 +233,8 @@ def _device(graph: Any, examples: Sequence[Any]) -> Any:
     return devices[0] if devices else torch.device("cpu")
 
 
-def _say(options: BackendOptions, text: str) -> None:
-    LOG.info(text)
+def _say(options: BackendOptions, text: str, level: int = logging.INFO) -> None:
+    LOG.log(level, text)
     if callable(options.log):
         options.log(text)
     elif options.log:
@@ -245,16 +247,20 @@ def report(imported: Import) -> str:
     for number, segment in enumerate(imported.segments):
         made = [k for (n, _, _), k in imported.kernels.items() if n == number and isinstance(k, Program)]
         if segment.fusion is not None and made:
-            operations = len(segment.fusion.exprs)
-            lines.append(f"part {number}: {operations} operations in {len(made[0].kernels)} kernels")
+            of = _counted(len(segment.fusion.exprs), "operation")
+            lines.append(f"part {number}: {of} in {_counted(len(made[0].kernels), 'kernel')}")
             if len(made[0].kernels) > 1:
                 lines += [f"  {line}" for line in str(made[0].report).splitlines()]
     every = [k for k in imported.kernels.values() if isinstance(k, Program)]
     distinct = sum(len(p.kernels) for p in {id(k): k for k in every}.values())
     reused = sum(len(k.kernels) for k in every) - distinct
-    stored = f"; {imported.loaded} parts from disk" if imported.loaded else ""
-    lines.append(f"{distinct} distinct kernels, {reused} more are those of equal parts{stored}; {imported.stages}")
-    return "\n".join(lines)
+    stored = f"; {_counted(imported.loaded, 'part')} from disk" if imported.loaded else ""
+    kernels = f"{_counted(distinct, 'distinct kernel')}, {reused} reused from equal parts{stored}"
+    return "\n".join([*lines, f"{kernels}; {imported.stages}".removesuffix("; ")])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _validate_addresses(imported: Import) -> None:

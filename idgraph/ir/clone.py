@@ -24,6 +24,7 @@ from idgraph.ir.op_table import apply
 from idgraph.ir.parser import declare_input, replay_step
 from idgraph.ir.printer import input_arguments
 from idgraph.ir.transaction import Args, Restore, fusions_among
+from idgraph.ir.walks import upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +110,13 @@ def _scalar(value: Scalar | Expr, symbols: Mapping[str, Expr]) -> Scalar | Expr:
     return value.substitute(symbols) if isinstance(value, Expr) else value
 
 
-def clone_fusion(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] | None = None) -> Fusion:
+def clone_fusion(
+    fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] | None = None, live: bool = False
+) -> Fusion:
     """An independent fusion with the same names, operations, lines and schedule, but for ``edits``.
 
-    ``outputs``: names of those that are outputs there; None for the same.
+    ``outputs``: names of those that are outputs there; None for the same. ``live``: only operations that outputs depend
+    on.
 
     Raises what building raises where the rest of the fusion does not fit the edits any more.
 
@@ -125,7 +129,14 @@ def clone_fusion(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[s
     """
     # In a context of its own: the user's current fusion stays the current one.
     names = [t.name for t in fusion.outputs] if outputs is None else outputs
-    return copy_context().run(_rebuild, fusion, _sorted(edits), names)
+    tensors = _live(fusion, names) if live else fusion.tensors
+    return copy_context().run(_rebuild, fusion, _sorted(edits), names, tensors)
+
+
+def _live(fusion: Fusion, outputs: Sequence[str]) -> list[Tensor]:
+    """The inputs, and what some outputs depend on."""
+    wanted = upstream(fusion[n] for n in outputs)
+    return [t for t in fusion.tensors if t.definition is None or t.definition in wanted]
 
 
 def extract_subgraph(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusion, Mapping[Tensor, Tensor]]:
@@ -184,19 +195,19 @@ def _declare_symbols(fusion: Fusion, made: Fusion, multiples: Mapping[str, int])
         )
 
 
-def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str]) -> Fusion:
+def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str], tensors: Sequence[Tensor]) -> Fusion:
     made = Fusion(fusion.name)
     _declare_symbols(fusion, made, changes.symbols)
     symbols = made.symbols
-    for t in fusion.tensors:
+    for t in tensors:
         with made.at_line(t.source_line):
             _again(t, made, changes, symbols)
     for name in outputs:
         made.output(made[name])
     made.mesh = fusion.mesh
-    for t in fusion.tensors:
+    for t in tensors:
         made[t.name].placement = t.placement
-    steps = sorted(((step.at, t.name, n) for t in fusion.tensors for n, step in enumerate(t.log)))
+    steps = sorted(((step.at, t.name, n) for t in tensors for n, step in enumerate(t.log)))
     for _, name, n in steps:
         step = fusion[name].log[n]
         args = changes.steps.get((name, n), step.args)

@@ -240,7 +240,7 @@ def scheduled_or_stored(
     copy = fusion
     try:
         if target in ("cpu", "cuda") and not is_scheduled(fusion):
-            copy = clone_fusion(fusion)
+            copy = clone_fusion(fusion, live=True)
             auto(copy, device=current_device(target))
         middle = perf_counter()
         made = emit(copy, target, cache=cache)

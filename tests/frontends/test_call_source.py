@@ -39,7 +39,7 @@ def layers(count: int) -> tuple[Any, Any]:
 def test_a_second_call_runs_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = layers(3)
     imported = from_torch(model, (x,)).calling("aten.addmm.default")
-    assert imported.wrapper == ""
+    assert not imported.written
     torch.testing.assert_close(imported.run(x), model(x))
     text = imported.wrapper
     assert (
@@ -256,6 +256,10 @@ def test_the_call_prints_without_arguments() -> None:
     text = imp.call_source()
     assert text.startswith("def call(args, tell, wait):") and "launch0(" in text and text == imp.wrapper
     assert imp.call_source() == text
+    fresh = from_torch(Layer(), (torch.ones(2, 8),))
+    assert fresh.wrapper == fresh.call_source(), "not empty before a call"
+    fresh.written = {"cuda": "a call on a GPU"}
+    assert fresh.call_source().startswith("def call("), "each target has its own text"
 
 
 def test_a_program_of_open_sizes_has_no_call_to_print() -> None:

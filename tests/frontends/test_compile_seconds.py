@@ -1,4 +1,4 @@
-"""What a compilation does not do: plan a graph again."""
+"""What a compilation does not do: plan a graph again, schedule what no result reads."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
 from __future__ import annotations
@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+import idgraph as ig
 from idgraph.frontends import from_torch, partition
 from idgraph.frontends.graph import CapturedProgram, Node, Ref, TensorMeta
 from idgraph.frontends.import_ import import_program
 from idgraph.frontends.torch_compile import PRODUCTS
 from idgraph.frontends.torch_export import capture
+from idgraph.ir import Fusion
+from idgraph.runtime import fusion_call
 
 torch: Any = importlib.import_module("torch")
 
@@ -50,6 +53,42 @@ def _module(program: Any) -> Any:
     made: Any = torch.nn.Module()
     made.forward = program
     return made
+
+
+def test_what_only_a_copy_writes_over_is_not_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recurrence that writes its rows into a tensor reads each row there before, by the graph: an inlining that such
+    a read refuses is searched for anew in each step."""
+    scheduled: list[set[str]] = []
+    auto = fusion_call.auto
+
+    def seen(f: Fusion, **named: Any) -> None:
+        scheduled.append({e.op for e in f.exprs})
+        auto(f, **named)
+
+    monkeypatch.setattr(fusion_call, "auto", seen)
+
+    def recurrence(x: Any) -> Any:
+        state, rows = torch.zeros_like(x[:, 0]), torch.zeros_like(x)
+        for t in range(x.shape[1]):
+            state = torch.exp(-state) * x[:, t]
+            rows[:, t] = state
+        return rows
+
+    x = torch.randn(3, 4, 5)
+    torch._dynamo.reset()
+    found = torch.compile(recurrence, backend="idgraph", options={"cache": False})(x)
+    torch.testing.assert_close(found, recurrence(x))
+    (operations,) = scheduled
+    assert "slice_scatter" in operations
+    f = Fusion("f")
+    y = ig.exp(f.input("x", (4, 8)))
+    ig.select(y, 1, 1)
+    f.output(y * 2)
+    scheduled.clear()
+    made = fusion_call.scheduled_or_stored(f, "cpu")
+    assert scheduled == [{"exp", "mul"}]
+    assert [t.name for t in made.program.fusion.inputs] == ["x"]
+    assert made.names == tuple(t.name for t in f.tensors), "all that was asked for, as a stored program has them"
 
 
 def test_nothing_remains_of_an_operation_that_turned_out_to_be_opaque(attempts: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -67,7 +69,29 @@ def test_parameters_lie_at_fixed_places(captured: list[dict[str, Any]]) -> None:
     assert captured[0]["count"] == 3 and len(captured[0]["fixed"]) == 2
 
 
-def test_graphs_of_the_host_run_as_before() -> None:
+class Lines(logging.Handler):
+    """What the logger of the backend gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append((record.levelname, record.getMessage()))
+
+
+@pytest.fixture(name="logged")
+def _logged() -> Generator[list[tuple[str, str]]]:
+    lines, logger = Lines(), logging.getLogger("idgraph.backend")
+    level = logger.level
+    logger.addHandler(lines)
+    logger.setLevel("DEBUG")
+    yield lines.records
+    logger.removeHandler(lines)
+    logger.setLevel(level)
+
+
+def test_graphs_of_the_host_run_as_before(logged: list[tuple[str, str]]) -> None:
     torch._dynamo.reset()
     said: list[str] = []
     x, w = torch.rand(4, 5), torch.rand(4, 5, requires_grad=True)
@@ -76,6 +100,9 @@ def test_graphs_of_the_host_run_as_before() -> None:
     y.sum().backward()
     torch.testing.assert_close(y, square(x, w))
     assert sum("no CUDA graph" in s for s in said) == 2
+    shown = [level for level, text in logged if "no CUDA graph" in text]
+    assert shown == ["WARNING"] * 2, "whoever asks by the mode sees it too"
+    assert any(level == "DEBUG" and "forward: a call runs\ndef call(" in text for level, text in logged)
 
 
 def test_failures_of_replays_are_looked_at(captured: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:

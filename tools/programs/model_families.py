@@ -102,8 +102,9 @@ def _arguments(family: Family, config: Any, dtype: Any, device: str) -> Argument
     torch: Any = import_module("torch")
 
     def ids(batch: int, length: int) -> Any:
-        most = getattr(config, "max_position_embeddings", None) or length
-        return torch.randint(5, min(config.vocab_size, 250), (batch, min(length, most)), device=device)
+        most = getattr(config, "max_position_embeddings", None) or length  # negative: any length
+        shape = (batch, min(length, most) if most > 0 else length)
+        return torch.randint(5, min(config.vocab_size, 250), shape, device=device)
 
     def pictures(batch: int, length: int) -> dict[str, Any]:
         size = family.size if device == "cpu" else 224
