@@ -43,7 +43,7 @@ SMALL = 64  # groups of a component from each of which a search is begun
 class Circuit:
     """A way around: ``home`` leads to a group from the one at which a search began, ``out`` back to that one.
 
-    The coordinate is looked at in the group at which the two meet. A search along the expressions alone comes back by
+    The coordinate is looked at in the group at which the two meet. A search that only follows expressions comes back by
     itself: there is no ``out`` then.
     """
 
@@ -150,17 +150,19 @@ class TranslationCycles:
     def _search(self, carrier: CoordinatePropagator, *, forwards: bool) -> dict[int, list[PathState]]:
         """Simple ways from the first group, along the expressions or against them; by the group that they lead to."""
         net, found, held = self._net, dict[int, list[PathState]](), VisitedStates()
-        queue = deque([carrier.begin(self._first)])
+        queue, move_on = deque([carrier.begin(self._first)]), translate if forwards else untranslate
         while queue and not held.is_full:
             at = queue.popleft()
             for n in net.uses(at.group) if forwards else net.definitions(at.group):
                 move = None if is_identity_edge(net, n) else carrier.move(n)
                 if move is None:
                     continue
-                span = (translate if forwards else untranslate)(_interval(at), move)
                 (to,) = net.outs(n) if forwards else net.ins(n)
                 bit = self._bit(to)
-                if span is None or to not in self._among or at.mask & bit:
+                if to not in self._among or at.mask & bit:
+                    continue
+                span = move_on(_interval(at), move)
+                if span is None:
                     continue
                 step = Edge(at.group, n, to) if forwards else Edge(to, n, at.group)
                 made = PathState(to, span, step, at, at.mask | bit)

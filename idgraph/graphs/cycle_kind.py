@@ -52,14 +52,22 @@ Verdict = tuple[CycleKind, Expr | None, Expr | None]
 class CycleMap:
     """Once around: ``map`` takes a coordinate to that afterwards, where there is an element all the way round.
 
-    ``maps`` take it to the coordinate behind each step.
+    ``way`` is how the coordinate got there.
     """
 
     kind: CycleKind
     shift: Expr | None
     modulus: Expr | None
     map: IndexMap
-    maps: tuple[IndexMap, ...] = ()
+    way: tuple[CoordinatePropagator, PathState] | None = None
+
+    @property
+    def maps(self) -> tuple[IndexMap, ...]:
+        """From the coordinate before to that behind each step; none where no coordinate goes round."""
+        if self.way is None:
+            return ()
+        carrier, end = self.way
+        return (*(carrier.maps(end.before) if end.before is not None else ()), self.map)
 
     @property
     def value(self) -> Expr:
@@ -80,8 +88,7 @@ def compose_cycle(net: GroupDigraph, way: Sequence[Edge]) -> CycleMap:
     ends = _propagate_path(carrier, way)
     if not ends:  # a way that no coordinate goes
         return CycleMap("empty", None, None, carrier.index_map(carrier.c, extent, FALSE))
-    around = _join_paths(carrier, ends, extent)
-    return replaced(around, maps=(*carrier.maps(ends[0])[:-1], around.map))
+    return replaced(_join_paths(carrier, ends, extent), way=(carrier, ends[0]))
 
 
 def _propagate_path(carrier: CoordinatePropagator, way: Sequence[Edge]) -> list[PathState]:

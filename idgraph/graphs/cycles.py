@@ -45,6 +45,8 @@ class Cycle(Printed, Generic[K]):
     (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
     >>> c.composed, c.composed.inverse(), c.composed.compose(c.composed)  # an index map, as those of accesses
     ((c) -> (c + 3) if c < 5, (y0) -> (y0 - 3) if y0 >= 3, (c) -> (c + 6) if c < 2)
+    >>> c.maps == (c.composed,)
+    True
     >>> c.is_empty
     False
     """
@@ -93,7 +95,7 @@ class Cycle(Printed, Generic[K]):
         """
         return self._round.map
 
-    @property
+    @cached_property
     def maps(self) -> tuple[IndexMap, ...]:
         """From a coordinate in ``groups[0]`` to that behind each expression; the last one is `composed`."""
         return self._round.maps
@@ -116,7 +118,7 @@ class Cycle(Printed, Generic[K]):
     @property
     def coordinates(self) -> tuple[Expr, ...]:
         """The coordinate in each of `groups`, the first of them `variable` itself."""
-        return (self.variable, *(m.results[0] for m in self.maps[:-1])) if self.maps else ()
+        return (self.variable, *(m.results[0] for m in self.maps[:-1]))[: len(self.maps)]
 
     @cached_property
     def groups(self) -> tuple[Group[K], ...]:
