@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import idgraph as ig
+from idgraph.rewrite.canonicalize_views import join_views
 
 OF_ONE: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
     "add": lambda w: w + 1.0, "exp": ig.exp, "sigmoid": ig.sigmoid, "tanh": ig.tanh, "reciprocal": lambda w: 1.0 / w,
@@ -43,3 +44,11 @@ def test_two_rows_of_weights() -> None:
     ig.schedule.auto(f)
     assert len(ig.emit(f, "cuda").kernels) == 1
     assert ig.validate(f).ok
+
+
+def test_views_in_a_row_are_one() -> None:
+    f = ig.Fusion("views")
+    t = f.output(ig.unsqueeze(ig.unsqueeze(f.input("x", (4, 5)), 1), 0) * 2.0)
+    join_views(f)
+    assert [(e.op, e.attrs.get("dims")) for e in f.exprs] == [("unsqueeze", (0, 2)), ("mul", None)]
+    assert [int(n) for n in t.shape] == [1, 4, 1, 5]
