@@ -32,6 +32,7 @@ def devices(mesh: Mesh) -> Generator[Any]:
         import torch.distributed as dist
         from torch.distributed._local_tensor import LocalTensorMode
         from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import debug
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError as error:
         raise CheckError(f"check.dtensor needs torch with LocalTensorMode: {error}", hint="torch 2.13 has it") from None
@@ -43,6 +44,7 @@ def devices(mesh: Mesh) -> Generator[Any]:
                 "this process has a process group of its own already",
                 hint="check in another process (idgraph check --dtensor FILE.py), or before init_process_group",
             )
+        getattr(debug, "_clear_sharding_prop_cache")()  # noqa: B009 - else verdicts follow what was checked before
         dist.init_process_group("fake", rank=0, world_size=mesh.size, store=FakeStore())
         try:
             with LocalTensorMode(mesh.size):
