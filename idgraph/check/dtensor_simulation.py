@@ -226,17 +226,18 @@ def random_parts(value: npt.NDArray[Any], parts: Mapping[str, str], mesh: Mesh) 
         return np.where(np.isfinite(value) & np.isfinite(moved), moved, np.zeros_like(value)).astype(value.dtype)
 
     made: dict[tuple[int, ...], npt.NDArray[Any]] = {(): value}
-    for name, n in mesh.axes:
-        op = parts.get(name)
+    for name, op in parts.items():
+        n = mesh.sizes[name]
         made = {(*at, r): x for at, whole in made.items() for r, x in enumerate(_parts_of(whole, n, op, others, rng))}
-    return [made[tuple(mesh.coordinates(rank).values())] for rank in mesh.ranks]
+    places = (mesh.coordinates(rank) for rank in mesh.ranks)
+    return [made[tuple(at[name] for name in parts)] for at in places]  # one for all replicas
 
 
 def _parts_of(
-    whole: npt.NDArray[Any], n: int, op: str | None, others: Callable[[], npt.NDArray[Any]], rng: np.random.Generator
+    whole: npt.NDArray[Any], n: int, op: str, others: Callable[[], npt.NDArray[Any]], rng: np.random.Generator
 ) -> list[npt.NDArray[Any]]:
-    if op is None or n == 1:
-        return [whole] * n
+    if n == 1:
+        return [whole]
     if op in ("max", "min"):
         weaker = np.minimum if op == "max" else np.maximum
         owner = rng.integers(0, n, whole.shape)

@@ -302,6 +302,10 @@ def test_parts_of_a_partial_argument(op: str, mesh: Mapping[str, int]) -> None:
         }  # fmt: skip
         np.testing.assert_allclose(total[op], value, rtol=1e-9, atol=1e-9)
         assert not any((p == value).all() for p in parts) and parts[0].dtype == value.dtype
+        for copies in (ig.Mesh(**mesh, z=2), ig.Mesh(z=2, **mesh)):
+            more = random_parts(value, dict.fromkeys(mesh, op), copies)
+            of = [tuple(at for name, at in copies.coordinates(r).items() if name != "z") for r in copies.ranks]
+            assert all((more[k] == more[of.index(at)]).all() for k, at in enumerate(of))  # replicas are equal
 
 
 def test_a_negative_axis_of_a_product_is_taken_for_another() -> None:
