@@ -93,6 +93,12 @@ def by_rank(value: Any, ranks: int) -> list[npt.NDArray[Any]]:
         mask = _mask_of(p)
         if mask is not None:
             for part, out in zip(found, _local_arrays(mask, ranks), strict=True):
+                if part.shape[: out.ndim] != out.shape:
+                    raise CheckError(
+                        f"{p} has a mask of shape {out.shape} for a part of shape {part.shape}: what was gathered of "
+                        "it since it was looked up cannot be added up",
+                        hint="redistribute what an embedding gives before other operations: Replicate() or Shard(...)",
+                    )
                 part[out] = 0
     return found
 
