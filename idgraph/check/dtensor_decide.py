@@ -158,7 +158,7 @@ def differences(result: Operand, expected: npt.NDArray[Any], mesh: Mesh) -> Devi
         if local.shape != ids.shape:
             first = int(ids.ravel()[0]) if ids.size else 0
             at = tuple(int(x) for x in np.unravel_index(first, result.shape)) if expected.size else ()
-            return DeviceElement(rank, at, float(ids.size), float(local.size))
+            return DeviceElement(rank, at, float(ids.size), float(local.size), sizes=True)
         meant = flat[ids.ravel()]
         same = _equal_values(local.ravel(), meant)
         if not same.all():

@@ -20,8 +20,9 @@ class DeviceElement:
 
     ``element`` are its coordinates in the whole result. Of a wrong one ``expected`` is the value that the operation
     gives there without devices, ``found`` what ``rank`` has at the address where the placement says that the element
-    is; ``is_of`` are the coordinates of the element that has that value, where only one does. Of one that needs
-    communication ``reads`` are the coordinates of what it is made of, in operand ``operand``, which ``owners`` hold.
+    is; ``is_of`` are the coordinates of the element that has that value, where only one does; with ``sizes`` the part
+    has another shape, and both are numbers of elements. Of one that needs communication ``reads`` are the coordinates
+    of what it is made of, in operand ``operand``, which ``owners`` hold.
     """
 
     rank: int
@@ -32,9 +33,12 @@ class DeviceElement:
     operand: int | None = None
     reads: tuple[int, ...] | None = None
     owners: tuple[int, ...] = ()
+    sizes: bool = False
 
     def __str__(self) -> str:
         at = list(self.element)
+        if self.sizes:
+            return f"rank {self.rank} has {self.found:g} elements, where the placement says {self.expected:g}"
         if self.reads is not None:
             ranks = ", ".join(map(str, self.owners))
             return f"rank {self.rank} makes element {at} of element {list(self.reads)}, which rank {ranks} holds"

@@ -245,12 +245,15 @@ def _judge_operation(func: Any, args: Any, kwargs: Any, trace: Traced, shared: S
     except Exception as error:  # DTensor raises many kinds
         refused = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         trace.sent.clear()
-        if odd is not None:
-            raise CheckError(f"{name} of {odd}, whose value is not known here: {refused}") from None
-        trace.rows.append(_refused_row(name, operands, alone, wholes, trace, shown, refused, line, random))
+        if odd is None:
+            row = _refused_row(name, operands, alone, wholes, trace, shown, refused, line, random)
+        else:
+            because = f"DTensor refuses it ({refused}); what {odd} adds up is not known here"
+            row = DTensorRow(name, "unknown", because, inputs=shown, refused=refused, line=line)
+        trace.rows.append(row)
         if written:
             shared.forget()
-        return _result_of_refused(func, flat, spec, spread, lambda: alone(wholes), trace)
+        return _result_of_refused(func, flat, spec, spread, None if odd else lambda: alone(wholes), trace)
     kind, size = trace.collective()
     results = [x for x in tree.tree_leaves(made) if isinstance(x, DTensor)] or written
     head = DTensorRow(name, "local", "compared on every rank", None, kind, size, shown, line=line)
@@ -328,12 +331,14 @@ def _replicated(func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int]
 
 
 def _result_of_refused(
-    func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int], alone: Callable[[], Any], trace: Traced
+    func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int], alone: Callable[[], Any] | None, trace: Traced
 ) -> Any:
     """What the function goes on with."""
     try:
         made = _replicated(func, flat, spec, spread)
     except Exception:  # an operation that DTensor has not at all: what follows goes on with its whole results
+        if alone is None:
+            raise
         made = _on_every_device(alone(), trace)
     trace.sent.clear()
     return made

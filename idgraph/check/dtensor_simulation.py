@@ -32,6 +32,7 @@ def devices(mesh: Mesh) -> Generator[Any]:
         import torch.distributed as dist
         from torch.distributed._local_tensor import LocalTensorMode
         from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import debug
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError as error:
         raise CheckError(
@@ -45,6 +46,7 @@ def devices(mesh: Mesh) -> Generator[Any]:
                 "this process has a process group of its own already",
                 hint="check in another process (idgraph check --dtensor FILE.py), or before init_process_group",
             )
+        getattr(debug, "_clear_sharding_prop_cache")()  # noqa: B009 - else verdicts follow what was checked before
         dist.init_process_group("fake", rank=0, world_size=mesh.size, store=FakeStore())
         try:
             with LocalTensorMode(mesh.size):
@@ -93,6 +95,12 @@ def by_rank(value: Any, ranks: int) -> list[npt.NDArray[Any]]:
         mask = _mask_of(p)
         if mask is not None:
             for part, out in zip(found, _local_arrays(mask, ranks), strict=True):
+                if part.shape[: out.ndim] != out.shape:
+                    raise CheckError(
+                        f"{p} has a mask of shape {out.shape} for a part of shape {part.shape}: what was gathered of "
+                        "it since it was looked up cannot be added up",
+                        hint="redistribute what an embedding gives before other operations: Replicate() or Shard(...)",
+                    )
                 part[out] = 0
     return found
 
@@ -226,17 +234,18 @@ def random_parts(value: npt.NDArray[Any], parts: Mapping[str, str], mesh: Mesh) 
         return np.where(np.isfinite(value) & np.isfinite(moved), moved, np.zeros_like(value)).astype(value.dtype)
 
     made: dict[tuple[int, ...], npt.NDArray[Any]] = {(): value}
-    for name, n in mesh.axes:
-        op = parts.get(name)
+    for name, op in parts.items():
+        n = mesh.sizes[name]
         made = {(*at, r): x for at, whole in made.items() for r, x in enumerate(_parts_of(whole, n, op, others, rng))}
-    return [made[tuple(mesh.coordinates(rank).values())] for rank in mesh.ranks]
+    places = (mesh.coordinates(rank) for rank in mesh.ranks)
+    return [made[tuple(at[name] for name in parts)] for at in places]  # one for all replicas
 
 
 def _parts_of(
-    whole: npt.NDArray[Any], n: int, op: str | None, others: Callable[[], npt.NDArray[Any]], rng: np.random.Generator
+    whole: npt.NDArray[Any], n: int, op: str, others: Callable[[], npt.NDArray[Any]], rng: np.random.Generator
 ) -> list[npt.NDArray[Any]]:
-    if op is None or n == 1:
-        return [whole] * n
+    if n == 1:
+        return [whole]
     if op in ("max", "min"):
         weaker = np.minimum if op == "max" else np.maximum
         owner = rng.integers(0, n, whole.shape)

@@ -92,6 +92,18 @@ def test_rows_of_an_embedding_that_another_device_has_count_for_nothing() -> Non
     assert [(row.operation, row.verdict) for row in r.rows] == [("embedding", "local"), ("add", "communication")]
 
 
+def test_rows_that_were_looked_up_and_gathered_are_refused_by_name() -> None:
+    """The indices lie over one axis of the mesh and the table over the other; torch keeps the mask of the parts."""
+
+    def look_up(i: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        rows = torch.nn.functional.embedding(i, w)
+        return torch.stack([rows, rows], 1)
+
+    args, placed = (torch.tensor([0, 3, 5, 1, 2]), torch.rand(6, 12)), {"i": ["S(0)", "R"], "w": ["S(1)", "S(0)"]}
+    with pytest.raises(ig.check.CheckError, match="mask of shape"):
+        ig.check.dtensor(look_up, args, mesh=ig.Mesh(x=2, y=3), placements=placed)
+
+
 def test_a_refused_loss_of_uneven_parts_needs_what_others_have() -> None:
     """DTensor refuses the mean over parts of different size; each device lacks what the others add up."""
 
