@@ -22,7 +22,6 @@ from idgraph.ir import (
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
 from idgraph.ir.op_table import MOVES, POINTWISE
-from idgraph.ir.walks import operands, reach
 from idgraph.layout.inference import bytes_of
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.access_strides import Orders, read_order
@@ -287,20 +286,24 @@ def _drop_members_for_others(exprs: Sequence[TensorExpr], space: ReductionDomain
 
 def _moves_less(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]) -> bool:
     """Whether reading what ``t`` is made of, for each of its readers, moves no more than storing and reading it."""
+    if not all(u.op in POINTWISE or u.op in MOVES or u.op in REDUCTIONS for u in readers):
+        return False
     work = again = 0
-    for u in reach([t], lambda u: () if _is_stored(space, u) else operands(u)):
-        made = None if _is_stored(space, u) else u.definition
-        if made is not None and made.op not in POINTWISE and made.op not in MOVES:
+    seen, stack = set[Tensor](), [t]
+    while stack:
+        u = stack.pop()
+        e = u.definition
+        if u in seen or (u in space.labels and space.is_row(u)):  # a number of each row
+            continue
+        seen.add(u)
+        if e is None or reduces(u):  # read from memory
+            again += bytes_of(u)
+            continue
+        work += e.op in POINTWISE and _size(u) >= _size(t)
+        if work > CHEAP or len(seen) > NEAR or (e.op not in POINTWISE and e.op not in MOVES):
             return False
-        work += made is not None and made.op in POINTWISE and _size(u) >= _size(t)
-        again += bytes_of(u) if made is None and u not in space.labels else 0
-    plain = all(u.op in POINTWISE or u.op in MOVES or u.op in REDUCTIONS for u in readers)
-    return plain and work <= CHEAP and len(readers) * again <= (1 + len(readers)) * bytes_of(t)
-
-
-def _is_stored(space: ReductionDomain, t: Tensor) -> bool:
-    """Whether ``t`` is read from memory: an input, a reduction, or a number of each row."""
-    return t.definition is None or reduces(t) or (t in space.labels and space.is_row(t))
+        stack += e.inputs
+    return len(readers) * again <= (1 + len(readers)) * bytes_of(t)
 
 
 def _stays(space: ReductionDomain, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:
