@@ -22,6 +22,7 @@ from idgraph.ir import (
 from idgraph.ir.device import current_device
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
 from idgraph.ir.op_table import MOVES, POINTWISE
+from idgraph.layout.inference import bytes_of
 from idgraph.layout.stride_order import own_order
 from idgraph.schedule.access_strides import Orders, read_order
 from idgraph.schedule.fusion_segments import CHEAP
@@ -90,7 +91,9 @@ def reduction_domains(fusion: Fusion, stored: Collection[Tensor] = ()) -> list[R
         if seed not in taken:
             space = _grown(seed, taken, depth, orders)
             found = [places[t] for t in space.labels]
-            _drop_late_members(exprs[min(found) : max(found) + 1], space)
+            span = exprs[min(found) : max(found) + 1]
+            _drop_late_members(span, space)
+            _drop_members_for_others(span, space)
             taken.update(space.labels)
             made.append(space)
     return made
@@ -259,6 +262,48 @@ def _drop_late_members(exprs: Sequence[TensorExpr], space: ReductionDomain) -> N
         away |= lost
         space.labels.clear()
         space.labels.update(whole)
+
+
+def _drop_members_for_others(exprs: Sequence[TensorExpr], space: ReductionDomain) -> None:
+    """Drop members over the columns that only other kernels read, where these move no more bytes when they compute them
+    from numbers of each row and what the columns are made of: then this one writes these numbers only."""
+    away: set[Tensor] = set()
+    for e in reversed(exprs):
+        t = e.output
+        if t not in space.fixed or space.is_row(t) or t.fusion.is_output(t):
+            continue
+        uses = space.uses(t)
+        readers = [u for u in uses if u.output not in away]
+        if (
+            uses
+            and not any(_stays(space, u, {}) or u.output in space.beside for u in uses)
+            and (not readers or _moves_less(space, t, readers))
+        ):
+            away.add(t)
+            space.fixed.remove(t)
+            del space.labels[t]
+
+
+def _moves_less(space: ReductionDomain, t: Tensor, readers: Sequence[TensorExpr]) -> bool:
+    """Whether reading what ``t`` is made of, for each of its readers, moves no more than storing and reading it."""
+    if not all(u.op in POINTWISE or u.op in MOVES or u.op in REDUCTIONS for u in readers):
+        return False
+    work = again = 0
+    seen, stack = set[Tensor](), [t]
+    while stack:
+        u = stack.pop()
+        e = u.definition
+        if u in seen or (u in space.labels and space.is_row(u)):  # a number of each row
+            continue
+        seen.add(u)
+        if e is None or reduces(u):  # read from memory
+            again += bytes_of(u)
+            continue
+        work += e.op in POINTWISE and _size(u) >= _size(t)
+        if work > CHEAP or len(seen) > NEAR or (e.op not in POINTWISE and e.op not in MOVES):
+            return False
+        stack += e.inputs
+    return len(readers) * again <= (1 + len(readers)) * bytes_of(t)
 
 
 def _stays(space: ReductionDomain, use: TensorExpr, beside: Mapping[Tensor, Labels]) -> bool:

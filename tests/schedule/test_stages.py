@@ -114,3 +114,39 @@ def test_casts_of_weights_belong_to_the_rows(explicit: bool) -> None:
     ig.schedule.auto(f)
     assert len(ig.emit(f, target="cuda").kernels) == 1
     assert ig.validate(f, target="numpy").ok
+
+
+def packed(f: ig.Fusion) -> None:
+    x = f.input("x", (24, 4, 32), dtype="bfloat16")
+    wide = ig.cast(x, "float32")
+    scale = ig.maximum(ig.amax(ig.abs(wide), 2, keepdim=True), 1e-6) / 7.0
+    q = ig.cast(ig.minimum(ig.maximum(ig.round(wide / scale), -8), 7), "int32") + 8
+    f.output(ig.cast(ig.bitwise_or(q[:, :, :16], q[:, :, 16:] * 16), "uint8"))
+
+
+def divided(f: ig.Fusion) -> None:
+    g = f.input("g", (48, 40))
+    u = g * ig.rsqrt(ig.mean(g * g, 0, keepdim=True))
+    f.output(u / ig.sqrt(ig.mean(u * u)))
+
+
+@pytest.mark.parametrize("build", [packed, divided])
+def test_what_only_others_read_is_computed_there(build: Callable[[ig.Fusion], None]) -> None:
+    f = ig.Fusion("f")
+    build(f)
+    ig.schedule.auto(f)
+    largest = max(int(np.prod([int(n) for n in t.shape])) for t in f.inputs)
+    stored = [t for t in f.tensors if t.definition is not None and not f.is_output(t) and not t.inline_position]
+    assert stored and all(np.prod([int(n) for n in t.shape]) < largest for t in stored)
+    assert ig.validate(f, target="numpy").ok
+    assert ig.validate(f, target="python").ok
+
+
+def test_what_takes_more_to_compute_again_is_stored() -> None:
+    f = ig.Fusion("f")
+    x, y, z = (f.input(n, (48, 40)) for n in "xyz")
+    p = ig.softmax(x * y + z, 1)
+    f.output(p[:, :20] + p[:, 20:])
+    ig.schedule.auto(f)
+    assert any(t.definition is not None and t.shape == (48, 40) and not t.inline_position for t in f.tensors)
+    assert ig.validate(f, target="numpy").ok
