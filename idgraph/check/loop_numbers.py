@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from idgraph.arith import as_expr
 from idgraph.check import inductor_graph_passes as graphs
@@ -94,10 +94,10 @@ class LoopNumbers:
 
         class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
             def run_node(self, n: Any) -> Any:
-                out = super().run_node(n)
-                parts = {n.name: out} if n.op != "output" else {}
+                out = cast("Any", super()).run_node(n)
+                parts: dict[str, Any] = {n.name: out} if n.op != "output" else {}
                 if isinstance(out, (list, tuple)):
-                    parts = {f"{n.name}_{k}": t for k, t in enumerate(out)}
+                    parts = {f"{n.name}_{k}": t for k, t in enumerate(cast("Sequence[Any]", out))}
                 seen.update((k, t.detach().clone()) for k, t in parts.items() if isinstance(t, torch.Tensor))
                 return out
 

@@ -1,5 +1,7 @@
 """Inductor's operations with torch's, at the points of one loop body."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import math
@@ -32,8 +34,8 @@ class NumberedMemory(Protocol):
     """The memory that a body runs on."""
 
     torch: Any
-    sizes: Mapping[str, int]
-    home: Mapping[str, str]
+    sizes: dict[str, int]
+    home: dict[str, str]
     unfilled: set[str]
     constants: set[float]
 
