@@ -9,7 +9,7 @@ the bodies compare with. Not a proof.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -94,10 +94,12 @@ class LoopNumbers:
 
         class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
             def run_node(self, n: Any) -> Any:
-                out = cast("Any", super()).run_node(n)
+                whole = cast("Callable[[Any], Any]", super().run_node)  # pyright: ignore[reportUnknownMemberType]
+                out = whole(n)
+                held: object = out
                 parts: dict[str, Any] = {n.name: out} if n.op != "output" else {}
-                if isinstance(out, (list, tuple)):
-                    parts = {f"{n.name}_{k}": t for k, t in enumerate(cast("Sequence[Any]", out))}
+                if isinstance(held, (list, tuple)):
+                    parts = {f"{n.name}_{k}": t for k, t in enumerate(cast("Sequence[Any]", held))}
                 seen.update((k, t.detach().clone()) for k, t in parts.items() if isinstance(t, torch.Tensor))
                 return out
 
