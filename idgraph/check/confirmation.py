@@ -85,7 +85,9 @@ def _bind(table: ValueTable, env: dict[str, int], pool: list[int]) -> None:
             found = _hash(int(what[1].evaluate(env)), crc32(what[0].encode()))
             drawn = pool[(found >> 8) % len(pool)] if found % 4 == 0 else (found >> 16) % 1009
             spans = [
-                (int(a.evaluate(env)), int(x.evaluate(env))) for a, x in limits.get(name, ()) if x.names <= env.keys()
+                (int(a.evaluate(env)), int(x.evaluate(env)))
+                for a, x in limits.get(what[0], ())
+                if x.names <= env.keys()
             ]
             least, n = max((a for a, _ in spans), default=0), max((1, *(x for _, x in spans)))
             env[name] = drawn if not spans or least <= drawn < n else drawn % (n - least) + least

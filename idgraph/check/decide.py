@@ -221,6 +221,8 @@ class _Writing:
         if entries and e is not None and e.op in SCATTERS:
             yield from self._scatter(e)
             return
+        if self.write.mode == "add" and self.checker.contents.never_filled(self.nest, self.buffer):
+            yield self._added_to_nothing(self.tensor.name)
         shape = extents_of(self.tensor)
         coordinates = delinearize(self.address, self.buffer, shape)
         demand = self.checker.meaning.demand(
@@ -237,6 +239,11 @@ class _Writing:
             yield from self._positions(self.nest.position, demand)
         else:
             yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
+
+    def _added_to_nothing(self, meant: str) -> CheckRow:
+        found = Difference({}, "", f"{self.buffer.home}, which nothing has written before", meant, "")
+        because = "it adds to what nothing has written before"
+        return self._row(self.buffer.home, "refuted", because, "write", found)
 
     def _positions(self, position: Expr, demand: ReadSet) -> Iterator[CheckRow]:
         """A nest that looks for a position: what it reads at a point is what the program has at the point's number.
@@ -436,9 +443,7 @@ class _Writing:
                 f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries"
             )
         if self.checker.contents.never_filled(self.nest, self.buffer):
-            found = Difference({}, "", f"{self.buffer.home}, which nothing has written before", e.inputs[0].name, "")
-            because = "it adds to what nothing has written before"
-            yield self._row(self.buffer.home, "refuted", because, "write", found)
+            yield self._added_to_nothing(e.inputs[0].name)
         adds = e.op == "scatter_add" or e.attrs.get("accumulate") is True
         if adds != (self.write.mode == "add") and e.op != "scatter_reduce":
             reads_there = any(n.storage == self.buffer.home for n in self.ours)  # it may add to what it reads

@@ -67,7 +67,7 @@ def bind(table: ValueTable, env: Env) -> Env:
         # one value in four is a number that the formulas compare with, so that both branches are taken
         drawn = np.where(found % 4 == 0, pool[(found >> 8) % len(pool)], (found >> 16) % 1009)
         spans = [
-            (a.evaluate_array(out), x.evaluate_array(out)) for a, x in limits.get(name, ()) if x.names <= out.keys()
+            (a.evaluate_array(out), x.evaluate_array(out)) for a, x in limits.get(what[0], ()) if x.names <= out.keys()
         ]
         if spans:  # an index is in range, one below 0 too where it counts from the end
             least = np.maximum.reduce(np.broadcast_arrays(*(a for a, _ in spans)))

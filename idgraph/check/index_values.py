@@ -19,8 +19,8 @@ class ValueTable:
     """Loaded values by what they are, one symbol for each: both sides of a comparison use the same table.
 
     ``loads``: symbol name -> (storage, address) or a text; ``places``: symbol name -> (value, size). Entries use only
-    entries before them. A place counts from the end below 0, but for those in ``unsigned``; of these the program means
-    the ones in ``meant`` (a gather, a scatter), whose values run from 0.
+    entries before them. A place counts from the end below 0, but for those in ``unsigned`` (of a gather, a scatter);
+    values of those in ``meant``, the program's, are in range.
     """
 
     loads: dict[str, tuple[str, Expr] | str] = field(default_factory=dict[str, "tuple[str, Expr] | str"])
@@ -62,7 +62,11 @@ class ValueTable:
     def meant_place(self, value: Expr, size: Expr) -> Expr:
         """`place` of the program, which says itself what counts from the end (`where(i < 0, i + n, i)`)."""
         made = self.place(value, size, wraps=False)
-        self.meant |= made.names & self.unsigned
+        work = list(made.names & self.places.keys())
+        while work:
+            name = work.pop()
+            self.meant.add(name)
+            work += self.places[name][0].names & self.places.keys()
         return made
 
     def unsigned_as_meant(self, x: Expr) -> Expr:
@@ -72,7 +76,7 @@ class ValueTable:
             value, size = self.places[n]
             value = self.unsigned_as_meant(value)
             plain = self._known.get(("place", value, size, False))
-            if plain is not None and plain.name in self.meant:
+            if plain is not None and n not in self.meant and plain.name in self.meant:
                 given[n] = plain
             elif value != self.places[n][0]:
                 given[n] = self.place(value, size, wraps=n not in self.unsigned)
@@ -80,7 +84,7 @@ class ValueTable:
 
     def lowest(self, name: str, size: Any) -> Any:
         """The least value of a place that is in range."""
-        return 0 * size if name in self.meant else -size
+        return 0 * size if name in self.unsigned & self.meant else -size
 
     def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:
         found = self._known.get(key)
@@ -165,11 +169,12 @@ class ValueTable:
         return out
 
     def limits(self) -> dict[str, list[tuple[Expr, Expr]]]:
-        """(least value, size) of the axes that loaded values address as they are: they are taken to be in range."""
+        """By storage, (least value, size) of the axes that what is loaded there addresses as it is: values in range."""
         out: dict[str, list[tuple[Expr, Expr]]] = {}
         for name, (value, size) in self.places.items():
-            if value.op == "sym" and value.name in self.loads:
-                out.setdefault(value.name, []).append((as_expr(self.lowest(name, size)), size))
+            what = self.loads.get(value.name) if value.op == "sym" else None
+            if isinstance(what, tuple):
+                out.setdefault(what[0], []).append((as_expr(self.lowest(name, size)), size))
         return out
 
     def holds_data(self, x: Expr) -> bool:
@@ -248,22 +253,15 @@ def substitute_symbols(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
 
 
 def unwrapped(value: Expr, size: Expr) -> Expr:
-    """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: indices count from the end anyway."""
+    """``x`` of ``where(x < 0, x + size, x)``: indices count from the end anyway."""
     if value.op == "where" and not value.cond:
         x = value.args[2]
         if _match_clamp(value) == size:
             return simplify(maximum(minimum(value.args[0].args[0], size - 1), -size))
         if simplify(value.args[1] - x - size) == as_expr(0) and simplify(value.args[0]) == simplify(x < 0):
             return x
-    x = value = (
-        value.args[0]
-        if value.op == "mod" and value.args[1] == size and _is_wrapped_index(value.args[0], size)
-        else value
-    )
-    while x.op in ("min", "max") and sum(not a.is_const for a in x.args) == 1:
-        x = next(a for a in x.args if not a.is_const)
-    clamped = minimum(maximum(x, 0), size - 1)  # a value in range is not changed by it
-    return x if x is not value and simplify(value - clamped) == as_expr(0) else value
+    wrapped = value.op == "mod" and value.args[1] == size and _is_wrapped_index(value.args[0], size)
+    return value.args[0] if wrapped else value
 
 
 _COMPARE: Mapping[str, Callable[[Expr, Expr], Expr]] = {

@@ -434,6 +434,7 @@ class _GraphImporter:
                     mutators.setdefault(target, []).append((s.node.get_name(), s.get_name()))
         found: list[BufferLayout] = []
         held: dict[str, list[tuple[str, Any]]] = {}  # buffer -> graph nodes whose value it holds, in order
+        table = self.imported.program.table
         for n in graph.orig_gm.graph.nodes:
             if n.op == "output":
                 continue
@@ -448,11 +449,13 @@ class _GraphImporter:
                     copied = self._buffer(place[0], n.name, place[1], place[0], maker.get(place[0], ""))
                     found.append(replace(copied, copy=True))
                 place = own
-            known = self.imported.program.table.get(n.name)  # a preparation of a softmax is not a node of the program
+            name = f"{n.args[0].name}_{n.args[1]}" if str(n.target) == "<built-in function getitem>" else n.name
+            name = n.name if name not in self.listed and n.name in table else name  # a part of a list
+            known = table.get(name)  # a preparation of a softmax is not a node of the program
             if n.op == "call_function" and (known is None or not isinstance(known.meta, TensorMeta)):
                 continue
             if place is not None:
-                held.setdefault(place[0], []).append((n.name, place[1]))
+                held.setdefault(place[0], []).append((name, place[1]))
         place = {n.name: k for k, n in enumerate(graph.orig_gm.graph.nodes)}
         for name, entries in held.items():
             found += self._in_storage(name, entries, mutators.get(name, []), maker, place)
@@ -508,7 +511,9 @@ class _GraphImporter:
             source = next(node.refs(), "")
             found.append(replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True))
         before = first[0][0] if first else source
-        for (buf, op), (tensor, layout) in zip(changed, writes, strict=True):
+        for k, ((buf, op), (tensor, layout)) in enumerate(zip(changed, writes, strict=True)):
+            if any(later == tensor for later, _ in writes[k + 1 :]):  # a step on the way, which no tensor names
+                continue
             found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
             whole = next((w for w, part in self.wholes.items() if part == tensor), None)
             if whole is not None:

@@ -75,8 +75,10 @@ def judged(name: str, what: str, wanted: Sequence[Any], found: Sequence[Any], ag
     )
 
 
-def differs(a: Any, b: Any) -> tuple[tuple[int, ...], str, str] | None:
-    """The first element in which two tensors differ, with both values; shapes that differ, at no element."""
+def differs(a: Any, b: Any, least: float = 1.0) -> tuple[tuple[int, ...], str, str] | None:
+    """The first element in which two tensors differ, with both values; shapes that differ, at no element. Numbers below
+    ``least`` are small.
+    """
     torch = load_torch("whose Inductor is checked")
     if a.shape != b.shape:
         return (), f"shape {list(a.shape)}", f"shape {list(b.shape)}"
@@ -90,7 +92,7 @@ def differs(a: Any, b: Any) -> tuple[tuple[int, ...], str, str] | None:
         slack = 5e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-3
         finite = x.abs()[x.abs().isfinite()]
         size = finite.mean() if finite.numel() else x.abs().sum()
-        bad = ~(((x - y).abs() <= slack * (1 + size + x.abs())) | (x == y) | (x.isnan() & y.isnan()))
+        bad = ~(((x - y).abs() <= slack * (least + size + x.abs())) | (x == y) | (x.isnan() & y.isnan()))
     if not bool(bad.any()):
         return None
     at = tuple(int(k) for k in bad.nonzero()[0])

@@ -9,9 +9,9 @@ the bodies compare with. Not a proof.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from idgraph.arith import as_expr
 from idgraph.check import inductor_graph_passes as graphs
@@ -22,6 +22,10 @@ from idgraph.check.semantics import reason
 from idgraph.check.store_coverage import overlaps
 from idgraph.errors import SourceLine
 from idgraph.frontends.torch_arrays import load_torch
+
+EDGES = (0.0, 1.0, 300.0, 7e4)  # numbers that inputs are, beside the bodies' constants: narrow types end below
+MOST_SCALES = 4
+SAMPLES, MOST_TRIES = 192, 6  # elements of inputs that are drawn of one kind, small inputs more often
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,15 @@ class LoopNumbers:
         torch, every, unknown = self.torch, dict[str, CheckRow](), dict[str, str]()
         done: set[str] = set()
         with torch.no_grad():
-            for edges in (False, True):
-                inputs = [self._drawn(v, k) if edges else _own(torch, v) for k, v in enumerate(values)]
+            floats = sum(v.numel() for v in values if isinstance(v, torch.Tensor) and v.is_floating_point())
+            draws: list[float | None] = [None, *[1.0] * min(max(SAMPLES // max(floats, 1), 1), MOST_TRIES)]
+            for salt, scale in enumerate(draws):
+                inputs = [
+                    _copied_input(torch, v) if scale is None else self._drawn(v, 100 * salt + k, scale)
+                    for k, v in enumerate(values)
+                ]
                 try:
-                    run = _Run(self, inputs, self._values(inputs), edges)
+                    run = _Run(self, inputs, self._values(inputs), scale)
                 except Exception as error:  # an operation that Inductor alone can lower, say
                     unknown.setdefault(self.name, str(error).partition("\n")[0][:120])
                     break
@@ -67,6 +76,7 @@ class LoopNumbers:
                     every.setdefault(row.node, row)
                 unknown |= run.unknown
                 done |= run.done
+                draws += self._scales() if scale is None else []
         if every:
             return list(every.values())
         found = [
@@ -79,29 +89,40 @@ class LoopNumbers:
         return found
 
     def _values(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """What each node of the graph gives, by name, as it is then."""
+        """Values of the nodes of the graph by name, as they are then."""
         torch, seen = self.torch, dict[str, Any]()
 
         class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
             def run_node(self, n: Any) -> Any:
-                out = super().run_node(n)
-                if isinstance(out, torch.Tensor):
-                    seen[n.name] = out.detach().clone() if n.op != "output" else out
+                whole = cast("Callable[[Any], Any]", super().run_node)  # pyright: ignore[reportUnknownMemberType]
+                out = whole(n)
+                held: object = out
+                parts: dict[str, Any] = {n.name: out} if n.op != "output" else {}
+                if isinstance(held, (list, tuple)):
+                    parts = {f"{n.name}_{k}": t for k, t in enumerate(cast("Sequence[Any]", held))}
+                seen.update((k, t.detach().clone()) for k, t in parts.items() if isinstance(t, torch.Tensor))
                 return out
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            Noted(self.module).run(*(_own(torch, v) for v in inputs))
+            Noted(self.module).run(*(_copied_input(torch, v) for v in inputs))
         return seen
 
-    def _drawn(self, v: Any, salt: int) -> Any:
-        """An input half of whose floats are numbers that the bodies have."""
+    def _scales(self) -> list[float]:
+        """Sizes of inputs at which constants matter: `rsqrt(v + 1e-5)` of variances as small."""
+        small = sorted({10.0 ** round(math.log10(r)) for c in self.constants if 1e-12 < c < 0.1 for r in (c, c**0.5)})
+        return small[:MOST_SCALES]
+
+    def _drawn(self, v: Any, salt: int, scale: float) -> Any:
+        """An input as small as ``scale``; of 1.0, half of whose floats are numbers that the bodies have."""
         torch = self.torch
         if not isinstance(v, torch.Tensor) or not v.is_floating_point():
-            return _own(torch, v)
+            return _copied_input(torch, v)
         flat = flattened(v)
+        if scale != 1.0:
+            return (flat * scale).as_strided(v.shape, v.stride())
         draw = torch.Generator().manual_seed(salt)
-        few = sorted({s * c for c in (*self.constants, 0.0, 1.0) for s in (1, -1) if c <= 1e4}, key=abs)[:24]
+        few = sorted({s * c for c in (*self.constants, *EDGES) for s in (1, -1) if c <= 1e5}, key=abs)[:24]
         which = torch.randint(0, len(few), flat.shape, generator=draw)
         some = torch.rand(flat.shape, generator=draw) < 0.5
         made = torch.where(some, torch.tensor(few, dtype=torch.float64)[which].to(v.dtype), flat)
@@ -115,15 +136,15 @@ def flattened(v: Any) -> Any:
     return v.as_strided((0 if 0 in v.shape else count,), (1,)).clone()
 
 
-def _own(torch: Any, v: Any) -> Any:
+def _copied_input(torch: Any, v: Any) -> Any:
     return flattened(v).as_strided(v.shape, v.stride()) if isinstance(v, torch.Tensor) else v
 
 
 class _Run:
     """All nests, once."""
 
-    def __init__(self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], edges: bool) -> None:
-        self.loops, self.seen, self.edges = loops, seen, edges
+    def __init__(self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], scale: float | None) -> None:
+        self.loops, self.seen, self.scale = loops, seen, scale
         self.torch, self.constants = loops.torch, loops.constants
         self.home = {b.name: b.home for b in loops.buffers} | dict(loops.memory)
         self.base = {b.name: b.base for b in loops.buffers}
@@ -158,7 +179,6 @@ class _Run:
             if node.body is not None:
                 try:
                     ran = self._ran(node)
-                    self.done.add(node.name)
                 except NotRun as error:
                     if not error.known:
                         self.unknown[node.name] = str(error)
@@ -167,7 +187,7 @@ class _Run:
                 except Exception as error:  # of one nest: others are run
                     self.unknown[node.name] = reason(error)
             for b, value in known:
-                if (ran is not None or node.nothing) and not b.copy and b.home not in self.unfilled:
+                if (ran is not None or node.nothing) and b.home not in self.unfilled:
                     row = self._compared(node, b, value, ran)
                     if row is not None:
                         yield row
@@ -254,10 +274,10 @@ class _Run:
             place = torch.where(live, place, value)
         if ran is not None and b.home in ran.several:
             return None  # which of several entries stays is left open
-        if self.edges and value.is_floating_point():
-            finite = value.isfinite() & place.isfinite()
-            place = torch.where(finite, place, value)
-        gap = graphs.differs(value, place)
+        self.done.add(node.name)
+        if self.scale is not None and value.is_floating_point():
+            place = torch.where(value.isfinite(), place, value)
+        gap = graphs.differs(value, place, self.scale or 1.0)
         if gap is None:
             return None
         op, line = self.loops.sources.get(b.tensor, ("", None))

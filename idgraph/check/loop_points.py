@@ -1,5 +1,7 @@
 """Inductor's operations with torch's, at the points of one loop body."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import math
@@ -32,8 +34,8 @@ class NumberedMemory(Protocol):
     """The memory that a body runs on."""
 
     torch: Any
-    sizes: Mapping[str, int]
-    home: Mapping[str, str]
+    sizes: dict[str, int]
+    home: dict[str, str]
     unfilled: set[str]
     constants: set[float]
 
@@ -333,7 +335,7 @@ def _floored(a: Any, b: Any) -> Any:
     return torch.div(a, torch.where(b == 0, 1, b), rounding_mode="floor")
 
 
-def _whole(name: str) -> Callable[..., Any]:
+def _rounding(name: str) -> Callable[..., Any]:
     def rounded(x: Any, dtype: Any) -> Any:
         return (x if name == "round" and not x.is_floating_point() else getattr(x, name)()).to(dtype)
 
@@ -344,8 +346,8 @@ _OPERATIONS: Mapping[str, Any] = {
     "truediv": "true_divide", "int_truediv": "true_divide", "mod": "fmod", "floordiv": _floored, "truncdiv": _truncated,
     "and_": "bitwise_and", "or_": "bitwise_or", "xor": "bitwise_xor", "lshift": "bitwise_left_shift",
     "rshift": "bitwise_right_shift", "identity": lambda x: x, "relu": "relu",
-    "fma": lambda a, b, c: a * b + c, "mul_rn": "mul", "div_rn": "true_divide", "floor_to_int": _whole("floor"),
-    "ceil_to_int": _whole("ceil"), "trunc_to_int": _whole("trunc"), "round_to_int": _whole("round"),
+    "fma": lambda a, b, c: a * b + c, "mul_rn": "mul", "div_rn": "true_divide", "floor_to_int": _rounding("floor"),
+    "ceil_to_int": _rounding("ceil"), "trunc_to_int": _rounding("trunc"), "round_to_int": _rounding("round"),
     "modified_bessel_i0": "i0", "gammainc": "gammainc", "igamma": "gammainc", "igammac": "gammaincc",
     "add": lambda a, b: a | b if a.dtype == b.dtype and str(a.dtype) == "torch.bool" else a + b,
 }  # fmt: skip

@@ -1,0 +1,136 @@
+"""TorchInductor's loop bodies, changed before they are read: another number than the graph's is refuted."""
+
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import idgraph as ig
+from idgraph.check import inductor_capture as capture
+
+torch: Any = pytest.importorskip("torch")
+F: Any = torch.nn.functional
+Notes: Any = capture.Notes
+Args = tuple[Any, ...]
+
+
+def rand(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def calls(target: str, change: Callable[[Args], Args], other: str = "") -> Callable[[Any], None]:
+    """A change of the arguments, or of the name, of each call of an operation in a body."""
+
+    def changed(body: Any) -> None:
+        for block in (body.root_block, *body.subblocks.values()):
+            for n in block.graph.nodes:
+                if n.op == "call_method" and n.target == target:
+                    n.args, n.target = change(tuple(n.args)), other or target
+
+    return changed
+
+
+def fills(body: Any) -> None:
+    for n in body.root_block.graph.nodes:
+        if str(n.target).startswith("masked"):
+            n.args = (n.args[0], n.args[1] + 1)
+
+
+def addresses(body: Any) -> None:
+    body.indexing_exprs = {k: x + 4 if k == "index0" else x for k, x in body.indexing_exprs.items()}
+
+
+WRONG: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
+    "a constant": (lambda x: x * 1.5, (rand(4, 6),), calls("constant", lambda a: (a[0], 1.51, a[2]))),
+    "a small constant": (
+        lambda x: F.layer_norm(x, (6,)), (rand(4, 6),),
+        calls("constant", lambda a: (a[0], a[1] * 2 if a[1] == 1e-5 else a[1], a[2])),
+    ),
+    "an operation": (lambda x: x + x.flip(0), (rand(4, 6),), calls("add", lambda a: a, "sub")),
+    "a bound": (lambda x: torch.where(x >= 1.0, x, 0.0), (rand(4, 6),), calls("ge", lambda a: a, "gt")),
+    "a narrow type": (
+        lambda x: x.to(torch.int32) + 1, (rand(4, 6),), calls("to_dtype", lambda a: (*a[:2], torch.int8, *a[3:])),
+    ),
+    "branches exchanged": (
+        lambda x: torch.where(x > 0, x, x * 2), (rand(4, 6),), calls("where", lambda a: (*a[:2], a[3], a[2])),
+    ),
+    "a pad's number": (lambda x: F.pad(x, (1, 1), value=0.5), (rand(4, 6),), fills),
+    "added to nothing": (lambda x: x.sin(), (rand(4, 6),), calls("store", lambda a: (*a[:4], "atomic_add"))),
+    "outside of its memory": (lambda x: x.sin(), (rand(4),), addresses),
+    "the smallest for the largest": (
+        lambda x: x.argmax(1), (rand(4, 60),), calls("reduction", lambda a: (*a[:3], "argmin", *a[4:])),
+    ),
+}  # fmt: skip
+
+
+def checked(
+    fn: Callable[..., Any], args: Args, change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> ig.check.CheckReport:
+    read = capture._GraphImporter.read  # pyright: ignore[reportPrivateUsage]
+
+    def planted(self: Any) -> Any:
+        for top in self.graph.scheduler.nodes:
+            for s in top.get_nodes():
+                if getattr(s, "_body", None) is not None:
+                    change(s._body)
+        return read(self)
+
+    monkeypatch.setattr(capture._GraphImporter, "read", planted)  # pyright: ignore[reportPrivateUsage]
+    return ig.check.inductor(fn, args)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_body_that_stores_another_number_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fn, args, change = WRONG[name]
+    r = checked(fn, args, change, monkeypatch)
+    rows = [x for x in r.refuted if "number than the graph" in x.because or "outside of a memory" in x.because]
+    assert rows and all(x.stage == "after" and x.counterexample is not None for x in rows), str(r)
+
+
+def twice(x: Any, i: Any, v: Any) -> Any:
+    return x.scatter_reduce(0, i, v, "sum", include_self=False)
+
+
+RIGHT: dict[str, tuple[Callable[..., Any], Args]] = {
+    "parts of a cat": (lambda x: torch.cat([x * k for k in range(6)], 0) + 1, (rand(3, 8),)),
+    "a list": (lambda x, y: torch._foreach_add([x, y], [y, x]), (rand(3, 5), rand(3, 5))),
+    "an expanded argument": (lambda x: x.expand(3, 4) * 2, (rand(1, 4),)),
+    "integers that wrap": (lambda u: u * 2 - 1, (torch.arange(255).to(torch.uint8),)),
+    "moments": (lambda x: torch.var_mean(x, 1), (rand(6, 9),)),
+    "half": (lambda x: x.bfloat16().softmax(1), (rand(6, 9),)),
+    "an axis of one": (lambda x: x.roll(1, 0).flip(1) + x, (rand(1, 5),)),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_bodies_store_the_numbers_of_the_graph(name: str) -> None:
+    fn, args = RIGHT[name]
+    r = ig.check.inductor(fn, args)
+    assert r.ok and r.decided, str(r)
+    assert any(x.verdict == "tested" and x.because.startswith("loops: ") for x in r.rows)
+
+
+def test_a_step_on_the_way_to_a_scatter_is_not_refuted() -> None:
+    """Inductor writes zeros where entries go, then adds: two updates of one operation."""
+    r = ig.check.inductor(twice, (rand(5, 4), torch.tensor([[0, 1, 2, 1], [0, 0, 2, 3]]), rand(2, 4)))
+    assert r.ok, str(r)
+
+
+def test_an_index_that_is_not_counted_from_the_end_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(self: Any, value: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
+        return Notes.indirect_indexing(self, value, size, check, False)
+
+    monkeypatch.setattr(capture, "Notes", type("Wrong", (Notes,), {"indirect_indexing": bare}))
+    assert ig.check.inductor(lambda x, i: x[i] + 1, (rand(9, 6), torch.arange(4))).refuted
+    assert ig.check.inductor(lambda x, i: x.gather(0, i) + 1, (rand(9, 6), torch.arange(8).reshape(2, 4))).decided
+
+
+def test_an_offset_into_a_pad_is_out_of_range() -> None:
+    """Places of a scatter that are computed do not count from the end: offsets of a pool give some below 0."""
+    x = rand(1, 2, 7, 8).requires_grad_()
+    r = ig.check.inductor(lambda x: F.max_pool2d(x, 3, 2, 1), (x,))
+    assert r.ok and r.decided, str(r)
