@@ -303,6 +303,7 @@ def test_a_wide_graph_opens_legibly_and_fit_shows_all_of_it(opened: Any, size: t
     b = opened(f)
     before = b.get_window_size()
     b.set_window_size(*size)
+    b.refresh()
     try:
         for number in range(len(b.find_elements("css selector", ".ig-bar select option"))):
             b.find_elements("css selector", ".ig-bar select option")[number].click()

@@ -4,7 +4,7 @@ function idgraphExplorer(root, data) {
   "use strict";
   const { Graph, layout, select, zoom, zoomIdentity } = idgraphVendor;
   const SVG = "http://www.w3.org/2000/svg";
-  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 40; // pixels of a character and a line; boxes that are shown unfolded
+  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 40, ACROSS = 10; // pixels of a character and a line; boxes unfolded at first, and in one row without edges
   const ops = new Map(data.ops.map((o) => [o.name, o])), inputs = new Map(data.inputs.map((o) => [o.name, o]));
   const state = { view: 0, open: new Map(), op: null, box: null, tab: "operation", step: data.steps.length, pass: 0, found: [] };
 
@@ -102,16 +102,30 @@ function idgraphExplorer(root, data) {
     g.setGraph({ rankdir: "TB", nodesep: 18, ranksep: shown.frames.size ? 46 : 34, edgesep: 8, marginx: 16, marginy: shown.frames.size ? 90 : 16 });
     g.setDefaultEdgeLabel(() => ({}));
     for (const [id, f] of shown.frames) g.setNode(id, { paddingTop: 10 + ROW * f.lines.length });
+    const joined = new Set(shown.edges.flatMap((e) => [e.a, e.b])), alone = [];
     for (const [id, b] of shown.boxes) {
       const cells = Math.max(4, ...b.lines.map((l) => [...l[0]].length + 2 * (l[2] ? l[2].length : 0)));
-      g.setNode(id, { width: cells * CELL + 2 * PAD, height: b.lines.length * ROW + PAD });
+      const n = { width: cells * CELL + 2 * PAD, height: b.lines.length * ROW + PAD };
+      if (joined.has(id) || shown.frames.has(view.parents.get(id))) g.setNode(id, n); else alone.push([id, n]);
     }
+    if (alone.length <= ACROSS) for (const [id, n] of alone.splice(0)) g.setNode(id, n);
     for (const id of [...shown.frames.keys(), ...shown.boxes.keys()]) {
       const p = view.parents.get(id);
       if (p && shown.frames.has(p)) g.setParent(id, p);
     }
     for (const e of shown.edges) g.setEdge(e.a, e.b);
-    layout(g);
+    if (g.nodeCount()) layout(g); else Object.assign(g.graph(), { width: 0, height: 0 });
+    const size = g.graph(), area = alone.reduce((sum, [, n]) => sum + (n.width + 18) * (n.height + 18), 0);
+    const width = Math.max(size.width, Math.sqrt(1.6 * area)); // boxes that nothing joins: in rows below the others
+    let x = 16, y = size.height + 16, tall = 0;
+    for (const [id, n] of alone) {
+      if (x > 16 && x + n.width > width) { x = 16; y += tall + 18; tall = 0; }
+      g.setNode(id, { ...n, x: x + n.width / 2, y: y + n.height / 2 });
+      x += n.width + 18;
+      tall = Math.max(tall, n.height);
+      size.width = Math.max(size.width, x);
+      size.height = y + tall + 16;
+    }
     return g;
   }
 
