@@ -20,7 +20,7 @@ from idgraph.errors import FrontendError
 from idgraph.frontends.aliasing import Shared, shared_results
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
 from idgraph.frontends.complex_pairs import PARTS, Pair
-from idgraph.frontends.graph import CapturedProgram, Meta, Node, Ref, TensorMeta, refs_of, where_of
+from idgraph.frontends.graph import CapturedProgram, Meta, Node, Ref, TensorMeta, is_of_sizes, refs_of, where_of
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
 from idgraph.ir import DTYPES, Fusion, Tensor, item_size
 from idgraph.ir.op_table import POINTWISE
@@ -325,6 +325,8 @@ def _declare(builder: Builder, node: Node, stored: bool = False) -> None:
             raise FrontendError(f"{where_of(node)}: it stands for several tensors", where=node.line)
         case Expr() as size:
             builder.values[node.name] = size
+        case int() as number if is_of_sizes(node.target):
+            builder.values[node.name] = number  # where the guards say so
         case _ if node.kind == "call":
             raise FrontendError(
                 f"{where_of(node)}: its result is a number that depends on values of tensors", where=node.line

@@ -223,3 +223,21 @@ def test_the_backend_of_dynamic_sizes(grad: bool, bound: list[int]) -> None:
             for a, b in zip(torch.autograd.grad(found, (x, w), g), torch.autograd.grad(wanted, (x, w), g), strict=True):
                 torch.testing.assert_close(a, b)
     assert len(bound) == 1 + grad
+
+
+def test_a_number_of_sizes_that_guards_know_is_read_after_a_call_of_torch() -> None:
+    """A window's offset max(n - 100, 0) is 0 where the guards say that n is below: torch keeps the expression."""
+
+    def f(x: Any, w: Any, n: int) -> Any:
+        if n + 1 > 100:
+            return x
+        late = max(n - 100, 0)
+        return (x @ w) + late, torch.relu(x) - late
+
+    torch._dynamo.reset()
+    k = torch.compile(f, backend="idgraph", dynamic=True)
+    x, w = torch.rand(4, 5), torch.rand(5, 5)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="idgraph: .* left to eager mode")
+        for m in (3, 7, 99, 100):
+            same(k(x, w, m), f(x, w, m))
