@@ -107,10 +107,11 @@ def test_an_index_behind_the_end_reads_nothing(shape: tuple[int, ...], made: tup
     """Also where the axis has one element, and the reshape's operand no axis for it."""
     f = ig.Fusion("gather")
     t = ig.reshape(f.input("x", shape=shape), made)
-    f.output(ig.gather(t, dim, f.input("at", shape=(1,) * len(made), dtype="int64")), "picked")
+    entries = tuple(2 if p == dim else 1 for p in range(len(made)))
+    f.output(ig.gather(t, dim, f.input("at", shape=entries, dtype="int64")), "picked")
     ig.schedule.auto(f)
     program = ig.emit(f, "cuda")
     x = np.arange(1, 13, dtype=np.float32).reshape(shape)
     for index, want in ((0, 1.0), (made[dim] - 1, x.reshape(made).take(made[dim] - 1, dim).flat[0]), (made[dim], 0.0)):
-        at = np.full((1,) * len(made), index)
+        at = np.full(entries, index)
         assert interpret(program, {"x": x, "at": at}, 0)["picked"].flat[0] == want
