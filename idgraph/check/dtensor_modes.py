@@ -135,7 +135,7 @@ def run_traced(
 
 
 def _distributed(value: Any, placed: Sequence[Any], trace: Traced, distribute: Any) -> Any:
-    """A DTensor of a value; a partial result is in random parts, so that what is done to each of them alone is seen."""
+    """A DTensor of a value; a partial result is in random parts, so that what is done to each is seen."""
     import torch
     from torch.distributed._local_tensor import LocalTensor
     from torch.distributed.tensor import DTensor
@@ -333,7 +333,7 @@ def _replicated(func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int]
 def _result_of_refused(
     func: Any, flat: Sequence[Any], spec: Any, spread: Sequence[int], alone: Callable[[], Any] | None, trace: Traced
 ) -> Any:
-    """What the function goes on with."""
+    """The value that the function goes on with."""
     try:
         made = _replicated(func, flat, spec, spread)
     except Exception:  # an operation that DTensor has not at all: what follows goes on with its whole results

@@ -226,7 +226,7 @@ def _combine_partials(a: npt.NDArray[Any], b: npt.NDArray[Any], ops: set[str]) -
 
 def random_parts(value: npt.NDArray[Any], parts: Mapping[str, str], mesh: Mesh) -> list[npt.NDArray[Any]]:
     """For each device what it adds to ``value``, which is partial over the axes of ``parts``: other devices have values
-    of other elements, so that no operation on the parts alone is that on their sum."""
+    of other elements, so that no operation on the parts by themselves is that on their sum."""
     rng = np.random.default_rng(len(parts))
 
     def others() -> npt.NDArray[Any]:

@@ -49,7 +49,7 @@ class Device(Printed):
     addresses that no widest access divides (none: as fast). ``thread_registers``: the most of a thread.
     ``static_shared``: bytes of shared memory that a block has without asking for more. ``coordinate_steps``: operations
     of int32 that find one coordinate of a thread's number, and its part of an address: a division by a constant, the
-    rest, a product and a sum. ``alone``: the bandwidth that one processor reaches by itself, as times its part of all.
+    rest, a product and a sum. ``own_bandwidth``: what one processor reaches by itself, as times its part of all.
 
     >>> import idgraph as ig
     >>> h = ig.cost.devices["H200"]
@@ -93,7 +93,7 @@ class Device(Printed):
     # Six coordinates an element took 36 us of 7.2 million threads that moved 58 MB in 12, on an H200.
     coordinate_steps: int = 6
     # Eight blocks that sum 64 MiB of an H200 move 47 GB/s each, and three more functions of each element: 1.5 times.
-    alone: float = 2.0
+    own_bandwidth: float = 2.0
 
     @property
     def resident_threads(self) -> int:
@@ -133,7 +133,7 @@ class Device(Printed):
         >>> ig.cost.devices["H200"].busy(33), ig.cost.devices["H200"].busy(132)
         (0.5, 1.0)
         """
-        return min(1.0, self.alone * blocks / self.processors)
+        return min(1.0, self.own_bandwidth * blocks / self.processors)
 
     @property
     def bank_row(self) -> int:

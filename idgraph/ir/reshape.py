@@ -114,6 +114,18 @@ def groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[in
     return found
 
 
+def axis_groups(source: Sequence[Expr], target: Sequence[Expr]) -> list[tuple[list[int], list[int]]]:
+    """`groups` of axes of which some have one element; those are in no group.
+
+    >>> from idgraph.arith import as_expr
+    >>> axis_groups([as_expr(n) for n in (4, 1, 6)], [as_expr(n) for n in (4, 2, 1, 3)])
+    [([0], [0]), ([2], [1, 3])]
+    """
+    a, b = ([p for p, n in enumerate(extents) if n != 1] for extents in (source, target))
+    found = groups([source[p] for p in a], [target[p] for p in b])
+    return [([a[p] for p in some], [b[p] for p in others]) for some, others in found]
+
+
 def _regroup(
     fusion: Fusion, parts: Sequence[IterDomain], wanted: Sequence[Expr]
 ) -> tuple[list[IterDomain], list[DomainExpr]]:

@@ -25,7 +25,7 @@ from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr
 from idgraph.ir.op_builders import REDUCTIONS, same_extent
 from idgraph.ir.op_table import GATHERS, POINTWISE, apply
-from idgraph.ir.reshape import groups
+from idgraph.ir.reshape import axis_groups
 
 MAX_READS = 256  # reads of one gather's operand after which it is not worth while
 AGAIN = 16  # reads of one element after which computing it again is code without end: gathers of gathers double it
@@ -321,18 +321,18 @@ class Rematerializer:
         for whole, parts in _groups(e.output, x, at):
             if len(whole) == len(parts) == 1:
                 coordinates[parts[0]] = at[whole[0]]
-            elif whole:
-                self.divide([e.output.axes[p].extent for p in whole], [at[p] for p in whole], x, parts, coordinates)
+            else:
+                self.divide([(e.output.axes[p].extent, at[p]) for p in whole], x, parts, coordinates)
         return self.read(x, [as_expr(0) if d.is_broadcast else c for d, c in zip(x.axes, coordinates, strict=True)])
 
     def divide(
-        self, extents: Sequence[Expr], at: Sequence[Coordinate], x: Tensor, parts: Sequence[int], to: list[Coordinate]
+        self, at: Sequence[tuple[Expr, Coordinate]], x: Tensor, parts: Sequence[int], to: list[Coordinate]
     ) -> None:
         """The coordinates of the axes ``parts`` of ``x``, whose elements axes of these extents number, into ``to``."""
         number: Tensor | None = None
         valid: Tensor | None = None
         given = False
-        for n, c in zip(extents, at, strict=True):
+        for n, c in at:
             here = self.picked(c, n)
             wide = here.tensor if here.tensor.dtype == "int64" else ops.cast(here.tensor, "int64")
             number = wide if number is None else ops.add(ops.mul(number, attr(n)), wide)
@@ -340,12 +340,11 @@ class Rematerializer:
             valid = test if valid is None else valid if test is None else ops.logical_and(valid, test)
             given |= here.given
         for p in reversed(parts):
-            d = x.axes[p]
-            if number is None or d.is_broadcast:
+            n = x.axes[p].extent
+            if number is None or x.axes[p].is_broadcast:
                 continue
-            rest = number if p == parts[0] else ops.remainder(number, attr(d.extent))
-            to[p] = Picked(rest, d.extent, given, valid)
-            number = ops.floor_divide(number, attr(d.extent)) if p != parts[0] else number
+            to[p] = Picked(number if p == parts[0] else ops.remainder(number, attr(n)), n, given, valid)
+            number = ops.floor_divide(number, attr(n)) if p != parts[0] else number
 
     def iota(self, e: TensorExpr, at: tuple[Coordinate, ...]) -> Tensor:
         """start + step * coordinate."""
@@ -471,12 +470,9 @@ def _groups(t: Tensor, x: Tensor, at: Sequence[Coordinate]) -> list[tuple[list[i
     """Axes of ``t`` and of ``x``, whose reshape it is, that hold the same elements. All of them together where there is
     none, and where an axis of one element is read at an index: a wrong one makes all of it wrong."""
     mine, theirs = [d.extent for d in t.axes], [d.extent for d in x.axes]
-    alone = [p for p, (n, c) in enumerate(zip(mine, at, strict=True)) if n == 1 and not isinstance(c, Expr)]
-    if alone or any(n == 0 for n in (*mine, *theirs)):
+    if any(n == 1 and not isinstance(c, Expr) for n, c in zip(mine, at, strict=True)) or 0 in (*mine, *theirs):
         return [(list(range(len(mine))), list(range(len(theirs))))]
-    a, b = ([p for p, n in enumerate(extents) if n != 1] for extents in (mine, theirs))
-    return [([a[p] for p in some], [b[p] for p in others])
-            for some, others in groups([mine[p] for p in a], [theirs[p] for p in b])]  # fmt: skip
+    return axis_groups(mine, theirs)
 
 
 def _fewer(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

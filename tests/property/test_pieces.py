@@ -108,10 +108,10 @@ def test_an_index_behind_the_end_reads_nothing(shape: tuple[int, ...], made: tup
     f = ig.Fusion("gather")
     t = ig.reshape(f.input("x", shape=shape), made)
     entries = tuple(2 if p == dim else 1 for p in range(len(made)))
-    f.output(ig.gather(t, dim, f.input("at", shape=entries, dtype="int64")), "picked")
+    picked = f.output(ig.gather(t, dim, f.input("at", shape=entries, dtype="int64")))
     ig.schedule.auto(f)
     program = ig.emit(f, "cuda")
     x = np.arange(1, 13, dtype=np.float32).reshape(shape)
     for index, want in ((0, 1.0), (made[dim] - 1, x.reshape(made).take(made[dim] - 1, dim).flat[0]), (made[dim], 0.0)):
         at = np.full(entries, index)
-        assert interpret(program, {"x": x, "at": at}, 0)["picked"].flat[0] == want
+        assert interpret(program, {"x": x, "at": at}, 0)[picked.name].flat[0] == want
