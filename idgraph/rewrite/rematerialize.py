@@ -314,24 +314,20 @@ class Rematerializer:
         return made
 
     def reshape(self, e: TensorExpr, at: tuple[Coordinate, ...]) -> Tensor:
-        """The element's row-major number, divided by the operand's extents: axes that hold as many elements as some of
-        the operand's by themselves, and one axis passes its coordinate on."""
-        x = e.inputs[0]
-        coordinates: list[Coordinate] = [as_expr(0)] * x.ndim
+        """The element's row-major number, divided by the operand's extents, for each group of axes."""
+        x, found = e.inputs[0], dict[int, Coordinate]()
         for whole, parts in _groups(e.output, x, at):
             if len(whole) == len(parts) == 1:
-                coordinates[parts[0]] = at[whole[0]]
+                found[parts[0]] = at[whole[0]]
             else:
-                self.divide([(e.output.axes[p].extent, at[p]) for p in whole], x, parts, coordinates)
-        return self.read(x, [as_expr(0) if d.is_broadcast else c for d, c in zip(x.axes, coordinates, strict=True)])
+                found |= self.divide([(e.output.axes[p].extent, at[p]) for p in whole], x, parts)
+        return self.read(x, [found.get(p, as_expr(0)) for p in range(x.ndim)])
 
-    def divide(
-        self, at: Sequence[tuple[Expr, Coordinate]], x: Tensor, parts: Sequence[int], to: list[Coordinate]
-    ) -> None:
-        """The coordinates of the axes ``parts`` of ``x``, whose elements axes of these extents number, into ``to``."""
+    def divide(self, at: Sequence[tuple[Expr, Coordinate]], x: Tensor, parts: Sequence[int]) -> dict[int, Coordinate]:
+        """The coordinates of the axes ``parts`` of ``x``, whose elements axes of these extents number."""
         number: Tensor | None = None
         valid: Tensor | None = None
-        given = False
+        given, found = False, dict[int, Coordinate]()
         for n, c in at:
             here = self.picked(c, n)
             wide = here.tensor if here.tensor.dtype == "int64" else ops.cast(here.tensor, "int64")
@@ -343,8 +339,9 @@ class Rematerializer:
             n = x.axes[p].extent
             if number is None or x.axes[p].is_broadcast:
                 continue
-            to[p] = Picked(number if p == parts[0] else ops.remainder(number, attr(n)), n, given, valid)
+            found[p] = Picked(number if p == parts[0] else ops.remainder(number, attr(n)), n, given, valid)
             number = ops.floor_divide(number, attr(n)) if p != parts[0] else number
+        return found
 
     def iota(self, e: TensorExpr, at: tuple[Coordinate, ...]) -> Tensor:
         """start + step * coordinate."""
