@@ -12,7 +12,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.ir import is_float
+from idgraph.ir import DType, is_float
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from idgraph.validate.value_check import compare, rounding_error
@@ -92,7 +92,7 @@ def test_gathers_through_reshapes(shape: tuple[int, ...], joined: tuple[int, ...
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from((1, 2, 3, 4, 8, 12)), TYPES, st.booleans(), st.integers(0, 2**20))
-def test_scattered_rows(width: int, dtype: ig.ir.DType, same: bool, seed: int) -> None:
+def test_scattered_rows(width: int, dtype: DType, same: bool, seed: int) -> None:
     """Rows written at loaded places: entries of one place have the same values, or the last one wins."""
     f = ig.Fusion("put")
     x, at = f.input("x", shape=(9, width), dtype=dtype), f.input("at", shape=(7,), dtype="int64")
