@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
+from idgraph.arith import symbol
 from idgraph.frontends.torch_arrays import load_torch
 
 POINTS = 1 << 21  # points of a nest that are run; of more, some iterations
@@ -196,13 +197,11 @@ class LoopPoints:
         self.store(name, index, value)
 
     def indirect_indexing(self, value: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
-        import sympy
-
         torch, n = self.torch, self._at(size)
         at = torch.as_tensor(value).to(torch.int64)
         name = f"at{len(self.names)}"
         self.names[name] = torch.where(at < 0, at + n, at) if wrap_neg else at
-        return cast("Any", sympy).Symbol(name, integer=True)
+        return symbol(name).sympy()
 
     def index_expr(self, index: Any, dtype: Any) -> Any:
         return self._at(index).to(dtype)

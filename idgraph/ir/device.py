@@ -133,6 +133,7 @@ class Device(Printed):
         >>> ig.cost.devices["H200"].busy(33), ig.cost.devices["H200"].busy(132)
         (0.5, 1.0)
         """
+        _number("busy", "blocks", blocks)
         return min(1.0, self.own_bandwidth * blocks / self.processors)
 
     @property
@@ -169,6 +170,8 @@ class Device(Printed):
         >>> round(ig.cost.devices["H200"].index_seconds(6 * 7.2e6) * 1e6)
         18
         """
+        _number("index_seconds", "coordinates", coordinates)
+        _number("index_seconds", "addresses", addresses)
         return (self.coordinate_steps * coordinates + addresses) / self.rate("int32", special=False)
 
     @arguments(IdGraphError)
@@ -335,6 +338,11 @@ devices: dict[str, Device] = {
     ),
 }  # fmt: skip
 """The devices known by name; add your own: ``ig.cost.devices["mine"] = ig.cost.measure_device("cpu")``."""
+
+
+def _number(what: str, name: str, value: object) -> None:
+    if not isinstance(value, (int, float)) or value < 0:
+        raise IdGraphError(f"{what}: {name} is {short_repr(value)}", hint="a number that is not negative")
 
 
 def device_of(given: Device | str) -> Device:

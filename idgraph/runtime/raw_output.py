@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import IndexMap, as_expr, symbol
-from idgraph.errors import EmitError
+from idgraph.errors import EmitError, short_repr
 from idgraph.index.allocation import memory_map
 from idgraph.ir import Tensor
 from idgraph.ir.dtypes import int_limits, is_float
@@ -101,7 +101,7 @@ def raw_output(t: Tensor, buffer: Any, shape: tuple[int, ...], env: Mapping[str,
 def check_fill(t: Tensor, value: object) -> None:
     """Refuse a number that the type of ``t`` does not have."""
     if not isinstance(value, (bool, int, float)):
-        raise EmitError(f"fill {value!r} is not a number", where=t.source_line)
+        raise EmitError(f"fill {short_repr(value)} is not a number", where=t.source_line)
     if is_float(t.dtype):
         return
     low, high = (0, 1) if t.dtype == "bool" else int_limits(t.dtype)
