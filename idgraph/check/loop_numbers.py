@@ -26,6 +26,18 @@ from idgraph.frontends.torch_arrays import load_torch
 EDGES = (0.0, 1.0, 300.0, 7e4)  # numbers that inputs are, beside the bodies' constants: narrow types end below
 MOST_SCALES = 4
 SAMPLES, MOST_TRIES = 192, 6  # elements of inputs that are drawn of one kind, small inputs more often
+ROUNDINGS = 16  # other roundings of a graph that are tried where a number differs
+SLACK = 4  # times what they change that rounding may change
+# Results that are numbers of the operands, or the same with another sign.
+EXACT = frozenset((
+    "abs", "alias", "amax", "amin", "as_strided", "cat", "clamp", "clamp_max", "clamp_min", "clone",
+    "constant_pad_nd", "copy", "detach", "diagonal", "embedding", "empty", "expand", "flip", "full",
+    "full_like", "gather", "index", "index_put", "index_select", "lift_fresh_copy", "maximum", "minimum",
+    "neg", "new_zeros", "permute", "reflection_pad1d", "reflection_pad2d", "relu", "repeat",
+    "replication_pad2d", "reshape", "roll", "scalar_tensor", "scatter", "select", "select_scatter",
+    "sign", "slice", "slice_scatter", "squeeze", "stack", "t", "transpose", "tril", "triu", "unbind",
+    "unfold", "unsqueeze", "view", "where", "zeros", "zeros_like",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +100,32 @@ class LoopNumbers:
             found.append(CheckRow(self.name, "", "tested", "write", because, None, graphs.STAGE, self.name))
         return found
 
-    def _values(self, inputs: Sequence[Any]) -> dict[str, Any]:
+    def rounded_otherwise(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
+        """Values of the nodes as other roundings of all that is computed may leave them."""
+        return [self._values(inputs, noise=self.torch.Generator().manual_seed(k)) for k in range(ROUNDINGS)]
+
+    def _off(self, x: Any, noise: Any) -> Any:
+        """A number off by about as much as its type rounds."""
+        torch = self.torch
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        off = 2 * torch.rand(x.shape, generator=noise, dtype=torch.float64) - 1
+        return (x.double() * (1 + 2 * torch.finfo(x.dtype).eps * off)).to(x.dtype)
+
+    def _values(self, inputs: Sequence[Any], noise: Any = None) -> dict[str, Any]:
         """Values of the nodes of the graph by name, as they are then."""
-        torch, seen = self.torch, dict[str, Any]()
+        torch, seen, off = self.torch, dict[str, Any](), self._off
 
         class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
+            def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+                called = cast("Callable[[Any, Any, Any], Any]", super().call_function)  # pyright: ignore[reportUnknownMemberType]
+                out = called(target, args, kwargs)
+                schema = getattr(target, "_schema", None)
+                plain = noise is None or schema is None or schema.is_mutable or schema.name.rpartition("::")[2] in EXACT
+                if plain or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+                    return out  # what only moves or picks numbers is exact, and so is a comparison
+                return off(called(target, tuple(off(a, noise) for a in args), kwargs), noise)
+
             def run_node(self, n: Any) -> Any:
                 whole = cast("Callable[[Any], Any]", super().run_node)  # pyright: ignore[reportUnknownMemberType]
                 out = whole(n)
@@ -144,7 +177,8 @@ class _Run:
     """All nests, once."""
 
     def __init__(self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], scale: float | None) -> None:
-        self.loops, self.seen, self.scale = loops, seen, scale
+        self.loops, self.inputs, self.seen, self.scale = loops, inputs, seen, scale
+        self.otherwise: list[dict[str, Any]] | None = None
         self.torch, self.constants = loops.torch, loops.constants
         self.home = {b.name: b.home for b in loops.buffers} | dict(loops.memory)
         self.base = {b.name: b.base for b in loops.buffers}
@@ -278,6 +312,8 @@ class _Run:
         if self.scale is not None and value.is_floating_point():
             place = torch.where(value.isfinite(), place, value)
         gap = graphs.differs(value, place, self.scale or 1.0)
+        if gap is not None:
+            gap = graphs.differs(value, self._explained(b.tensor, value, place), self.scale or 1.0)
         if gap is None:
             return None
         op, line = self.loops.sources.get(b.tensor, ("", None))
@@ -285,6 +321,20 @@ class _Run:
         told = Difference({}, shown, None, f"{gap[1]} there", "", op, line)
         because = "it stores another number than the graph that was lowered has, at random inputs"
         return CheckRow(node.name, b.home, "refuted", "write", because, told, "after", self.loops.name, op, line)
+
+    def _explained(self, name: str, value: Any, place: Any) -> Any:
+        """What was stored, with the graph's number wherever rounding may have made the difference: a remainder or a
+        place of the largest jumps at numbers that are rounded one way or the other."""
+        torch = self.torch
+        if self.otherwise is None:
+            self.otherwise = self.loops.rounded_otherwise(self.inputs)
+        others = [v[name] for v in self.otherwise if name in v and v[name].shape == value.shape]
+        if not others:
+            return place
+        if not value.is_floating_point():
+            return torch.where(torch.stack([x != value for x in others]).any(0), value, place)
+        off = torch.stack([(x.double() - value.double()).abs() for x in others]).nan_to_num(math.inf).amax(0)
+        return torch.where((place.double() - value.double()).abs() <= SLACK * off, value, place)
 
     def _ran(self, node: LoopNode) -> LoopPoints:
         from torch._inductor.virtualized import V
