@@ -370,7 +370,11 @@ class _Writing:
         if not confirm_difference(space, a, b, self.table, gap.point):
             return f"NumPy finds a difference at {gap.point}, plain Python does not"
         often = space.multiset and space.inner > 1  # how often an element is read counts
-        if self.table.places or self.table.loads or (often and gap.read is not None and gap.meant is not None):
+        loaded = bool(self.table.places or self.table.loads)
+        updated = gap.read is None and gap.meant is not None and self._is_argument(name)
+        if (loaded and not updated) or (often and gap.read is not None and gap.meant is not None):
+            return ""
+        if self.table.holds_data(self.address):
             return ""
         coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
         env = {**space.symbols, **gap.point}
@@ -382,13 +386,26 @@ class _Writing:
             found = self.at(t, [as_expr(x) for x in c])
             return None if found is None else (found[0], int(found[1].evaluate(env)))
 
-        seen = reads_by_evaluation(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
+        def argument(t: Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
+            return at(t, c) if t.definition is None else None
+
+        if updated:  # its new element may be a constant, or computed of others
+            through = reads_by_evaluation(self.tensor, numbers, argument, space.symbols, itself=self.buffer.copy)
+            if through is None or (name, gap.meant) not in through[0]:
+                return f"{name} holds what is computed of other elements there, which may be read instead"
+        seen = None if loaded else reads_by_evaluation(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
         if seen is None:
             return ""
         meant, chosen = seen
         extra = gap.read is not None and (name, gap.read) in meant and not chosen and not often
         lacking = gap.meant is not None and (name, gap.meant) not in meant
         return f"at {gap.point} the reference means other elements than the algebra" if extra or lacking else ""
+
+    def _is_argument(self, name: str) -> bool:
+        """True of the memory of an argument."""
+        c = self.checker
+        return any(b.home == name and c.meaning.tensors[b.tensor].definition is None for b in c.program.buffers
+                   if b.tensor in c.meaning.tensors)  # fmt: skip
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:

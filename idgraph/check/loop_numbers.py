@@ -105,12 +105,14 @@ class LoopNumbers:
         return [self._values(inputs, noise=self.torch.Generator().manual_seed(k)) for k in range(ROUNDINGS)]
 
     def _off(self, x: Any, noise: Any) -> Any:
-        """A number off by about as much as its type rounds."""
+        """A number off by about as much as its type rounds; one too large for 16 bits need not be infinite before."""
         torch = self.torch
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return x
         off = 2 * torch.rand(x.shape, generator=noise, dtype=torch.float64) - 1
-        return (x.double() * (1 + 2 * torch.finfo(x.dtype).eps * off)).to(x.dtype)
+        info = torch.finfo(x.dtype)
+        made = (x.double() * (1 + 2 * info.eps * off)).to(x.dtype)
+        return torch.where(x.isinf(), (x.sign() * info.max * off.abs()).to(x.dtype), made) if info.bits == 16 else made
 
     def _values(self, inputs: Sequence[Any], noise: Any = None) -> dict[str, Any]:
         """Values of the nodes of the graph by name, as they are then."""

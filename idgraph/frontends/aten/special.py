@@ -307,6 +307,9 @@ def _ordered(x: Tensor) -> Tensor:
 
 def place_of(x: Tensor, dim: int, largest: bool, keep: bool) -> Tensor:
     """The first position along ``dim`` of the largest or smallest element; NaN is both."""
+    if x.axes[dim].extent == 1:
+        kept = [1 if p == dim else attr(d.extent) for p, d in enumerate(x.axes) if keep or p != dim]
+        return x.fusion.full(kept, 0, "int64")
     x = _ordered(x)
     best = (composite.amax if largest else composite.amin)(x, dim, True)
     hit = ops.eq(x, best)

@@ -1,0 +1,60 @@
+"""Programs that TorchInductor lowers rightly, found by random programs: none of their rows is refuted.
+
+What differs in them is rounding that a jump makes visible (a remainder, the place of the largest), what is read in
+place of an element that is known (an updated argument that holds a constant there), and places among one element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import idgraph as ig
+
+Program = Callable[[torch.Tensor], object]
+
+
+def updated_in_part(x: torch.Tensor) -> torch.Tensor:
+    x.view(-1)[::3].fill_(0.5)
+    return (x + 1).reshape(-1).mean(0)
+
+
+def place_of_remainders(x: torch.Tensor) -> torch.Tensor:
+    x[..., 1:].copy_(x[..., :-1].clone())
+    return x.remainder(-0.7).argmax(2).diff(dim=0)
+
+
+def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return torch.nn.functional.gelu(x.norm(dim=0))
+
+
+PROGRAMS: dict[str, tuple[Program, tuple[int, ...], torch.dtype]] = {
+    "remainders of halves": (lambda x: (x**2).rsqrt().remainder(-0.7), (3, 3, 6), torch.float16),
+    "place of remainders": (place_of_remainders, (4, 4, 3), torch.float64),
+    "sum of squares": (sum_of_squares, (4,), torch.bfloat16),
+    "floors": (lambda x: (x.sin() * 7).floor() + (x.exp() > 1), (5, 6), torch.float32),
+    "argument updated in part": (updated_in_part, (6, 6), torch.float32),
+    "place in one element": (lambda x: (x.argmax(2), x.min(2).indices), (2, 6, 1), torch.float32),
+    "place in one byte": (lambda x: x.argmax(0), (1, 3), torch.uint8),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("seed", range(3))
+def test_right_programs_are_not_refuted(name: str, seed: int) -> None:
+    fn, shape, dtype = PROGRAMS[name]
+    drawn = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 4 - 2
+    report = ig.check.inductor(fn, (drawn.abs().to(dtype) if dtype == torch.uint8 else drawn.to(dtype),))
+    assert not report.refuted, str(report.refuted[0])
+    assert report.rows
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8])
+def test_the_place_in_one_element_is_0(dtype: torch.dtype) -> None:
+    x = torch.ones(2, 1, 3).to(dtype)
+    imported = ig.from_torch(lambda x: (x.argmax(1), x.argmin(1, keepdim=True), x.max(1).indices), (x,))
+    assert [tuple(t.shape) for t in imported.run(x)] == [(2, 3), (2, 1, 3), (2, 3)]
+    assert all(not t.any() for t in imported.run(x))
