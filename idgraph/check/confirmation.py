@@ -117,6 +117,26 @@ def _pool(table: ValueTable) -> list[int]:
 Where = Callable[[Tensor, tuple[int, ...]], Element | None]
 
 
+def is_argument(checker: Any, name: str) -> bool:
+    """True of the memory of an argument."""
+    known = checker.meaning.tensors
+    return any(b.home == name and b.tensor in known and known[b.tensor].definition is None
+               for b in checker.program.buffers)  # fmt: skip
+
+
+def needs_argument(
+    root: Tensor, coordinates: Sequence[int], at: Where, symbols: Mapping[str, int], element: Element, itself: bool
+) -> bool:
+    """Whether an element is made of that one of the arguments as they were given: what is stored over it may be a
+    constant, or computed of others, and need not be read."""
+
+    def given(t: Tensor, c: tuple[int, ...]) -> Element | None:
+        return at(t, c) if t.definition is None else None
+
+    found = reads_by_evaluation(root, coordinates, given, symbols, itself=itself)
+    return found is not None and element in found[0]
+
+
 def reads_by_evaluation(
     root: Tensor, coordinates: Sequence[int], at: Where, symbols: Mapping[str, int], *, itself: bool
 ) -> tuple[set[Element], bool] | None:

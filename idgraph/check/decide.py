@@ -15,7 +15,7 @@ from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
 from idgraph.check.buffer_contents import BufferContents
 from idgraph.check.combining import other_mode, other_reduction
-from idgraph.check.confirmation import confirm_difference, confirmable, reads_by_evaluation
+from idgraph.check.confirmation import confirm_difference, confirmable, is_argument, needs_argument, reads_by_evaluation
 from idgraph.check.enumeration import (
     Gap,
     Space,
@@ -319,11 +319,8 @@ class _Writing:
         for sizes in self.checker.samples:
             space = self._space(reduce, nested, sizes)
             total = space.points * max(len(a), len(b), 1)
-            only = (
-                None
-                if total <= self.checker.budget
-                else some_points(space, self.checker.budget // max(len(a), len(b), 1))
-            )
+            few = total <= self.checker.budget
+            only = None if few else some_points(space, self.checker.budget // max(len(a), len(b), 1))
             gap = compare(space, a, b, self.table, self.held, only)
             if (
                 gap is not None and self.table.places and not self._doubt(a, b, loose)
@@ -371,10 +368,9 @@ class _Writing:
             return f"NumPy finds a difference at {gap.point}, plain Python does not"
         often = space.multiset and space.inner > 1  # how often an element is read counts
         loaded = bool(self.table.places or self.table.loads)
-        updated = gap.read is None and gap.meant is not None and self._is_argument(name)
-        if (loaded and not updated) or (often and gap.read is not None and gap.meant is not None):
-            return ""
-        if self.table.holds_data(self.address):
+        updated = gap.read is None and gap.meant is not None and is_argument(self.checker, name)
+        both = often and None not in (gap.read, gap.meant)
+        if both or (loaded and not updated) or self.table.holds_data(self.address):
             return ""
         coordinates = delinearize(self.address, self.buffer, extents_of(self.tensor))
         env = {**space.symbols, **gap.point}
@@ -386,26 +382,15 @@ class _Writing:
             found = self.at(t, [as_expr(x) for x in c])
             return None if found is None else (found[0], int(found[1].evaluate(env)))
 
-        def argument(t: Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
-            return at(t, c) if t.definition is None else None
-
-        if updated:  # its new element may be a constant, or computed of others
-            through = reads_by_evaluation(self.tensor, numbers, argument, space.symbols, itself=self.buffer.copy)
-            if through is None or (name, gap.meant) not in through[0]:
-                return f"{name} holds what is computed of other elements there, which may be read instead"
-        seen = None if loaded else reads_by_evaluation(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
-        if seen is None:
+        where = (self.tensor, numbers, at, space.symbols)
+        if updated and not needs_argument(*where, (name, gap.meant or 0), self.buffer.copy):
+            return f"{name} holds what is computed of other elements there, which may be read instead"
+        if loaded or (seen := reads_by_evaluation(*where, itself=self.buffer.copy)) is None:
             return ""
         meant, chosen = seen
         extra = gap.read is not None and (name, gap.read) in meant and not chosen and not often
         lacking = gap.meant is not None and (name, gap.meant) not in meant
         return f"at {gap.point} the reference means other elements than the algebra" if extra or lacking else ""
-
-    def _is_argument(self, name: str) -> bool:
-        """True of the memory of an argument."""
-        c = self.checker
-        return any(b.home == name and c.meaning.tensors[b.tensor].definition is None for b in c.program.buffers
-                   if b.tensor in c.meaning.tensors)  # fmt: skip
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:

@@ -325,7 +325,7 @@ class _Run:
         return CheckRow(node.name, b.home, "refuted", "write", because, told, "after", self.loops.name, op, line)
 
     def _explained(self, name: str, value: Any, place: Any) -> Any:
-        """What was stored, with the graph's number wherever rounding may have made the difference: a remainder or a
+        """Stored numbers, with the graph's wherever rounding may have made the difference: a remainder or a
         place of the largest jumps at numbers that are rounded one way or the other."""
         torch = self.torch
         if self.otherwise is None:
