@@ -208,10 +208,14 @@ class LoopPoints:
 
     value_expr = index_expr
 
+    def _number(self, value: Any) -> Any:
+        """A Python number as a tensor that loses nothing of it."""
+        return self.torch.tensor(value, dtype=self.torch.float64 if isinstance(value, float) else None)
+
     def constant(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, float) and math.isfinite(value):
             self.run.constants.add(abs(value))
-        return self._computed(self.torch.tensor(value).to(dtype))
+        return self._computed(self._number(value).to(dtype))
 
     def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> Any:
         self.live.append(mask)
@@ -219,7 +223,7 @@ class LoopPoints:
             inner = body()
         finally:
             self.live.pop()
-        return self.torch.where(mask, inner, self.torch.tensor(other).to(inner.dtype))
+        return self.torch.where(mask, inner, self._number(other).to(inner.dtype))
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         return self.torch.where(condition.to(self.torch.bool), self._tensor(a), self._tensor(b))

@@ -39,6 +39,7 @@ PROGRAMS: dict[str, tuple[Program, tuple[int, ...], Any]] = {
     "place of remainders": (place_of_remainders, (4, 4, 3), torch.float64),
     "sum of squares": (sum_of_squares, (4,), torch.bfloat16),
     "floors": (lambda x: (x.sin() * 7).floor() + (x.exp() > 1), (5, 6), torch.float32),
+    "a constant of 64 bits": (lambda x: x.lerp(x * 2, 0.3).sum(-1).fmod(0.7).frac(), (2, 8), torch.float64),
     "argument updated in part": (updated_in_part, (6, 6), torch.float32),
     "place in one element": (lambda x: (x.argmax(2), x.min(2).indices), (2, 6, 1), torch.float32),
     "place in one byte": (lambda x: x.argmax(0), (1, 3), torch.uint8),
