@@ -23,6 +23,7 @@ from idgraph.check.algebraic import flat_of
 from idgraph.check.index_values import Value, combine
 from idgraph.check.index_values import ValueTable as _Table
 from idgraph.check.loop_numbers import LoopNode, LoopNumbers
+from idgraph.check.loop_points import NoEffects
 from idgraph.check.program import (
     ZERO,
     Axis,
@@ -638,7 +639,7 @@ class LoopBodyValue:
         return self
 
 
-class Notes:
+class Notes(NoEffects):
     """Inductor's operations, noted instead of computed: loads, stores, masks and what indices are made of."""
 
     def __init__(self, scope: Mapping[str, Expr], torch: Any, number: Expr = ZERO) -> None:
@@ -793,15 +794,6 @@ class Notes:
             elif what.cond:
                 what = where(what, 1, 0)
         return LoopBodyValue(what, _reads(x), x.live if isinstance(x, LoopBodyValue) else TRUE)
-
-    def check_bounds(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-    def device_assert_async(self, condition: Any, message: str) -> Any:
-        return condition
-
-    def output(self, *args: Any) -> None:
-        return None
 
     def _joined(self, parts: Sequence[Any]) -> frozenset[Read]:
         out: frozenset[Read] = frozenset()

@@ -110,7 +110,20 @@ _FORMULAS: Mapping[str, Callable[[Any, list[Any]], Any]] = {
 }  # fmt: skip
 
 
-class LoopPoints:
+class NoEffects:
+    """Inductor's operations that neither read nor compute anything."""
+
+    def check_bounds(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+    def device_assert_async(self, condition: Any, message: str) -> Any:
+        return condition
+
+    def output(self, *args: Any) -> None:
+        return None
+
+
+class LoopPoints(NoEffects):
     """Operations at the points of a body; a value is a tensor [iterations, reduced points], or broadcasts to it."""
 
     def __init__(self, run: NumberedMemory, body: Any) -> None:
@@ -236,15 +249,6 @@ class LoopPoints:
 
     def to_dtype_bitcast(self, x: Any, dtype: Any, src_dtype: Any) -> Any:
         return self._computed(x.to(src_dtype).view(dtype))
-
-    def check_bounds(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-    def device_assert_async(self, condition: Any, message: str) -> Any:
-        return condition
-
-    def output(self, *args: Any) -> None:
-        return None
 
     # over reduced points ----------------------------------------------------------------------------------------------
 

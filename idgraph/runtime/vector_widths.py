@@ -28,7 +28,7 @@ Site = tuple[str, int | None]  # an operation by its output, and its operand; No
 
 def with_widths(fusion: Fusion, maps: IndexMaps, plan: KernelModule) -> KernelModule:
     """The plan with `Kernel.widths`."""
-    asked = _widths_width_asked(fusion, maps)
+    asked = _asked_widths(fusion, maps)
     if not asked:
         return plan
     made = replace(plan, kernels=tuple([replace(k, widths=_widths_of_kernel(k, plan, asked)) for k in plan.kernels]))
@@ -68,8 +68,8 @@ def _strict_loop(t: Tensor, at: int) -> Tensor | None:
     return next((s for s in found if s is not None), None)
 
 
-def _widths_width_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
-    """For each access that moves along a vectorised loop: see `_width_asked`."""
+def _asked_widths(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str, str, int, int]]:
+    """For each access that moves along a vectorised loop: see `_asked_width`."""
     found: dict[Site, tuple[str, str, int, int]] = {}
     for e in fusion.exprs:
         lanes = [x for x in maps.loops(e) if x.parallel == "vectorize" and x.extent != 1]
@@ -79,14 +79,14 @@ def _widths_width_asked(fusion: Fusion, maps: IndexMaps) -> dict[Site, tuple[str
         name, steps = loop.symbol.name, int(loop.extent) if loop.extent.is_const else None
         write = maps.write(e)
         if name in write.tensor_address.names:
-            found[e.output.name, None] = _width_asked(e.output, loop.name, steps)
+            found[e.output.name, None] = _asked_width(e.output, loop.name, steps)
         for k, t in enumerate(e.inputs):
             if name in maps.read(e, k).tensor_address.names:
-                found[e.output.name, k] = _width_asked(t, loop.name, steps)
+                found[e.output.name, k] = _asked_width(t, loop.name, steps)
     return found
 
 
-def _width_asked(t: Tensor, loop: str, steps: int | None) -> tuple[str, str, int, int]:
+def _asked_width(t: Tensor, loop: str, steps: int | None) -> tuple[str, str, int, int]:
     """Tensor, loop, its steps (where a symbol says how many: the most of one access), the most of one access."""
     most = current_device().lanes(item_size(t.dtype))
     return t.name, loop, most if steps is None else steps, most if steps is None else min(steps, most)
