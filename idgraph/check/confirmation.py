@@ -130,10 +130,10 @@ def needs_argument(
     """Whether an element is made of that one of the arguments as they were given: what is stored over it may be a
     constant, or computed of others, and need not be read."""
 
-    def given(t: Tensor, c: tuple[int, ...]) -> Element | None:
+    def argument(t: Tensor, c: tuple[int, ...]) -> Element | None:
         return at(t, c) if t.definition is None else None
 
-    found = reads_by_evaluation(root, coordinates, given, symbols, itself=itself)
+    found = reads_by_evaluation(root, coordinates, argument, symbols, itself=itself)
     return found is not None and element in found[0]
 
 
