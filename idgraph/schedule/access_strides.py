@@ -180,8 +180,9 @@ def source_strides(
     while stack:
         u, of, parts = stack.pop()
         e = u.definition
-        ways += 1
-        if ways > MAX_PATHS:
+        last = e is None or not e.inputs or (u in stored and u is not t)
+        ways += last
+        if ways + len(stack) > MAX_PATHS:
             return None
         if e is None or (u in stored and u is not t):
             found.append(_touch(axes, u, of, parts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -188,6 +189,26 @@ def test_a_thread_of_many_coordinates_has_several_elements() -> None:
     assert str(made) in str(program.report)
     assert float(made.cost.split()[0]) <= float(made.second_cost.split()[0])
     assert k.blocks * k.threads * 4 <= 48 * 3 * 224 * 224
+
+
+@pytest.mark.parametrize(("taps", "item"), [(1, 2), (3, 2), (5, 4)])
+def test_rows_of_padded_windows_have_lanes_that_read_few_sectors(taps: int, item: int) -> None:
+    """The sum over pooled images: with a vector for each thread, every read asked for up to seven times its sectors."""
+    f = ig.Fusion("pooled")
+    y = ig.cast(f.input("x", (16, 56, 56), "bfloat16" if item == 2 else "float32"), "float32")
+    pads = (taps // 2, taps // 2)
+    across = ig.pad(y, pads)
+    y = sum((across[:, :, n : n + 56] for n in range(1, taps)), across[:, :, :56])
+    down = ig.pad(y, (0, 0, *pads))
+    y = sum((down[:, n : n + 56] for n in range(1, taps)), down[:, :56])
+    s = f.output(ig.sum(ig.exp(y), (1, 2)))
+    program = ig.emit(_scheduled(f), "cuda")
+    assert ig.cost(program).kernels[0].sectors <= 2.5 * taps * taps * 16 * 56 * 56 * item / H200.sector
+    x = np.random.default_rng(0).integers(-3, 3, (16, 56, 56)) / 64
+    wide = np.pad(x, ((0, 0), pads, pads))
+    wanted = np.exp(sum(wide[:, i : i + 56, j : j + 56] for i in range(taps) for j in range(taps))).sum((1, 2))
+    arrays = {"x": x.astype(np.float32 if item == 4 else ml_dtypes.bfloat16)}
+    np.testing.assert_allclose(run_threads(program, arrays)[s.name], wanted, rtol=1e-4)
 
 
 def _scheduled(f: ig.Fusion) -> ig.Fusion:
