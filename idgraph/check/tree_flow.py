@@ -338,7 +338,8 @@ class TreeRun:
                     self._fresh.add(id(r))
                     own &= self._of_its_tensor(s)
                 seen.append(s)
-            more = self.values.respelled(x.holds, values) if own else None
+            alone = x.write.mode == "store" and len(values) == len(seen)
+            more = self.values.respelled(x.holds, values, alone=alone) if own else None
             if more is None:
                 more = self.values.added(values) if self._adds(x) else self.numbers.union(values)
             total = self._joined(n, x, total, more) if x.each == 1 or self._once(x) else total + more

@@ -157,7 +157,7 @@ class ElementValues:
         where = np.unravel_index(k, self.shapes[tensor]) if self.shapes[tensor] else ()
         return f"{tensor}[{', '.join(str(int(x)) for x in where)}]"
 
-    def respelled(self, tensor: str, values: Sequence[int]) -> int | None:
+    def respelled(self, tensor: str, values: Sequence[int], *, alone: bool) -> int | None:
         """The value of an element of ``tensor`` ("": of one that no buffer holds; of a term, where it is a sum) that is
         made of ``values`` and nothing else, though not as the program spells it: what another buffer holds, or a sum,
         is computed again.
@@ -165,7 +165,8 @@ class ElementValues:
         one = self.numbers.union(values)
         if tensor not in self.direct:
             self.direct[tensor] = frozenset(self._spellings(tensor))
-        if one in self.direct[tensor] or len(values) * self.longest > MOST:
+        twice = alone and len(set(values)) < len(values)  # each time counts in a sum that is spelled out
+        if (one in self.direct[tensor] and not twice) or len(values) * self.longest > MOST:
             return None
         given = Counter(x for v in values if v for x in self.numbers.sets.get(v, (v,)))
         if not tensor and len(given) < 2:
@@ -176,6 +177,7 @@ class ElementValues:
                 found.setdefault(self._leaves(v), []).append(v)
         leaves = frozenset[int]().union(*map(self._leaves, given))
         good = [v for v in self.spelled[tensor].get(leaves, []) if self._made_of(v, given)]
+        good = [v for v in good if v != one] if twice else good
         return good[0] if len(good) == 1 else None
 
     def holds(self, tensor: str, value: int) -> bool:
