@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain, product
-from math import inf, prod
+from math import gcd, inf, prod
 from typing import Any
 
 import numpy as np
@@ -176,7 +176,11 @@ class ElementValues:
             for v in self.direct[tensor]:
                 found.setdefault(self._leaves(v), []).append(v)
         leaves = frozenset[int]().union(*map(self._leaves, given))
-        good = [v for v in self.spelled[tensor].get(leaves, []) if self._made_of(v, given)]
+        every = self.spelled[tensor].get(leaves, [])
+        good = [v for v in every if self._made_of(v, given)]
+        if not good and tensor in self.own - self.summed:  # an operation on a sum that is spelled out each time
+            times = gcd(*given.values())
+            good = [v for v in every if self._made_of(v, {x: k // times for x, k in given.items()})]
         good = [v for v in good if v != one] if twice else good
         return good[0] if len(good) == 1 else None
 

@@ -61,6 +61,14 @@ def test_a_sum_is_spelled_out_inside_of_an_operation(last: str) -> None:
         wrong(text, *body)
 
 
+def test_a_sum_is_spelled_out_twice_inside_of_an_operation() -> None:
+    text = program("(8,)", "  a = exp(x)", *(s.format("a", 4, 2) for s in PAIRS), "  y = square(b)")
+    reads = ("a", "i*2"), ("a", "i*2 + 1"), ("a", "i*2"), ("a", "i*2 + 1")
+    parts = [{"if": c, "body": [put(c[2], "a", "j", ("x", "j"))]} for c in ("j < 2", "j >= 2")]
+    right(text, loop("j", 8, *parts), loop("i", 4, put("y", "y", "i", *reads)))
+    wrong(text, loop("j", 8, *parts), loop("i", 4, put("y", "y", "i", *reads[:3], ("a", "(i*2 + 2)%8"))))
+
+
 @pytest.mark.parametrize("shift", [0, 1])
 def test_a_sum_that_has_an_element_twice_is_held_by_a_buffer_of_no_tensor(shift: int) -> None:
     repeat = "  t = unsqueeze(x, dims=(1,))", "  u = expand(t, shape=(6, 2))", "  a = reshape(u, shape=(12,))"
