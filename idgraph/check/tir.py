@@ -140,7 +140,7 @@ class _TirExporter:
                 into.append(found)
         elif kind == "Select" or (kind == "Call" and str(e.op.name).endswith("if_then_else")):
             parts = (e.condition, e.true_value, e.false_value) if kind == "Select" else e.args
-            yes, no = _sides(parts[0], when)
+            yes, no = _where_read(parts[0], when)
             self._reads(parts[0], when, into)
             self._reads(parts[1], yes, into)
             self._reads(parts[2], no, into)
@@ -175,7 +175,7 @@ class _TirExporter:
         if kind == "Select":
             return self._choice((e.condition, e.true_value, e.false_value), reads, when)
         if kind == "Cast":
-            return _converted(self._value(e.value, reads, when), _type_of(e.value), _type_of(e))
+            return _cast_value(self._value(e.value, reads, when), _type_of(e.value), _type_of(e))
         if kind in ("And", "Or"):
             return f"({self._value(e.a, reads, when)} {kind.lower()} {self._value(e.b, reads, when)})"
         if kind == "Not":
@@ -185,7 +185,7 @@ class _TirExporter:
         return f"{_VALUES[kind]}({self._value(e.a, reads, when)}, {self._value(e.b, reads, when)})"
 
     def _choice(self, parts: Any, reads: list[dict[str, object]], when: tuple[str, ...]) -> str:
-        yes, no = _sides(parts[0], when)
+        yes, no = _where_read(parts[0], when)
         c = self._value(parts[0], reads, when)
         return f"where({c}, {self._value(parts[1], reads, yes)}, {self._value(parts[2], reads, no)})"
 
@@ -236,7 +236,7 @@ def _type_of(e: Any) -> str:
     return str(getattr(e, "dtype", "float32"))
 
 
-def _converted(value: str, old: str, new: str) -> str:
+def _cast_value(value: str, old: str, new: str) -> str:
     """A cast; what has fewer digits then, or may wrap, is not known here."""
     bits = int(re.sub(r"\D", "", new) or 1)
     if new.startswith("float"):
@@ -246,7 +246,7 @@ def _converted(value: str, old: str, new: str) -> str:
     return f"trunc({value})" if old.startswith("float") else value
 
 
-def _sides(condition: Any, when: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _where_read(condition: Any, when: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Where both branches of a choice are read: anywhere, where loaded values choose."""
     if _has_load(condition):
         return when, when

@@ -154,7 +154,9 @@ class TreeRun:
         self.values = ElementValues(p, self.sizes, self.numbers)
         self.undistinguished = self.values.undistinguished()
         if self.undistinguished and not computed(p):
-            raise NoIndexMeaning(f"elements of {self.undistinguished}, made of positions, are told apart by `value`s")
+            raise NoIndexMeaning(
+                f"elements of {self.undistinguished}, made of positions, differ in their `value`s only"
+            )
         self._buffers = {b.name: b for b in p.buffers}
         self._start()
         self._tabulate(tree, (), TRUE)
