@@ -38,8 +38,8 @@ from idgraph.arith.index_map import (
 )
 from idgraph.arith.interop import affine_map, affine_set, from_sympy, to_sympy, tvm_index_map
 from idgraph.arith.interval import congruence, interval, multiple_of
-from idgraph.arith.layout_algebra import AddressSwizzle
-from idgraph.arith.layout_algebra import AddressSwizzle as Swizzle
+from idgraph.arith.layout_operations import AddressSwizzle
+from idgraph.arith.layout_operations import AddressSwizzle as Swizzle
 from idgraph.arith.linear import divisible
 from idgraph.arith.mixed_radix import cost, divmods
 from idgraph.arith.prove import (
