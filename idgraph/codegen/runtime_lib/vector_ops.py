@@ -54,10 +54,10 @@ def plain_vectors(
     def give(array: Any, value: Any) -> tuple[Any, ...]:
         return (encode(array, value),)
 
-    return _accesses("v", "r", 1, (WIDTHS, REALIGNED), take, give) | {f"vadd{w}": add(w) for w in ADDS}
+    return _register_accesses("v", "r", 1, (WIDTHS, REALIGNED), take, give) | {f"vadd{w}": add(w) for w in ADDS}
 
 
-def _accesses(
+def _register_accesses(
     prefix: str,
     anywhere: str,
     size: int,
@@ -129,7 +129,9 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return value
 
-    made = _accesses("w", "r", 2, (WORDS, REALIGNED_WORDS), lambda _, elements: tuple(elements), lambda _, pair: pair)
+    made = _register_accesses(
+        "w", "r", 2, (WORDS, REALIGNED_WORDS), lambda _, elements: tuple(elements), lambda _, pair: pair
+    )
     made["no_pair"] = (0, 0)
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:
