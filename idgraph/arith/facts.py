@@ -10,21 +10,10 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from math import gcd
 
-from idgraph.arith.congruence import by_residues, of_symbols, residues_of, within_periods
-from idgraph.arith.expr import (
-    FALSE,
-    TRUE,
-    Expr,
-    charge,
-    from_terms,
-    maximum,
-    minimum,
-    postorder,
-    rebuild,
-    symbol,
-)
+from idgraph.arith.expr import FALSE, TRUE, Expr, charge, from_terms, maximum, minimum, postorder, rebuild, symbol
 from idgraph.arith.fourier_motzkin import dividends, nonneg
 from idgraph.arith.interval import congruence, interval
+from idgraph.arith.known_bits import by_residues, of_symbols, residues_of, within_periods
 from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms, times
 from idgraph.arith.rewriter import normal
 

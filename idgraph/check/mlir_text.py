@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
@@ -25,63 +26,7 @@ from idgraph.check.text_tree import (
 )
 
 _WHAT = "MLIR"
-_GRAMMAR = r"""
-start: _item*
-_item: "module" "{" _item* "}" | alias | func
-alias: ALIAS "=" (map | set)
-func: "func.func" ["private"] SYM "(" [param ("," param)*] ")" region
-param: VALUE ":" type
-region: "{" stmt* "}"
-?stmt: for | parallel | if | store | op | alloc | dealloc | subview | apply | constant | return | yield
-for: "affine.for" VALUE "=" bound "to" bound ["step" INT] region       -> affine_for
-   | "scf.for" VALUE "=" VALUE "to" VALUE "step" VALUE region          -> scf_for
-parallel: "affine.parallel" _names exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region    -> affine_parallel
-   | "scf.parallel" _names values ")" "to" "(" values ")" "step" "(" values ")" region          -> scf_parallel
-_names: "(" values ")" "=" "("
-if: "affine.if" (ALIAS | set) "(" [values] ")" ["[" [values] "]"] region ["else" region]    -> affine_if
-  | "scf.if" VALUE region ["else" region]                                                   -> scf_if
-store: ("affine.store" | "memref.store") VALUE "," VALUE "[" [exprs] "]" ":" type
-op: VALUE "=" ("affine.load" | "memref.load") VALUE "[" [exprs] "]" ":" type              -> load
-  | VALUE "=" ARITH [WORD ","] values [FAST] ":" type ["to" type]                           -> arith
-alloc: VALUE "=" ("memref.alloc" | "memref.alloca") "(" ")" ":" type
-dealloc: "memref.dealloc" VALUE ":" type
-subview: VALUE "=" "memref.subview" VALUE "[" exprs "]" "[" ints "]" "[" ints "]" ":" type "to" type
-apply: VALUE "=" ("affine.apply" applied | AFFINE_MIN applied)
-constant: VALUE "=" "arith.constant" (INT | FLOAT | BOOL) [":" type]
-return: ("return" | "func.return")
-yield: "affine.yield" | "scf.yield" | "scf.reduce"
-bound: INT | VALUE | ["max" | "min"] applied
-applied: (ALIAS | map) "(" [values] ")" ["[" [values] "]"]
-map: "affine_map" "<" "(" [ids] ")" ["[" ids "]"] "->" "(" exprs ")" ">"
-set: "affine_set" "<" "(" [ids] ")" ["[" ids "]"] ":" "(" condition ("," condition)* ")" ">"
-condition: expr COMPARE expr
-values: VALUE ("," VALUE)*
-ids: ID ("," ID)*
-ints: INT ("," INT)*
-exprs: expr ("," expr)*
-?expr: term | expr "+" term -> add | expr "-" term -> sub
-?term: factor | term "*" factor -> mul | term "mod" factor -> mod | term "floordiv" factor -> floordiv
-     | term "ceildiv" factor -> ceildiv
-?factor: INT -> number | ID -> dimension | VALUE -> value | "symbol" "(" VALUE ")" -> value
-     | "(" expr ")" | "-" factor -> neg
-type: SCALAR | "memref" "<" SHAPE ["," layout] ">"
-layout: "strided" "<" "[" ints "]" ["," "offset" ":" INT] ">"
-COMPARE: ">=" | "<=" | "=="
-AFFINE_MIN: "affine.min" | "affine.max"
-ALIAS: /#[A-Za-z_][\w$.]*/
-SYM: /@[A-Za-z_][\w$.]*/
-VALUE: /%[A-Za-z_0-9$.-]+/
-ARITH.2: /(arith|math)\.(?!constant)[a-z_0-9]+/
-WORD: /[a-z]{2,3}(?=\s*,)/
-FAST: /fastmath<[a-z,]*>/
-SHAPE.3: /([0-9]+x)*(f16|bf16|f32|f64|i[0-9]+|index)(?=\s*[,>])/
-SCALAR: /(f16|bf16|f32|f64|i[0-9]+|index)\b/
-BOOL.3: /(true|false)(?![\w.$])/
-FLOAT.2: /-?[0-9]+\.[0-9]*([eE][+-]?[0-9]+)?|0x[0-9A-F]+/
-INT: /-?[0-9]+/
-ID: /[ds][0-9]+|[A-Za-z_]\w*/
-%ignore /\s+|\/\/[^\n]*/
-"""
+_GRAMMAR = Path(__file__).with_name("mlir.lark").read_text(encoding="utf-8")
 _COMPARE = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">=",
             "ult": "<", "ule": "<=", "ugt": ">", "uge": ">="}  # fmt: skip
 _PREDICATES = {

@@ -139,21 +139,11 @@ _DEPTH = 64
 _MOST = 512  # operations of an expression that is still written out
 _MOVED = VIEWS | {"cast"}
 _COMPUTED: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "maximum": maximum,
-    "minimum": minimum,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a.eq(b),
-    "ne": lambda a, b: a.ne(b),
-    "logical_and": and_,
-    "logical_or": or_,
-    "bitwise_xor": xor,
-}
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "maximum": maximum,
+    "minimum": minimum, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b, "eq": lambda a, b: a.eq(b), "ne": lambda a, b: a.ne(b), "logical_and": and_,
+    "logical_or": or_, "bitwise_xor": xor,
+}  # fmt: skip
 
 
 def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (), depth: int = _DEPTH) -> Expr | None:

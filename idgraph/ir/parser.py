@@ -37,26 +37,11 @@ _MAKES = re.compile(rf"^[ \t\r]*+{_NAME}=", re.MULTILINE)  # a node, on its line
 _DECLARES = {word: re.compile(rf"^[ \t\r]*+{word}[ \t\r]++{_NAME}", re.MULTILINE) for word in ("symbol", "output")}
 _STEPS = frozenset(
     {
-        "split",
-        "merge",
-        "reorder",
-        "swizzle",
-        "resize",
-        "parallelize",
-        "row_loops",
-        "roll",
-        "stride",
-        "inline",
-        "set_loop",
-        "set_allocation",
-        "set_memory",
-        "persistent",
-        "online",
-        "items_per_thread",
-        "parallel",
+        "split", "merge", "reorder", "swizzle", "resize", "parallelize", "row_loops", "roll", "stride", "inline",
+        "set_loop", "set_allocation", "set_memory", "persistent", "online", "items_per_thread", "parallel",
         "by_rule",
     }
-)
+)  # fmt: skip
 
 
 _INPUT = ("shape", "dtype", "strides", "contiguity", "alignment", "offset")

@@ -64,10 +64,7 @@ CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Rows, Array
         lambda rows, s: flat([r - r.mean() if len(r) else r for r in rows]),
     ),
     "all of it": (lambda u, s: ig.sum(ig.combine(u * 2.0)), lambda rows, s: np.array(2 * flat(rows).sum())),
-    "any": (
-        lambda u, s: ig.any(ig.gt(u, 1.0), 1),
-        lambda rows, s: np.array([bool((r > 1).any()) for r in rows]),
-    ),
+    "any": (lambda u, s: ig.any(ig.gt(u, 1.0), 1), lambda rows, s: np.array([bool((r > 1).any()) for r in rows])),
     "padded": (
         lambda u, s: ig.pad_ragged(u, -7.0),
         lambda rows, s: np.array([[*r, *[-7.0] * (9 - len(r))] for r in rows]),

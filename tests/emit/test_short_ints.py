@@ -28,8 +28,7 @@ kernel k():
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "short"),
-    [(0, 2**31 - 1, True), (0, 2**31, False), (-(2**31), 0, True), (-(2**31) - 1, 0, False)],
+    ("least", "most", "short"), [(0, 2**31 - 1, True), (0, 2**31, False), (-(2**31), 0, True), (-(2**31) - 1, 0, False)]
 )
 def test_an_integer_is_short_up_to_its_last_value(least: int, most: int, short: bool) -> None:
     lines = f"""a: int64 = cast({{i}})
