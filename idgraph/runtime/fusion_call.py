@@ -13,7 +13,7 @@ from idgraph.errors import EmitError, IdGraphError, ScheduleError, SourceLine, a
 from idgraph.index.allocation import has_strides
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
-from idgraph.ir.device import Device, current_device, use_device
+from idgraph.ir.device import Device, Kind, current_device, use_device
 from idgraph.ir.parser import parse_at_lines
 from idgraph.ir.schedule_log import NAMES
 from idgraph.runtime.compile_workers import POOL
@@ -235,31 +235,29 @@ def scheduled_or_stored(
     """The same with the names of the tensors that the kernels were made for: ``shared``, those of an equal fusion."""
     began = perf_counter()
     stored, names = None, tuple(t.name for t in fusion.tensors)
-    if cache is not None and target in ("cpu", "cuda") and not is_scheduled(fusion):
+    free: Kind | None = target if target in ("cpu", "cuda") and not is_scheduled(fusion) else None
+    if cache is not None and free:
         stored = ProgramCache(Path(cache), shared)
         found = stored.find(fusion, target)
         if found is not None:
             if tell is not None:
                 tell("load", perf_counter() - began)
             return found
-    made = _from_process(fusion, target, cache)
+    made = _from_process(fusion, free, cache) if free and POOL.most else None
     if made is not None:
         if stored is not None:
             stored.put(fusion, made)
         if tell is not None:
             tell("other processes", perf_counter() - began)
         return ScheduledProgram(made, names)
-    copy = fusion
     try:
-        if target in ("cpu", "cuda") and not is_scheduled(fusion):
-            copy = clone_fusion(fusion, live=True)
-            auto(copy, device=current_device(target))
+        copy = _scheduled_copy(fusion, free) if free else fusion
         middle = perf_counter()
         made = emit(copy, target, cache=cache)
         if stored is not None:
             stored.put(fusion, made)
     except ScheduleError as failure:
-        if target != "cpu" or copy is fusion:
+        if target != "cpu" or not free:
             raise
         warn_user(f"{fusion.name}: no schedule was found, each tensor has loops of its own: {failure.what}")
         middle = perf_counter()
@@ -285,9 +283,15 @@ def text_of_request(request: Mapping[str, Any]) -> str | None:
     lines = [None if line is None else SourceLine(**line) for line in request["lines"]]
     fusion = parse_at_lines(request["fusion"], lines)
     with use_device(Device.from_json(request["cuda"])), use_device(Device.from_json(request["cpu"])):
-        copy = clone_fusion(fusion, live=True)
-        auto(copy, device=current_device(request["of"]))
-        return program_text(emit(copy, request["of"]), [t.name for t in fusion.tensors])
+        made = emit(_scheduled_copy(fusion, request["of"]), request["of"])
+        return program_text(made, [t.name for t in fusion.tensors])
+
+
+def _scheduled_copy(fusion: Fusion, target: Kind) -> Fusion:
+    """What the outputs depend on, scheduled."""
+    copy = clone_fusion(fusion, live=True)
+    auto(copy, device=current_device(target))
+    return copy
 
 
 def _request(fusion: Fusion, target: Target) -> dict[str, object]:
@@ -299,7 +303,7 @@ def _request(fusion: Fusion, target: Target) -> dict[str, object]:
 
 def _from_process(fusion: Fusion, target: Target, cache: str | Path | None) -> Program | None:
     """The program that another process has made, or makes now; None where none has begun, or could not."""
-    text = POOL.take(json.dumps(_request(fusion, target))) if POOL.most and not is_scheduled(fusion) else None
+    text = POOL.take(json.dumps(_request(fusion, target)))
     found = None if text is None else read_program(text, target, None if cache is None else KernelCache(Path(cache)))
     return None if found is None else found.program
 
