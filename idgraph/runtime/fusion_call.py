@@ -279,7 +279,7 @@ def submit_fusions(fusions: Iterable[Fusion], target: Target, cache: str | Path 
 
 
 def text_of_request(request: Mapping[str, Any]) -> str | None:
-    """What a process makes of a fusion that was submitted: its program, as `program_cache.program_text` writes it."""
+    """The program that a process makes of a fusion that was submitted, as `program_cache.program_text` writes it."""
     lines = [None if line is None else SourceLine(**line) for line in request["lines"]]
     fusion = parse_at_lines(request["fusion"], lines)
     with use_device(Device.from_json(request["cuda"])), use_device(Device.from_json(request["cpu"])):
@@ -288,14 +288,14 @@ def text_of_request(request: Mapping[str, Any]) -> str | None:
 
 
 def _scheduled_copy(fusion: Fusion, target: Kind) -> Fusion:
-    """What the outputs depend on, scheduled."""
+    """A copy of what the outputs depend on, scheduled."""
     copy = clone_fusion(fusion, live=True)
     auto(copy, device=current_device(target))
     return copy
 
 
 def _request(fusion: Fusion, target: Target) -> dict[str, object]:
-    """All that a program follows from."""
+    """A job of everything that a program follows from."""
     lines = [None if e.source_line is None else asdict(e.source_line) for e in fusion.exprs]
     devices = {kind: current_device(kind).to_json() for kind in ("cuda", "cpu")}
     return {"target": "program", "of": target, "fusion": str(fusion), "lines": lines, **devices}

@@ -13,7 +13,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 common: Any = pytest.importorskip("torch.testing._internal.common_modules")
 
-import idgraph.frontends.torch_compile  # noqa: E402, F401  # the backend's name
+from idgraph.frontends.torch_compile import register  # noqa: E402  # the backend's name
 
 # At 64 taps a window takes minutes in LLVM: each lane has code of its own for each tap.
 LONG = {"nn.AvgPool3d": "windows of 64 taps take minutes to compile"}
@@ -30,9 +30,11 @@ def tensors(value: object) -> list[Any]:
 
 def fresh(value: Any) -> Any:
     """The same arguments, as leaves of a graph of their own."""
-    return torch.utils._pytree.tree_map(
-        lambda t: t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t, value
-    )
+
+    def leaf(t: Any) -> Any:
+        return t.detach().clone().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+
+    return torch.utils._pytree.tree_map(leaf, value)
 
 
 def built(info: Any, sample: Any, training: bool) -> Any:
@@ -61,6 +63,7 @@ def results(module: Any, call: Any, sample: Any) -> list[Any]:
 
 def compare(info: Any, sample: Any, training: bool) -> None:
     torch.compiler.reset()
+    register()
     module = built(info, sample, training)
     other = copy.deepcopy(module)
     want = results(module, module, sample.forward_input)

@@ -176,7 +176,10 @@ def test_a_program_of_another_process_names_the_users_line() -> None:
 
 
 def test_what_another_process_cannot_make_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusion_call, "_request", lambda f, _: {"target": "program", "fusion": str(f)})
+    def unlike(fusion: ig.Fusion, _: object) -> dict[str, object]:
+        return {"target": "program", "fusion": str(fusion)}
+
+    monkeypatch.setattr(fusion_call, "_request", unlike)
     fusions = gathers(STARTING)
     fusion_call.submit_fusions(fusions, "cpu", None)
     while not next(iter(POOL._jobs.values())).started:  # pyright: ignore[reportPrivateUsage]
