@@ -488,10 +488,11 @@ def snapshot(fusion: Fusion) -> Callable[[], Fusion]:
     >>> len(before()["t1"].loop), len(t.loop)
     (1, 2)
     """
-    return partial(_reparse, str(fusion), [e.source_line for e in fusion.exprs])
+    return partial(parse_at_lines, str(fusion), [e.source_line for e in fusion.exprs])
 
 
-def _reparse(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
+def parse_at_lines(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
+    """A fusion of its own text, with the user's line of each operation."""
     made = parse_fusion(text, limits=_OWN)
     for e, line in zip(made.exprs, lines, strict=True):
         e.source_line = line

@@ -375,7 +375,14 @@ class Effects:
     @classmethod
     def of(cls, body: Sequence[Stmt]) -> Effects:
         """The effects of a body."""
-        return cls(all_sets(body), all_reads(body), stored_in(body), loaded_in(body))
+        each = [effects(s) for s in body]
+        if len(each) == 1:
+            return each[0]
+        none = frozenset[str]()
+        return cls(
+            none.union(*[e.sets for e in each]), none.union(*[e.reads for e in each]),
+            none.union(*[e.stores for e in each]), none.union(*[e.loads for e in each]),
+        )  # fmt: skip
 
     def __or__(self, other: Effects) -> Effects:
         return Effects(

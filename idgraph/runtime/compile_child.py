@@ -1,4 +1,4 @@
-"""The process that compiles kernels for another one: see `idgraph.runtime.compile_workers`."""
+"""The process that schedules fusions and compiles kernels for another one: see `idgraph.runtime.compile_workers`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,16 @@ def cuda_text(request: Mapping[str, Any]) -> str:
     return compiler.ptx_of(function, given, (major, minor))
 
 
-FORMS: dict[str, Callable[[Mapping[str, Any]], str]] = {"cpu": cpu_text, "cuda": cuda_text}
+def program_text(request: Mapping[str, Any]) -> str | None:
+    """The program of a fusion."""
+    from idgraph.runtime.fusion_call import text_of_request  # noqa: PLC0415
+
+    return text_of_request(request)
+
+
+FORMS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "cpu": cpu_text, "cuda": cuda_text, "program": program_text,
+}  # fmt: skip
 
 
 def main() -> None:

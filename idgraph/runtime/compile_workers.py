@@ -1,9 +1,10 @@
-"""Processes that compile kernels while this one goes on to emit others: numba holds a lock, threads would wait for it.
+"""Processes that schedule fusions and compile kernels beside this one: Python and numba hold locks, threads would wait.
 
-A kernel is submitted as soon as it is emitted. Whoever needs it takes what a process has made, waits for one that is at
-it, or compiles it itself where none has begun. A process gets source and types as a line of JSON and answers with a
-line: machine code as `idgraph.runtime.kernel_cache` keeps it, or PTX. It ends when nothing has been asked of it for a
-while, and with this process. What it cannot compile is compiled here, which raises the error.
+Fusions are submitted when those of a graph are known, a kernel as soon as it is emitted. Whoever needs it takes what a
+process has made, waits for one that is at it, or makes it itself where none has begun. A process gets a fusion, or
+source and types, as a line of JSON and answers with a line: a program as `idgraph.runtime.program_cache` keeps it,
+machine code as `idgraph.runtime.kernel_cache` does, or PTX. It ends when nothing has been asked of it for a while, and
+with this process. What it cannot make is made here, which raises the error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 
 @dataclass(slots=True)
 class CompileJob:
-    """A kernel that was submitted; ``text`` once ``done``, None where the process could not compile it."""
+    """A fusion or kernel that was submitted; ``text`` once ``done``, None where the process could not make it."""
 
     key: Hashable
     request: str
@@ -44,7 +45,7 @@ class WorkerPool:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self.compiled = 0  # kernels that processes have made
+        self.compiled = 0  # texts that processes have made
         self._jobs: dict[Hashable, CompileJob] = {}
         self._changed = Condition()
         self._threads = 0
@@ -56,7 +57,7 @@ class WorkerPool:
         return min(MOST, cores - 1 if self.limit is None else self.limit)
 
     def submit(self, key: Hashable, request: Mapping[str, object]) -> None:
-        """Have a kernel compiled, where that is worth a process."""
+        """Have a fusion or kernel made, where that is worth a process."""
         if not self.most:
             return
         with self._changed:

@@ -6,14 +6,15 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import Program, compile_ptx, early_compilation
-from idgraph.runtime.compile_workers import POOL, limit_workers
+from idgraph.runtime import Program, compile_ptx, early_compilation, fusion_call
+from idgraph.runtime.compile_workers import POOL, STARTING, limit_workers
 from idgraph.runtime.cpu import compiler as cpu
 from idgraph.runtime.cuda import compiler as cuda
 
@@ -128,6 +129,65 @@ def test_ptx_of_another_process_is_the_same() -> None:
     limit_workers(0)
     here = [compile_ptx(p) for p in programs(0.25, "cuda")]
     assert [plain(t) for p in found for t in p] == [plain(t) for p in here for t in p]
+
+
+def gathers(count: int) -> list[ig.Fusion]:
+    """Distinct fusions, each with an index that a call checks."""
+    made: list[ig.Fusion] = []
+    for n in range(count):
+        f = ig.Fusion("f")
+        x, i = f.input("x", shape=(40 + n, 24)), f.input("i", shape=(16,), dtype="int64")
+        f.output(ig.softmax(ig.index_select(x * 2.0, 0, i), dim=-1))
+        made.append(f)
+    return made
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_programs_of_another_process_are_the_same(monkeypatch: pytest.MonkeyPatch, target: Any) -> None:
+    here: list[object] = []
+    inner = fusion_call.auto
+
+    def counted(*given: Any, **named: Any) -> Any:
+        here.append(given)
+        return inner(*given, **named)
+
+    monkeypatch.setattr(fusion_call, "auto", counted)
+    alone = [fusion_call.scheduled(f, target) for f in gathers(KERNELS)]
+    assert len(here) == KERNELS
+    fusions = gathers(KERNELS)
+    fusion_call.submit_fusions(fusions, target, None)
+    while not all(job.started for job in list(POOL._jobs.values())[:2]):  # pyright: ignore[reportPrivateUsage]
+        sleep(0.01)
+    made = [fusion_call.scheduled(f, target) for f in fusions]
+    assert KERNELS <= len(here) <= 2 * KERNELS - 2
+    assert [p.source for p in made] == [p.source for p in alone]
+    assert [str(p.fusion.decisions) for p in made] == [str(p.fusion.decisions) for p in alone]
+
+
+def test_a_program_of_another_process_names_the_users_line() -> None:
+    fusions = gathers(STARTING)
+    fusion_call.submit_fusions(fusions, "cpu", None)
+    while not next(iter(POOL._jobs.values())).started:  # pyright: ignore[reportPrivateUsage]
+        sleep(0.01)
+    made = fusion_call.scheduled(fusions[-1], "cpu")
+    x, i = np.zeros((40 + STARTING - 1, 24), np.float32), np.full(16, 99)
+    with pytest.raises(ig.IndexingError, match=r"test_compile_workers\.py:\d+: f\.output\(ig\.softmax"):
+        made.run({"x": x, "i": i})
+
+
+def test_what_another_process_cannot_make_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlike(fusion: ig.Fusion, _: object) -> dict[str, object]:
+        return {"target": "program", "fusion": str(fusion)}
+
+    monkeypatch.setattr(fusion_call, "_request", unlike)
+    fusions = gathers(STARTING)
+    fusion_call.submit_fusions(fusions, "cpu", None)
+    while not next(iter(POOL._jobs.values())).started:  # pyright: ignore[reportPrivateUsage]
+        sleep(0.01)
+    made = [fusion_call.scheduled(f, "cpu").source for f in fusions]
+    monkeypatch.undo()
+    limit_workers(0)
+    assert made == [fusion_call.scheduled(f, "cpu").source for f in gathers(STARTING)]
 
 
 def plain(text: str) -> list[str]:
