@@ -19,6 +19,7 @@ from idgraph.ir.ops_ragged import combine, partition, ragged_dim
 from idgraph.ir.ops_view import permute
 from idgraph.ir.ragged_axes import row_axes
 from idgraph.schedule.config import KernelConfig
+from idgraph.schedule.fusion_segments import stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.reduction_domain import reduces
@@ -47,7 +48,7 @@ def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> s
     >>> [t.name for t in schedule_ragged(f, KernelConfig(), threads=False)], len(ig.emit(f, target="cpu").kernels)
     (['t7'], 1)
     """
-    nests = _RowNests(*_row_positions(fusion))
+    nests = _RowNests(*_row_positions(fusion), stored_tensors(fusion))
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     added_up = {t for t, p in nests.component.items() if t.loop[p].kind == "reduction"}
@@ -102,10 +103,11 @@ def _met(axis: IterDomain, read: AxisRead) -> IterDomain | None:
 @dataclass(slots=True)
 class _RowNests:
     """``root``: the stored tensor in whose nest each one is computed; ``phase``: the tensor in whose loop over the row.
-    Tensors without a component axis are computed where they are read, or stored."""
+    Tensors without a component axis are computed where they are read, or stored: ``apart`` those that always are."""
 
     component: dict[Tensor, int]
     ragged: dict[Tensor, int]
+    apart: Set[Tensor]
     root: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     phase: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
 
@@ -116,7 +118,7 @@ class _RowNests:
             groups.setdefault(self._key(t, use), []).append(use)
         # A reader of single places of a row has no loop along it: it waits for the stored row.
         lone = t in self.ragged and not reduces(t) and any(u.output not in self.ragged for u in t.uses)
-        own = t.fusion.is_output(t) or not groups or lone
+        own = t.fusion.is_output(t) or not groups or lone or self._is_apart(t)
         if own or (len(groups) > 1 and not self._is_copied(t, groups)):
             if groups and ragged_dim(t) is not None:
                 self._pack(t)
@@ -135,6 +137,11 @@ class _RowNests:
                     known[made] = known[t]
             self._note(made, key, uses[0])
         self._note(t, last[0], last[1][0])
+
+    def _is_apart(self, t: Tensor) -> bool:
+        """Whether a plain tensor has a nest of its own, as without rows, or is read by what goes row by row."""
+        by_rows = any(u.op == "partition" and u.inputs[0] is t for u in t.uses)
+        return t not in self.component and (by_rows or t in self.apart)
 
     def _pack(self, t: Tensor) -> None:
         """Let ``t`` be read from its rows one behind the other, which are what is stored: as many elements as they
