@@ -419,3 +419,22 @@ def test_plain_tensors_beside_rows_have_the_nests_of_plain_fusions(op: str) -> N
     first, second = (got[t.name] for t in f.outputs)
     np.testing.assert_array_equal(first, low if op == "gather of a scan" else v)
     np.testing.assert_allclose(second, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_a_scan_from_row_to_row(device: str) -> None:
+    """Each row needs those before it: no block has a row of its own."""
+    f = ig.Fusion("scan")
+    x, off = f.input("x", (9,)), f.input("off", (4,), "int64")
+    u = ig.partition(x, 0, off)
+    total = ig.cumsum(ig.sum(u, 1, keepdim=True), 0)
+    f.output(total * 2.0, ig.combine(u + total))
+    ig.schedule.auto(f, device=device)
+    v = np.random.default_rng(0).random(9, np.float32)
+    ends = np.array([0, 2, 2, 9])
+    rows = np.split(v, ends[1:-1])
+    want = np.cumsum([r.sum() for r in rows])
+    for target in ("python", "numpy"):
+        total, moved = ig.emit(f, target=target).run({"x": v, "off": ends}).values()
+        np.testing.assert_allclose(total[:, 0], 2 * want, rtol=1e-5)
+        np.testing.assert_allclose(moved, flat([r + t for r, t in zip(rows, want, strict=True)]), rtol=1e-5)

@@ -247,3 +247,12 @@ def test_pairs_of_rows_are_listed() -> None:
     write = found["combine", "add", "loaded index"].accesses[0]
     assert str(write) == "combine of t7 writes t7[i1 + t2_0, i2] if i1 < t4_1  for i0 < 3, i1 < 9, i2 < 2"
     assert ig.fuse.explain(f, u, c) is None
+
+
+def test_reads_of_the_same_rows_agree() -> None:
+    """The length of a row is loaded for the condition alone."""
+    f = ig.Fusion("rows")
+    x, off = f.input("x", (8, 2)), f.input("off", (4,), "int64")
+    u, v = ig.partition(x, 1, off), ig.partition(x, 1, off)
+    f.output(ig.combine(u), ig.combine(v * 2.0))
+    assert ig.fuse.explain(f, u, v) is None
