@@ -165,11 +165,11 @@ def u8(x):
     return i64(np.uint8(x))
 
 
-def i8(x):
+def int8(x):
     return i64(np.int8(x))
 
 
-def i16(x):
+def int16(x):
     return i64(np.int16(x))
 
 
@@ -246,8 +246,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     near_expm1, near_tanh, log1p_exp, exp_inside, fast_exp_sub, div_by,
     sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
     int_remainder, int_fmod,
-    int_power, remainder, floor_divide, floor_divide_32, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,
-    f16_word, f16_load, f16,
+    int_power, remainder, floor_divide, floor_divide_32, u8, int8, int16, i32, toint, near_int, bf16_word,
+    bf16_load, bf16, f16_word, f16_load, f16,
 )  # fmt: skip
 
 
