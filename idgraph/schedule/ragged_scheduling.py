@@ -104,11 +104,11 @@ def _met(axis: IterDomain, read: AxisRead) -> IterDomain | None:
 @dataclass(slots=True)
 class _RowNests:
     """``root``: the stored tensor in whose nest each one is computed; ``phase``: the tensor in whose loop over the row.
-    Tensors without a component axis are computed where they are read, or stored: ``apart`` those that always are."""
+    Tensors without a component axis are computed where they are read, or stored: ``own_nests`` those that always are."""
 
     component: dict[Tensor, int]
     ragged: dict[Tensor, int]
-    apart: Set[Tensor]
+    own_nests: Set[Tensor]
     root: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     phase: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
 
@@ -119,7 +119,7 @@ class _RowNests:
             groups.setdefault(self._key(t, use), []).append(use)
         # A reader of single places of a row has no loop along it: it waits for the stored row.
         lone = t in self.ragged and not reduces(t) and any(u.output not in self.ragged for u in t.uses)
-        own = t.fusion.is_output(t) or not groups or lone or self._is_apart(t)
+        own = t.fusion.is_output(t) or not groups or lone or self._has_own_nest(t)
         if own or (len(groups) > 1 and not self._is_copied(t, groups)):
             if groups and ragged_dim(t) is not None:
                 self._pack(t)
@@ -139,12 +139,12 @@ class _RowNests:
             self._note(made, key, uses[0])
         self._note(t, last[0], last[1][0])
 
-    def _is_apart(self, t: Tensor) -> bool:
+    def _has_own_nest(self, t: Tensor) -> bool:
         """Whether a plain tensor has a nest as without rows, or is read by what goes row by row; whether one
         of rows is read by a scan from row to row."""
         if t in self.component:
             return any(u.op in SCANS and u.output not in self.component for u in t.uses)
-        return t in self.apart or any(u.op == "partition" and u.inputs[0] is t for u in t.uses)
+        return t in self.own_nests or any(u.op == "partition" and u.inputs[0] is t for u in t.uses)
 
     def _pack(self, t: Tensor) -> None:
         """Let ``t`` be read from its rows one behind the other, which are what is stored: as many elements as they
