@@ -121,7 +121,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Fact
 
 
 def _ranges_with_points(e: Expr) -> list[Expr]:
-    """What bounds in terms of other symbols say of these, wherever ``e`` has a value: 0 <= i < n that n >= 1."""
+    """Conditions on symbols that bound others, wherever ``e`` has a value: 0 <= i < n says n >= 1."""
     ends = [s.symbol_bounds[:2] for s in sorted(e.symbols, key=lambda s: s.key)]
     return [
         as_expr(lo) <= as_expr(hi)

@@ -104,7 +104,7 @@ def _met(axis: IterDomain, read: AxisRead) -> IterDomain | None:
 @dataclass(slots=True)
 class _RowNests:
     """``root``: the stored tensor in whose nest each one is computed; ``phase``: the tensor in whose loop over the row.
-    Tensors without a component axis are computed where they are read, or stored: ``own_nests`` those that always are."""
+    Tensors without a component axis are computed where they are read, or stored, as ``own_nests`` are."""
 
     component: dict[Tensor, int]
     ragged: dict[Tensor, int]
