@@ -165,11 +165,11 @@ def u8(x):
     return i64(np.uint8(x))
 
 
-def i8(x):
+def int8(x):
     return i64(np.int8(x))
 
 
-def i16(x):
+def int16(x):
     return i64(np.int16(x))
 
 

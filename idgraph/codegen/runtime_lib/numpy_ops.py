@@ -65,7 +65,7 @@ def _wrap_integer(dtype: type[np.integer[Any]]) -> Callable[[Any], Array]:
     return wrap
 
 
-u8, i8, i16, i32, i64 = (
+u8, int8, int16, i32, i64 = (
     _wrap_integer(np.uint8),
     _wrap_integer(np.int8),
     _wrap_integer(np.int16),
