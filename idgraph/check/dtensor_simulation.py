@@ -80,8 +80,9 @@ def _memory_filled() -> Generator[None]:
     """Elements that nothing was written to are NaN, on devices and without them: they are compared as others are."""
     import torch
 
-    filled, before = torch.utils.deterministic, torch.are_deterministic_algorithms_enabled()
-    only, fills = torch.is_deterministic_algorithms_warn_only_enabled(), filled.fill_uninitialized_memory
+    filled: Any = torch.utils.deterministic
+    before, fills = torch.are_deterministic_algorithms_enabled(), filled.fill_uninitialized_memory
+    only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     filled.fill_uninitialized_memory = True
     try:
