@@ -145,7 +145,7 @@ def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
 
 
 def repeated_gathers(fusion: Fusion) -> set[Tensor]:
-    """What single elements are picked for at loaded places, and readers repeat along axes of their own (a bias looked
+    """Tensors of single elements picked at loaded places that readers repeat along axes of their own (a bias looked
     up for all pictures alike), where to store it takes less time than to pick again for each.
 
     >>> import idgraph as ig

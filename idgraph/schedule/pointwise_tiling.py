@@ -269,7 +269,7 @@ def schedule_reference(
 
 
 def _searched(t: Tensor, stored: Collection[Tensor], usual: Tiling, block: int) -> TilingChoice | None:
-    """What the search chooses, applied unless it is the usual tiling."""
+    """The choice of the search, applied unless it is the usual tiling."""
     order = t.loop
     choice = choose_tiling(t, stored, usual, block, current_device())
     if choice is not None and not choice.usual:
