@@ -3,7 +3,7 @@
 One block, or one core, would otherwise do all of it. The parts are tensors in memory, so their order is fixed: the
 result does not depend on which of them is ready first, and no atomics are needed.
 
-Running sums likewise: of each part alone, after what all parts before it come to.
+Running sums likewise: of each part by itself, after what all parts before it come to.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ def _scan_parts(e: TensorExpr) -> int | None:
     wanted = max(1, _enough() * PARTS // blocks)
     parts = min((p for p in range(2, 2 * wanted) if length % p == 0), key=lambda p: abs(p - wanted), default=1)
     read, written = _read_bytes(x), points * item_size(e.output.dtype)
-    alone = (read + written) / gpu.bandwidth / gpu.busy(blocks)
+    single = (read + written) / gpu.bandwidth / gpu.busy(blocks)
     wide = points * item_size(_wide_type(e))
-    apart = (2 * read + written + 2 * wide) / gpu.bandwidth / gpu.busy(blocks * parts) + 2e-6 * gpu.launch_us
-    return parts if parts > 1 and apart < alone else None
+    split = (2 * read + written + 2 * wide) / gpu.bandwidth / gpu.busy(blocks * parts) + 2e-6 * gpu.launch_us
+    return parts if parts > 1 and split < single else None
 
 
 def _scanned_dim(e: TensorExpr) -> int:
