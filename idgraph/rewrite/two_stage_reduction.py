@@ -3,6 +3,8 @@
 One block, or one core, would otherwise do all of it. The parts are tensors in memory, so their order is fixed: the
 result does not depend on which of them is ready first, and no atomics are needed.
 
+Running sums likewise: of each part by itself, after what all parts before it come to.
+
 Stages of a reduction, and squared deviations from a mean by parts, each from a mean of its own.
 
 Of the deviations of all elements from their mean a first launch would need the mean: two passes over memory. The means
@@ -19,13 +21,13 @@ from functools import partial
 from math import prod
 from typing import Final
 
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir import DType, Fusion, Tensor, TensorExpr, is_float, item_size
 from idgraph.ir import ops_pointwise as ops
+from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.axis_read import Attr, Mapped
 from idgraph.ir.device import current_device, floor_power_of_two
-from idgraph.ir.dtypes import is_float
 from idgraph.ir.op_builders import REDUCTIONS, ROUNDED_TO, int_tuple
 from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
 from idgraph.ir.walks import operands, reach
@@ -63,6 +65,60 @@ def two_stages(fusion: Fusion) -> None:
         if split is not None:
             parts = partial(deviation_in_parts, e, found, split) if found is not None and split.rest is None else None
             replace_operation(e, partial(finished, e, parts or partial(_in_stages, e, split)))
+
+
+def scans_in_parts(fusion: Fusion) -> None:
+    """Rewrite the running sums of few long rows or columns, where parts take less time.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.cumsum(f.input("x", shape=(1 << 15, 64)), 0))
+    >>> scans_in_parts(f)
+    >>> [(e.op, tuple(map(str, e.output.shape))) for e in f.exprs if e.op in ("cumsum", "sum")]
+    [('cumsum', ('512', '64', '64')), ('sum', ('512', '64')), ('cumsum', ('512', '64'))]
+    """
+    for e in fusion.exprs:
+        if e.op == "cumsum" and (parts := _scan_parts(e)) is not None:
+            replace_operation(e, partial(_scanned_in_parts, e, parts))
+
+
+def _scan_parts(e: TensorExpr) -> int | None:
+    """How many parts the axis of a scan has that go side by side; None where it goes as fast in one."""
+    x, gpu = e.inputs[0], current_device()
+    sizes, dim = [int(d.extent) if d.extent.is_const else 0 for d in x.axes], _scanned_dim(e)
+    points, length = prod(sizes), sizes[dim] if sizes else 0
+    if not points:
+        return None
+    last = dim == x.ndim - 1
+    blocks = points // length if last else -(-points // length // gpu.warp)
+    wanted = max(1, _enough() * PARTS // blocks)
+    parts = min((p for p in range(2, 2 * wanted) if length % p == 0), key=lambda p: abs(p - wanted), default=1)
+    read, written = _read_bytes(x), points * item_size(e.output.dtype)
+    single = (read + written) / gpu.bandwidth / gpu.busy(blocks)
+    wide = points * item_size(_wide_type(e))
+    split = (2 * read + written + 2 * wide) / gpu.bandwidth / gpu.busy(blocks * parts) + 2e-6 * gpu.launch_us
+    return parts if parts > 1 and split < single else None
+
+
+def _scanned_dim(e: TensorExpr) -> int:
+    dim = e.attrs["dim"]
+    return dim % e.output.ndim if isinstance(dim, int) else 0
+
+
+def _wide_type(e: TensorExpr) -> DType:
+    return "float64" if is_float(e.output.dtype) else e.output.dtype
+
+
+def _scanned_in_parts(e: TensorExpr, parts: int) -> Tensor:
+    """Between stages sums of floats are float64, so that the result is rounded once."""
+    x, dim, wide = e.inputs[0], _scanned_dim(e), _wide_type(e)
+    shape = [attr(d.extent) for d in x.axes]
+    pieces = movement.reshape(x, *shape[:dim], parts, int(x.axes[dim].extent) // parts, *shape[dim + 1 :])
+    each = composite.cumsum(pieces, dim + 1, dtype=wide)
+    ends = [*[0] * (2 * (x.ndim - 1 - dim)), 1, -1]
+    before = composite.cumsum(movement.pad(composite.sum(pieces, dim + 1, dtype=wide), ends), dim)
+    made = movement.reshape(ops.add(each, movement.unsqueeze(before, dim + 1)), shape)
+    return made if made.dtype == e.output.dtype else ops.cast(made, e.output.dtype)
 
 
 def _enough() -> int:
@@ -108,9 +164,13 @@ def _pays(x: Tensor, results: int) -> bool:
     """Whether all processors read what ``x`` is made of, and a second launch the parts, sooner than a block for each of
     so many results reads it."""
     gpu = current_device()
+    return _read_bytes(x) / gpu.bandwidth * (1 / gpu.busy(results) - 1) > gpu.launch_us * 1e-6
+
+
+def _read_bytes(x: Tensor) -> int:
+    """Bytes of what a tensor is made of, element by element."""
     leaves = reach([x], lambda t: operands(t) if t.definition is not None and t.definition.op in POINTWISE else ())
-    moved = sum(bytes_of(t) for t in leaves if t.definition is None or t.definition.op not in POINTWISE)
-    return moved / gpu.bandwidth * (1 / gpu.busy(results) - 1) > gpu.launch_us * 1e-6
+    return sum(bytes_of(t) for t in leaves if t.definition is None or t.definition.op not in POINTWISE)
 
 
 def _deviation_split(e: TensorExpr) -> StageSplit | None:

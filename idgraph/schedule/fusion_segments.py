@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from idgraph.arith import is_true
 from idgraph.graphs import canonical_operand
@@ -18,8 +19,11 @@ from idgraph.ir import (
     Stride,
     Tensor,
     TensorExpr,
+    item_size,
 )
-from idgraph.rewrite.constant_folding import long_indices
+from idgraph.ir.device import current_device
+from idgraph.ir.walks import operands, reach
+from idgraph.rewrite.constant_folding import has_formula_index, long_indices
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
 
@@ -138,6 +142,45 @@ def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
     """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
     side."""
     return any(e.op in PICKS and any(row and isinstance(row[-1], LoadedCoordinate) for row in e.reads) for e in exprs)
+
+
+def repeated_gathers(fusion: Fusion) -> set[Tensor]:
+    """Tensors of single elements picked at loaded places that readers repeat along axes of their own (a bias looked
+    up for all pictures alike), where to store it takes less time than to pick again for each.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("bias")
+    >>> s, i = f.input("s", (64, 512, 512)), f.input("i", (512, 512), "int64")
+    >>> table = f.input("table", (63,))
+    >>> bias = ig.index_get(table, [i])
+    >>> t = f.output(s + bias)
+    >>> repeated_gathers(f) == {bias}
+    True
+    """
+    found: set[Tensor] = set()
+    gpu = current_device()
+    for e in fusion.exprs:
+        if not picks_elements([e]) or has_formula_index(e):
+            continue
+        t = e.output
+        while len(t.uses) == 1 and not fusion.is_output(t) and _points(t.uses[0].output) == _points(e.output):
+            t = t.uses[0].output
+        points, times = _points(t), max((_points(use.output) // max(1, _points(t)) for use in t.uses), default=1)
+        if times < 2 or fusion.is_output(t) or any(use.is_reduction for use in t.uses):
+            continue
+        indices = {e.inputs[r.operand] for row in e.reads for r in row if isinstance(r, LoadedCoordinate)}
+        loads = sum(item_size(u.dtype) for u in reach(indices, operands) if u.definition is None)
+        pick = (loads + gpu.sector) / gpu.cache_bandwidth
+        stored = points * item_size(t.dtype)
+        read = stored * times / (gpu.cache_bandwidth if stored <= gpu.cache else gpu.bandwidth)
+        if (points * (times - 1) * pick - stored / gpu.bandwidth - read) * 1e6 > gpu.launch_us:
+            found.add(t)
+    return found
+
+
+def _points(t: Tensor) -> int:
+    """Points of the loops that make ``t``; 0 where that is not known."""
+    return prod(int(d.extent) if d.extent.is_const else 0 for d in t.root)
 
 
 def takes_rows(e: TensorExpr) -> bool:

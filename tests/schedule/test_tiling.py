@@ -214,3 +214,29 @@ def test_rows_of_padded_windows_have_lanes_that_read_few_sectors(taps: int, item
 def _scheduled(f: ig.Fusion) -> ig.Fusion:
     ig.schedule.auto(f)
     return f
+
+
+def woven(count: int, n: int, steps: int, channels: int) -> ig.Fusion:
+    """Sequences of which each takes its turn, channels first: a reshape hides which one a step is of."""
+    f = ig.Fusion("woven")
+    every = [f.input(f"x{k}", (n, steps, channels)) for k in range(count)]
+    t = f.output(ig.permute(ig.reshape(ig.cat(every, 2), (n, count * steps, channels)), (0, 2, 1)))
+    t.set_allocation(t.logical)
+    return f
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_an_axis_that_a_reshape_joins_is_searched_in_its_parts(count: int) -> None:
+    f = woven(count, 16, 1024, 256)
+    decided = ig.schedule.auto(f)
+    assert decided.tilings
+    (k,) = ig.cost(ig.emit(f, "cuda"), "H200").kernels
+    assert 32 * k.sectors <= 1.51 * k.bytes_moved
+    small = woven(count, 2, 8, 32)
+    rng = np.random.default_rng(count)
+    arrays = {x.name: rng.random((2, 8, 32), dtype=np.float32) for x in small.inputs}
+    want = np.stack(list(arrays.values()), 2).reshape(2, 8 * count, 32).transpose(0, 2, 1)
+    assert ig.schedule.auto(small).tilings
+    assert check_addresses(small).ok
+    (got,) = run_threads(ig.emit(small, "cuda"), arrays, seed=count).values()
+    assert np.array_equal(np.asarray(got), want)
