@@ -5,7 +5,7 @@ result does not depend on which of them is ready first, and no atomics are neede
 
 Running sums likewise: of each part by itself, after what all parts before it come to.
 
-Stages of a reduction, and squared deviations from a mean by parts, each from a mean of its own.
+Squared deviations from a mean by parts, each from a mean of its own.
 
 Of the deviations of all elements from their mean a first launch would need the mean: two passes over memory. The means
 of parts are known while a block holds a part, and what the mean of all adds follows from the parts (Chan, Golub and

@@ -408,7 +408,7 @@ class _Scalar:
         kind, to = ELEMENT_TYPES[s.local.dtype].code, self.local(s.local)
         if isinstance(s, ExtractHalf):
             return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
-        call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
+        call = f"pair_{s.op}" if s.op == "where" or s.op.startswith("pick") else f"pair_{s.op}_{kind}"
         return f"{to} = {call}({', '.join(map(self.local, s.operands))})"
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:

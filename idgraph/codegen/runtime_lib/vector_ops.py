@@ -117,6 +117,9 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return chosen
 
+    def where(condition: Any, a: Any, b: Any) -> Any:
+        return a if condition else b
+
     def pack(kind: str) -> Any:
         def packed(a: float, b: float) -> tuple[Any, ...]:
             return (encode[kind](a), encode[kind](b))
@@ -133,6 +136,7 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
         "w", "r", 2, (WORDS, REALIGNED_WORDS), lambda _, elements: tuple(elements), lambda _, pair: pair
     )
     made["no_pair"] = (0, 0)
+    made["pair_where"] = where
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:
         made |= {f"pair_{name}_{kind}": compute(op, kind) for name, op in PAIR_OPS.items()}
