@@ -375,19 +375,11 @@ class Effects:
     @classmethod
     def of(cls, body: Sequence[Stmt]) -> Effects:
         """The effects of a body."""
-        each = [effects(s) for s in body]
-        if len(each) == 1:
-            return each[0]
-        none = frozenset[str]()
-        return cls(
-            none.union(*[e.sets for e in each]), none.union(*[e.reads for e in each]),
-            none.union(*[e.stores for e in each]), none.union(*[e.loads for e in each]),
-        )  # fmt: skip
+        each = [(e.sets, e.reads, e.stores, e.loads) for e in map(effects, body)]
+        return cls(*(x[0].union(*x[1:]) for x in zip(*each, strict=True)))
 
-    def __or__(self, other: Effects) -> Effects:
-        return Effects(
-            self.sets | other.sets, self.reads | other.reads, self.stores | other.stores, self.loads | other.loads
-        )
+    def __or__(self, by: Effects) -> Effects:
+        return Effects(self.sets | by.sets, self.reads | by.reads, self.stores | by.stores, self.loads | by.loads)
 
     def waits_for(self, before: Effects) -> bool:
         """True where these depend on those: one of the two sets or writes a name that the other one touches.

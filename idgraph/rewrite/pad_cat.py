@@ -33,7 +33,7 @@ from idgraph.ir.op_table import MOVES, OPERATIONS, POINTWISE, apply
 from idgraph.ir.ops_reduce import index_select
 from idgraph.ir.walks import operands, reach
 from idgraph.rewrite.canonicalize_views import produced_by, replace_operation
-from idgraph.rewrite.deviation_in_parts import finished, reduced_dims, stage
+from idgraph.rewrite.two_stage_reduction import finished, reduced_dims, stage
 
 WORDS = 8  # bytes: what pieces along the last axis are multiples of, to be read in vectors
 Piece = tuple[int, int | None]  # elements, and the first of them in the other tensor; None: not of that tensor

@@ -74,21 +74,30 @@ def test_what_goes_along_a_scan_is_in_its_kernel(op: str, shape: list[int], dim:
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize(
-    ("make", "kernels"),
-    [
-        (lambda x: ig.amax(ig.cumsum(ig.cumsum(x, 0), 1), (1,)), 2),  # a scan of columns stands before one of rows
-        (lambda x: ig.amax(ig.cumsum(x, 1), (0,)), 2),  # columns are reduced
-        (lambda x: ig.amax(ig.cumsum(x, 1), (0, 1)), 2),
-        (lambda x: (t := ig.cumsum(x, 1)) - ig.amax(t, (1,), True), 2),  # the row is read again
-    ],
-)
-def test_what_goes_another_way_is_not(make: Callable[[ig.Tensor], ig.Tensor], kernels: int) -> None:
+def _rows_scanned_in_columns(x: ig.Tensor) -> ig.Tensor:
+    return ig.amax(ig.cumsum(ig.cumsum(x, 0), 1), (1,))
+
+
+def _columns_reduced(x: ig.Tensor) -> ig.Tensor:
+    return ig.amax(ig.cumsum(x, 1), (0,))
+
+
+def _all_reduced(x: ig.Tensor) -> ig.Tensor:
+    return ig.amax(ig.cumsum(x, 1), (0, 1))
+
+
+def _row_read_again(x: ig.Tensor) -> ig.Tensor:
+    t = ig.cumsum(x, 1)
+    return t - ig.amax(t, (1,), True)
+
+
+@pytest.mark.parametrize("make", [_rows_scanned_in_columns, _columns_reduced, _all_reduced, _row_read_again])
+def test_what_goes_another_way_is_not(make: Callable[[ig.Tensor], ig.Tensor]) -> None:
     f = ig.Fusion("f")
     f.output(make(f.input("x", (24, 70))))
     ig.schedule.auto(f)
     program, inputs = ig.emit(f, "cuda"), random_inputs(f, 1)
-    assert len(program.kernels) == kernels
+    assert len(program.kernels) == 2
     assert difference(Case(f), inputs, run_threads(program, inputs)) == ""
 
 

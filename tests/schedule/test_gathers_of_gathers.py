@@ -170,7 +170,7 @@ def test_a_gather_of_what_is_written_by_index_is_estimated_once(device: str) -> 
     i, j, k = f.input("i", (5,), "int64"), f.input("j", (5,), "int64"), f.input("k", (5, 1), "int64")
     t = f.output(ig.take_along_dim(ig.index_put(x, [i, j], v), k, 1))
     ig.schedule.auto(f, device=device)
-    inputs = {
+    inputs: dict[str, np.ndarray[Any, Any]] = {
         "x": np.arange(80, dtype=np.float32).reshape(5, 16),
         "v": np.arange(5, dtype=np.float32) - 9,
         "i": np.array([4, 0, 2, 1, 3]),
