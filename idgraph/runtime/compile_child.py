@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from importlib import import_module
 from typing import Any
 
 from idgraph.runtime.source_function import function_of
@@ -51,9 +52,13 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
 
 
 def main() -> None:
-    """Answer each line of standard input with one."""
+    """Say that all is loaded which jobs for the target need; then answer each line of standard input with one."""
     answers = sys.stdout
     sys.stdout = sys.stderr  # what a library prints is no answer
+    for name in (f"{sys.argv[1]}.compiler", f"{sys.argv[1]}.namespace", "fusion_call"):
+        import_module(f"idgraph.runtime.{name}")
+    answers.write("{}\n")
+    answers.flush()
     for line in sys.stdin:
         try:
             request = json.loads(line)

@@ -16,7 +16,7 @@ from idgraph.ir.clone import clone_fusion
 from idgraph.ir.device import Device, Kind, current_device, use_device
 from idgraph.ir.parser import parse_at_lines
 from idgraph.ir.schedule_log import NAMES
-from idgraph.runtime.compile_workers import POOL
+from idgraph.runtime.compile_workers import POOL, STARTING
 from idgraph.runtime.interrupts import device_text
 from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.runtime.program import Program, Target, emit
@@ -275,7 +275,7 @@ def submit_fusions(fusions: Iterable[Fusion], target: Target, cache: str | Path 
     for fusion in reversed([f for f in fusions if not is_scheduled(f)]):
         if stored is None or not stored.has(fusion, target):
             request = _request(fusion, target)
-            POOL.submit(json.dumps(request), request)
+            POOL.submit(json.dumps(request), request, STARTING)
 
 
 def text_of_request(request: Mapping[str, Any]) -> str | None:

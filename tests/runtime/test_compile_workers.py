@@ -40,6 +40,15 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     POOL.__init__(0)
 
 
+def wait_for_process(begun: int = 1) -> None:
+    """Until it has ``begun`` with so many jobs."""
+    for _ in range(6000):
+        if all(job.started for job in list(POOL._jobs.values())[:begun]):  # pyright: ignore[reportPrivateUsage]
+            return
+        sleep(0.01)
+    raise AssertionError("no process began in a minute")
+
+
 def programs(scale: float, target: Any = "cpu") -> list[Program]:
     """Distinct kernels: each has its own number."""
     made: list[Program] = []
@@ -75,6 +84,7 @@ def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch
     made, before = programs(0.125), POOL.compiled
     for p in made:
         early_compilation.start_compiling(p, True)
+    wait_for_process()
     here = compiled_here(monkeypatch)
     check_values(made, 0.125)
     there = POOL.compiled - before
@@ -83,7 +93,11 @@ def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch
 
 def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     made = programs(0.375)
-    monkeypatch.setattr(POOL, "_serve", lambda: None)  # no process begins with anything
+
+    def idle(kind: object) -> None:
+        """No process begins with anything."""
+
+    monkeypatch.setattr(POOL, "_serve", idle)
     for p in made:
         early_compilation.start_compiling(p, True)
     here = compiled_here(monkeypatch)
@@ -123,6 +137,7 @@ def test_ptx_of_another_process_is_the_same() -> None:
     made = programs(0.25, "cuda")
     for p in made:
         cuda.submit(p, False, (9, 0))
+    wait_for_process()
     before = POOL.compiled
     found = [compile_ptx(p) for p in made]
     assert POOL.compiled > before
@@ -156,8 +171,7 @@ def test_programs_of_another_process_are_the_same(monkeypatch: pytest.MonkeyPatc
     assert len(here) == KERNELS
     fusions = gathers(KERNELS)
     fusion_call.submit_fusions(fusions, target, None)
-    while not all(job.started for job in list(POOL._jobs.values())[:2]):  # pyright: ignore[reportPrivateUsage]
-        sleep(0.01)
+    wait_for_process(2)
     made = [fusion_call.scheduled(f, target) for f in fusions]
     assert KERNELS <= len(here) <= 2 * KERNELS - 2
     assert [p.source for p in made] == [p.source for p in alone]
@@ -167,8 +181,7 @@ def test_programs_of_another_process_are_the_same(monkeypatch: pytest.MonkeyPatc
 def test_a_program_of_another_process_names_the_users_line() -> None:
     fusions = gathers(STARTING)
     fusion_call.submit_fusions(fusions, "cpu", None)
-    while not next(iter(POOL._jobs.values())).started:  # pyright: ignore[reportPrivateUsage]
-        sleep(0.01)
+    wait_for_process()
     made = fusion_call.scheduled(fusions[-1], "cpu")
     x, i = np.zeros((40 + STARTING - 1, 24), np.float32), np.full(16, 99)
     with pytest.raises(ig.IndexingError, match=r"test_compile_workers\.py:\d+: f\.output\(ig\.softmax"):
@@ -177,13 +190,12 @@ def test_a_program_of_another_process_names_the_users_line() -> None:
 
 def test_what_another_process_cannot_make_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def unlike(fusion: ig.Fusion, _: object) -> dict[str, object]:
-        return {"target": "program", "fusion": str(fusion)}
+        return {"target": "program", "of": "cpu", "fusion": str(fusion)}
 
     monkeypatch.setattr(fusion_call, "_request", unlike)
     fusions = gathers(STARTING)
     fusion_call.submit_fusions(fusions, "cpu", None)
-    while not next(iter(POOL._jobs.values())).started:  # pyright: ignore[reportPrivateUsage]
-        sleep(0.01)
+    wait_for_process()
     made = [fusion_call.scheduled(f, "cpu").source for f in fusions]
     monkeypatch.undo()
     limit_workers(0)
