@@ -129,7 +129,7 @@ def carried(e: TensorExpr, operand: int, order: Order) -> Order:
             line = f" at {e.source_line}" if e.source_line else ""
             return Order(order.source, (), (), f"{reason} in the memory of {order.source.name}: {e.op}{line}")
     wanted = {d for d in e.output.axes if not d.is_broadcast}
-    kept = tuple(d for d in axes if d in wanted)
+    kept = tuple(dict.fromkeys(d for d in axes if d in wanted))  # a place is that of the first axis read there
     return Order(order.source, kept, tuple(names[d] for d in kept))
 
 

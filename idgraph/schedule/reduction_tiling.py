@@ -157,6 +157,8 @@ def _lanes(space: ReductionDomain, most: int) -> int:
             parts = tuple(({alike[d]: k for d, k in terms.items()}, *rest) for terms, *rest in a.parts)
             steps = {alike[d]: k for d, k in a.steps.items()}
             reads.setdefault((a.name, a.offset, *steps.values()), replace(a, steps=steps, parts=parts))
+    if not any(a.parts for a in reads.values()) and len({a.name for a in reads.values()}) == len(reads):
+        return most  # each memory is read at one place: rows of any length have vectors, behind a peeled head
     widths = [most >> n for n in range(most.bit_length())]
     block, device = REDUCING_THREADS, current_device()
     costs = {
