@@ -75,9 +75,9 @@ def judged(name: str, what: str, wanted: Sequence[Any], found: Sequence[Any], ag
     )
 
 
-def differs(a: Any, b: Any, least: float = 1.0) -> tuple[tuple[int, ...], str, str] | None:
+def differs(a: Any, b: Any, least: float = 1.0, slack: float | None = None) -> tuple[tuple[int, ...], str, str] | None:
     """The first element in which two tensors differ, with both values; shapes that differ, at no element. Numbers below
-    ``least`` are small.
+    ``least`` are small; ``slack``: what may differ, of the size of the values.
     """
     torch = load_torch("whose Inductor is checked")
     if a.shape != b.shape:
@@ -89,7 +89,7 @@ def differs(a: Any, b: Any, least: float = 1.0) -> tuple[tuple[int, ...], str, s
     else:
         wide = torch.complex128 if a.is_complex() else torch.float64
         x, y = a.to(wide), b.to(wide)
-        slack = 5e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-3
+        slack = slack or (5e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-3)
         finite = x.abs()[x.abs().isfinite()]
         size = finite.mean() if finite.numel() else x.abs().sum()
         bad = ~(((x - y).abs() <= slack * (least + size + x.abs())) | (x == y) | (x.isnan() & y.isnan()))

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from idgraph.arith import as_expr
 from idgraph.check import inductor_graph_passes as graphs
-from idgraph.check.loop_points import LoopFormula, LoopPoints, NotRun, Outside
+from idgraph.check.loop_inputs import EXACT, Draw, LoopInputs, copied_input, flattened
+from idgraph.check.loop_points import LoopFormula, LoopPoints, NotRun, Outside, converted
 from idgraph.check.program import BufferLayout
 from idgraph.check.report import CheckRow, Difference
 from idgraph.check.semantics import reason
@@ -23,21 +24,10 @@ from idgraph.check.store_coverage import overlaps
 from idgraph.errors import SourceLine
 from idgraph.frontends.torch_arrays import load_torch
 
-EDGES = (0.0, 1.0, 300.0, 7e4)  # numbers that inputs are, beside the bodies' constants: narrow types end below
-MOST_SCALES = 4
-SAMPLES, MOST_TRIES = 192, 6  # elements of inputs that are drawn of one kind, small inputs more often
 ROUNDINGS = 16  # other roundings of a graph that are tried where a number differs
 SLACK = 4  # times what they change that rounding may change
-# Results that are numbers of the operands, or the same with another sign.
-EXACT = frozenset((
-    "abs", "alias", "amax", "amin", "as_strided", "cat", "clamp", "clamp_max", "clamp_min", "clone",
-    "constant_pad_nd", "copy", "detach", "diagonal", "embedding", "empty", "expand", "flip", "full",
-    "full_like", "gather", "index", "index_put", "index_select", "lift_fresh_copy", "maximum", "minimum",
-    "neg", "new_zeros", "permute", "reflection_pad1d", "reflection_pad2d", "relu", "repeat",
-    "replication_pad2d", "reshape", "roll", "scalar_tensor", "scatter", "select", "select_scatter",
-    "sign", "slice", "slice_scatter", "squeeze", "stack", "t", "transpose", "tril", "triu", "unbind",
-    "unfold", "unsqueeze", "view", "where", "zeros", "zeros_like",
-))  # fmt: skip
+_DIVISIONS = frozenset(("div", "floor_divide", "fmod", "remainder"))
+SLACKS = {2: 5e-2, 4: 1e-4}  # of results of so many bytes, of their size; of others, as narrower types round
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +52,29 @@ class LoopNumbers:
     memory: Mapping[str, str]  # buffer -> storage, of updates that no tensor names
     sources: Mapping[str, tuple[str, SourceLine | None]]
     torch: Any = field(init=False)
-    constants: set[float] = field(default_factory=set[float])
+    inputs: LoopInputs = field(init=False)
 
     def __post_init__(self) -> None:
         self.torch = load_torch("whose Inductor is checked")
+        self.inputs = LoopInputs(self.torch, self.module)
 
     def rows(self, values: Sequence[Any]) -> list[CheckRow]:
         """Rows of the nests that store other numbers, or one that says how many store the same."""
-        torch, every, unknown = self.torch, dict[str, CheckRow](), dict[str, str]()
+        every, unknown = dict[str, CheckRow](), dict[str, str]()
         done: set[str] = set()
-        with torch.no_grad():
-            floats = sum(v.numel() for v in values if isinstance(v, torch.Tensor) and v.is_floating_point())
-            draws: list[float | None] = [None, *[1.0] * min(max(SAMPLES // max(floats, 1), 1), MOST_TRIES)]
-            for salt, scale in enumerate(draws):
-                inputs = [
-                    _copied_input(torch, v) if scale is None else self._drawn(v, 100 * salt + k, scale)
-                    for k, v in enumerate(values)
-                ]
+        with self.torch.no_grad():
+            for draw in self.inputs.draws(values):
                 try:
-                    run = _Run(self, inputs, self._values(inputs), scale)
-                except Exception as error:  # an operation that Inductor alone can lower, say
-                    unknown.setdefault(self.name, str(error).partition("\n")[0][:120])
+                    run = self._run(values, draw)
+                except Exception as error:  # an operation that Inductor alone can lower, or inputs that one refuses
+                    if draw.scale is not None:
+                        continue
+                    unknown[self.name] = str(error).partition("\n")[0][:120]
                     break
                 for row in run.rows():
                     every.setdefault(row.node, row)
                 unknown |= run.unknown
                 done |= run.done
-                draws += self._scales() if scale is None else []
         if every:
             return list(every.values())
         found = [
@@ -99,6 +85,16 @@ class LoopNumbers:
             because = f"loops: {len(done)} nests store the graph's numbers at random inputs"
             found.append(CheckRow(self.name, "", "tested", "write", because, None, graphs.STAGE, self.name))
         return found
+
+    def _run(self, values: Sequence[Any], draw: Draw) -> _Run:
+        """All nests on inputs that the graph takes."""
+        refused: Exception | None = None
+        for inputs in self.inputs.drawn(values, draw):
+            try:
+                return _Run(self, inputs, self._values(inputs), draw.scale)
+            except Exception as error:
+                refused = error
+        raise refused or NotRun("the graph takes no inputs")
 
     def rounded_otherwise(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         """Values of the nodes as other roundings of all that is computed may leave them."""
@@ -121,12 +117,20 @@ class LoopNumbers:
         class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
             def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
                 called = cast("Callable[[Any, Any, Any], Any]", super().call_function)  # pyright: ignore[reportUnknownMemberType]
-                out = called(target, args, kwargs)
                 schema = getattr(target, "_schema", None)
-                plain = noise is None or schema is None or schema.is_mutable or schema.name.rpartition("::")[2] in EXACT
+                name = "" if schema is None else schema.name.rpartition("::")[2]
+                if name in _DIVISIONS:
+                    _refuse_traps(torch, *args[:2])
+                out = called(target, args, kwargs)
+                if noise is not None and name in ("_to_copy", "convert_element_type"):
+                    return converted(torch, args[0], out.dtype, noise)
+                plain = noise is None or schema is None or schema.is_mutable or name in EXACT
                 if plain or not isinstance(out, torch.Tensor) or not out.is_floating_point():
                     return out  # what only moves or picks numbers is exact, and so is a comparison
-                return off(called(target, tuple(off(a, noise) for a in args), kwargs), noise)
+                wide = tuple(
+                    off(a, noise) if getattr(a, "itemsize", 0) > 2 else a for a in args
+                )  # others as rounded then
+                return off(called(target, wide, kwargs), noise)
 
             def run_node(self, n: Any) -> Any:
                 whole = cast("Callable[[Any], Any]", super().run_node)  # pyright: ignore[reportUnknownMemberType]
@@ -140,39 +144,16 @@ class LoopNumbers:
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            Noted(self.module).run(*(_copied_input(torch, v) for v in inputs))
+            Noted(self.module).run(*(copied_input(torch, v) for v in inputs))
         return seen
 
-    def _scales(self) -> list[float]:
-        """Sizes of inputs at which constants matter: `rsqrt(v + 1e-5)` of variances as small."""
-        small = sorted({10.0 ** round(math.log10(r)) for c in self.constants if 1e-12 < c < 0.1 for r in (c, c**0.5)})
-        return small[:MOST_SCALES]
 
-    def _drawn(self, v: Any, salt: int, scale: float) -> Any:
-        """An input as small as ``scale``; of 1.0, half of whose floats are numbers that the bodies have."""
-        torch = self.torch
-        if not isinstance(v, torch.Tensor) or not v.is_floating_point():
-            return _copied_input(torch, v)
-        flat = flattened(v)
-        if scale != 1.0:
-            return (flat * scale).as_strided(v.shape, v.stride())
-        draw = torch.Generator().manual_seed(salt)
-        few = sorted({s * c for c in (*self.constants, *EDGES) for s in (1, -1) if c <= 1e5}, key=abs)[:24]
-        which = torch.randint(0, len(few), flat.shape, generator=draw)
-        some = torch.rand(flat.shape, generator=draw) < 0.5
-        made = torch.where(some, torch.tensor(few, dtype=torch.float64)[which].to(v.dtype), flat)
-        return made.as_strided(v.shape, v.stride())
-
-
-def flattened(v: Any) -> Any:
-    """The memory of a tensor from its first element to its last, copied."""
-    v = v.detach()
-    count = 1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride(), strict=True))
-    return v.as_strided((0 if 0 in v.shape else count,), (1,)).clone()
-
-
-def _copied_input(torch: Any, v: Any) -> Any:
-    return flattened(v).as_strided(v.shape, v.stride()) if isinstance(v, torch.Tensor) else v
+def _refuse_traps(torch: Any, a: Any, b: Any) -> None:
+    """Raise at the least integer by -1, which stops the process."""
+    if isinstance(a, torch.Tensor) and a.dtype in (torch.int32, torch.int64):
+        trap = (a == torch.iinfo(a.dtype).min) & torch.as_tensor(b == -1)
+        if bool(trap.any()):
+            raise NotRun("the least integer by -1")
 
 
 class _Run:
@@ -181,7 +162,7 @@ class _Run:
     def __init__(self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], scale: float | None) -> None:
         self.loops, self.inputs, self.seen, self.scale = loops, inputs, seen, scale
         self.otherwise: list[dict[str, Any]] | None = None
-        self.torch, self.constants = loops.torch, loops.constants
+        self.torch, self.constants, self.types = loops.torch, loops.inputs.constants, loops.inputs.types
         self.home = {b.name: b.home for b in loops.buffers} | dict(loops.memory)
         self.base = {b.name: b.base for b in loops.buffers}
         self.memory: dict[str, Any] = {}
@@ -311,11 +292,10 @@ class _Run:
         if ran is not None and b.home in ran.several:
             return None  # which of several entries stays is left open
         self.done.add(node.name)
-        if self.scale is not None and value.is_floating_point():
-            place = torch.where(value.isfinite(), place, value)
-        gap = graphs.differs(value, place, self.scale or 1.0)
+        size, slack = self.scale or 1.0, SLACKS.get(value.element_size(), 1e-9)
+        gap = graphs.differs(value, place, size, slack)
         if gap is not None:
-            gap = graphs.differs(value, self._explained(b.tensor, value, place), self.scale or 1.0)
+            gap = graphs.differs(value, self._explained(b.tensor, value, place), size, slack)
         if gap is None:
             return None
         op, line = self.loops.sources.get(b.tensor, ("", None))

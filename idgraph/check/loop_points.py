@@ -39,6 +39,7 @@ class NumberedMemory(Protocol):
     home: dict[str, str]
     unfilled: set[str]
     constants: set[float]
+    types: set[Any]
 
     def size_of(self, x: Any) -> int: ...
 
@@ -128,7 +129,7 @@ class LoopPoints(NoEffects):
 
     def __init__(self, run: NumberedMemory, body: Any) -> None:
         torch = self.torch = run.torch
-        self.run = run
+        self.run, self.noise = run, torch.Generator().manual_seed(0)
         loops = [(v, run.size_of(body.var_ranges[v])) for v in body.iter_vars if v in body.var_ranges]
         inner = [(v, run.size_of(body.var_ranges[v])) for v in body.reduce_vars if v in body.var_ranges]
         rows, self.width = math.prod(n for _, n in loops), math.prod(n for _, n in inner)
@@ -187,7 +188,10 @@ class LoopPoints(NoEffects):
         torch, flat = self.torch, self.run.storage(name)
         at, value = torch.broadcast_tensors(self._address(name, index), torch.as_tensor(value))
         wide = torch.broadcast_shapes(at.shape, (self.rows_run, 1))
-        at, value = at.expand(wide).reshape(-1), value.expand(wide).reshape(-1).to(flat.dtype)
+        at, value = (
+            at.expand(wide).reshape(-1),
+            converted(torch, value.expand(wide).reshape(-1), flat.dtype, self.noise),
+        )
         if not len(at):
             return
         at = self._inside(name, at, len(flat))
@@ -217,7 +221,7 @@ class LoopPoints(NoEffects):
         return symbol(name).sympy()
 
     def index_expr(self, index: Any, dtype: Any) -> Any:
-        return self._at(index).to(dtype)
+        return self._own(self._at(index), dtype)
 
     value_expr = index_expr
 
@@ -228,7 +232,12 @@ class LoopPoints(NoEffects):
     def constant(self, value: Any, dtype: Any) -> Any:
         if isinstance(value, float) and math.isfinite(value):
             self.run.constants.add(abs(value))
-        return self._computed(self._number(value).to(dtype))
+        return self._computed(self._own(self._number(value), dtype))
+
+    def _own(self, x: Any, dtype: Any) -> Any:
+        """A number of a type of its own, which the other operand's does not change."""
+        self.run.types.add(dtype)
+        return x.to(dtype).reshape(x.shape or (1, 1))
 
     def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> Any:
         self.live.append(mask)
@@ -245,7 +254,9 @@ class LoopPoints(NoEffects):
         return a if isinstance(a, self.torch.Tensor) else self.torch.tensor(a)
 
     def to_dtype(self, x: Any, dtype: Any, src_dtype: Any = None, use_compute_types: bool = True) -> Any:
-        return self._computed(self._tensor(x).to(dtype)) if use_compute_types else self._tensor(x).to(dtype)
+        self.run.types.add(dtype)
+        made = converted(self.torch, self._tensor(x), dtype, self.noise)
+        return self._computed(made) if use_compute_types else made
 
     def to_dtype_bitcast(self, x: Any, dtype: Any, src_dtype: Any) -> Any:
         return self._computed(x.to(src_dtype).view(dtype))
@@ -257,6 +268,7 @@ class LoopPoints(NoEffects):
 
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
         torch = self.torch
+        self.run.types.add(dtype)
         parts = [self._spread(v) for v in (value if isinstance(value, (tuple, list)) else (value,))]
         x = parts[0]
         if kind in ("argmax", "argmin"):
@@ -332,14 +344,33 @@ class LoopPoints(NoEffects):
         return computed
 
 
+def converted(torch: Any, x: Any, dtype: Any, noise: Any) -> Any:
+    """``x`` of another type; a float that an integer type has not may be any integer there."""
+    made = x.to(dtype)
+    if not x.is_floating_point() or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return made
+    info, whole = torch.iinfo(dtype), x.double().trunc()
+    inside = (whole >= info.min) & (whole < float(info.max) + 1)
+    if bool(inside.all()):
+        return made
+    some = torch.tensor([info.min, info.max, *range(14)], dtype=dtype)
+    return torch.where(inside, made, some[torch.randint(0, len(some), made.shape, generator=noise)])
+
+
 def _truncated(a: Any, b: Any) -> Any:
     torch = load_torch("whose Inductor is checked")
-    return torch.div(a, torch.where(b == 0, 1, b), rounding_mode="trunc")
+    return torch.div(a, _divisor(torch, a, b), rounding_mode="trunc")
 
 
 def _floored(a: Any, b: Any) -> Any:
     torch = load_torch("whose Inductor is checked")
-    return torch.div(a, torch.where(b == 0, 1, b), rounding_mode="floor")
+    return torch.div(a, _divisor(torch, a, b), rounding_mode="floor")
+
+
+def _divisor(torch: Any, a: Any, b: Any) -> Any:
+    """``b``; 1 in place of 0 and, under the least integer, of -1: both stop the process."""
+    least = (a == torch.iinfo(a.dtype).min) & (b == -1) if not a.is_floating_point() else False
+    return torch.where((b == 0) | least, 1, b)
 
 
 def _rounding(name: str) -> Callable[..., Any]:

@@ -44,6 +44,67 @@ def addresses(body: Any) -> None:
     body.indexing_exprs = {k: x + 4 if k == "index0" else x for k, x in body.indexing_exprs.items()}
 
 
+def cast_to(target: str, dtype: Any, at: int = 2) -> Callable[[Any], None]:
+    """A change of the element type that an operation makes."""
+    return calls(target, lambda a: (*a[:at], dtype, *a[at + 1 :]))
+
+
+def narrowed(target: str, dtype: Any) -> Callable[[Any], None]:
+    """A conversion planted behind each call of an operation."""
+
+    def changed(body: Any) -> None:
+        graph = body.root_block.graph
+        for n in [n for n in graph.nodes if n.target == target]:
+            users = list(n.users)
+            with graph.inserting_after(n):
+                way = {n: graph.call_method("to_dtype", (n.args[0], n, dtype))}
+            for user in users:
+                user.args = torch.fx.node.map_arg(user.args, lambda x, way=way: way.get(x, x))
+
+    return changed
+
+
+def dropped(dtype: Any) -> Callable[[Any], None]:
+    """Each conversion to a type is left out."""
+
+    def changed(body: Any) -> None:
+        for n in body.root_block.graph.nodes:
+            if n.target == "to_dtype" and n.args[2] == dtype:
+                n.replace_all_uses_with(n.args[1])
+
+    return changed
+
+
+INTS = torch.randint(-9, 9, (4, 6), generator=torch.Generator().manual_seed(0))
+# Element types: where the numbers that are given show no difference, and others do.
+TYPES: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
+    "wrapped at 32 bits": (lambda x: x.to(torch.int64) * x, (INTS.int(),), dropped(torch.int64)),
+    "wrapped at 32 bits, of floats": (
+        lambda x: x.to(torch.int64) * 3, (rand(4, 6),), cast_to("to_dtype", torch.int32)
+    ),
+    "wrapped on the way": (lambda x, y: x + y, (INTS.short(), INTS.short()), narrowed("add", torch.int8)),
+    "another sign": (lambda x: x.to(torch.uint8).to(torch.int32) + 1, (INTS.int(),), cast_to("to_dtype", torch.int8)),
+    "not wrapped": (lambda x: x.to(torch.uint8).to(torch.int32) + 1, (INTS.int(),), dropped(torch.uint8)),
+    "wrapped in a sum": (lambda x: x.sum(1), (INTS.int().repeat(1, 9),), cast_to("reduction", torch.int32, 1)),
+    "a sum in floats": (
+        lambda x: x.sum(1, dtype=torch.int32), (INTS.int().repeat(1, 9),), cast_to("reduction", torch.float64, 1)
+    ),
+    "a wrapped constant": (lambda x: x * 200, (INTS,), cast_to("constant", torch.int8)),
+    "integers rounded": (lambda x: x + 1, (INTS,), narrowed("load", torch.float32)),
+    "64 bits rounded to 32": (lambda x: x.exp() * 1.5, (rand(4, 6).double(),), narrowed("load", torch.float32)),
+    "32 bits rounded to 16": (lambda x: x * 2, (rand(4, 6),), narrowed("load", torch.float16)),
+    "bits of a mantissa": (lambda x: x * 2, (rand(4, 6),), narrowed("load", torch.bfloat16)),
+    "cut after": (
+        lambda x: x.bfloat16().floor().to(torch.int32), (INTS,), cast_to("to_dtype", torch.int8),
+    ),
+    "not cut": (lambda x: x.to(torch.int32).float() * 2, (rand(4, 6),), dropped(torch.int32)),
+    "not made true": (lambda x: x.to(torch.bool).float() * 2, (rand(4, 6),), dropped(torch.bool)),
+    "true of the last byte": (
+        lambda x: x.to(torch.bool).float() * 2, (INTS,), narrowed("load", torch.uint8)
+    ),
+}  # fmt: skip
+
+
 WRONG: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
     "a constant": (lambda x: x * 1.5, (rand(4, 6),), calls("constant", lambda a: (a[0], 1.51, a[2]))),
     "a small constant": (
@@ -83,9 +144,9 @@ def checked(
     return ig.check.inductor(fn, args)
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [*WRONG, *TYPES])
 def test_a_body_that_stores_another_number_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fn, args, change = WRONG[name]
+    fn, args, change = (WRONG | TYPES)[name]
     r = checked(fn, args, change, monkeypatch)
     rows = [x for x in r.refuted if "number than the graph" in x.because or "outside of a memory" in x.because]
     assert rows and all(x.stage == "after" and x.counterexample is not None for x in rows), str(r)

@@ -42,6 +42,9 @@ PROGRAMS: dict[str, tuple[Program, tuple[int, ...], Any]] = {
     "a constant of 64 bits": (lambda x: x.lerp(x * 2, 0.3).sum(-1).fmod(0.7).frac(), (2, 8), torch.float64),
     "argument updated in part": (updated_in_part, (6, 6), torch.float32),
     "place in one element": (lambda x: (x.argmax(2), x.min(2).indices), (2, 6, 1), torch.float32),
+    "floats that a byte has not": (lambda x: (x * 300).to(torch.uint8) + 1, (3, 6), torch.float32),
+    "halves that are infinite": (lambda x: (x * x).float() * 2, (3, 6), torch.float16),
+    "integers by integers": (lambda x: (x.int() + 3) // (x.int() + 5) + x.short() % 7, (3, 6), torch.uint8),
     "place in one byte": (lambda x: x.argmax(0), (1, 3), torch.uint8),
 }
 
