@@ -164,12 +164,7 @@ class IdGraphError(Exception):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        where: str | SourceLine | None = None,
-        because: Sequence[str] = (),
-        hint: str = "",
+        self, what: str, *, where: str | SourceLine | None = None, because: Sequence[str] = (), hint: str = ""
     ) -> None:
         self.what = what
         self.where = "" if where is None else str(where)

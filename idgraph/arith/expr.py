@@ -100,18 +100,9 @@ class _Verbs:
     """The methods of expressions, filled in by the modules that have them: nodes stay the lowest module."""
 
     __slots__ = (
-        "cost",
-        "digit_bounds",
-        "divmods",
-        "evaluate",
-        "evaluate_array",
-        "interval",
-        "is_simplified",
-        "simplify",
-        "substitute",
-        "sympy",
-        "text",
-    )
+        "cost", "digit_bounds", "divmods", "evaluate", "evaluate_array", "interval", "is_simplified", "simplify",
+        "substitute", "sympy", "text",
+    )  # fmt: skip
 
     cost: Callable[[Expr], int]
     digit_bounds: Callable[[Expr], tuple[int | None, int | None]]

@@ -6,25 +6,14 @@ simplified, and written back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import gcd
 
-from idgraph.arith.congruence import by_residues, of_symbols, residues_of, within_periods
-from idgraph.arith.expr import (
-    FALSE,
-    TRUE,
-    Expr,
-    charge,
-    from_terms,
-    maximum,
-    minimum,
-    postorder,
-    rebuild,
-    symbol,
-)
+from idgraph.arith.expr import FALSE, TRUE, Expr, charge, from_terms, maximum, minimum, postorder, rebuild, symbol
 from idgraph.arith.fourier_motzkin import dividends, nonneg
-from idgraph.arith.interval import congruence, interval
+from idgraph.arith.interval import Interval, congruence, interval
+from idgraph.arith.known_bits import by_residues, of_symbols, residues_of, within_periods
 from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms, times
 from idgraph.arith.rewriter import normal
 
@@ -362,10 +351,8 @@ def narrowed(e: Expr, known: list[Fact], modulo: dict[Expr, tuple[int, int]]) ->
     found = _bounds_of(_told_of(e, known), known)
     out: dict[Expr, Expr] = {}
     for base in {**found, **modulo}:
-        lows, highs = found.get(base, ([], []))
         low, high = interval(base)
-        new_low = max(lows, default=low)
-        new_high = min(highs, default=high)
+        new_low, new_high = found.get(base, (low, high))
         better_low = new_low is not None and (low is None or new_low > low)
         better_high = new_high is not None and (high is None or new_high < high)
         if better_low or better_high or base in modulo:
@@ -382,21 +369,36 @@ def _told_of(e: Expr, known: list[Fact]) -> set[Expr]:
     return inside
 
 
-def _bounds_of(inside: set[Expr], known: list[Fact]) -> dict[Expr, tuple[list[int], list[int]]]:
-    """Lower and upper bounds that each single fact gives to its terms."""
-    found: dict[Expr, tuple[list[int], list[int]]] = {}
-    for t, c in known:
-        for base, v in t.items():
-            if base not in inside:
-                continue
-            _, high = sum_interval({b: k for b, k in t.items() if b is not base}, c)
-            if high is not None:  # v*base >= -high
-                lows, highs = found.setdefault(base, ([], []))
+def _bounds_of(inside: set[Expr], known: list[Fact]) -> dict[Expr, Interval]:
+    """The bounds that facts give to their terms, by what is known of the others: what one gives serves the next, as
+    often as there are facts."""
+    found: dict[Expr, Interval] = {}
+    for _ in known:
+        before = dict(found)
+        for t, c in known:
+            for base in inside.intersection(t):
+                v, high = t[base], _top({b: k for b, k in t.items() if b is not base}, c, found)
+                if high is None:
+                    continue
+                low, up = found.get(base, interval(base))  # v*base >= -high
                 if v > 0:
-                    lows.append(-(high // v))
+                    low = -(high // v) if low is None else max(low, -(high // v))
                 else:
-                    highs.append(high // -v)
+                    up = high // -v if up is None else min(up, high // -v)
+                found[base] = low, up
+        if found == before:
+            break
     return found
+
+
+def _top(t: Terms, c: int, found: Mapping[Expr, Interval]) -> int | None:
+    """The largest value of a sum, whose terms may have bounds that were ``found``."""
+    for base, v in t.items():
+        end = found.get(base, interval(base))[v > 0]
+        if end is None:
+            return None
+        c += v * end
+    return c
 
 
 def symbol_bounds(known: list[Fact]) -> dict[Expr, Expr]:

@@ -6,6 +6,7 @@ sum smallest; products of parameters are decided after shifting each to start at
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice, product
 
@@ -149,12 +150,53 @@ def _eliminated(t: Terms, c: int, search: Search) -> bool:
             a, coefficient, ck, rest, c, False, search
         ):
             return True
-    return _without_quotient(t, c, search) or _is_nonnegative(t, c)
+    return _without_quotient(t, c, search) or _without_factor(t, c, search) or _is_nonnegative(t, c)
+
+
+def _without_factor(t: Terms, c: int, search: Search) -> bool:
+    """``sum >= 0`` where all terms have a factor >= 0 in common, by the rest of them; that of quotients of one divisor,
+    by their dividends."""
+    parts = [factors(b) for b in t]
+    common = [] if c or len(t) < 2 else [f for f in parts[0] if all(f in p for p in parts[1:])]
+    f = next((f for f in common if nonneg_fuelled({f: 1}, 0, search)), None)
+    if f is None:
+        of_dividends = dividends(t, c)
+        return of_dividends is not None and _nonneg(*of_dividends, search)
+    rest: Terms = {}
+    for p, v in zip(parts, t.values(), strict=True):
+        left = _without(p, (f,))
+        assert left is not None
+        x, k = terms(product_of(left))
+        add_to(rest, x, v)
+        c += k * v
+    return _nonneg(rest, c, search)
+
+
+def _without(parts: Iterable[Expr], taken: Iterable[Expr]) -> list[Expr] | None:
+    """The factors of a product beside those that are taken out of it; None where these are not all there."""
+    left = list(parts)
+    for f in taken:
+        if f not in left:
+            return None
+        left.remove(f)
+    return left
 
 
 def _without_quotient(t: Terms, c: int, search: Search) -> bool:
-    """``sum >= 0`` by ``x - d + 1 <= d*(x//d) <= x``, for one quotient by a constant d > 0."""
+    """``sum >= 0`` by ``x - d + 1 <= d*(x//d) <= x``, for one quotient by a d > 0 that is a constant, or stands beside
+    it in a product with factors >= 0."""
     for base, v in t.items():
+        for q in factors(base) if base.op == "mul" else ():
+            left = _without(factors(base), (q, *factors(q.args[1]))) if q.op == "floordiv" else None
+            if left is None or not positive(q.args[1]) or not all(nonneg_fuelled({f: 1}, 0, search) for f in left):
+                continue
+            x, d = q.args
+            end = times(terms(x if v < 0 else x - d + 1), terms(product_of(left)))
+            if end is not None:
+                out = {b: w for b, w in t.items() if b is not base}
+                add_to(out, end[0], v)
+                if _nonneg(out, c + v * end[1], search):
+                    return True
         if base.op != "floordiv" or base.args[1].op != "const" or base.args[1].value <= 0:
             continue
         d = base.args[1].value
@@ -271,11 +313,8 @@ def _quotient_bounds(args: tuple[Expr, ...], lower: bool) -> list[Expr]:
                 quotient[b] = q
                 continue
         elif v % k == 0:
-            left = list(factors(b))
-            by = list(factors(base))
-            if all(by.count(p) <= left.count(p) for p in by):
-                for p in by:
-                    left.remove(p)
+            left = _without(factors(b), factors(base))
+            if left is not None:
                 over = product_of(left)
                 if over.op == "const":
                     qc += v // k

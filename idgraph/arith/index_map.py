@@ -57,11 +57,7 @@ class NotInvertible(ArithError):
     @classmethod
     def of(cls, m: IndexMap, witness: MapVerdict) -> NotInvertible:
         if not isinstance(witness, Collision):
-            made = cls(
-                f"no inverse of the index map {m} was found",
-                because=(str(witness),),
-                hint=_way_out(m, witness),
-            )
+            made = cls(f"no inverse of the index map {m} was found", because=(str(witness),), hint=_way_out(m, witness))
         else:
             made = cls(
                 f"the index map {m} has no inverse",

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, reduce
 from typing import Any, Final
 
-from idgraph.arith.exact_floats import ROUNDINGS, integer_parts, round_to_integer
+from idgraph.arith.evaluate import ROUNDINGS, integer_parts, round_to_integer
 from idgraph.arith.expr import (
     FALSE,
     SIGNS,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import permutations
-from math import prod
 
+from idgraph.arith.change_of_variables import CHANGES, InverseCandidate
 from idgraph.arith.digit_solver import QuotientForms, solve_digits
-from idgraph.arith.expr import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, postorder, symbol, where
+from idgraph.arith.expr import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, postorder, where
 from idgraph.arith.facts import Fact, facts_of, narrowed, replace
 from idgraph.arith.fourier_motzkin import is_nonneg
 from idgraph.arith.interval import interval
@@ -27,17 +26,8 @@ from idgraph.arith.solve import solve
 
 _MAX_PIECES = 64
 _MAX_STEPS = 4
-_MAX_DIGITS = 4
+_LARGE = 3  # operations of an inverse, by those of its map, of which another way may have fewer
 _CLASSES = 16  # values of a remainder that are looked at one by one
-
-
-@dataclass(frozen=True, slots=True)
-class InverseCandidate:
-    """An inverse: expressions in the images, valid where ``condition`` holds, which is the image."""
-
-    results: tuple[Expr, ...]
-    condition: Expr
-    proof: MapProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +46,12 @@ def invert(
 
     ``steps``: how often it may be taken apart into a map and one before it.
     """
+
+    def again(
+        symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr]
+    ) -> InverseCandidate | Collision | None:
+        return invert(symbols, results, condition, images, steps - 1)
+
     pieces = _pieces(results, condition)
     if pieces is None:
         return None
@@ -65,12 +61,18 @@ def invert(
         piece = pieces.pop()
         found = _solved(symbols, piece, images)
         if found is not None:
+            size = sum(map(cost, found.results))
+            if not pieces and not solved and size > _LARGE * sum(map(cost, results)):
+                for way in CHANGES if steps else ():
+                    joined = way(symbols, results, condition, images, again)
+                    if joined is not None and sum(map(cost, joined.results)) < size:
+                        return joined
             solved.append((piece, found))
             continue
         if not looked:  # before it is cut any further: there may be no inverse
             looked = True
-            for way in _WAYS if steps else ():
-                joined = way(symbols, results, condition, images, steps - 1)
+            for way in CHANGES if steps else ():
+                joined = way(symbols, results, condition, images, again)
                 if joined is not None:
                     return joined
             met = find_collision(symbols, results, condition)
@@ -91,106 +93,6 @@ def invert(
     if not solved:
         return InverseCandidate(tuple(as_expr(0) for _ in symbols), FALSE, MapProof("exact", "inverse"))
     return _join_pieces(solved)
-
-
-def _through_rotation(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], steps: int
-) -> InverseCandidate | None:
-    """The inverse of a map with coordinates ``(x + c) % n``, where x itself is below n: turned back first."""
-    plain, given = list(results), dict[str, Expr]()
-    for k, (r, y) in enumerate(zip(results, images, strict=True)):
-        if r.op != "mod" or r.args[0].op != "add" or not r.args[1].is_const:
-            continue
-        n, by = int(r.args[1]), sum(int(a) for a in r.args[0].args if a.is_const)
-        low, high = interval(simplify(r.args[0] - by))
-        if by and low is not None and low >= 0 and high is not None and high < n:
-            plain[k], given[y.name] = simplify(r.args[0] - by), (y - by) % n
-    back = invert(symbols, plain, condition, images, steps) if given else None
-    if not isinstance(back, InverseCandidate):
-        return None
-    return _composed(back.results, given, simplify(back.condition.substitute(given)), back.proof)
-
-
-def _through_number(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], steps: int
-) -> InverseCandidate | None:
-    """The inverse of a map that reads its symbols through one number that they are digits of: first the number, then
-    its digits.
-    """
-    own = frozenset(symbols)
-    for node in sorted({n for r in results for n in postorder(r) if n.op == "add"}, key=str):
-        low, high = interval(node)
-        whole = len(symbols) > 1 and own <= node.symbols and tuple(results) != (node,)
-        if not whole or low is None or low < 0 or high is None:
-            continue
-        number = symbol(f"{images[0].name}.number", 0, high)
-        plain = [simplify(replace(x, {node: number})) for x in (condition, *results)]
-        if any(x.symbols & own for x in plain):
-            continue
-        digits = invert(symbols, (node,), TRUE, (number,), 0)
-        if isinstance(digits, InverseCandidate):
-            back = invert((number,), plain[1:], plain[0], images, steps)
-            if isinstance(back, InverseCandidate):
-                given = {number.name: back.results[0]}
-                held = simplify(and_(back.condition, digits.condition.substitute(given)))
-                return _composed(digits.results, given, held, back.proof)
-    return None
-
-
-def _through_digits(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], steps: int
-) -> InverseCandidate | None:
-    """The inverse of a map that reads a symbol through its quotient and remainder by one number: both on their own."""
-    for node in sorted({n for r in results for n in postorder(r) if n.op == "mod"}, key=str):
-        s, n = node.args
-        high = interval(s)[1]
-        if s not in symbols or not n.is_const or high is None or (high + 1) % int(n) or high < int(n):
-            continue
-        upper = symbol(f"{s.name}.upper", 0, high // int(n))
-        lower = symbol(f"{s.name}.lower", 0, int(n) - 1)
-        apart = {s.name: upper * n + lower}
-        others = [x for x in symbols if x is not s]
-        plain = [simplify(x.substitute(apart)) for x in results]
-        back = invert((*others, upper, lower), plain, simplify(condition.substitute(apart)), images, steps)
-        if isinstance(back, InverseCandidate):
-            found = dict(zip((*others, upper, lower), back.results, strict=True))
-            found[s] = found[upper] * n + found[lower]
-            return _composed([found[x] for x in symbols], {}, back.condition, back.proof)
-    return None
-
-
-def _through_flat(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], steps: int
-) -> InverseCandidate | None:
-    """The inverse of a map whose coordinates are the digits of one shorter number: of the number, put together."""
-    spans = [interval(r) for r in results]
-    if not 1 < len(results) <= _MAX_DIGITS or any(low is None or low < 0 or high is None for low, high in spans):
-        return None
-    extents = [(high or 0) + 1 for _, high in spans]
-    best: tuple[Expr, Expr] | None = None
-    for order in permutations(range(len(results))):
-        flat = image = as_expr(0)
-        for k in order:
-            flat, image = flat * extents[k] + results[k], image * extents[k] + images[k]
-        flat = simplify(flat)
-        if best is None or cost(flat) < cost(best[0]):
-            best = flat, image
-    if best is None or 2 * cost(best[0]) > sum(map(cost, results)):
-        return None
-    number = symbol(f"{images[0].name}.flat", 0, prod(extents) - 1)
-    back = invert(symbols, best[:1], condition, (number,), steps)
-    if not isinstance(back, InverseCandidate):
-        return None
-    given = {number.name: best[1]}
-    inside = and_(*(y < n for y, n in zip(images, extents, strict=True)))
-    return _composed(back.results, given, simplify(and_(inside, back.condition.substitute(given))), back.proof)
-
-
-_WAYS = (_through_flat, _through_number, _through_rotation, _through_digits)
-
-
-def _composed(results: Sequence[Expr], given: dict[str, Expr], held: Expr, proof: MapProof) -> InverseCandidate:
-    return InverseCandidate(tuple(simplify(x.substitute(given), facts=(held,)) for x in results), held, proof)
 
 
 # pieces ---------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from idgraph.arith.digit_solver import QuotientForms
 from idgraph.arith.enumeration import first_failure, sampled_failure
-from idgraph.arith.expr import TRUE, ArithError, ArithTypeError, Expr, at_most, postorder
+from idgraph.arith.expr import TRUE, ArithError, ArithTypeError, Expr, as_expr, at_most, postorder
 from idgraph.arith.facts import strongest
 from idgraph.arith.simplify import Facts, read, read_facts, simplify, trace
 from idgraph.display import Printed
@@ -113,12 +113,21 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Fact
     if not claim.cond:
         raise ArithTypeError(f"prove takes a condition, got `{claim}`")
     known = read_facts(facts, ranges, claim)
-    result = simplify(claim, facts=known)
-    if result is TRUE:
+    if simplify(claim, facts=known) is TRUE or simplify(claim, facts=(*known, *_ranges_with_points(claim))) is TRUE:
         return Proof(claim, "rules", tuple(dict.fromkeys(step.rule for step in trace(claim))))
     if all(c is TRUE or (c.op == "eq" and equal_by_rules(c.args[0], c.args[1], known)) for c in claim.conjuncts):
         return Proof(claim, "rules")
     return _prove_by_enumeration(claim, known, None)
+
+
+def _ranges_with_points(e: Expr) -> list[Expr]:
+    """Conditions on symbols that bound others, wherever ``e`` has a value: 0 <= i < n says n >= 1."""
+    ends = [s.symbol_bounds[:2] for s in sorted(e.symbols, key=lambda s: s.key)]
+    return [
+        as_expr(lo) <= as_expr(hi)
+        for lo, hi in ends
+        if lo is not None and hi is not None and (isinstance(lo, Expr) or isinstance(hi, Expr))
+    ]
 
 
 @arguments(ArithError)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from math import gcd
 
-from idgraph.arith.congruence import merged, residues_of
 from idgraph.arith.expr import (
     FALSE,
     TRUE,
@@ -34,6 +33,7 @@ from idgraph.arith.expr import (
 from idgraph.arith.facts import Fact, assume, decide, facts_of
 from idgraph.arith.fourier_motzkin import dividends, nonneg, positive
 from idgraph.arith.interval import congruence, interval
+from idgraph.arith.known_bits import merged, residues_of
 from idgraph.arith.linear import Terms, combine, content, factors, minus, sum_interval, terms
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.rewriter import normal, rule

@@ -89,11 +89,7 @@ def read_facts(facts: Facts, ranges: Mapping[str, RangeLike] | None, *about: Exp
     return tuple(out)
 
 
-def simplify(
-    e: Expr | int | str | Any,
-    ranges: Mapping[str, RangeLike] | None = None,
-    facts: Facts = (),
-) -> Expr:
+def simplify(e: Expr | int | str | Any, ranges: Mapping[str, RangeLike] | None = None, facts: Facts = ()) -> Expr:
     """The cheapest equal form known, under the symbols' ranges and conditions known to hold.
 
     Never costs more than ``e``, never has more divisions and modulos, and is a fixed point: simplifying it again

@@ -23,11 +23,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from idgraph.arith.congruence import Fact, between
 from idgraph.arith.expr import Expr, as_expr, const, floordiv, from_terms, mod, mul, xor
 from idgraph.arith.facts import replace
 from idgraph.arith.interval import interval
-from idgraph.arith.known_bits import Diagonals, diagonals, from_diagonals
+from idgraph.arith.known_bits import Diagonals, Fact, between, diagonals, from_diagonals
 from idgraph.arith.linear import Terms, combine, factors, terms
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.prove import is_true

@@ -21,15 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.check.dtensor_form import DeviceElement, DTensorRow
-from idgraph.check.dtensor_simulation import (
-    Table,
-    assembled,
-    by_rank,
-    chunks,
-    elements,
-    partial_axes,
-    reduced,
-)
+from idgraph.check.dtensor_simulation import Table, assembled, by_rank, chunks, elements, partial_axes, reduced
 from idgraph.check.program import CheckError
 from idgraph.errors import SourceLine, short_repr
 from idgraph.ir.mesh import Mesh

@@ -121,7 +121,9 @@ def run_traced(
         wrong = [p for p in placed if getattr(p, "dim", 0) not in range(-value.ndim, value.ndim) and hasattr(p, "dim")]
         if wrong:
             raise CheckError(f"{who} has no axis for {wrong[0]}", hint=f"its shape is {tuple(value.shape)}")
-        return _distributed(distinct(value, crc32(who.encode())), placed, trace, distribute_tensor)
+        with without_modes():  # else torch makes what each device has of every tensor in it
+            apart = distinct(value, crc32(who.encode()))
+        return _distributed(apart, placed, trace, distribute_tensor)
 
     shared = SharedMemory()
     spread_args = [spread(a, n) for a, n in zip(args, names, strict=True)]

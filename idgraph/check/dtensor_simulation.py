@@ -32,7 +32,7 @@ def devices(mesh: Mesh) -> Generator[Any]:
         import torch.distributed as dist
         from torch.distributed._local_tensor import LocalTensorMode
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import debug
+        from torch.distributed.tensor import DTensor, debug
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError as error:
         raise CheckError(
@@ -40,13 +40,15 @@ def devices(mesh: Mesh) -> Generator[Any]:
         ) from None
     if mesh.size > MAX_DEVICES:
         raise CheckError(f"{mesh} has {mesh.size} devices", hint=f"at most {MAX_DEVICES} are simulated")
-    with _ONE_AT_A_TIME, _quiet():
+    with _ONE_AT_A_TIME, _quiet(), _memory_filled():
         if dist.is_initialized():
             raise CheckError(
                 "this process has a process group of its own already",
                 hint="check in another process (idgraph check --dtensor FILE.py), or before init_process_group",
             )
         getattr(debug, "_clear_sharding_prop_cache")()  # noqa: B009 - else verdicts follow what was checked before
+        rules: Any = getattr(DTensor, "_op_dispatcher")._custom_op_handlers  # noqa: B009 - loss_parallel adds to them
+        before = dict(rules)
         dist.init_process_group("fake", rank=0, world_size=mesh.size, store=FakeStore())
         try:
             with LocalTensorMode(mesh.size):
@@ -54,6 +56,8 @@ def devices(mesh: Mesh) -> Generator[Any]:
                 yield init_device_mesh("cpu", sizes, mesh_dim_names=tuple(name for name, _ in mesh.axes))
         finally:
             dist.destroy_process_group()
+            rules.clear()
+            rules.update(before)  # what an error in the middle of loss_parallel leaves there
 
 
 @contextlib.contextmanager
@@ -65,9 +69,27 @@ def _quiet() -> Generator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="DTensor random operators may not")
+            warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation")
             yield
     finally:
         known.setLevel(before)
+
+
+@contextlib.contextmanager
+def _memory_filled() -> Generator[None]:
+    """Elements that nothing was written to are NaN, on devices and without them: they are compared as others are."""
+    import torch
+
+    filled: Any = torch.utils.deterministic
+    before, fills = torch.are_deterministic_algorithms_enabled(), filled.fill_uninitialized_memory
+    only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    filled.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only)
+        filled.fill_uninitialized_memory = fills
 
 
 def without_modes() -> contextlib.AbstractContextManager[Any]:

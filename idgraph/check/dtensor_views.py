@@ -49,7 +49,10 @@ class SharedMemory:
 
         if t not in self.plain:
             own = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
-            self.plain[t] = own.copy_(cast("Any", torch).from_numpy(whole))
+            memory = own.as_strided((own.untyped_storage().nbytes() // own.element_size(),), (1,))
+            places = torch.arange(memory.numel()).as_strided(t.shape, t.stride())
+            memory[places] = cast("Any", torch).from_numpy(whole).to(t.dtype)  # elements may share one place
+            self.plain[t] = own
         return self.plain[t]
 
     def stale(self, written: Sequence[Any], trace: Traced) -> tuple[Any, DeviceElement] | None:

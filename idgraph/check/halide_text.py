@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
@@ -26,49 +27,7 @@ from idgraph.check.text_tree import (
 )
 
 _WHAT = "Halide"
-_GRAMMAR = r"""
-start: ["module" NAMES "{"] (function | stmt)* ["}"]
-function: LINKAGE "func" NAME "(" [NAME ("," NAME)*] ")" block
-?stmt: produce | loop | allocate | free | let | if | store | assert | evaluate
-produce: ("produce" | "consume") NAME block
-block: "{" stmt* "}"
-loop: LOOP [QUALIFIER] "(" NAME "," expr "," expr ")" [QUALIFIER] block
-allocate: "allocate" NAME "[" TYPE ("*" unary)* "]" ["in" NAME] [SAME_LINE_IF expr]
-free: "free" NAME
-let: "let" NAME "=" expr
-assert: ASSERT
-evaluate: [POINTER] NAME "(" [expr ("," expr)*] ")"
-if: "if" "(" expr ")" block ["else" (if | block)]
-store: ["predicate" "(" expr ")"] NAME "[" expr [ALIGNED] "]" "=" value
-?value: expr | "let" NAME "=" expr "in" value -> let_in
-?expr: conjunction | expr "||" conjunction -> either
-?conjunction: comparison | conjunction "&&" comparison -> both
-?comparison: sum | sum COMPARE sum -> compare
-?sum: product | sum "+" product -> add | sum "-" product -> sub
-?product: unary | product "*" unary -> mul | product "/" unary -> div | product "%" unary -> mod
-?unary: atom | "-" unary -> neg | "!" unary -> negation | "(" TYPE ")" unary -> cast | POINTER unary -> pointer
-?atom: INT -> number | FLOAT -> float | BOOL -> boolean | STRING -> float | NAME -> name | "(" expr ")"
-     | NAME "[" expr [ALIGNED] "]" [SAME_LINE_IF unary] -> load | NAME "(" [expr ("," expr)*] ")" -> call
-     | TYPE "(" expr ")" -> cast | BROADCAST "(" expr ")" -> broadcast
-     | "(" "let" NAME "=" expr "in" expr ")" -> let_in
-LOOP.5: /(for|parallel|vectorized|unrolled)(?![\w.$])/
-SAME_LINE_IF.6: /(?<=\S )if(?=\s)/
-ASSERT.6: /assert\([^\n]*/
-LINKAGE.6: /(external(_plus_(metadata|argv))?|internal)(?= func )/
-QUALIFIER: /<[A-Za-z_]+>/
-ALIGNED: /aligned\(\s*\d+\s*,\s*-?\d+\s*\)/
-COMPARE: "==" | "!=" | "<=" | ">=" | "<" | ">"
-TYPE.4: /(u?int(8|16|32|64)|float(16|32|64)|bfloat16|bool|uint1)(x\d+)?(?![\w.$])/
-POINTER.4: /\((void|halide_buffer_t|struct [\w ]+|const [\w ]+|[\w ]+) ?\*\)/
-BROADCAST.4: /x\d+(?=\s*\()/
-BOOL.3: /(true|false)(?![\w.$])/
-STRING: /"[^"\n]*"/
-FLOAT.2: /\d+\.\d*([eE][+-]?\d+)?[fh]?|\d+[eE][+-]?\d+f?/
-INT: /\d+/
-NAMES: /name=[\w.$]+, target=[\w.,-]+/
-NAME: /[A-Za-z_][\w.$]*/
-%ignore /\s+|\/\/[^\n]*/
-"""
+_GRAMMAR = Path(__file__).with_name("halide.lark").read_text(encoding="utf-8")
 _SAME = frozenset({"likely", "likely_if_innermost", "promise_clamped", "unsafe_promise_clamped", "strict_float"})
 _REFUSED = frozenset({"shuffle", "concat_vectors", "interleave_vectors", "slice_vectors", "vector_reduce_add",
                       "extract_element", "atomic"})  # fmt: skip

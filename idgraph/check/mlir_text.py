@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, where
@@ -25,63 +26,7 @@ from idgraph.check.text_tree import (
 )
 
 _WHAT = "MLIR"
-_GRAMMAR = r"""
-start: _item*
-_item: "module" "{" _item* "}" | alias | func
-alias: ALIAS "=" (map | set)
-func: "func.func" ["private"] SYM "(" [param ("," param)*] ")" region
-param: VALUE ":" type
-region: "{" stmt* "}"
-?stmt: for | parallel | if | store | op | alloc | dealloc | subview | apply | constant | return | yield
-for: "affine.for" VALUE "=" bound "to" bound ["step" INT] region       -> affine_for
-   | "scf.for" VALUE "=" VALUE "to" VALUE "step" VALUE region          -> scf_for
-parallel: "affine.parallel" _names exprs ")" "to" "(" exprs ")" ["step" "(" ints ")"] region    -> affine_parallel
-   | "scf.parallel" _names values ")" "to" "(" values ")" "step" "(" values ")" region          -> scf_parallel
-_names: "(" values ")" "=" "("
-if: "affine.if" (ALIAS | set) "(" [values] ")" ["[" [values] "]"] region ["else" region]    -> affine_if
-  | "scf.if" VALUE region ["else" region]                                                   -> scf_if
-store: ("affine.store" | "memref.store") VALUE "," VALUE "[" [exprs] "]" ":" type
-op: VALUE "=" ("affine.load" | "memref.load") VALUE "[" [exprs] "]" ":" type              -> load
-  | VALUE "=" ARITH [WORD ","] values [FAST] ":" type ["to" type]                           -> arith
-alloc: VALUE "=" ("memref.alloc" | "memref.alloca") "(" ")" ":" type
-dealloc: "memref.dealloc" VALUE ":" type
-subview: VALUE "=" "memref.subview" VALUE "[" exprs "]" "[" ints "]" "[" ints "]" ":" type "to" type
-apply: VALUE "=" ("affine.apply" applied | AFFINE_MIN applied)
-constant: VALUE "=" "arith.constant" (INT | FLOAT | BOOL) [":" type]
-return: ("return" | "func.return")
-yield: "affine.yield" | "scf.yield" | "scf.reduce"
-bound: INT | VALUE | ["max" | "min"] applied
-applied: (ALIAS | map) "(" [values] ")" ["[" [values] "]"]
-map: "affine_map" "<" "(" [ids] ")" ["[" ids "]"] "->" "(" exprs ")" ">"
-set: "affine_set" "<" "(" [ids] ")" ["[" ids "]"] ":" "(" condition ("," condition)* ")" ">"
-condition: expr COMPARE expr
-values: VALUE ("," VALUE)*
-ids: ID ("," ID)*
-ints: INT ("," INT)*
-exprs: expr ("," expr)*
-?expr: term | expr "+" term -> add | expr "-" term -> sub
-?term: factor | term "*" factor -> mul | term "mod" factor -> mod | term "floordiv" factor -> floordiv
-     | term "ceildiv" factor -> ceildiv
-?factor: INT -> number | ID -> dimension | VALUE -> value | "symbol" "(" VALUE ")" -> value
-     | "(" expr ")" | "-" factor -> neg
-type: SCALAR | "memref" "<" SHAPE ["," layout] ">"
-layout: "strided" "<" "[" ints "]" ["," "offset" ":" INT] ">"
-COMPARE: ">=" | "<=" | "=="
-AFFINE_MIN: "affine.min" | "affine.max"
-ALIAS: /#[A-Za-z_][\w$.]*/
-SYM: /@[A-Za-z_][\w$.]*/
-VALUE: /%[A-Za-z_0-9$.-]+/
-ARITH.2: /(arith|math)\.(?!constant)[a-z_0-9]+/
-WORD: /[a-z]{2,3}(?=\s*,)/
-FAST: /fastmath<[a-z,]*>/
-SHAPE.3: /([0-9]+x)*(f16|bf16|f32|f64|i[0-9]+|index)(?=\s*[,>])/
-SCALAR: /(f16|bf16|f32|f64|i[0-9]+|index)\b/
-BOOL.3: /(true|false)(?![\w.$])/
-FLOAT.2: /-?[0-9]+\.[0-9]*([eE][+-]?[0-9]+)?|0x[0-9A-F]+/
-INT: /-?[0-9]+/
-ID: /[ds][0-9]+|[A-Za-z_]\w*/
-%ignore /\s+|\/\/[^\n]*/
-"""
+_GRAMMAR = Path(__file__).with_name("mlir.lark").read_text(encoding="utf-8")
 _COMPARE = {"eq": "==", "ne": "!=", "slt": "<", "sle": "<=", "sgt": ">", "sge": ">=",
             "ult": "<", "ule": "<=", "ugt": ">", "uge": ">="}  # fmt: skip
 _PREDICATES = {
@@ -117,6 +62,7 @@ class MemRef:
     strides: tuple[int, ...]
     offset: Expr
     size: int  # of the buffer
+    shape: str = ""  # as declared; "" for a part of another
 
 
 def exported(text: str, program: str) -> dict[str, object]:
@@ -181,7 +127,8 @@ class MlirImporter:
             buffer, k = f"{plain}_{k}", k + 1
         self.buffers.add(buffer)
         strides, offset, size = _laid_out(kind)
-        self.memory[str(name)] = MemRef(buffer, strides, offset, size)
+        self.fresh(name)
+        self.memory[str(name)] = MemRef(buffer, strides, offset, size, str(shape))
 
     def region(self, r: Any) -> None:
         values, memory = dict(self.values), dict(self.memory)
@@ -190,6 +137,14 @@ class MlirImporter:
         self.values, self.memory = values, memory
 
     # formulas ---------------------------------------------------------------------------------------------------------
+
+    def fresh(self, name: Any) -> None:
+        if str(name) in self.values or str(name) in self.memory:
+            raise refused(_WHAT, name, f"`{name}` is defined twice")
+
+    def define(self, name: Any, value: TextValue) -> None:
+        self.fresh(name)
+        self.values[str(name)] = value
 
     def value(self, token: Any) -> TextValue:
         found = self.values.get(str(token))
@@ -259,12 +214,9 @@ class MlirImporter:
             raise refused(_WHAT, node, f"a step of {step}")
 
         def inside(i: Expr) -> None:
-            before = self.values.get(str(name))
-            self.values[str(name)] = TextValue(simplify(low + i * step))
+            self.define(name, TextValue(simplify(low + i * step)))
             self.nest(node, names[1:], bounds[1:], region, any_order=any_order)
             del self.values[str(name)]
-            if before is not None:
-                self.values[str(name)] = before
 
         unknown = refused(_WHAT, node, "a loop whose length is not known")
         self.tree.loop(str(name)[1:], (high - low + step - 1) // step, inside, unknown, any_order=any_order)
@@ -324,23 +276,26 @@ class MlirImporter:
 
     # memory -----------------------------------------------------------------------------------------------------------
 
-    def address(self, token: Any, indices: Any) -> tuple[str, Expr]:
+    def address(self, token: Any, indices: Any, kind: Any = None) -> tuple[str, Expr]:
         m = self.memory.get(str(token))
         if m is None:
             raise refused(_WHAT, token, f"`{token}` is not a memref of a fixed shape")
+        said = "" if kind is None else str(kind.children[0])
+        if m.shape and said and said != m.shape:
+            raise refused(_WHAT, token, f"`{token}` is a memref of {m.shape}, not of {said}")
         found = [] if indices is None else [self.formula(e, {}) for e in indices.children]
         if len(found) != len(m.strides):
             raise refused(_WHAT, token, f"{len(found)} indices for {len(m.strides)} axes")
         return m.buffer, simplify(m.offset + sum((x * s for x, s in zip(found, m.strides, strict=True)), as_expr(0)))
 
     def on_load(self, s: Any) -> None:
-        name, memory, indices, _ = s.children
-        buffer, index = self.address(memory, indices)
-        self.values[str(name)] = self.tree.load(buffer, index, s.meta.line, self.memory[str(memory)].size)
+        name, memory, indices, kind = s.children
+        buffer, index = self.address(memory, indices, kind)
+        self.define(name, self.tree.load(buffer, index, s.meta.line, self.memory[str(memory)].size))
 
     def on_store(self, s: Any) -> None:
-        value, memory, indices, _ = s.children
-        self.tree.store(*self.address(memory, indices), self.value(value), s.meta.line)
+        value, memory, indices, kind = s.children
+        self.tree.store(*self.address(memory, indices, kind), self.value(value), s.meta.line)
 
     def on_alloc(self, s: Any) -> None:
         name, kind = s.children
@@ -367,6 +322,7 @@ class MlirImporter:
         if not len(strides) == len(sizes.children) == len(steps.children):
             raise refused(_WHAT, s, f"offsets, sizes and strides for {len(strides)} axes are needed")
         found = tuple(a * int(b) for a, b in zip(strides, steps.children, strict=True))
+        self.fresh(name)
         self.memory[str(name)] = MemRef(buffer, found, start, self.memory[str(base)].size)
 
     # values -----------------------------------------------------------------------------------------------------------
@@ -376,21 +332,21 @@ class MlirImporter:
         found = self.applied(rest[-1])
         if len(rest) == 1 and len(found) != 1:
             raise refused(_WHAT, s, f"a map of {len(found)} results")
-        self.values[str(name)] = TextValue(_extreme(found, largest=str(rest[0]) == "affine.max"))
+        self.define(name, TextValue(_extreme(found, largest=str(rest[0]) == "affine.max")))
 
     def on_constant(self, s: Any) -> None:
         name, x, kind = s.children
         if x.type == "BOOL":
-            self.values[str(name)] = TextValue(TRUE if x == "true" else not_(TRUE))
+            self.define(name, TextValue(TRUE if x == "true" else not_(TRUE)))
         elif x.type == "INT":
-            self.values[str(name)] = fitted(as_expr(int(x)), _bits(kind))
+            self.define(name, fitted(as_expr(int(x)), _bits(kind)))
         else:
-            self.values[str(name)] = _of_bits(str(x), kind) if str(x).startswith("0x") else number(float(x))
+            self.define(name, _of_bits(str(x), kind) if str(x).startswith("0x") else number(float(x)))
 
     def on_arith(self, s: Any) -> None:
         name, op, predicate, operands, _, kind, target = s.children
         args = [self.value(t) for t in operands.children]
-        self.values[str(name)] = self.arith(str(op).split(".")[1], str(predicate), args, kind, target)
+        self.define(name, self.arith(str(op).split(".")[1], str(predicate), args, kind, target))
 
     def arith(self, op: str, predicate: str, args: list[TextValue], kind: Any, target: Any) -> TextValue:
         """``kind`` is the type of the operands, ``target`` the one of a cast's result."""

@@ -12,7 +12,6 @@ from os import PathLike
 
 from idgraph.check.decide import decide
 from idgraph.check.enumeration import sample_sizes
-from idgraph.check.inductor_capture import Capture
 from idgraph.check.inductor_wrapper import launches
 from idgraph.check.program import BufferLayout, CheckError, Nest, NeutralProgram, Write
 from idgraph.check.program_json import read_any
@@ -89,6 +88,8 @@ def check_inductor(
     source: bool,
 ) -> CheckReport:
     """See `idgraph.check.inductor`."""
+    from idgraph.check.inductor_capture import Capture  # noqa: PLC0415 - the frontends, for torch's programs alone
+
     _check_budget(budget)
     title = name or getattr(fn, "__name__", type(fn).__name__)
     capture = Capture(options=options, name=title, source=source)

@@ -168,11 +168,16 @@ def computed(p: NeutralProgram) -> bool:
     """Whether all writes say what they compute; of integers and conditions, where floats compute the same."""
     every = [w for n in leaves(p.body or p.nests) for w in n.writes]
     stored = {b.tensor for b in p.buffers}
-    types = {t.dtype for t in p.fusion.tensors if t.dtype != "bool" or t.name in stored}
+    types = {t.dtype for t in p.fusion.tensors if t.name in stored or not (t.dtype == "bool" or _is_position(t))}
     floats = all(t.startswith("float") for t in types)
     known = floats or all(t in _WIDE or t.startswith("float") for t in types)
     exact = floats or (known and all(w.value is None or _exact(w.value) for w in every))
     return exact and all(w.value is not None for w in every)
+
+
+def _is_position(t: Tensor) -> bool:
+    """Whether a tensor is made of no element: of floats, its numbers are those of loops."""
+    return t.definition is not None and all(map(_is_position, t.definition.inputs))
 
 
 def _exact(v: StatementValue) -> bool:
@@ -280,7 +285,7 @@ class _ValueMachine(TreeMachine):
     def results(self) -> Iterator[tuple[str, tuple[int, ...], Writer | None, Numbers, Numbers, Numbers]]:
         """Of each element of a result: who wrote it, its numbers, those that it should have, and which are close."""
         f, draw = self.program.fusion, np.random.default_rng(self.draw.getrandbits(32))
-        self.whole = any(not t.dtype.startswith(("bool", "float")) for t in f.tensors)
+        self.whole = any(not (t.dtype.startswith(("bool", "float")) or _is_position(t)) for t in f.tensors)
         self.wraps = np.zeros(len(self.ranges), bool)
         if sum(math.prod(shape_of(t, self.sizes)) for t in f.tensors) > POINTS:
             raise CheckError("too many elements are computed")
@@ -343,7 +348,7 @@ class _ValueMachine(TreeMachine):
                 to = self.place(w.buffer, w.index, env, homes)
                 total = self.combined(w, values) if n.reduce else values[0]
                 if self.whole:
-                    self.wraps = self.wraps | (np.abs(total) >= 1 << 31)
+                    self.wraps = self.wraps | (np.isfinite(total) & (np.abs(total) >= 1 << 31))
                 total = total + (self.load(*to) if w.mode == "add" else 0.0)
                 self.memory[to] = np.broadcast_to(total, self.wraps.shape)
                 self.last[to] = n, w, dict(at)

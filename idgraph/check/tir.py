@@ -12,14 +12,20 @@ from math import prod
 from typing import Any
 
 from idgraph.check.program import CheckError
-from idgraph.check.statement_values import FUNCTIONS
+from idgraph.check.statement_values import FUNCTIONS, OPAQUE
 
 _BINARY: Mapping[str, str] = {
     "Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
     "EQ": "==", "NE": "!=", "And": "&", "Or": "|",
 }  # fmt: skip
-_VALUES: Mapping[str, str] = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min"}
+_VALUES: Mapping[str, str] = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min", "LT": "lt", "LE": "le",
+    "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne", "FloorDiv": "floordiv", "FloorMod": "mod",
+}  # fmt: skip
+_LOADS = ("BufferLoad", "TensorLoad")
+_UNKNOWN = f"{OPAQUE}()"
 _ANY_ORDER = frozenset({"1", "2", "4", "ForKind.PARALLEL", "ForKind.VECTORIZED", "ForKind.THREAD_BINDING"})
+_INDEX_BITS = 32  # integers of so many do not wrap here
 LARGE = 1 << 18  # points of a sum that is not followed point by point
 _Node = dict[str, object]
 _PASSES = (
@@ -118,14 +124,12 @@ class _TirExporter:
         self._reads(s.value, (), reads)
         self.count += 1
         write: _Node = {"buffer": name, "index": index, "mode": "store", "reads": reads}
-        value = self._value(s.value, reads)
-        if value:
-            write["value"] = value
+        write["value"] = self._value(s.value, reads)
         return {"name": f"{name}.{self.count - 1}", "writes": [write]}
 
     def _reads(self, e: Any, when: tuple[str, ...], into: list[dict[str, object]]) -> None:
         kind = type(e).__name__
-        if kind in ("BufferLoad", "TensorLoad"):
+        if kind in _LOADS:
             b = e.buffer if hasattr(e, "buffer") else e.source
             found: dict[str, object] = {
                 "buffer": str(b.name),
@@ -136,9 +140,10 @@ class _TirExporter:
                 into.append(found)
         elif kind == "Select" or (kind == "Call" and str(e.op.name).endswith("if_then_else")):
             parts = (e.condition, e.true_value, e.false_value) if kind == "Select" else e.args
-            c = _formula_text(parts[0])
-            self._reads(parts[1], (*when, c), into)
-            self._reads(parts[2], (*when, _negated(c)), into)
+            yes, no = _where_read(parts[0], when)
+            self._reads(parts[0], when, into)
+            self._reads(parts[1], yes, into)
+            self._reads(parts[2], no, into)
         elif kind == "Call":
             for a in e.args:
                 self._reads(a, when, into)
@@ -149,14 +154,16 @@ class _TirExporter:
                     self._reads(x, when, into)
 
     def _value(self, e: Any, reads: list[dict[str, object]], when: tuple[str, ...] = ()) -> str:
-        """The computation of a value, in the neutral form's syntax; "" where it is not known here."""
+        """The computation of a value, in the neutral form's syntax."""
         kind = type(e).__name__
-        if kind in ("BufferLoad", "TensorLoad"):
+        if kind in _LOADS:
             found: list[dict[str, object]] = []
             self._reads(e, when, found)
             return f"r{reads.index(found[0])}"
         if kind in ("FloatImm", "IntImm"):
-            return repr(float(e.value))
+            return repr(float(e.value if kind == "FloatImm" else int(e)))
+        if kind == "Var":
+            return str(e.name)
         if kind == "Call":
             name = str(e.op.name).rsplit(".", 1)[-1]
             if name == "if_then_else":
@@ -164,21 +171,23 @@ class _TirExporter:
             parts = [self._value(x, reads, when) for x in e.args]
             name = {"fabs": "abs"}.get(name, name)
             known = name in FUNCTIONS and FUNCTIONS[name][0] == len(parts)
-            return f"{name}({', '.join(parts)})" if known and all(parts) else ""
+            return f"{name}({', '.join(parts)})" if known else _UNKNOWN
         if kind == "Select":
             return self._choice((e.condition, e.true_value, e.false_value), reads, when)
-        if kind == "Cast" and str(getattr(e, "dtype", "")).startswith("float"):
-            return self._value(e.value, reads, when)
-        if kind not in _VALUES:
-            return ""
-        a, b = self._value(e.a, reads, when), self._value(e.b, reads, when)
-        return f"{_VALUES[kind]}({a}, {b})" if a and b else ""
+        if kind == "Cast":
+            return _cast_value(self._value(e.value, reads, when), _type_of(e.value), _type_of(e))
+        if kind in ("And", "Or"):
+            return f"({self._value(e.a, reads, when)} {kind.lower()} {self._value(e.b, reads, when)})"
+        if kind == "Not":
+            return f"(not {self._value(e.a, reads, when)})"
+        if kind not in _VALUES or (kind == "Div" and not _type_of(e).startswith("float")):
+            return _UNKNOWN
+        return f"{_VALUES[kind]}({self._value(e.a, reads, when)}, {self._value(e.b, reads, when)})"
 
     def _choice(self, parts: Any, reads: list[dict[str, object]], when: tuple[str, ...]) -> str:
-        c = _formula_text(parts[0])
-        a = self._value(parts[1], reads, (*when, c))
-        b = self._value(parts[2], reads, (*when, _negated(c)))
-        return f"where({c}, {a}, {b})" if a and b else ""
+        yes, no = _where_read(parts[0], when)
+        c = self._value(parts[0], reads, when)
+        return f"where({c}, {self._value(parts[1], reads, yes)}, {self._value(parts[2], reads, no)})"
 
     def _address(self, b: Any, indices: Any) -> str:
         """Row-major."""
@@ -223,6 +232,35 @@ def _large_sum(node: _Node) -> _Node:
     return {"name": update["name"], "loops": own, "reduce": inner, "writes": [write]}
 
 
+def _type_of(e: Any) -> str:
+    return str(getattr(e, "dtype", "float32"))
+
+
+def _cast_value(value: str, old: str, new: str) -> str:
+    """A cast; what has fewer digits then, or may wrap, is not known here."""
+    bits = int(re.sub(r"\D", "", new) or 1)
+    if new.startswith("float"):
+        return _UNKNOWN if old.startswith("float") and bits < int(re.sub(r"\D", "", old)) else value
+    if not new.startswith("int") or bits < _INDEX_BITS:
+        return _UNKNOWN
+    return f"trunc({value})" if old.startswith("float") else value
+
+
+def _where_read(condition: Any, when: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where both branches of a choice are read: anywhere, where loaded values choose."""
+    if _has_load(condition):
+        return when, when
+    c = _formula_text(condition)
+    return (*when, c), (*when, _negated(c))
+
+
+def _has_load(e: Any) -> bool:
+    if type(e).__name__ in _LOADS:
+        return True
+    parts = [getattr(e, name, None) for name in ("a", "b", "value", "condition", "true_value", "false_value")]
+    return any(_has_load(x) for x in (*parts, *getattr(e, "args", ())) if hasattr(x, "span"))
+
+
 def _negated(condition: str) -> str:
     return f"(1 - where({condition}, 1, 0) == 1)"
 
@@ -242,6 +280,9 @@ def _formula_text(e: Any) -> str:
         return f"({_formula_text(e.a)} {_BINARY[kind]} {_formula_text(e.b)})"
     if kind in ("Min", "Max"):
         return f"{kind.lower()}({_formula_text(e.a)}, {_formula_text(e.b)})"
-    if kind == "Cast":
+    if kind == "Select" or (kind == "Call" and str(e.op.name).endswith("if_then_else")):
+        parts = (e.condition, e.true_value, e.false_value) if kind == "Select" else e.args
+        return f"where({', '.join(map(_formula_text, parts))})"
+    if kind == "Cast" and re.fullmatch(r"int(32|64)", _type_of(e)):
         return _formula_text(e.value)
     raise CheckError(f"an index of TVM that is not known here: {kind}")

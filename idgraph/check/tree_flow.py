@@ -113,6 +113,7 @@ class _Accesses:
     write: Write
     home: str
     own: str  # the tensor whose operation it computes, "" for none
+    holds: str  # the tensor of the buffer, "" for none
     each: int
     live: list[bool]
     at: list[int]
@@ -135,6 +136,7 @@ class TreeRun:
     race: tuple[TreeEvent, TreeEvent, Seen | None, str] | None = None
     start: dict[Place, int] = field(default_factory=dict[Place, int])  # what arguments hold
     points: int = 0
+    undistinguished: str = ""  # a tensor of positions, whose elements only numbers tell apart
     _buffers: dict[str, BufferLayout] = field(default_factory=dict[str, BufferLayout])
     ends: dict[str, int] = field(default_factory=dict[str, int])
     _tables: dict[int, list[_Accesses]] = field(default_factory=dict[int, list[_Accesses]])
@@ -143,12 +145,18 @@ class TreeRun:
     _met: dict[tuple[int, int, Place], _Contact] = field(default_factory=dict[tuple[int, int, Place], _Contact])
     _tree: tuple[TreeNode, ...] = ()
     _copies: int = 0
+    _fresh: set[int] = field(default_factory=set[int])  # reads that saw an operand of the result, not a part of it
 
     def __post_init__(self) -> None:
         p = self.program
         tree = self._tree = tree_of(p)
         self._supported(tree)
         self.values = ElementValues(p, self.sizes, self.numbers)
+        self.undistinguished = self.values.undistinguished()
+        if self.undistinguished and not computed(p):
+            raise NoIndexMeaning(
+                f"elements of {self.undistinguished}, made of positions, differ in their `value`s only"
+            )
         self._buffers = {b.name: b for b in p.buffers}
         self._start()
         self._tabulate(tree, (), TRUE)
@@ -223,7 +231,7 @@ class TreeRun:
         home, base = self._home(w.buffer)
         own = self._buffers[w.buffer].tensor if w.buffer in self._buffers else ""
         return _Accesses(
-            w, home, own if own in self.values.own else "", max(prod(spans[len(loops) :]), 1),
+            w, home, own if own in self.values.own else "", own, max(prod(spans[len(loops) :]), 1),
             [bool(x) for x in values_at(and_(when, w.when), env, count)], values_at(w.index + base, env, count),
             [] if empty else [self._read_table(n, r.buffer, r.index, r.when, env, count) for r in w.reads],
         )  # fmt: skip
@@ -316,21 +324,35 @@ class TreeRun:
         """
         total, seen = 0, list[Seen]()
         for k in points:
-            values = list[int]()
+            values, again, own = list[int](), False, True
             for r in x.reads:
                 s = self._seen(n, x, flat, r, k, homes)
                 if s is None:
                     continue
-                tag, raw, _ = self.memory.get(s.place, ("", self._nothing(s.place), -1))
-                if tag == x.own and not r.keys and self._goes_on(x, s.place, place):
+                tag, raw, last = self.memory.get(s.place, ("", self._nothing(s.place), -1))
+                same = tag == x.own if x.own else last >= 0 and self.events[last].write.buffer == x.write.buffer
+                if same and not r.keys and self._goes_on(x, s.place, place):
                     total = self._joined(n, x, raw, total)
                     s = replace(s, partial=True)
+                    again = id(r) in self._fresh
                 else:
                     values.append(s.value)
+                    self._fresh.add(id(r))
+                    own &= self._of_its_tensor(s)
                 seen.append(s)
-            more = self.values.added(values) if self._adds(x) else self.numbers.union(values)
+            alone = x.write.mode == "store" and len(values) == len(seen)
+            more = self.values.respelled(x.holds, values, alone=alone) if own else None
+            if more is None:
+                more = self.values.added(values) if self._adds(x) else self.numbers.union(values)
             total = self._joined(n, x, total, more) if x.each == 1 or self._once(x) else total + more
+            if again and not values and not self._once(x):  # the operation, of what is its result already
+                total = self.numbers.of(("again", total))
         return total, seen
+
+    def _of_its_tensor(self, s: Seen) -> bool:
+        """Whether a read sees an element of the tensor of its buffer; yes where that has none."""
+        b = self._buffers.get(s.buffer)
+        return b is None or self.values.holds(b.tensor, s.value)
 
     def _adds(self, x: _Accesses) -> bool:
         """Whether a write adds up what one point reads: several elements of a sum, unrolled."""

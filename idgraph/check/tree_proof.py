@@ -29,6 +29,7 @@ from idgraph.check.program import (
     tree_of,
 )
 from idgraph.check.report import CheckRow
+from idgraph.check.run_order import touches_inside
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.store_coverage import injective, inverse
 
@@ -144,6 +145,11 @@ class _Proof:
         if any(k > 1 for k in Counter(self.home(n) for n in used).values()):
             raise NoIndexMeaning("two buffers share a memory")
         given = {t.name for t in self.program.fusion.inputs}
+        ends = given | {t.name for t in self.program.fusion.outputs}
+        own = {n for x in self.leaves for _, loop in x.loops if loop is not None for n in loop.private}
+        for n in own:
+            if self.tensor(n) in ends:
+                raise NoIndexMeaning(f"each iteration has a {n} of its own, which is an argument or a result")
         for x in self.leaves:
             if x.nest.unread or x.nest.loose or x.nest.masked:
                 raise NoIndexMeaning(x.nest.unread or f"{x.nest.name} is limited by loaded values")
@@ -158,27 +164,11 @@ class _Proof:
 
     def inside(self, x: _Leaf) -> None:
         """All that a nest touches in memory whose size is known lies in it, at every size."""
-        ends = {t.name for t in (*self.program.fusion.inputs, *self.program.fusion.outputs)}
         for w in x.nest.writes:
-            held = and_(x.when, w.when)
-            for name, index, when in ((w.buffer, w.index, held), *(
-                (r.buffer, r.index, and_(held, r.when)) for r in w.reads
-            )):  # fmt: skip
-                b = self.buffers.get(name)
-                at = index + (b.base if b is not None else self.program.memory.get(name, (name, 0))[1])
-                facts = (when, *self.program.facts)
-                good = simplify(at >= 0, facts=facts) is TRUE
-                size = self.program.sizes.get(self.home(name))
-                if size is not None:
-                    good &= simplify(at < size, facts=facts) is TRUE
-                elif b is not None and b.tensor in ends:
-                    good &= simplify(at < self.end(b), facts=facts) is TRUE
-                if not good:
-                    raise NoIndexMeaning(f"whether {name}[{index}] is in its memory at every size is not proved")
-
-    def end(self, b: BufferLayout) -> Expr:
-        shape = next(t.shape for t in self.program.fusion.tensors if t.name == b.tensor)
-        return b.offset + 1 + sum(((as_expr(n) - 1) * s for n, s in zip(shape, b.strides, strict=True)), as_expr(0))
+            if not touches_inside(self.program, w, and_(x.when, w.when)):
+                raise NoIndexMeaning(
+                    f"whether all that {x.nest.name} touches is in its memory at every size is not proved"
+                )
 
     def composed(self, x: _Leaf) -> Nest:
         """The nest, with its loops, whose reads are of arguments only."""

@@ -3,9 +3,9 @@
 A value of a pointwise operation is the set of the elements that it is made of, as is one of a reduction for which an
 element counts once however often it is combined (`IDEMPOTENT`); one of another reduction is the sum, modulo 2^64, of
 the numbers of what it combines. A result that a buffer holds gets numbers of its own (its operation), an
-element that only moved keeps its number, what is filled is 0. An element that loaded integers name is a choice: the
-numbers of these integers, and all elements that they may name. Two different values have one number with a probability
-of 2^-64 each time.
+element that only moved keeps its number, what is filled, or is its own position, is 0. An element that loaded integers
+name is a choice: the numbers of these integers, and all elements that they may name. Two different values have one
+number with a probability of 2^-64 each time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import product
-from math import prod
+from itertools import chain, product
+from math import gcd, inf, prod
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from idgraph.arith import TRUE, Expr, as_expr, symbol
 from idgraph.check.enumeration import unraveled
 from idgraph.check.index_values import ValueTable
-from idgraph.check.program import BufferLayout, NeutralProgram
+from idgraph.check.program import BufferLayout, NeutralProgram, leaves, tree_of
 from idgraph.check.semantics import ElementRead, NoIndexMeaning, ProgramSemantics
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr
 from idgraph.ir.op_table import SCANS
@@ -107,6 +107,16 @@ class ElementValues:
     summed: set[str] = field(default_factory=set[str])  # results of reductions and scans, idempotent ones left out
     idempotent: set[str] = field(default_factory=set[str])
     scanned: set[str] = field(default_factory=set[str])
+    raw: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # of results, before they are sealed
+    parts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # of results and of sums
+    ends: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+    longest: int = 1  # of ``ends``
+    totals: set[int] = field(default_factory=set[int])  # of ``parts``, those that add up
+    members: dict[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    direct: dict[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    spelled: dict[str, dict[frozenset[int], list[int]]] = field(
+        default_factory=dict[str, dict[frozenset[int], list[int]]]
+    )
     terms: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # of sums, by the elements in them
 
     def __post_init__(self) -> None:
@@ -123,6 +133,13 @@ class ElementValues:
                 self.of[t.name] = self._computed(meaning, t)
             for k, v in enumerate(self.of[t.name]):
                 self.made.setdefault(v, (t.name, k))
+            if t.name in self.own or (t.definition is not None and t.definition.is_reduction):
+                rows, added = self.operands.get(t.name, []), t.name in self.summed
+                every = chain(zip(self.of[t.name], rows), zip(self.raw.get(t.name, []) if added else [], rows))
+                for v, made in every:
+                    if v not in made:
+                        self.parts.setdefault(v, made)
+                        self.totals |= {v} if added else set()
 
     def name(self, value: int) -> str:
         """``y[0, 3]``; "" where it is not an element of the program."""
@@ -139,6 +156,88 @@ class ElementValues:
         """``y[0, 3]``: element ``k``, row-major."""
         where = np.unravel_index(k, self.shapes[tensor]) if self.shapes[tensor] else ()
         return f"{tensor}[{', '.join(str(int(x)) for x in where)}]"
+
+    def respelled(self, tensor: str, values: Sequence[int], *, alone: bool) -> int | None:
+        """The value of an element of ``tensor`` ("": of one that no buffer holds; of a term, where it is a sum) that is
+        made of ``values`` and nothing else, though not as the program spells it: what another buffer holds, or a sum,
+        is computed again.
+        """
+        one = self.numbers.union(values)
+        if tensor not in self.direct:
+            self.direct[tensor] = frozenset(self._spellings(tensor))
+        twice = alone and len(set(values)) < len(values)  # each time counts in a sum that is spelled out
+        if (one in self.direct[tensor] and not twice) or len(values) * self.longest > MOST:
+            return None
+        given = Counter(x for v in values if v for x in self.numbers.sets.get(v, (v,)))
+        if not tensor and len(given) < 2:
+            return None
+        if tensor not in self.spelled:
+            found = self.spelled[tensor] = dict[frozenset[int], list[int]]()
+            for v in self.direct[tensor]:
+                found.setdefault(self._leaves(v), []).append(v)
+        leaves = frozenset[int]().union(*map(self._leaves, given))
+        every = self.spelled[tensor].get(leaves, [])
+        good = [v for v in every if self._made_of(v, given)]
+        if not good and tensor in self.own - self.summed:  # an operation on a sum that is spelled out each time
+            times = gcd(*given.values())
+            good = [v for v in every if self._made_of(v, {x: k // times for x, k in given.items()})]
+        good = [v for v in good if v != one] if twice else good
+        return good[0] if len(good) == 1 else None
+
+    def holds(self, tensor: str, value: int) -> bool:
+        """Whether a value is an element of a tensor."""
+        found = self.members.get(tensor)
+        if found is None:
+            found = self.members[tensor] = frozenset(self.of[tensor])
+        return value in found
+
+    def _spellings(self, tensor: str) -> Iterable[int]:
+        if not tensor:
+            inner = (t.name for t in self.program.fusion.tensors if t.definition is not None and t.name not in self.own)
+            return (v for name in inner for v in self.of[name])
+        whole = self.raw.get(tensor, []) if tensor in self.own else self.of[tensor]
+        if tensor in self.own and (tensor in self.summed or tensor in self.idempotent):
+            return (*(v for row in self.operands.get(tensor, []) for v in row), *whole)
+        return whole
+
+    def _leaves(self, value: int) -> frozenset[int]:
+        """The elements of arguments that a value is made of."""
+        found = self.ends.get(value)
+        if found is None:
+            atoms = self.numbers.sets.get(value, frozenset({value}))
+            parts = [self._leaves(y) for x in atoms for y in self.parts.get(x, ())]
+            found = frozenset(x for x in atoms if x not in self.parts).union(*parts)
+            self.longest = max(self.longest, len(found))
+            self.ends[value] = found
+        return found
+
+    def _made_of(self, value: int, given: Mapping[int, int]) -> bool:
+        """Whether ``given``, as often, are all that a value can be computed of, and each of them stands in it."""
+        known: dict[tuple[int, bool], Mapping[int, tuple[int, float]]] = {}
+
+        def often(v: int, inside: bool) -> Mapping[int, tuple[int, float]]:
+            """How often at least and at most; an operand counts each time inside of a sum, once or more elsewhere."""
+            if (v, inside) in known:
+                return known[v, inside]
+            out: dict[int, tuple[int, float]] = {}
+            for x in self.numbers.sets.get(v, (v,)):
+                if x in given:
+                    met(out, {x: (1, 1 if inside else inf)}, False)
+                    continue
+                total, one = x in self.totals, dict[int, tuple[int, float]]()
+                for y in self.parts.get(x, (0,)):
+                    met(one, often(y, inside or total) if y else {0: (1, 1)}, total)
+                met(out, one, False)
+            known[v, inside] = out
+            return out
+
+        def met(out: dict[int, tuple[int, float]], more: Mapping[int, tuple[int, float]], total: bool) -> None:
+            for k, (low, high) in more.items():
+                a, b = out.get(k, (0, 0))
+                out[k] = a + low if total else max(a, low), b + high
+
+        found = often(value, False)
+        return found.keys() == given.keys() and all(a <= given[k] <= b for k, (a, b) in found.items())
 
     def added(self, values: Sequence[int]) -> int:
         """The sum of what one point reads: a term of a sum of the program, several of its terms, or parts of sums."""
@@ -169,11 +268,26 @@ class ElementValues:
                     left.append(x)
         return max(found.values(), default=0) == 1
 
+    def undistinguished(self) -> str:
+        """A tensor of positions two of whose elements, that memory may hold, have one number; "" where none is."""
+        p, of_positions = self.program, set[str]()
+        for t in p.fusion.tensors:
+            e = t.definition
+            if e is not None and (e.op == "iota" or any(x.name in of_positions for x in e.inputs)):
+                of_positions.add(t.name)
+        held = {b.name: b.tensor for b in p.buffers}
+        written = {w.buffer for n in leaves(tree_of(p)) for w in n.writes}
+        every = written <= held.keys()  # a buffer of no tensor may hold any
+        names = of_positions & set(held.values()) if every else of_positions
+        return next((n for n in sorted(names) if len(set(self.of[n])) < len(self.of[n])), "")
+
     def _computed(self, meaning: ProgramSemantics, t: Tensor) -> list[int]:
         e = t.definition
-        if e is None or e.op == "iota" or e.op in SCATTERS:
+        if e is None or e.op in SCATTERS:
             raise NoIndexMeaning(f"{t.name} = {e.op if e else ''} is not followed element by element")
         own = t.name if t.name in self.own else ""
+        if e.op == "iota":
+            return [self.numbers.sealed(own, 0)] * prod(self.shapes[t.name])
         if e.op in SCANS:
             return [self.numbers.sealed(own, v) for v in self._running(e)]
         shape, table = self.shapes[t.name], ValueTable()
@@ -209,7 +323,7 @@ class ElementValues:
         union = self.numbers.union
         rows = [union(c) for c in zip(*columns, strict=True)] if columns else [0] * count
         groups = (rows[k : k + each] for k in range(0, count, each))
-        total = [union(g) if once else sum(g) & MASK for g in groups] if each > 1 else rows
+        total = self.raw[t.name] = [union(g) if once else sum(g) & MASK for g in groups] if each > 1 else rows
         self._note_terms(rows if found.reduce and not once else ())
         self.operands[t.name] = [
             [c[j] for j in range(k, k + each) for c in columns if c[j]] for k in range(0, count, each)

@@ -13,6 +13,7 @@ from idgraph.check.enumeration import sample_sizes
 from idgraph.check.interpreter import run
 from idgraph.check.program import CheckError, NeutralProgram, leaves
 from idgraph.check.report import CheckRow, Difference
+from idgraph.check.run_order import unwritten
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.statement_values import numbers_agree
 from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of
@@ -48,6 +49,11 @@ def follow_tree(p: NeutralProgram, budget: int = BUDGET) -> TreeVerdict:
                 if not runs_right(p, sizes):
                     return TreeVerdict(False, rows, outside)
                 because = f"{rows[0].because}, though no run on numbers shows it"
+                return TreeVerdict(None, (_unknown(p, because),))
+            if found.undistinguished and not numbers_agree(p, sizes):
+                because = (
+                    f"elements of {found.undistinguished}, made of positions, are not the same numbers in all runs"
+                )
                 return TreeVerdict(None, (_unknown(p, because),))
     except (NoIndexMeaning, CheckError, ArithError) as error:
         return _proved(p, error.what if not isinstance(error, NoIndexMeaning) else str(error), budget)
@@ -182,7 +188,7 @@ class _Fault:
         p = self.run.program
         b = next((b for b in p.buffers if b.tensor == self.tensor), None)
         if b is None:
-            raise NoIndexMeaning(f"no buffer says where {self.tensor}, a result, lies")
+            return next(r for r in unwritten(p) if r.node == self.tensor)
         for k, at in enumerate(placed(b, self.values.shapes[self.tensor], self.run.sizes)):
             tag, value, last = self.run.memory.get((b.home, at), ("", None, -1))
             wanted = self.values.of[self.tensor][k]

@@ -265,7 +265,7 @@ def caches() -> tuple[list[int], int]:
 
 _SECONDS = 120
 _REGISTERS = re.compile(r"Used (\d+) registers")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def find_assembler() -> str | None:
@@ -317,4 +317,5 @@ def assembled(ptxas: str, ptx: str, cc: tuple[int, int]) -> Assembled | None:
     used, spilled = _REGISTERS.search(done.stderr), _SPILLS.search(done.stderr)
     if done.returncode or used is None:
         return None
-    return Assembled(int(used.group(1)), sum(map(int, spilled.groups())) if spilled is not None else 0)
+    frame, stores, loads = map(int, spilled.groups()) if spilled is not None else (0, 0, 0)
+    return Assembled(int(used.group(1)), max(frame, stores + loads))

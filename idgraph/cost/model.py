@@ -332,7 +332,7 @@ def estimate_of(c: Cost) -> Estimate:
     return Estimate(len(c.kernels), t.bytes_read + t.bytes_written, t.flops + t.atomics, t.time_us)
 
 
-def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]) -> Estimate:
+def estimate(fusion: Fusion, ways: Mapping[str, str] | str, device: Device, symbols: Mapping[str, int]) -> Estimate:
     """Only the estimate; see `idgraph.ir.hooks`.
 
     >>> import idgraph as ig

@@ -62,7 +62,8 @@ class TensorCost:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """The assembler's numbers for a thread: ``registers``, and bytes of ``spills`` (stores and loads)."""
+    """The assembler's numbers for a thread: ``registers``, and bytes of ``spills``: what is stored and loaded of
+    registers, or the arrays that found none."""
 
     registers: int
     spills: int
@@ -146,7 +147,7 @@ class KernelCost:
 
     @property
     def spills(self) -> int | None:
-        """Bytes of registers spilled to memory by a thread; None where there is no assembler."""
+        """Bytes that a thread keeps in memory for lack of registers; None where there is no assembler."""
         found = self.assembly.of(self.name)
         return None if found is None else found.spills
 

@@ -6,7 +6,7 @@ Nothing is copied between the two but what the caller mixes: a NumPy constant of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -27,68 +27,35 @@ from idgraph.frontends.torch_arrays import (
 from idgraph.runtime.host_launch import strided
 
 
-class ArraySpace(Protocol):
-    """See the module; values are arrays of the space."""
+class NumPySpace:
+    """NumPy's arrays; values are arrays of the space."""
 
     def to_space(self, value: object) -> Any:
         """An argument as an array of this space; None for what is not an array."""
-        ...
-
-    def dtype(self, value: Any) -> str:
-        """torch's name of its type."""
-        ...
-
-    def reals(self, value: Any) -> Any:
-        """A complex array as a real one with a last axis of two, any other as it is."""
-        ...
-
-    def complexes(self, value: Any, dtype: str) -> Any:
-        """The way back, where ``dtype`` is complex."""
-        ...
-
-    def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
-        """As a tensor with the strides captured, for torch's own operations."""
-        ...
-
-    def from_tensor(self, value: Any) -> Any:
-        """A result of torch's."""
-        ...
-
-    def back(self, meta: TensorMeta | None) -> Callable[[Any, bool], Any]:
-        """The result for a value, with the strides captured; the second argument: whether its memory is its own."""
-        ...
-
-    def relayout(self, meta: TensorMeta) -> Callable[[Any], Any]:
-        """The array itself where it has the strides captured, else a copy that has them."""
-        ...
-
-    def as_view(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
-        """The view of an array that begins ``start`` elements behind it; strides are elements."""
-        ...
-
-
-class NumPySpace:
-    """NumPy's arrays."""
-
-    def to_space(self, value: object) -> Any:
         return cast("Array", value) if isinstance(value, np.ndarray) else None
 
     def dtype(self, value: Any) -> str:
+        """torch's name of its type."""
         return dtype_name(value)
 
     def reals(self, value: Any) -> Any:
+        """A complex array as a real one with a last axis of two, any other as it is."""
         return as_reals(value)
 
     def complexes(self, value: Any, dtype: str) -> Any:
+        """The way back, where ``dtype`` is complex."""
         return as_complex(value, dtype)
 
     def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
+        """As a tensor with the strides captured, for torch's own operations."""
         return to_torch(value if meta is None else laid_out(value, meta))
 
     def from_tensor(self, value: Any) -> Any:
+        """A result of torch's."""
         return to_numpy(value)
 
     def back(self, meta: TensorMeta | None) -> Callable[[Any, bool], Any]:
+        """The result for a value, with the strides captured; the second argument: whether its memory is its own."""
         if meta is None:
             return _as_it_is
         wanted = values_of(meta.strides, {})
@@ -107,9 +74,11 @@ class NumPySpace:
         return returned
 
     def relayout(self, meta: TensorMeta) -> Callable[[Any], Any]:
+        """The array itself where it has the strides captured, else a copy that has them."""
         return lambda value: laid_out(value, meta)
 
     def as_view(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> Callable[[Any], Any]:
+        """The view of an array that begins ``start`` elements behind it; strides are elements."""
         return lambda base: strided(base, shape, strides, start)
 
 
@@ -119,7 +88,7 @@ def _as_it_is(value: Any, mine: bool) -> Any:
 
 
 class TorchSpace:
-    """torch's tensors on one device."""
+    """torch's tensors on one device; its methods are those of `NumPySpace`."""
 
     def __init__(self, device: Any) -> None:
         self.torch: Any = load_torch("which a tensor was given for")
@@ -201,6 +170,7 @@ def _same_layout(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta)
     return all(n == 1 or a == b for n, a, b in zip(shape, strides, values_of(meta.strides, {}), strict=True))
 
 
+ArraySpace: TypeAlias = NumPySpace | TorchSpace
 NUMPY_SPACE = NumPySpace()
 
 

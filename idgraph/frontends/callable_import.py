@@ -158,6 +158,7 @@ class Runner(Session):
 
     def prepare(self) -> None:
         """Emit all kernels before the first call, so that their errors come now; processes compile them meanwhile."""
+        self.submit()
         found: list[Program] = []
         for number, segment in enumerate(self.imported.segments):
             if segment.scheduled is not None and segment.outputs:

@@ -19,7 +19,7 @@ from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.printer import numbered_text
 from idgraph.runtime import Target
-from idgraph.runtime.fusion_call import is_scheduled, scheduled_or_stored, warn_of_copy
+from idgraph.runtime.fusion_call import is_scheduled, scheduled_or_stored, submit_fusions, warn_of_copy
 from idgraph.runtime.program_cache import ScheduledProgram
 
 if TYPE_CHECKING:
@@ -135,6 +135,15 @@ class Session:
         if found[1] != names:
             imported.renamed[key, id(found[0])] = found[0], dict(zip(found[1], names, strict=True))
         return found[0]
+
+    def submit(self) -> None:
+        """Have other processes make the kernels of fusions, while this one makes others."""
+        if self.how.layout is None and self.how.target in ("cpu", "cuda") and self.how.tuner is None:
+            distinct: dict[str, Fusion] = {}
+            for s in self.imported.segments:
+                if s.fusion is not None and s.fusion is s.scheduled and s.outputs:
+                    distinct.setdefault(numbered_text(s.fusion), s.fusion)
+            submit_fusions(distinct.values(), known_target(self.how.target), self.how.cache, True)
 
     def _program_of(self, fusion: Fusion, target: Target, shared: bool) -> ScheduledProgram:
         """The kernels of a fusion, made or from disk."""

@@ -55,9 +55,9 @@ class BackendOptions:
     operations that are not mapped. ``products``: "eager" leaves matrix products to torch's libraries, "idgraph" makes
     kernels of them. ``checked``: loaded indices out of range raise, and integers divided by zero on a CPU. ``cache``:
     the folder of schedules and compiled kernels, which nobody else may write; True: ``idgraph`` in the user's folder of
-    caches, where that can be written; False: none. ``workers``: the most processes that compile kernels while others
-    are emitted; None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and replayed, as by
-    ``mode="reduce-overhead"``.
+    caches, where that can be written; False: none. ``workers``: the most processes that schedule fusions and
+    compile kernels beside this one; None: a core each. ``cudagraphs``: calls on a GPU are captured into CUDA graphs and
+    replayed, as by ``mode="reduce-overhead"``.
     """
 
     check: Literal["first"] | None = None

@@ -13,20 +13,8 @@ from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.plan import FusionPlan, plan
 
 __all__ = [
-    "CAUSES",
-    "Alignment",
-    "Cause",
-    "GatherWays",
-    "Obstacle",
-    "Obstacles",
-    "FusionPlan",
-    "AlignmentStep",
-    "AccessRelation",
-    "GatherStrategy",
-    "explain",
-    "gathers",
-    "obstacles",
-    "plan",
-]
+    "CAUSES", "Alignment", "Cause", "GatherWays", "Obstacle", "Obstacles", "FusionPlan", "AlignmentStep",
+    "AccessRelation", "GatherStrategy", "explain", "gathers", "obstacles", "plan",
+]  # fmt: skip
 
 __getattr__ = suggesting(__name__)

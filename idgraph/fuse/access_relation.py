@@ -18,14 +18,16 @@ from itertools import islice
 from itertools import product as every
 from math import gcd, prod
 
-from idgraph.arith import TRUE, Expr, IndexMap, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.arith import TRUE, Expr, IndexMap, Proof, and_, as_expr, prove_equal, simplify, symbol
 from idgraph.graphs.coordinate_rules import CoordinateSolver
 from idgraph.index.index_solver import ProducerPath, operand_path
 from idgraph.ir import SCATTERS, Fixed, IterDomain, LoadedCoordinate, Mapped, Tensor, TensorExpr, scatter_axes
 from idgraph.ir.axis_read import AxisRead
-from idgraph.ir.op_table import SCANS
+from idgraph.ir.op_table import ROWS, SCANS, moving
+from idgraph.ir.ragged_axes import LENGTH, START, row_axes
 from idgraph.ir.walks import reach
 
+_PLACED = SCATTERS | moving("joins")  # their loops run over what they write, at places that are loaded
 MOST = 64  # ways in which one operation may read a buffer
 
 
@@ -110,12 +112,24 @@ class _UpwardWalk:
         own, axes = CoordinateSolver(start, e.output.domain.exprs), e.inputs[k].axes
 
         def loaded(n: int, read: AxisRead) -> Expr | None:
-            return self.loaded(e, read.operand, own, axes[n]) if isinstance(read, LoadedCoordinate) else None
+            return self.loaded(e, read.operand, own, axes[n].extent - 1) if isinstance(read, LoadedCoordinate) else None
 
-        return operand_path(e, k, at, own, (d for d, _ in start), loaded)
+        found = operand_path(e, k, at, own, (d for d, _ in start), loaded)
+        if found is None:
+            return None
+        ends = self.row_ends(e, own, (*found.coordinates, found.condition))
+        coordinates = tuple(x.substitute(ends) for x in found.coordinates)
+        return ProducerPath(coordinates, found.condition.substitute(ends), found.path)
 
-    def loaded(self, e: TensorExpr, operand: int, own: CoordinateSolver, axis: IterDomain) -> Expr:
-        """A symbol for the value of an index tensor; equal loads have one name."""
+    def row_ends(self, e: TensorExpr, own: CoordinateSolver, needed: Sequence[Expr]) -> dict[Expr, Expr]:
+        """Where a row begins, and how long it is, as loaded values: of an operation on rows, where these need them."""
+        axes, used = row_axes(e), {s for x in needed for s in x.symbols}
+        if axes is None:
+            return {}
+        return {s: self.loaded(e, n, own, axes[1].extent) for n, s in ((1, START), (2, LENGTH)) if s in used}
+
+    def loaded(self, e: TensorExpr, operand: int, own: CoordinateSolver, most: Expr) -> Expr:
+        """A symbol for the value of an index tensor, ``most`` at most; equal loads have one name."""
         where = tuple(
             own.value[r.domain] if isinstance(r, Mapped) else r.index if isinstance(r, Fixed) else as_expr(0)
             for r in e.reads[operand]
@@ -123,20 +137,20 @@ class _UpwardWalk:
         key = (e.inputs[operand].name, tuple(simplify(x) for x in where))
         name = next((n for n, known in self.loads.items() if known == key), f"{key[0]}_{len(self.loads)}")
         self.loads[name] = key
-        return symbol(name, 0, simplify(as_expr(axis.extent) - 1))
+        return symbol(name, 0, simplify(most))
 
 
 def loops_of(e: TensorExpr) -> tuple[tuple[AccessLoop, ...], list[tuple[IterDomain, Expr]]]:
     """The loops of an operation, and the value of each axis that is one."""
     t = e.output
-    axes = list(t.root) if e.op in SCATTERS else [d for d in t.logical if d.kind != "reduction"]
+    axes = list(t.root) if e.op in _PLACED else [d for d in t.logical if d.kind != "reduction"]
     loops: list[AccessLoop] = []
     start: list[tuple[IterDomain, Expr]] = []
     for k, d in enumerate(axes):
         s = symbol(f"i{k}", 0, simplify(as_expr(d.extent) - 1))
         loops.append(AccessLoop(s, as_expr(d.extent)))
         start.append((d, s))
-    if e.op not in SCATTERS:
+    if e.op not in _PLACED:
         for k, d in enumerate(d for d in t.logical if d.kind == "reduction"):
             s = symbol(f"r{k}", 0, simplify(as_expr(d.extent) - 1))
             loops.append(AccessLoop(s, as_expr(d.extent), reduced=True))
@@ -146,7 +160,7 @@ def loops_of(e: TensorExpr) -> tuple[tuple[AccessLoop, ...], list[tuple[IterDoma
 
 def needs_memory(e: TensorExpr) -> bool:
     """Whether what ``e`` makes is known only when all of its loops have ended: it cannot be composed away."""
-    return e.is_reduction or e.op in SCATTERS or e.op in SCANS
+    return e.is_reduction or e.op in _PLACED or e.op in SCANS
 
 
 def access_relations(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dict[Tensor, list[AccessRelation]]:
@@ -198,16 +212,23 @@ def _write_relation(e: TensorExpr, loops: tuple[AccessLoop, ...], start: Mapping
     symbols = tuple(x.symbol for x in loops)
     shape = tuple(as_expr(d.extent) for d in t.axes)
     loads: dict[str, tuple[str, tuple[Expr, ...]]] = {}
-    if e.op not in SCATTERS:
+    if e.op not in _PLACED:
         return AccessRelation(e, t, True, loops, IndexMap(symbols, tuple(start[d] for d in t.axes), shape), loads)
     walk = _UpwardWalk(e)
     own = CoordinateSolver(tuple(start.items()), t.domain.exprs)
     by = dict(scatter_axes(e))
     at = tuple(
-        walk.loaded(e, by[d], own, d) if d in by else simplify(own.value[d]) if d in own.value else as_expr(0)
+        walk.loaded(e, by[d], own, d.extent - 1)
+        if d in by
+        else simplify(own.value[d])
+        if d in own.value
+        else as_expr(0)
         for d in t.axes
     )
-    return AccessRelation(e, t, True, loops, IndexMap(symbols, at, shape), walk.loads)
+    written = and_(*(b.condition for b in own.bounds_on_path(t.axes, frozenset(start)) if e.op in ROWS))
+    ends = walk.row_ends(e, own, (*at, written))
+    at, written = tuple(x.substitute(ends) for x in at), simplify(written.substitute(ends))
+    return AccessRelation(e, t, True, loops, IndexMap(symbols, at, shape, written), walk.loads)
 
 
 def _above(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> list[Tensor]:

@@ -32,7 +32,8 @@ from idgraph.fuse.footprint import elements_met
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, LoadedCoordinate, Tensor, TensorExpr
 from idgraph.ir.hooks import search
-from idgraph.ir.op_table import GATHERS, apply
+from idgraph.ir.op_table import GATHERS, ROWS, apply
+from idgraph.ir.ops_ragged import combine, ragged_dim
 from idgraph.ir.parser import copy_fusion, declare_input, snapshot
 from idgraph.ir.printer import input_arguments
 from idgraph.ir.walks import upstream
@@ -106,7 +107,7 @@ def question(
     both: int | None = None,
 ) -> AlignmentQuery:
     """The two operations and those ``between`` as a fusion of their own."""
-    wanted = {a, b, *between}
+    wanted = {a, b, *between, *_making_rows((a, b, *between))}
     chosen = sorted(wanted, key={e: n for n, e in enumerate(fusion.exprs)}.__getitem__)
     made = Fusion("trial")
     for name, s in fusion.symbols.items():
@@ -128,7 +129,7 @@ def question(
     alone = {t for t in (a.output, b.output) if t not in _input_tensors(chosen)}
     needed = [t for t in inside if t in alone or t.name in shared]
     for t in sorted(needed, key=lambda t: t.name):
-        made.output(made[t.name])
+        made.output(made[t.name] if ragged_dim(t) is None else combine(made[t.name], name=f"{t.name}_rows"))
     return AlignmentQuery(
         made,
         a.output.name,
@@ -154,6 +155,12 @@ def _as_it_is(fusion: Fusion) -> tuple[str, Callable[[], Fusion]]:
     made = str(fusion), snapshot(fusion)
     _LAST[:] = [(ref(fusion), fusion.version, made)]
     return made
+
+
+def _making_rows(exprs: Sequence[TensorExpr]) -> set[TensorExpr]:
+    """The operations that make the rows these read: no input has a ragged axis, or is the ends of rows."""
+    parts = [t for e in exprs for t in (e.inputs[1:] if e.op in ROWS else ())]
+    return upstream(parts + [t for e in exprs for t in e.inputs if ragged_dim(t) is not None])
 
 
 def _input_tensors(exprs: Sequence[TensorExpr]) -> set[Tensor]:

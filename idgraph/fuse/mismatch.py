@@ -72,8 +72,8 @@ def agree(a: AccessRelation, b: AccessRelation) -> bool:
         mine = theirs.get((index, tuple(simplify(x.substitute(table)) for x in at)))
         if mine is None:
             return False
-        old = next(s for x in b.map.results for s in x.symbols if s.name == name)
-        table[old] = next(s for x in a.map.results for s in x.symbols if s.name == mine)
+        old = next(s for x in (*b.map.results, b.map.condition) for s in x.symbols if s.name == name)
+        table[old] = next(s for x in (*a.map.results, a.map.condition) for s in x.symbols if s.name == mine)
     facts = () if b.map.condition is TRUE else (b.map.condition.substitute(table),)
     return all(
         _provably_equal(x.substitute(alone), y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results)

@@ -25,17 +25,7 @@ from typing import Literal, assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, is_true, not_, prove, prove_equal, simplify, symbol
 from idgraph.arith.prove import Proof
-from idgraph.ir.iter_domain import (
-    DomainExpr,
-    IterDomain,
-    Merge,
-    Resize,
-    Roll,
-    RowPartition,
-    Split,
-    Stride,
-    Swizzle,
-)
+from idgraph.ir.iter_domain import DomainExpr, IterDomain, Merge, Resize, Roll, RowPartition, Split, Stride, Swizzle
 from idgraph.ir.op_builders import same_extent
 
 _ZERO, _ONE = as_expr(0), as_expr(1)

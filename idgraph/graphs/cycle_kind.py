@@ -33,12 +33,7 @@ from idgraph.arith import (
 from idgraph.arith.enumeration import values_met
 from idgraph.arith.expr import postorder
 from idgraph.arith.facts import replace
-from idgraph.graphs.coordinate_propagation import (
-    CoordinatePropagator,
-    GuardedCoordinate,
-    PathState,
-    TranslatedInterval,
-)
+from idgraph.graphs.coordinate_propagation import CoordinatePropagator, GuardedCoordinate, PathState, TranslatedInterval
 from idgraph.graphs.coordinate_rules import CycleKind
 from idgraph.graphs.flow_graph import Edge, GroupDigraph
 

@@ -42,6 +42,7 @@ from idgraph.arith import (
     xor,
 )
 from idgraph.arith import IndexMap as Map
+from idgraph.arith.solve import coefficients
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs import IndexGraph, key_text
 from idgraph.graphs.coordinate_rules import CoordinateSolver, backward, forward
@@ -139,21 +140,11 @@ _DEPTH = 64
 _MOST = 512  # operations of an expression that is still written out
 _MOVED = VIEWS | {"cast"}
 _COMPUTED: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "maximum": maximum,
-    "minimum": minimum,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a.eq(b),
-    "ne": lambda a, b: a.ne(b),
-    "logical_and": and_,
-    "logical_or": or_,
-    "bitwise_xor": xor,
-}
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "maximum": maximum,
+    "minimum": minimum, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b, "eq": lambda a, b: a.eq(b), "ne": lambda a, b: a.ne(b), "logical_and": and_,
+    "logical_or": or_, "bitwise_xor": xor,
+}  # fmt: skip
 
 
 def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (), depth: int = _DEPTH) -> Expr | None:
@@ -175,6 +166,22 @@ def fold_index_tensor(t: Tensor, at: Sequence[Expr], facts: Sequence[Expr] = (),
         return None
     made = simplify(made, facts=facts)
     return made if made.cost <= _MOST and (made.is_condition or _value_fits_dtype(made, t.dtype, facts)) else None
+
+
+def steps_of_index(t: Tensor) -> dict[IterDomain, Expr] | None:
+    """How much the value of an index tensor grows along each of its axes, where no data decide it and it is their sum.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("windows")
+    >>> t = ig.unsqueeze(f.iota(9, 0, 4), 1) + f.iota(6)
+    >>> [str(n) for n in steps_of_index(t).values()]
+    ['4', '1']
+    """
+    axes = [d for d in t.axes if not d.is_broadcast]
+    at = {d: symbol(f"i{n}", 0, d.extent - 1) for n, d in enumerate(axes)}
+    value = fold_index_tensor(t, [at.get(d, as_expr(0)) for d in t.axes])
+    found = None if value is None else coefficients(value, tuple(at.values()))
+    return None if found is None else dict(zip(axes, found, strict=False))
 
 
 def _value_fits_dtype(value: Expr, dtype: DType, facts: Sequence[Expr]) -> bool:

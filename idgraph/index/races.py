@@ -35,15 +35,6 @@ class Place(Protocol):
     def is_shared(self) -> bool: ...
 
 
-class ExecutionThreads(Protocol):
-    """The way expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
-
-    @property
-    def ways(self) -> Mapping[TensorExpr, tuple[str, ...]]: ...
-    @property
-    def dims(self) -> Mapping[TensorExpr, tuple[str, ...]]: ...
-
-
 class Model(IndexMaps, Protocol):
     """The facts that races need of an index model."""
 
@@ -54,7 +45,7 @@ class Model(IndexMaps, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The way expressions run, see `ExecutionThreads`."""
+    """How expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
 
     ways: Mapping[TensorExpr, tuple[str, ...]]
     dims: Mapping[TensorExpr, tuple[str, ...]]
@@ -73,11 +64,7 @@ class Crossing:
 
 
 def check_races(
-    exprs: Sequence[TensorExpr],
-    tree: Sequence[Node],
-    maps: IndexMaps,
-    stored: Mapping[Tensor, Place],
-    threads: ExecutionThreads,
+    exprs: Sequence[TensorExpr], tree: Sequence[Node], maps: IndexMaps, stored: Mapping[Tensor, Place], threads: Runs
 ) -> tuple[Crossing, ...]:
     """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
     race whatever barriers it has, or read what is not computed yet."""
@@ -110,11 +97,7 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
 
 
 def _checks(
-    exprs: Sequence[TensorExpr],
-    tree: Sequence[Node],
-    maps: IndexMaps,
-    stored: Mapping[Tensor, Place],
-    threads: ExecutionThreads,
+    exprs: Sequence[TensorExpr], tree: Sequence[Node], maps: IndexMaps, stored: Mapping[Tensor, Place], threads: Runs
 ) -> Iterator[tuple[tuple[Tensor, ...], Callable[[], list[Crossing]]]]:
     for e in exprs:
         yield (e.output,), partial(_check_alone, e, maps, threads.ways)
@@ -191,7 +174,7 @@ def _check_use(
     paths: Mapping[TensorExpr, tuple[LoopNest, ...]],
     maps: IndexMaps,
     home: Place,
-    threads: ExecutionThreads,
+    threads: Runs,
 ) -> list[Crossing]:
     made = t.definition
     depth = _shared_depth(paths, made, use) if made is not None else 0
@@ -231,7 +214,7 @@ def _other_threads(
     slots: Sequence[Expr | None],
     maps: IndexMaps,
     home: Place,
-    threads: ExecutionThreads,
+    threads: Runs,
 ) -> Iterator[tuple[str, str, str]]:
     """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
     written, how it is read)."""

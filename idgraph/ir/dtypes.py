@@ -44,8 +44,8 @@ ELEMENT_TYPES: Mapping[DType, ElementType] = {
     for t in (
         ElementType("bool", "bool", 1),
         ElementType("uint8", "int", 1, "u8", signed=False),
-        ElementType("int8", "int", 1, "i8"),
-        ElementType("int16", "int", 2, "i16"),
+        ElementType("int8", "int", 1, "int8"),
+        ElementType("int16", "int", 2, "int16"),
         ElementType("int32", "int", 4, "i32"),
         ElementType("int64", "int", 8, "i64"),
         ElementType("float16", "float", 2, "f16", words=True, significand=11, largest=65504.0, tolerance=2.0**-9),

@@ -86,7 +86,7 @@ class Estimate:
 
 
 # A fusion to schedule, the ways of its gathers by name, a device, and numbers for symbols.
-Estimator = Callable[[Fusion, Mapping[str, str], Device, Mapping[str, int]], Estimate]
+Estimator = Callable[[Fusion, Mapping[str, str] | str, Device, Mapping[str, int]], Estimate]
 
 _ESTIMATORS: list[Estimator] = []
 _ESTIMATOR_LOADERS: list[Callable[[], object]] = []
@@ -102,7 +102,7 @@ def estimate_with(estimator: Estimator) -> None:
     _ESTIMATORS[:] = [estimator]
 
 
-def estimated(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]) -> Estimate:
+def estimated(fusion: Fusion, ways: Mapping[str, str] | str, device: Device, symbols: Mapping[str, int]) -> Estimate:
     """The cost of ``fusion`` with its gathers taken these ways; its schedule and operations change.
 
     Raises what scheduling and emitting raise.

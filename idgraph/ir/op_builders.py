@@ -113,14 +113,7 @@ def flat_domain(axes: Sequence[IterDomain]) -> TensorDomain:
     return TensorDomain(own, own, kept, own, (None,) * len(kept))
 
 
-def emit_pointwise(
-    fusion: Fusion,
-    op: str,
-    args: Operands,
-    dtype: DType,
-    name: str | None,
-    attrs: Attrs,
-) -> Tensor:
+def emit_pointwise(fusion: Fusion, op: str, args: Operands, dtype: DType, name: str | None, attrs: Attrs) -> Tensor:
     """Add a pointwise expression of result type ``dtype``."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     axes = broadcast_axes(fusion, tensors)

@@ -37,26 +37,11 @@ _MAKES = re.compile(rf"^[ \t\r]*+{_NAME}=", re.MULTILINE)  # a node, on its line
 _DECLARES = {word: re.compile(rf"^[ \t\r]*+{word}[ \t\r]++{_NAME}", re.MULTILINE) for word in ("symbol", "output")}
 _STEPS = frozenset(
     {
-        "split",
-        "merge",
-        "reorder",
-        "swizzle",
-        "resize",
-        "parallelize",
-        "row_loops",
-        "roll",
-        "stride",
-        "inline",
-        "set_loop",
-        "set_allocation",
-        "set_memory",
-        "persistent",
-        "online",
-        "items_per_thread",
-        "parallel",
+        "split", "merge", "reorder", "swizzle", "resize", "parallelize", "row_loops", "roll", "stride", "inline",
+        "set_loop", "set_allocation", "set_memory", "persistent", "online", "items_per_thread", "parallel",
         "by_rule",
     }
-)
+)  # fmt: skip
 
 
 _INPUT = ("shape", "dtype", "strides", "contiguity", "alignment", "offset")
@@ -503,10 +488,11 @@ def snapshot(fusion: Fusion) -> Callable[[], Fusion]:
     >>> len(before()["t1"].loop), len(t.loop)
     (1, 2)
     """
-    return partial(_reparse, str(fusion), [e.source_line for e in fusion.exprs])
+    return partial(parse_at_lines, str(fusion), [e.source_line for e in fusion.exprs])
 
 
-def _reparse(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
+def parse_at_lines(text: str, lines: Sequence[SourceLine | None]) -> Fusion:
+    """A fusion of its own text, with the user's line of each operation."""
     made = parse_fusion(text, limits=_OWN)
     for e, line in zip(made.exprs, lines, strict=True):
         e.source_line = line

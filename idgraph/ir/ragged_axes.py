@@ -156,10 +156,7 @@ def inherit_rows(
 
 
 def _keeps_rows(
-    inputs: Sequence[TensorLike],
-    reads: Sequence[Sequence[AxisRead]],
-    domain: TensorDomain,
-    along: IterDomain | None,
+    inputs: Sequence[TensorLike], reads: Sequence[Sequence[AxisRead]], domain: TensorDomain, along: IterDomain | None
 ) -> bool:
     """Whether the axes of rows, and those of their components, are axes of the output, element by element; not the one
     that is scanned, ``along``."""

@@ -89,7 +89,7 @@ def violations(fusion: FusionLike) -> list[str]:
     return found
 
 
-_ROOM = "idgraph.runtime.refusals"  # behind this one: loaded when the report is looked at
+_ROOM = "idgraph.runtime.program"  # behind this one: loaded when the report is looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -375,12 +375,11 @@ class Effects:
     @classmethod
     def of(cls, body: Sequence[Stmt]) -> Effects:
         """The effects of a body."""
-        return cls(all_sets(body), all_reads(body), stored_in(body), loaded_in(body))
+        each = [(e.sets, e.reads, e.stores, e.loads) for e in map(effects, body)]
+        return cls(*(x[0].union(*x[1:]) for x in zip(*each, strict=True)))
 
-    def __or__(self, other: Effects) -> Effects:
-        return Effects(
-            self.sets | other.sets, self.reads | other.reads, self.stores | other.stores, self.loads | other.loads
-        )
+    def __or__(self, by: Effects) -> Effects:
+        return Effects(self.sets | by.sets, self.reads | by.reads, self.stores | by.stores, self.loads | by.loads)
 
     def waits_for(self, before: Effects) -> bool:
         """True where these depend on those: one of the two sets or writes a name that the other one touches.

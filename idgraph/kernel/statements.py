@@ -370,7 +370,8 @@ class VectorAdd:
 class Half2Op:
     """``local``, a word of two 16-bit floats, = op of words, element by element, each rounded once.
 
-    "pack" makes it of two values and rounds them; "pick_ab" takes half a of the first word and half b of the second.
+    "pack" makes it of two values and rounds them; "pick_ab" takes half a of the first word and half b of the second;
+    "where" is one of two words, as the bool before them says.
     """
 
     local: Local

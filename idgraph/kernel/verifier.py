@@ -184,7 +184,8 @@ class Structure:
                 raise malformed_error(self.name, f"{x.name} is changed, and is not an accumulator", s)
         if isinstance(s, Compute):
             self.operation(s)
-        if isinstance(s, Half2Op) and not all(is_short_float(o.dtype) for o in s.operands) and s.op != "pack":
+        words = s.operands[s.op == "where" :] if isinstance(s, Half2Op) and s.op != "pack" else ()
+        if not all(is_short_float(o.dtype) for o in words):
             raise malformed_error(self.name, "words hold 16-bit floats", s)
 
     def choice(self, s: Select) -> None:

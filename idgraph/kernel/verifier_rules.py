@@ -65,8 +65,10 @@ def check_words(name: str, body: Sequence[Stmt]) -> None:
             continue
         given = {x.name: words.get(x.name, False) for x in operands_of(s) if isinstance(x, Local)}
         match s:
-            case Half2Op(op=op):
+            case Half2Op(op=op, operands=operands):
                 wanted, made = op != "pack", True
+                if op == "where":
+                    given = {x.name: words.get(x.name, False) for x in operands[1:]}
             case ExtractHalf():
                 wanted, made = True, False
             case VectorLoad(pairs=pairs):

@@ -6,7 +6,8 @@ expressions lead from there to the axes that its readers see; the order follows 
     permute, slice, pad, cat, flip, roll    [a, b] -> [a', b']
     split (a reshape)                       [a, b] -> [outer, inner, b']
     merge (a reshape)                       [a, outer, inner] -> [a', out], where they are neighbours in that order
-    reduction, select, gather               the axis drops out
+    gather                                  [a, b] -> [i', j', b'], where an index of axes i and j picks of a
+    reduction, select                       the axis drops out
 
 Axes of one element do not count, and are in no order.
 
@@ -26,12 +27,14 @@ from idgraph.arith import Expr, is_true
 from idgraph.errors import OperationError
 from idgraph.index.allocation import strides
 from idgraph.index.allocation import strides as allocated
+from idgraph.index.index_solver import steps_of_index
 from idgraph.ir import (
     SCATTERS,
     DomainExpr,
     Fixed,
     Fusion,
     IterDomain,
+    LoadedCoordinate,
     Mapped,
     Merge,
     Resize,
@@ -101,39 +104,58 @@ def own_order(t: Tensor) -> Order:
 def carried(e: TensorExpr, operand: int, order: Order) -> Order:
     """The order of an operand's axes as one of the output's."""
     read = _read_at(e, operand)
-    if not e.output.domain.exprs and len(set(read.values())) == len(read):
+    if not e.output.domain.exprs and len({d for to in read.values() for d in to}) == sum(map(len, read.values())):
         wanted = set(e.output.axes)
         pairs = [
             (to, name)
             for d, name in zip(order.axes, order.names, strict=True)
-            if (to := read.get(d)) is not None and to.kind != "broadcast" and to in wanted
+            for to in read.get(d, ())
+            if to.kind != "broadcast" and to in wanted
         ]
         if pairs:
             return Order(order.source, tuple([to for to, _ in pairs]), tuple([name for _, name in pairs]))
     axes: list[IterDomain] = []
     names: dict[IterDomain, str] = {}
     for d, name in zip(order.axes, order.names, strict=True):
-        if d in read:
-            axes.append(read[d])
-            names[read[d]] = name
+        for to in read.get(d, ()):
+            if to not in names:
+                axes.append(to)
+                names[to] = name
     if not axes and order.axes:
         return Order(order.source, (), (), f"{e.op} reads none of the axes of {e.inputs[operand].name}")
-    for x in _exprs_in_order(e.output, read.values()):
+    for x in _exprs_in_order(e.output, axes):
         reason = _replay_backward(x, axes, names)
         if reason:
             line = f" at {e.source_line}" if e.source_line else ""
             return Order(order.source, (), (), f"{reason} in the memory of {order.source.name}: {e.op}{line}")
     wanted = {d for d in e.output.axes if not d.is_broadcast}
-    kept = tuple(d for d in axes if d in wanted)
+    kept = tuple(dict.fromkeys(d for d in axes if d in wanted))  # a place is that of the first axis read there
     return Order(order.source, kept, tuple(names[d] for d in kept))
 
 
-def _read_at(e: TensorExpr, operand: int) -> dict[IterDomain, IterDomain]:
-    """For each axis of an operand the axis of the output at which it is read."""
+def _read_at(e: TensorExpr, operand: int) -> dict[IterDomain, tuple[IterDomain, ...]]:
+    """For each axis of an operand the axes of the output at which it is read: those of the index, of a gathered one."""
     t, read = e.inputs[operand], e.reads[operand]
     if e.op in SCATTERS and operand == 0:  # the result has the operand's own axes
-        return dict(zip(t.axes, e.output.axes, strict=True))
-    return {d: r.domain for d, r in zip(t.axes, read, strict=True) if isinstance(r, Mapped)}
+        return {a: (b,) for a, b in zip(t.axes, e.output.axes, strict=True)}
+    own = {r.domain for r in read if isinstance(r, Mapped)}
+    found: dict[IterDomain, tuple[IterDomain, ...]] = {}
+    for d, r in zip(t.axes, read, strict=True):
+        if isinstance(r, Mapped):
+            found[d] = (r.domain,)
+        elif isinstance(r, LoadedCoordinate):
+            index, at = e.inputs[r.operand], e.reads[r.operand]
+            made = {a: x.domain for a, x in zip(index.axes, at, strict=True) if isinstance(x, Mapped)}
+            found[d] = tuple(x for a in _by_step(index) if (x := made.get(a)) is not None and x not in own)
+    return found
+
+
+def _by_step(index: Tensor) -> list[IterDomain]:
+    """The axes of an index tensor, those of larger steps first; of equal ones, as those of windows, the shorter one."""
+    axes, steps = [d for d in index.axes if not d.is_broadcast], steps_of_index(index)
+    if steps is None or not all(d.extent.is_const and steps[d].is_const for d in axes):
+        return axes
+    return sorted(axes, key=lambda d: (-abs(int(steps[d])), int(d.extent)))
 
 
 def _exprs_in_order(t: Tensor, read: Iterable[IterDomain]) -> Iterator[DomainExpr]:

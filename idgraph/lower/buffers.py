@@ -14,7 +14,7 @@ from idgraph.index import AllocatedBuffer as Allocated
 from idgraph.index import Storage
 from idgraph.index.access_relation import AccessFunction, IndexMaps
 from idgraph.index.allocation import Allocator, is_block, is_thread, live_uses
-from idgraph.index.races import line_of
+from idgraph.index.races import Runs, line_of
 from idgraph.ir import DType, Tensor, TensorExpr, is_integer, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.dtypes import compute_dtype
@@ -56,15 +56,10 @@ class BufferBinding:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadMapping:
-    """How expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in.
-
-    ``used`` is False for targets without threads.
-    """
+class ThreadMapping(Runs):
+    """How expressions run on a target; ``used`` is False for those without threads."""
 
     used: bool
-    ways: Mapping[TensorExpr, tuple[str, ...]]
-    dims: Mapping[TensorExpr, tuple[str, ...]]
 
     def on_thread(self, e: TensorExpr, p: int) -> bool:
         """True when loop ``p`` of ``e`` runs on blocks or threads of this target."""

@@ -39,19 +39,7 @@ from idgraph.ir.dtypes import is_float, is_integer, is_short_float
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.def_use import all_sets, defs, locals_read, map_body, map_statement, operands_of, sets, updates
 from idgraph.kernel.error_analysis import SINGLE, tolerances
-from idgraph.kernel.ir import (
-    CompoundStmt,
-    Compute,
-    Constant,
-    Kernel,
-    Let,
-    Local,
-    Operand,
-    Stmt,
-    Store,
-    bodies,
-    walk,
-)
+from idgraph.kernel.ir import CompoundStmt, Compute, Constant, Kernel, Let, Local, Operand, Stmt, Store, bodies, walk
 from idgraph.passes.value_range_analysis import Ranges, ValueInterval
 
 LIMIT = 1 << 31

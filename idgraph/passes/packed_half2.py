@@ -130,12 +130,17 @@ class _Pairs:
         x, y = self.defined.get(a.name), self.defined.get(b.name)
         if isinstance(x, VectorLoad) and isinstance(y, VectorLoad) and x.buffer.dtype == y.buffer.dtype == dtype:
             return self.picked(x, x.locals.index(a), y, y.locals.index(b), dtype)
-        if not (isinstance(x, Compute) and isinstance(y, Compute)) or x.op != y.op or not OPERATIONS[x.op].pairs:
+        if not (isinstance(x, Compute) and isinstance(y, Compute)) or x.op != y.op:
+            return None
+        if x.op != "where" and not OPERATIONS[x.op].pairs:
             return None
         if {x.compute, y.compute, a.dtype, b.dtype} != {dtype}:
             return None
         words: list[Local] = []
         for p, q in zip(x.operands, y.operands, strict=True):
+            if isinstance(p, Local) and p == q and p.dtype == "bool":  # one choice for both
+                words.append(p)
+                continue
             if not (isinstance(p, Local) and isinstance(q, Local) and p.dtype == q.dtype == dtype):
                 return None
             word = self.stored(p, q, dtype) if self.mates.get(p.name) == q.name else self.word(p, q, dtype)

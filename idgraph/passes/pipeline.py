@@ -13,10 +13,7 @@ from idgraph.ir.device import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes.block_scan import on_threads
 from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks
-from idgraph.passes.cse_dce import (
-    eliminate_common_subexpressions,
-    eliminate_dead_code,
-)
+from idgraph.passes.cse_dce import eliminate_common_subexpressions, eliminate_dead_code
 from idgraph.passes.divmod_strength_reduction import strength_reduce_divmod
 from idgraph.passes.kernel_fusion import fuse_kernels, serial
 from idgraph.passes.lane_loop_fusion import fuse_lane_loops, scalar_replacement

@@ -34,15 +34,14 @@ from idgraph.kernel.def_use import (
     all_reads,
     all_sets,
     defs,
+    effects,
     index_exprs,
-    loaded_in,
     map_body,
     map_statement,
     read_before_set,
     reads,
     same_index,
     sets,
-    stored_in,
 )
 from idgraph.kernel.ir import (
     Accumulate,
@@ -238,14 +237,34 @@ def _blank(p: Part) -> Part:
             return as_expr(0)
 
 
-def _isomorphism_key(s: Stmt, parts: Sequence[Part]) -> object:
-    """Equal for statements that may be steps of one loop: operands in the same arrays, indices of one form."""
-    forms = tuple(
-        shape(p) if isinstance(p, Expr) else p.name if isinstance(p, Local) and p.at is None else
-        (p.name, "at") if isinstance(p, Local) else None
+def _forms(parts: Iterable[Part]) -> tuple[object, ...]:
+    """Equal for the parts of statements that may be steps of one loop: operands in the same arrays, indices of one
+    form."""
+    return tuple([
+        shape(p) if isinstance(p, Expr) else None if not isinstance(p, Local) else p.name if p.at is None else
+        (p.name, "at")
         for p in parts
-    )  # fmt: skip
-    return _with(s, map(_blank, parts)), forms
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A statement with its parts; ``form`` is the statement without them."""
+
+    statement: Stmt
+    parts: Sequence[Part]
+    form: Stmt
+
+    @classmethod
+    def of(cls, s: Stmt) -> _Step:
+        """A statement whose parts are not known."""
+        parts = _statement_operands(s)
+        return cls(s, parts, _with(s, map(_blank, parts)))
+
+    def over(self, local: Callable[[Local], Local]) -> _Step:
+        """The same over other variables, of the same types."""
+        parts = [local(p) if isinstance(p, Local) else p for p in self.parts]
+        return _Step(_with(self.statement, parts), parts, self.form)
 
 
 def _united(first_step: Stmt, steps: Sequence[Sequence[Part]], var: Expr) -> Stmt | None:
@@ -278,9 +297,9 @@ def _united(first_step: Stmt, steps: Sequence[Sequence[Part]], var: Expr) -> Stm
 class _Pack:
     """Isomorphic, independent statements that may be steps of one loop; ``arrays`` hold the values that they set."""
 
-    steps: list[Stmt] = field(default_factory=list[Stmt])
+    steps: list[_Step] = field(default_factory=list[_Step])
     arrays: list[str] = field(default_factory=list[str])
-    single: bool = False  # no lanes: emitted unchanged
+    single: Stmt | None = None  # no lanes: emitted unchanged
 
 
 @dataclass(slots=True)
@@ -299,8 +318,8 @@ class _Order:
 
         Two stores to one buffer keep their order, in one pack or in two.
         """
-        mine, needs = all_sets((s,)), all_reads((s,))
-        writes, loads = stored_in((s,)), loaded_in((s,))
+        own = effects(s)
+        mine, needs, writes, loads = own.sets, own.reads, own.stores, own.loads
         after = [self.made[n] for n in mine | needs if n in self.made]
         after += [self.used[n] for n in mine if n in self.used]
         after += [self.stored[b] for b in loads if b in self.stored]
@@ -317,9 +336,7 @@ class _Order:
 
     def alone(self, s: Stmt, made: Stmt) -> None:
         """``made``, which stands for ``s``, by itself."""
-        pack = self.place(s, object())
-        pack.single = True
-        pack.steps.append(made)
+        self.place(s, object()).single = made
 
 
 @dataclass(slots=True)
@@ -384,7 +401,7 @@ class SlpReroller:
                 self.lane(s, order)
         made: list[Stmt] = []
         for pack in order.packs:
-            made += pack.steps if pack.single else _loops(pack.steps, 0)
+            made += _loops(pack.steps, 0) if pack.single is None else [pack.single]
         return made
 
     def lane(self, s: Stmt, order: _Order) -> None:
@@ -396,21 +413,20 @@ class SlpReroller:
             return
         blank = {name: f"#{n}" for n, name in enumerate(x.name for g in groups for x in g if x.name in fresh)}
 
-        def loose(o: Operand) -> Operand:
-            return replace(o, name=blank[o.name]) if isinstance(o, Local) and o.name in blank else self.names.operand(o)
+        def loose(p: Part) -> Part:
+            if not isinstance(p, Local):
+                return p
+            return replace(p, name=blank[p.name]) if p.name in blank else self.names.local(p)
 
-        def loose_local(x: Local) -> Local:
-            return replace(x, name=blank[x.name]) if x.name in blank else self.names.local(x)
-
-        form = _everywhere(s, loose_local, loose)
-        pack = order.place(s, _isomorphism_key(form, _statement_operands(form)))
+        step = _Step.of(s)
+        pack = order.place(s, (step.form, _forms(map(loose, step.parts))))
         for n, group in enumerate(groups):
             if n == len(pack.arrays):
                 pack.arrays.append(self.array(group, self.makes_words(s)) if {x.name for x in group} & fresh else "")
             for x in group:
                 if x.name not in self.names.to:
                     self.names.to[x.name] = self.element(pack.arrays[n], x)
-        pack.steps.append(_everywhere(s, self.names.local, self.names.operand))
+        pack.steps.append(step.over(self.names.local))
 
     def makes_words(self, s: Stmt) -> bool:
         """True of a statement whose results are words of two 16-bit floats, also of a copy of one."""
@@ -493,34 +509,29 @@ def _has_vectors(s: Stmt) -> bool:
     return any(isinstance(x, (VectorLoad, VectorStore)) for x in walk((s,)))
 
 
-def _everywhere(s: Stmt, local: Callable[[Local], Local], operand: Callable[[Operand], Operand]) -> Stmt:
-    return map_body((s,), lambda y: map_statement(y, made=local, updated=local, read=operand))[0]
-
-
 def _loose(s: Stmt) -> object:
     """Equal for conditions whose bodies may be alike."""
-    parts = _statement_operands(s)
-    return _with(s, map(_blank, parts)), tuple(shape(p) for p in parts if isinstance(p, Expr))
+    step = _Step.of(s)
+    return step.form, tuple(shape(p) for p in step.parts if isinstance(p, Expr))
 
 
 # loops ----------------------------------------------------------------------------------------------------------------
 
 
-def _loops(steps: Sequence[Stmt], depth: int) -> list[Stmt]:
+def _loops(steps: Sequence[_Step], depth: int) -> list[Stmt]:
     """The longest runs of steps that are one statement along a variable, as loops; then loops of such loops."""
     if len(steps) < 2:
-        return list(steps)
+        return [s.statement for s in steps]
     made: list[Stmt] = []
-    parts = [_statement_operands(s) for s in steps]
-    alike = _equal_key_runs([_isomorphism_key(s, p) for s, p in zip(steps, parts, strict=True)])
+    alike = _equal_key_runs([(s.form, _forms(s.parts)) for s in steps])
     at = 0
     while at < len(steps):
         lengths = (n for n in _lengths(len(steps) - at) if n <= alike[at])
-        run = next((x for n in lengths if (x := _reroll_run(steps[at : at + n], parts[at : at + n], depth))), None)
-        made.append(run or steps[at])
+        run = next((x for n in lengths if (x := _reroll_run(steps[at : at + n], depth))), None)
+        made.append(run or steps[at].statement)
         at += int(run.extent) if run is not None else 1
     if depth + 1 < len(LANE) and 1 < len(made) < len(steps):
-        return _loops(made, depth + 1)
+        return _loops([_Step.of(s) for s in made], depth + 1)
     return made
 
 
@@ -537,8 +548,8 @@ def _equal_key_runs(keys: Sequence[object]) -> list[int]:
     return lengths
 
 
-def _reroll_run(steps: Sequence[Stmt], parts: Sequence[Sequence[Part]], depth: int) -> Loop | None:
-    """Isomorphic steps, of these parts, as one loop, or None."""
-    var = symbol(LANE[depth], 0, len(steps) - 1)
-    one = _united(steps[0], parts, var)
-    return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (_serving(one, steps, var),))
+def _reroll_run(steps: Sequence[_Step], depth: int) -> Loop | None:
+    """Isomorphic steps as one loop, or None."""
+    var, statements = symbol(LANE[depth], 0, len(steps) - 1), [s.statement for s in steps]
+    one = _united(statements[0], [s.parts for s in steps], var)
+    return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (_serving(one, statements, var),))

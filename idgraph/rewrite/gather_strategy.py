@@ -168,8 +168,8 @@ def _estimate(
         failed |= taken.finish()
         if asked in failed:
             return failed[asked]
-        left = {e.output.name: "global" for e in computed_gathers(fusion.exprs)}
-        return estimated(fusion, left, Device.from_json(device), symbols)
+        # What is left reads memory; gathers that scatters become there, too: no estimate asks for another.
+        return estimated(fusion, "global", Device.from_json(device), symbols)
     except (ScheduleError, EmitError) as error:
         return "; ".join(map(str, error.because)) or error.what
 

@@ -17,21 +17,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
+from math import prod
 from typing import Final
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError, arguments
-from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr, check_fusion, item_size
+from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr, check_fusion, is_float, item_size
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.clone import rewriting
 from idgraph.ir.op_builders import REDUCTIONS, int_tuple, same_extent
-from idgraph.ir.op_table import OPERATIONS, POINTWISE, apply
+from idgraph.ir.op_table import MOVES, OPERATIONS, POINTWISE, apply
 from idgraph.ir.ops_reduce import index_select
 from idgraph.ir.walks import operands, reach
 from idgraph.rewrite.canonicalize_views import produced_by, replace_operation
-from idgraph.rewrite.two_stage_reduction import finished, stage
+from idgraph.rewrite.two_stage_reduction import finished, reduced_dims, stage
 
 WORDS = 8  # bytes: what pieces along the last axis are multiples of, to be read in vectors
 Piece = tuple[int, int | None]  # elements, and the first of them in the other tensor; None: not of that tensor
@@ -232,6 +234,46 @@ def split_reduction_over_cat(fusion: Fusion) -> None:
                     replace_operation(
                         r, partial(_reduce_with_singles if r.op in REDUCTIONS else _reduced_piece, joined, r)
                     )
+
+
+def unroll_reductions_in_cat(fusion: Fusion) -> None:
+    """Reductions of a few columns that go into a cat, or a pad, as operations on the columns: they are computed where
+    those read them, and nothing is stored in between.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(3, 64))
+    >>> t = f.output(ig.cat([ig.amax(x, 0), ig.amin(x, 0)]))
+    >>> unroll_reductions_in_cat(f)
+    >>> [e.op for e in f.exprs if e.op != "select"]
+    ['maximum', 'maximum', 'minimum', 'minimum', 'cat']
+    """
+    for e in fusion.exprs if any(e.op in ("cat", "pad") for e in fusion.exprs) else ():
+        if e.op in REDUCTIONS and e.is_reduction and OPERATIONS[e.op].combine in POINTWISE and len(e.inputs) == 1:
+            count = prod(int(n) if n.is_const else 0 for n in (e.inputs[0].axes[d].extent for d in reduced_dims(e)))
+            if 0 < count <= MOST and not fusion.is_output(e.output) and _is_joined(e.output):
+                replace_operation(e, partial(finished, e, partial(_unrolled, e)))
+
+
+def _is_joined(t: Tensor) -> bool:
+    """Whether operations on single elements lead to a cat or a pad."""
+    near = reach([t], lambda u: [e.output for e in u.uses if e.op in POINTWISE or e.op in MOVES], NEAR)
+    return any(produced_by(u, ("cat", "pad")) for u in near if u is not t)
+
+
+def _unrolled(e: TensorExpr) -> Tensor:
+    """The columns of a reduction, joined one after the other; sums of floats in float64, as `stage` adds them up."""
+    x, dims, made = e.inputs[0], reduced_dims(e), None
+    for at in product(*(range(int(x.axes[d].extent)) for d in dims)):
+        column = x
+        for d, n in reversed(list(zip(dims, at, strict=True))):
+            column = movement.select(column, d, n)
+        if e.op in ("sum", "prod"):
+            column = ops.cast(column, "float64" if is_float(e.output.dtype) else e.output.dtype)
+        made = column if made is None else apply(x.fusion, OPERATIONS[e.op].combine, (made, column), {}, None)
+    if made is None:
+        raise AssertionError("a reduction of no columns")
+    return made
 
 
 @dataclass(slots=True)

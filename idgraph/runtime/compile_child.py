@@ -1,4 +1,4 @@
-"""The process that compiles kernels for another one: see `idgraph.runtime.compile_workers`."""
+"""The process that schedules fusions and compiles kernels for another one: see `idgraph.runtime.compile_workers`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from importlib import import_module
 from typing import Any
 
 from idgraph.runtime.source_function import function_of
@@ -38,13 +39,26 @@ def cuda_text(request: Mapping[str, Any]) -> str:
     return compiler.ptx_of(function, given, (major, minor))
 
 
-FORMS: dict[str, Callable[[Mapping[str, Any]], str]] = {"cpu": cpu_text, "cuda": cuda_text}
+def program_text(request: Mapping[str, Any]) -> str | None:
+    """The program of a fusion."""
+    from idgraph.runtime.fusion_call import text_of_request  # noqa: PLC0415
+
+    return text_of_request(request)
+
+
+FORMS: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "cpu": cpu_text, "cuda": cuda_text, "program": program_text,
+}  # fmt: skip
 
 
 def main() -> None:
-    """Answer each line of standard input with one."""
+    """Say that all is loaded which jobs for the target need; then answer each line of standard input with one."""
     answers = sys.stdout
     sys.stdout = sys.stderr  # what a library prints is no answer
+    for name in (f"{sys.argv[1]}.compiler", f"{sys.argv[1]}.namespace", "fusion_call"):
+        import_module(f"idgraph.runtime.{name}")
+    answers.write("{}\n")
+    answers.flush()
     for line in sys.stdin:
         try:
             request = json.loads(line)

@@ -1,9 +1,10 @@
-"""Processes that compile kernels while this one goes on to emit others: numba holds a lock, threads would wait for it.
+"""Processes that schedule fusions and compile kernels beside this one: Python and numba hold locks, threads would wait.
 
-A kernel is submitted as soon as it is emitted. Whoever needs it takes what a process has made, waits for one that is at
-it, or compiles it itself where none has begun. A process gets source and types as a line of JSON and answers with a
-line: machine code as `idgraph.runtime.kernel_cache` keeps it, or PTX. It ends when nothing has been asked of it for a
-while, and with this process. What it cannot compile is compiled here, which raises the error.
+Fusions are submitted when those of a graph are known, a kernel as soon as it is emitted. Whoever needs it takes what a
+process has made, waits for one that is at it, or makes it itself where none has begun. A process gets a fusion, or
+source and types, as a line of JSON and answers with a line: a program as `idgraph.runtime.program_cache` keeps it,
+machine code as `idgraph.runtime.kernel_cache` does, or PTX. It ends when nothing has been asked of it for a while, and
+with this process. What it cannot make is made here, which raises the error.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import IO, Any, cast
 
 from idgraph.errors import EmitError
 
-STARTING = 3  # a process takes as long to start as so many kernels take to compile
+STARTING = 3  # a process takes as long to start as so many kernels take to compile, or one fusion with its kernels
 IDLE_SECONDS = 20.0  # after which a process ends
 MOST = 32  # processes
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -29,10 +30,12 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 
 @dataclass(slots=True)
 class CompileJob:
-    """A kernel that was submitted; ``text`` once ``done``, None where the process could not compile it."""
+    """A fusion or kernel that was submitted, which takes as long as ``kernels`` do; ``text`` once ``done``, None where
+    the process could not make it."""
 
     key: Hashable
     request: str
+    kernels: int = 1
     started: bool = False
     done: Event = field(default_factory=Event)
     text: str | None = None
@@ -44,7 +47,7 @@ class WorkerPool:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self.compiled = 0  # kernels that processes have made
+        self.compiled = 0  # texts that processes have made
         self._jobs: dict[Hashable, CompileJob] = {}
         self._changed = Condition()
         self._threads = 0
@@ -55,18 +58,19 @@ class WorkerPool:
         cores = len(os.sched_getaffinity(0))
         return min(MOST, cores - 1 if self.limit is None else self.limit)
 
-    def submit(self, key: Hashable, request: Mapping[str, object]) -> None:
-        """Have a kernel compiled, where that is worth a process."""
+    def submit(self, key: Hashable, request: Mapping[str, object], kernels: int = 1) -> None:
+        """Have a fusion or kernel made, where that is worth a process: what waits takes as long as ``kernels``."""
         if not self.most:
             return
         with self._changed:
             if key in self._jobs:
                 return
-            self._jobs[key] = CompileJob(key, json.dumps(request))
-            waiting = sum(not j.started for j in self._jobs.values())
+            self._jobs[key] = CompileJob(key, json.dumps(request), kernels)
+            waiting = sum(j.kernels for j in self._jobs.values() if not j.started)
             if self._threads < min(self.most, waiting // STARTING):
                 self._threads += 1
-                Thread(target=self._serve, name="idgraph compile process", daemon=True).start()
+                kind = request.get("of", request["target"])
+                Thread(target=self._serve, args=(kind,), name="idgraph compile process", daemon=True).start()
             self._changed.notify()
 
     def take(self, key: Hashable) -> str | None:
@@ -96,22 +100,19 @@ class WorkerPool:
                     self._threads -= 1
                     return None
 
-    def _serve(self) -> None:
-        """The life of a process."""
-        job = self._next()
+    def _serve(self, kind: object) -> None:
+        """The life of a process. It begins with a job when it can: until then others may."""
+        job = None
         try:
-            with _process() as process:
+            with _process(kind) as process:
                 stdin, stdout = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
-                while job is not None:
+                _answer(stdout)
+                while (job := self._next()) is not None:
                     stdin.write(job.request + "\n")
                     stdin.flush()
-                    answer: Any = json.loads(stdout.readline() or "{}")
-                    job.text = answer.get("text")
+                    job.text = _answer(stdout).get("text")
                     self.compiled += job.text is not None
                     job.done.set()
-                    if not answer:
-                        raise OSError("the process has ended")
-                    job = self._next()
         except (OSError, ValueError):  # it ended, or could not be started: what waits is compiled here
             with self._changed:
                 self._threads -= 1
@@ -121,14 +122,22 @@ class WorkerPool:
                 job.done.set()
 
 
+def _answer(stdout: IO[str]) -> dict[str, Any]:
+    line = stdout.readline()
+    if not line:
+        raise OSError("the process has ended")
+    return json.loads(line)
+
+
 @contextlib.contextmanager
-def _process() -> Any:
-    """A process that compiles. -P: a module that stands in the working directory is never imported."""
+def _process(kind: object) -> Any:
+    """A process that compiles for a target. -P: a module that stands in the working directory is never imported."""
     paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "idgraph.runtime.compile_child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, env=environment, start_new_session=True, text=True, encoding="utf-8",
+        [sys.executable, "-P", "-m", "idgraph.runtime.compile_child", str(kind)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True, text=True,
+        encoding="utf-8",
     )  # fmt: skip
     try:
         yield process

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
+from idgraph.errors import EmitError, IdGraphError, ScheduleError, SourceLine, arguments, trimmed, warn_user
 from idgraph.index.allocation import has_strides
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
-from idgraph.ir.device import current_device
+from idgraph.ir.device import Device, Kind, current_device, use_device
+from idgraph.ir.parser import parse_at_lines
 from idgraph.ir.schedule_log import NAMES
+from idgraph.runtime.compile_workers import POOL, STARTING
 from idgraph.runtime.interrupts import device_text
+from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.runtime.program import Program, Target, emit
-from idgraph.runtime.program_cache import ProgramCache, ScheduledProgram
+from idgraph.runtime.program_cache import ProgramCache, ScheduledProgram, program_text, read_program
 from idgraph.schedule import auto
 
 if TYPE_CHECKING:
@@ -217,8 +222,8 @@ def scheduled(
     """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
 
     On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct, and
-    is said in a warning. ``tell`` gets the stages, "schedule" and "emit", with their seconds, or "load" of a program
-    that the folder ``cache`` has.
+    is said in a warning. ``tell`` gets the stages, "schedule" and "emit", with their seconds, "load" of a program that
+    the folder ``cache`` has, or "other processes" for one that `submit_fusions` had made.
     """
     return scheduled_or_stored(fusion, target, cache, tell).program
 
@@ -230,24 +235,29 @@ def scheduled_or_stored(
     """The same with the names of the tensors that the kernels were made for: ``shared``, those of an equal fusion."""
     began = perf_counter()
     stored, names = None, tuple(t.name for t in fusion.tensors)
-    if cache is not None and target in ("cpu", "cuda") and not is_scheduled(fusion):
+    free: Kind | None = target if target in ("cpu", "cuda") and not is_scheduled(fusion) else None
+    if cache is not None and free:
         stored = ProgramCache(Path(cache), shared)
         found = stored.find(fusion, target)
         if found is not None:
             if tell is not None:
                 tell("load", perf_counter() - began)
             return found
-    copy = fusion
+    made = _from_process(fusion, free, cache) if free and POOL.most else None
+    if made is not None:
+        if stored is not None:
+            stored.put(fusion, made)
+        if tell is not None:
+            tell("other processes", perf_counter() - began)
+        return ScheduledProgram(made, names)
     try:
-        if target in ("cpu", "cuda") and not is_scheduled(fusion):
-            copy = clone_fusion(fusion, live=True)
-            auto(copy, device=current_device(target))
+        copy = _scheduled_copy(fusion, free) if free else fusion
         middle = perf_counter()
         made = emit(copy, target, cache=cache)
         if stored is not None:
             stored.put(fusion, made)
     except ScheduleError as failure:
-        if target != "cpu" or copy is fusion:
+        if target != "cpu" or not free:
             raise
         warn_user(f"{fusion.name}: no schedule was found, each tensor has loops of its own: {failure.what}")
         middle = perf_counter()
@@ -256,6 +266,46 @@ def scheduled_or_stored(
         tell("schedule", middle - began)
         tell("emit", perf_counter() - middle)
     return ScheduledProgram(made, names)
+
+
+def submit_fusions(fusions: Iterable[Fusion], target: Target, cache: str | Path | None, shared: bool = False) -> None:
+    """Have other processes schedule and emit, for `scheduled_or_stored`, what the folder has no program of: from the
+    last one backwards, since this process begins at the front."""
+    stored = None if cache is None else ProgramCache(Path(cache), shared)
+    for fusion in reversed([f for f in fusions if not is_scheduled(f)]):
+        if stored is None or not stored.has(fusion, target):
+            request = _request(fusion, target)
+            POOL.submit(json.dumps(request), request, STARTING)
+
+
+def text_of_request(request: Mapping[str, Any]) -> str | None:
+    """The program that a process makes of a fusion that was submitted, as `program_cache.program_text` writes it."""
+    lines = [None if line is None else SourceLine(**line) for line in request["lines"]]
+    fusion = parse_at_lines(request["fusion"], lines)
+    with use_device(Device.from_json(request["cuda"])), use_device(Device.from_json(request["cpu"])):
+        made = emit(_scheduled_copy(fusion, request["of"]), request["of"])
+        return program_text(made, [t.name for t in fusion.tensors])
+
+
+def _scheduled_copy(fusion: Fusion, target: Kind) -> Fusion:
+    """A copy of what the outputs depend on, scheduled."""
+    copy = clone_fusion(fusion, live=True)
+    auto(copy, device=current_device(target))
+    return copy
+
+
+def _request(fusion: Fusion, target: Target) -> dict[str, object]:
+    """A job of everything that a program follows from."""
+    lines = [None if e.source_line is None else asdict(e.source_line) for e in fusion.exprs]
+    devices = {kind: current_device(kind).to_json() for kind in ("cuda", "cpu")}
+    return {"target": "program", "of": target, "fusion": str(fusion), "lines": lines, **devices}
+
+
+def _from_process(fusion: Fusion, target: Target, cache: str | Path | None) -> Program | None:
+    """The program that another process has made, or makes now; None where none has begun, or could not."""
+    text = POOL.take(json.dumps(_request(fusion, target)))
+    found = None if text is None else read_program(text, target, None if cache is None else KernelCache(Path(cache)))
+    return None if found is None else found.program
 
 
 def is_scheduled(fusion: Fusion) -> bool:

@@ -3,6 +3,8 @@
 The decisions of a program: how gathers and scatters get their elements, and what lies in memory between kernels.
 
 The kernels of a program as a tuple that prints as a table.
+
+Refusals of a fusion by target, and vector widths that it does not get, before anybody emits it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet, show
-from idgraph.errors import EmitError, arguments, one_of, short_repr, warn_user
+from idgraph.errors import EmitError, IdGraphError, arguments, one_of, short_repr, shortened, warn_user
 from idgraph.index import IdModel
 from idgraph.index.allocation import has_strides
 from idgraph.index.int_width import Size, open_sizes
@@ -24,7 +26,7 @@ from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.device import TARGETS
 from idgraph.ir.device import TargetName as Target
 from idgraph.ir.schedule_log import Decision, Format, TilingDecision
-from idgraph.kernel.ir import Kernel, KernelModule, quote, walk
+from idgraph.kernel.ir import Kernel, KernelModule, LaneWidth, quote, walk
 from idgraph.layout.aliasing import Alias
 from idgraph.loading import LOADING
 from idgraph.lower.fusion_to_kernel import lower_fusion
@@ -475,3 +477,23 @@ def _optimized(plan: KernelModule, target: Target, seen: list[tuple[str, KernelM
             seen.append((p.name, made))
         plan = made
     return plan
+
+
+def refusals_of(fusion: Fusion) -> dict[str, IdGraphError]:
+    """The error of each target that refuses the fusion."""
+    found: dict[str, IdGraphError] = {}
+    for target in TARGETS:
+        try:
+            shortened(emit)(fusion, target=target)  # as `idgraph.emit` says it
+        except IdGraphError as error:
+            found[target] = error
+    return found
+
+
+def narrow_widths_of(fusion: Fusion) -> tuple[LaneWidth, ...]:
+    """The accesses along vectorised loops that a GPU's kernels make narrower than was asked for."""
+    try:
+        kernels = emit(fusion, target="cuda").kernels
+    except IdGraphError:
+        return ()
+    return tuple(w for k in kernels for w in k.widths if w.is_narrow)

@@ -77,14 +77,19 @@ class ProgramCache:
         """The program of ``fusion``; None where there is none that can be read."""
         for shared in (True, False) if self.shared else (False,):
             text = self._texts.find(program_key(fusion, target, shared))
-            found = None if text is None else _read(text, target, KernelCache(self.folder))
+            found = None if text is None else read_program(text, target, KernelCache(self.folder))
             if found is not None and len(found.names) == len(fusion.tensors):
                 return found
         return None
 
+    def has(self, fusion: Fusion, target: Target) -> bool:
+        """Whether there is an entry, which may not be readable."""
+        keys = [program_key(fusion, target, shared) for shared in ((True, False) if self.shared else (False,))]
+        return any(self._texts.find(key) is not None for key in keys)
+
     def put(self, fusion: Fusion, program: Program) -> None:
         """Store what ``fusion`` became. Raises `EmitError` where the folder cannot be written."""
-        text = _program_text(program, tuple(t.name for t in fusion.tensors))
+        text = program_text(program, tuple(t.name for t in fusion.tensors))
         if text is None:
             return
         shared = self.shared and not any(site_numbers(k) for k in program.plan.kernels)
@@ -127,7 +132,7 @@ def library_digest() -> str:
     return made.hexdigest()
 
 
-def _program_text(program: Program, names: Sequence[str]) -> str | None:
+def program_text(program: Program, names: Sequence[str]) -> str | None:
     """The text of a program; None where a number that its calls check has no text of its own."""
     fusion, plan = program.fusion, program.plan
     sizes = Kernel("sizes", (), (), tuple(_as_statement(s.value) for s in program.sizes))
@@ -171,8 +176,8 @@ def _parsed(text: str) -> Kernel | None:
         return None
 
 
-def _read(text: str, target: Target, cache: KernelCache) -> ScheduledProgram | None:
-    """The program of an entry; None where it is not one."""
+def read_program(text: str, target: Target, cache: KernelCache | None) -> ScheduledProgram | None:
+    """The program of `program_text`; None where it is not one."""
     try:
         entry = cast("dict[str, Any]", json.loads(text))
         fusion = parse_fusion(entry["fusion"])

@@ -157,11 +157,16 @@ def _orders(t: Tensor, stored: Collection[Tensor], known: Orders | None = None) 
 
 
 def source_strides(
-    t: Tensor, stored: Collection[Tensor], splits: bool = False, base: Sequence[IterDomain] = ()
+    t: Tensor,
+    stored: Collection[Tensor],
+    splits: bool = False,
+    base: Sequence[IterDomain] = (),
+    joined: dict[IterDomain, Expr] | None = None,
 ) -> list[SourceAccess] | None:
     """The sources of ``t``, once for each way that they are read; None where there are too many ways. With ``splits``
-    also along the parts of an axis that a reshape cuts, and at every second place. ``base``: the axes to follow, those
-    of ``t`` (the default) or its root.
+    also along the parts of an axis that a reshape cuts or joins, and at every second place. ``base``: the axes to
+    follow, those of ``t`` (the default), loops that they were split into, or its root. ``joined`` gets the axes that
+    a reshape has made of two and that hide them, each with the extent of the inner one.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -174,21 +179,24 @@ def source_strides(
     """
     found: list[SourceAccess] = []
     axes = tuple(base) or t.logical
-    origin: Known = {d: AffineCoordinate(((d, _ONE),), _ZERO) for d in axes}
+    origin = dict[IterDomain, AffineCoordinate | None]({d: AffineCoordinate(((d, _ONE),), _ZERO) for d in axes})
+    for x in _splits_into(t, axes):
+        origin[x.source] = AffineCoordinate(((x.outer, x.inner.extent), (x.inner, _ONE)), _ZERO)
     stack: list[tuple[Tensor, Known, tuple[PartialCoordinate, ...]]] = [(t, origin, ())]
     ways = 0
     while stack:
         u, of, parts = stack.pop()
         e = u.definition
-        ways += 1
-        if ways > MAX_PATHS:
+        last = e is None or not e.inputs or (u in stored and u is not t)
+        ways += last
+        if ways + len(stack) > MAX_PATHS:
             return None
         if e is None or (u in stored and u is not t):
             found.append(_touch(axes, u, of, parts))
             continue
         own, inner = dict[IterDomain, PartialCoordinate](), {d for x in u.domain.exprs for d in x.outputs}
-        if u is not t or axes == t.logical:
-            of, own = _through(u, of, splits)
+        if u is not t or axes == t.logical or len(origin) > len(axes):
+            of, own = _through(u, of, splits, {} if joined is None else joined)
         for k, x in enumerate(e.inputs):
             mapped = {r.domain for r in e.reads[k] if isinstance(r, Mapped)}
             mine = (p for d, p in own.items() if d in mapped or d in inner)  # a cat has a part for each operand
@@ -200,8 +208,16 @@ _ZERO, _ONE = as_expr(0), as_expr(1)
 Known = Mapping[IterDomain, AffineCoordinate | None]  # None: hidden
 
 
-def _through(u: Tensor, of: Known, splits: bool) -> tuple[Known, dict[IterDomain, PartialCoordinate]]:
-    """From the logical axes of ``u`` to its root axes: slices and pads shift, ``splits`` add up, the rest hides.
+def _splits_into(t: Tensor, axes: Sequence[IterDomain]) -> list[Split]:
+    """The splits of axes of ``t`` into loops that are among ``axes``."""
+    return [x for x in t.domain.loop_exprs if isinstance(x, Split) and x.outer in axes and x.inner in axes]
+
+
+def _through(
+    u: Tensor, of: Known, splits: bool, joined: dict[IterDomain, Expr]
+) -> tuple[Known, dict[IterDomain, PartialCoordinate]]:
+    """From the logical axes of ``u`` to its root axes: slices and pads shift, ``splits`` add up, merges of what they
+    have made come apart, the rest hides.
 
     Returns the axes of which there is a part, too."""
     known, parts = dict(of), dict[IterDomain, PartialCoordinate]()
@@ -209,6 +225,8 @@ def _through(u: Tensor, of: Known, splits: bool) -> tuple[Known, dict[IterDomain
         outs = [known.get(d) for d in x.outputs]
         if splits and isinstance(x, Split):
             known[x.source] = _sum_of(_multiplied(outs[0], x.inner.extent), outs[1])
+        elif splits and isinstance(x, Merge):
+            known[x.outer], known[x.inner] = _divided(outs[0], x.inner.extent, joined)
         elif splits and isinstance(x, Stride):
             known[x.source] = _sum_of(_multiplied(outs[0], x.step), AffineCoordinate((), x.start))
         elif isinstance(x, Resize):
@@ -224,6 +242,28 @@ def _through(u: Tensor, of: Known, splits: bool) -> tuple[Known, dict[IterDomain
 def _multiplied(a: AffineCoordinate | None, n: Expr) -> AffineCoordinate | None:
     return (
         None if a is None else AffineCoordinate(tuple((d, simplify(k * n)) for d, k in a.terms), simplify(a.offset * n))
+    )
+
+
+def _divided(
+    a: AffineCoordinate | None, n: Expr, joined: dict[IterDomain, Expr]
+) -> tuple[AffineCoordinate | None, AffineCoordinate | None]:
+    """The quotient by ``n`` and the remainder, where all terms belong to one of them; else the axis in the way is
+    ``joined`` of two."""
+    numbers = () if a is None else (n, a.offset, *(x for d, k in a.terms for x in (k, d.extent)))
+    if a is None or not all(x.is_const for x in numbers):
+        return None, None
+    by, terms = int(n), sorted(((d, int(k)) for d, k in a.terms), key=lambda x: x[1])
+    outer, inner = ([(d, k) for d, k in terms if (k % by == 0) is whole] for whole in (True, False))
+    reach = [k * (int(d.extent) - 1) for d, k in inner]
+    if int(a.offset) % by + sum(reach) >= by or min(reach, default=0) < 0:
+        d, k = inner[-1]
+        if k > sum(reach[:-1]) and by % k == 0 and not int(a.offset):
+            joined.setdefault(d, as_expr(by // k))
+        return None, None
+    return (
+        AffineCoordinate(tuple((d, as_expr(k // by)) for d, k in outer), as_expr(int(a.offset) // by)),
+        AffineCoordinate(tuple((d, as_expr(k)) for d, k in inner), as_expr(int(a.offset) % by)),
     )
 
 
@@ -268,9 +308,10 @@ def _touch(axes: Sequence[IterDomain], source: Tensor, of: Known, parts: tuple[P
 
 
 def output_access(t: Tensor, base: Sequence[IterDomain] = ()) -> SourceAccess | None:
-    """A reference's own memory by its axes, or by those of its root (``base``) before they were flattened; None where
-    it is laid out by others."""
-    if base and tuple(base) != t.logical:
+    """A reference's own memory by its axes, or by the ``base`` axes: those of its root before they were flattened, or
+    loops that axes were split into; None where it is laid out by others."""
+    made = _splits_into(t, base)
+    if base and tuple(base) != t.logical and not made:
         if t.allocation != t.axes or not all(isinstance(x, Merge) for x in t.domain.exprs):
             return None
         inner, found = _ONE, dict[IterDomain, Expr | None]()
@@ -280,7 +321,10 @@ def output_access(t: Tensor, base: Sequence[IterDomain] = ()) -> SourceAccess | 
     if not set(t.allocation) <= set(t.logical):
         return None
     by_axis = dict(zip(t.allocation, strides(t), strict=True))
-    return SourceAccess(t, {d: by_axis.get(d, _ZERO) for d in t.logical}, _ZERO)
+    for x in made:
+        step = by_axis.get(x.source, _ZERO)
+        by_axis |= {x.outer: simplify(step * x.inner.extent), x.inner: step}
+    return SourceAccess(t, {d: by_axis.get(d, _ZERO) for d in (base if made else t.logical)}, _ZERO)
 
 
 # cuts -----------------------------------------------------------------------------------------------------------------

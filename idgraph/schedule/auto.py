@@ -35,8 +35,8 @@ from idgraph.rewrite.canonicalize_views import (
 )
 from idgraph.rewrite.constant_folding import align_indices, has_formula_index, narrow_indices
 from idgraph.rewrite.gather_strategy import Force, choose_gather_strategies
-from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat
-from idgraph.rewrite.two_stage_reduction import two_stages
+from idgraph.rewrite.pad_cat import fuse_circular_pad, split_reduction_over_cat, unroll_reductions_in_cat
+from idgraph.rewrite.two_stage_reduction import scans_in_parts, two_stages
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.fusion_segments import CHEAP, Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
@@ -139,8 +139,11 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
         return Scheduled()
     join_reshapes(fusion)
     numbers_into_readers(fusion)
+    if shared:
+        scans_in_parts(fusion)
     if any(e.is_reduction for e in fusion.exprs):
         split_reduction_over_cat(fusion)
+        unroll_reductions_in_cat(fusion)
         drop_single_axes(fusion)
         sink_reshapes_below_pointwise(fusion)
         join_reshapes(fusion)

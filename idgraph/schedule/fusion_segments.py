@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import prod
 
 from idgraph.arith import is_true
 from idgraph.graphs import canonical_operand
@@ -18,8 +19,12 @@ from idgraph.ir import (
     Stride,
     Tensor,
     TensorExpr,
+    item_size,
 )
-from idgraph.rewrite.constant_folding import long_indices
+from idgraph.ir.device import current_device
+from idgraph.ir.op_builders import REDUCTIONS
+from idgraph.ir.walks import operands, reach
+from idgraph.rewrite.constant_folding import has_formula_index, long_indices
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
 
@@ -65,29 +70,35 @@ def _in_place(use: TensorExpr, k: int) -> bool:
     return len(axes) == len(reads) and axes == [d for d in use.output.logical if d.extent != 1]
 
 
-def followed_scans(fusion: Fusion) -> set[Tensor]:
-    """Scans that readers go through element by element, in order, up to a tensor with a nest of its own: what reads
-    each running value stands in the scan's loops.
+_End = tuple[Tensor, dict[IterDomain, IterDomain]]  # where readers lead to, and its axes by those they lead from
+
+
+def followed_scans(fusion: Fusion) -> dict[Tensor, Tensor]:
+    """Scans that readers go through element by element, in order, up to one tensor with a nest of its own, by scan:
+    what reads each running value stands in the scan's loops, also another scan or a reduction along the same axis.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = ig.cumsum(f.input("x", (4, 64)), 1)
-    >>> u = f.output(t * 2.0)
-    >>> followed_scans(f) == {t}
-    True
+    >>> u = f.output(ig.amax(ig.cumprod(t * 2.0, 1) - t, 1))
+    >>> [(s.definition.op, end is u) for s, end in followed_scans(f).items()]
+    [('cumsum', True), ('cumprod', True)]
     """
-    found: dict[Tensor, dict[Tensor, IterDomain]] = {}
     made = [e for e in fusion.exprs if e.op in SCANS]
-    for e in made:
-        if e.output.uses:
-            end = _end_of(e)
-            if end is not None:
-                found.setdefault(end[0], {})[e.output] = end[1]
+    ends: dict[Tensor, _End | None] = {}
+    for e in reversed(fusion.exprs) if made else ():
+        ends[e.output] = _end_of(e.output, ends)
     own = {e.output: scanned_axis(e) for e in made}
-    kept: set[Tensor] = set()
-    for end, scans in found.items():
-        axis = own.get(end) or next(iter(scans.values()))  # one nest goes along one axis
-        kept |= {t for t, d in scans.items() if d is axis}
+    along: dict[Tensor, IterDomain] = {}  # one nest goes along one axis
+    kept: dict[Tensor, Tensor] = {}
+    for t, axis in own.items():
+        end = ends[t] if t.uses else None
+        if (
+            end is not None
+            and axis in end[1]
+            and along.setdefault(end[0], own.get(end[0], end[1][axis])) is end[1][axis]
+        ):
+            kept[t] = end[0]
     return kept
 
 
@@ -97,19 +108,27 @@ def scanned_axis(e: TensorExpr) -> IterDomain:
     return e.output.axes[dim % e.output.ndim if isinstance(dim, int) else 0]
 
 
-def _end_of(e: TensorExpr) -> tuple[Tensor, IterDomain] | None:
-    """The last tensor that single readers go through in order, from a scan on, and the scanned axis there."""
-    t, axis = e.output, scanned_axis(e)
-    while t.uses:
-        reads = reads_of(t)
-        use, k = reads[0]
-        if len(reads) > 1 or use.op == "reshape" or not _in_place(use, k) or use.output.domain.exprs:
+def _end_of(t: Tensor, ends: Mapping[Tensor, _End | None]) -> _End | None:
+    """The last tensor that all readers of ``t`` lead to in order, of which ``ends`` has theirs; None for several."""
+    found: _End | None = None
+    for use, k in reads_of(t):
+        o, reduced = use.output, [d for d in use.output.root if d.kind == "reduction"]
+        only = reduced if use.op in REDUCTIONS else [scanned_axis(use)] if use.op in SCANS else None
+        end = (o, {d: d for d in reduced}) if reduced else ends[o]
+        if end is None or use.op == "reshape" or o.domain.exprs or len(reduced) > 1 or (only and t in t.fusion.outputs):
             return None
-        read = use.reads[k][t.axes.index(axis)]
-        if not isinstance(read, Mapped):
+        if not only and not _in_place(use, k):
             return None
-        t, axis = use.output, read.domain
-    return t, axis
+        rows = zip(t.axes, use.reads[k], strict=True)
+        axes = {
+            d: end[1][r.domain]
+            for d, r in rows
+            if isinstance(r, Mapped) and r.domain in end[1] and (not only or r.domain in only)
+        }
+        if found is not None:
+            axes = {d: x for d, x in axes.items() if found[0] is end[0] and found[1].get(d) is x}
+        found = end[0], axes
+    return found or (t, {d: d for d in t.axes})
 
 
 def stored_tensors(fusion: Fusion) -> set[Tensor]:
@@ -138,6 +157,45 @@ def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
     """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
     side."""
     return any(e.op in PICKS and any(row and isinstance(row[-1], LoadedCoordinate) for row in e.reads) for e in exprs)
+
+
+def repeated_gathers(fusion: Fusion) -> set[Tensor]:
+    """Tensors of single elements picked at loaded places that readers repeat along axes of their own (a bias looked
+    up for all pictures alike), where to store it takes less time than to pick again for each.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("bias")
+    >>> s, i = f.input("s", (64, 512, 512)), f.input("i", (512, 512), "int64")
+    >>> table = f.input("table", (63,))
+    >>> bias = ig.index_get(table, [i])
+    >>> t = f.output(s + bias)
+    >>> repeated_gathers(f) == {bias}
+    True
+    """
+    found: set[Tensor] = set()
+    gpu = current_device()
+    for e in fusion.exprs:
+        if not picks_elements([e]) or has_formula_index(e):
+            continue
+        t = e.output
+        while len(t.uses) == 1 and not fusion.is_output(t) and _points(t.uses[0].output) == _points(e.output):
+            t = t.uses[0].output
+        points, times = _points(t), max((_points(use.output) // max(1, _points(t)) for use in t.uses), default=1)
+        if times < 2 or fusion.is_output(t) or any(use.is_reduction for use in t.uses):
+            continue
+        indices = {e.inputs[r.operand] for row in e.reads for r in row if isinstance(r, LoadedCoordinate)}
+        loads = sum(item_size(u.dtype) for u in reach(indices, operands) if u.definition is None)
+        pick = (loads + gpu.sector) / gpu.cache_bandwidth
+        stored = points * item_size(t.dtype)
+        read = stored * times / (gpu.cache_bandwidth if stored <= gpu.cache else gpu.bandwidth)
+        if (points * (times - 1) * pick - stored / gpu.bandwidth - read) * 1e6 > gpu.launch_us:
+            found.add(t)
+    return found
+
+
+def _points(t: Tensor) -> int:
+    """Points of the loops that make ``t``; 0 where that is not known."""
+    return prod(int(d.extent) if d.extent.is_const else 0 for d in t.root)
 
 
 def takes_rows(e: TensorExpr) -> bool:

@@ -417,13 +417,10 @@ def _loops_of(t: Tensor, axes: set[IterDomain]) -> tuple[IterDomain, ...]:
 
 def _goes_along(t: Tensor) -> bool:
     """True of a scan whose readers take each running value as it is made: along all of the axis, in its order."""
-    e, uses = t.definition, t.uses
-    if e is None or e.op not in SCANS or len(uses) != 1 or uses[0].is_reduction:
+    if t.definition is None or t.definition.op not in SCANS:
         return False
-    (use,) = uses
-    reads = [use.reads[k] for k in use.operands_of(t)]
-    places = [[r.domain for r in row if isinstance(r, Mapped)] for row in reads]
-    return len(places) == 1 and len(places[0]) == t.ndim and all(d in use.output.logical for d in places[0])
+    reads = [(use, use.reads[k]) for use in t.uses for k in use.operands_of(t)]
+    return all(isinstance(r, Mapped) and r.domain in use.output.logical for use, row in reads for r in row)
 
 
 def _limit(t: Tensor) -> int:

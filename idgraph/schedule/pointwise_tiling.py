@@ -15,6 +15,7 @@ from math import gcd, lcm
 
 from idgraph.ir import SCATTERS, IterDomain, LoadedCoordinate, Mapped, Merge, Resize, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device
+from idgraph.ir.loop_transforms import reset
 from idgraph.ir.op_table import OPERATIONS, POINTWISE
 from idgraph.ir.walks import operands, reach
 from idgraph.layout.inference import bytes_of
@@ -218,9 +219,8 @@ def schedule_reference(
     choice = None
     if search and natural and alone and parts == 1 and not single and config.vectors is None:
         usual = Tiling(_unflattened(t, t.loop[:kept]), run=cut.width if cut is not None else width)
-        choice = choose_tiling(t, stored, usual, block, current_device())
+        choice = _searched(t, stored, usual, block)
         if choice is not None and not choice.usual:
-            apply_tiling(t, choice.tiling, block)
             return choice
     if cut is not None and cut.axes:
         kept, width = _flattened(t, kept, cut), 1
@@ -265,6 +265,18 @@ def schedule_reference(
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
+    return choice
+
+
+def _searched(t: Tensor, stored: Collection[Tensor], usual: Tiling, block: int) -> TilingChoice | None:
+    """The choice of the search, applied unless it is the usual tiling."""
+    order = t.loop
+    choice = choose_tiling(t, stored, usual, block, current_device())
+    if choice is not None and not choice.usual:
+        apply_tiling(t, choice.tiling, block)
+    elif t.loop != order:  # the search has split axes
+        reset(t)
+        t.reorder([t.loop.index(d) for d in order])
     return choice
 
 

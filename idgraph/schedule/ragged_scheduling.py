@@ -14,11 +14,12 @@ from typing import Final
 
 from idgraph.ir import AxisRead, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.op_builders import same_extent
-from idgraph.ir.op_table import ROWS
+from idgraph.ir.op_table import ROWS, SCANS
 from idgraph.ir.ops_ragged import combine, partition, ragged_dim
 from idgraph.ir.ops_view import permute
 from idgraph.ir.ragged_axes import row_axes
 from idgraph.schedule.config import KernelConfig
+from idgraph.schedule.fusion_segments import scanned_axis, stored_tensors
 from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.reduction_domain import reduces
@@ -47,7 +48,7 @@ def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> s
     >>> [t.name for t in schedule_ragged(f, KernelConfig(), threads=False)], len(ig.emit(f, target="cpu").kernels)
     (['t7'], 1)
     """
-    nests = _RowNests(*_row_positions(fusion))
+    nests = _RowNests(*_row_positions(fusion), stored_tensors(fusion))
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     added_up = {t for t, p in nests.component.items() if t.loop[p].kind == "reduction"}
@@ -64,14 +65,15 @@ def schedule_ragged(fusion: Fusion, config: KernelConfig, *, threads: bool) -> s
 
 def _row_positions(fusion: Fusion) -> tuple[dict[Tensor, int], dict[Tensor, int]]:
     """Where the component axis and the axis along the row stand among the loops of each computed tensor: those of the
-    operations on rows, and what is read, or reads, at the same coordinate."""
+    operations on rows, and what is read, or reads, at the same coordinate; a scan goes from row to row."""
     part: dict[IterDomain, int] = {}
     for e in fusion.exprs:
         for k, d in enumerate(row_axes(e) or ()):
             part[d] = k
     pairs = [
         (axis, d) for e in fusion.exprs for t, row in zip(e.inputs, e.reads, strict=True)
-        for axis, read in zip(t.axes, row, strict=True) if (d := _met(axis, read)) is not None
+        for axis, read in zip(t.axes, row, strict=True)
+        if (d := _met(axis, read)) is not None and not (e.op in SCANS and d is scanned_axis(e))
     ]  # fmt: skip
     known = -1
     while known != len(part):
@@ -83,7 +85,7 @@ def _row_positions(fusion: Fusion) -> tuple[dict[Tensor, int], dict[Tensor, int]
     found: tuple[dict[Tensor, int], dict[Tensor, int]] = {}, {}
     for e in fusion.exprs:
         for p, d in enumerate(e.output.loop):
-            if d in part:
+            if d in part and not (e.op in SCANS and d is scanned_axis(e)):
                 found[part[d]].setdefault(e.output, p)
     return found
 
@@ -102,10 +104,11 @@ def _met(axis: IterDomain, read: AxisRead) -> IterDomain | None:
 @dataclass(slots=True)
 class _RowNests:
     """``root``: the stored tensor in whose nest each one is computed; ``phase``: the tensor in whose loop over the row.
-    Tensors without a component axis are computed where they are read, or stored."""
+    Tensors without a component axis are computed where they are read, or stored, as ``own_nests`` are."""
 
     component: dict[Tensor, int]
     ragged: dict[Tensor, int]
+    own_nests: Set[Tensor]
     root: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     phase: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
 
@@ -116,7 +119,7 @@ class _RowNests:
             groups.setdefault(self._key(t, use), []).append(use)
         # A reader of single places of a row has no loop along it: it waits for the stored row.
         lone = t in self.ragged and not reduces(t) and any(u.output not in self.ragged for u in t.uses)
-        own = t.fusion.is_output(t) or not groups or lone
+        own = t.fusion.is_output(t) or not groups or lone or self._has_own_nest(t)
         if own or (len(groups) > 1 and not self._is_copied(t, groups)):
             if groups and ragged_dim(t) is not None:
                 self._pack(t)
@@ -135,6 +138,13 @@ class _RowNests:
                     known[made] = known[t]
             self._note(made, key, uses[0])
         self._note(t, last[0], last[1][0])
+
+    def _has_own_nest(self, t: Tensor) -> bool:
+        """Whether a plain tensor has a nest as without rows, or is read by what goes row by row; whether one
+        of rows is read by a scan from row to row."""
+        if t in self.component:
+            return any(u.op in SCANS and u.output not in self.component for u in t.uses)
+        return t in self.own_nests or any(u.op == "partition" and u.inputs[0] is t for u in t.uses)
 
     def _pack(self, t: Tensor) -> None:
         """Let ``t`` be read from its rows one behind the other, which are what is stored: as many elements as they

@@ -19,6 +19,7 @@ from idgraph.ir.op_table import apply
 from idgraph.ir.schedule_log import ReductionDecision, Ruled, TilingDecision
 from idgraph.ir.walks import operands, reach
 from idgraph.schedule.config import RULE, KernelConfig
+from idgraph.schedule.fusion_segments import followed_scans, repeated_gathers
 from idgraph.schedule.inlining import private_copy, sharing
 from idgraph.schedule.legality import nest_error
 from idgraph.schedule.reduction_domain import ReductionDomain, reduces, reduction_domains
@@ -287,10 +288,12 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     done = Scheduled()
     if any(reduces(t) for t in fusion.tensors):
         share_equal(fusion)
-    found = reduction_domains(fusion)
-    done.staged = staged_rows(fusion, found)
-    if done.staged:
-        found = reduction_domains(fusion, done.staged)
+    again = repeated_gathers(fusion)
+    scanned = {t for t in followed_scans(fusion).values() if reduces(t)}
+    found = reduction_domains(fusion, again | scanned)
+    done.staged = again | staged_rows(fusion, found)
+    if done.staged != again:
+        found = reduction_domains(fusion, scanned | done.staged)
     home = {t: space for space in found for t in space.labels} | {t: ReductionDomain(0, ()) for t in done.staged}
     outputs = frozenset(fusion.outputs)
     order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}

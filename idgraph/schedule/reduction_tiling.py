@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from idgraph.ir import IterDomain, Mapped, Tensor, item_size
 from idgraph.ir.device import current_device, floor_power_of_two
 from idgraph.ir.walks import operands, reach
-from idgraph.schedule.access_strides import read_order
+from idgraph.schedule.access_strides import read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
+from idgraph.schedule.tiling import RESOLUTION
+from idgraph.schedule.tiling_cost import AffineAccess, Tiling, affine, tiling_cost
 
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
 WRITING_THREADS = 512  # the same where it also writes a row
@@ -85,7 +87,7 @@ def choose_reduction_tiling(
         return ReductionTiling(1, 1, BLOCK, across=True, why=why, side=beside)
     gpu = current_device()
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t.fusion.is_output(t)]
-    lanes = gpu.lanes(min([*sizes, 4]))
+    lanes = _lanes(space, gpu.lanes(min([*sizes, 4])))
     usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:
         return ReductionTiling(lanes, config.threads or usual, 1, across=False, why="columns of open number")
@@ -133,6 +135,38 @@ def choose_reduction_tiling(
         else "rows enough for all processors"
     )  # fmt: skip
     return ReductionTiling(lanes, threads, max(1, min(block, gpu.block_threads // threads)), across=False, why=why)
+
+
+def _lanes(space: ReductionDomain, most: int) -> int:
+    """Elements of a thread's vectors along a row: ``most`` or fewer, by what the reads of all reductions cost. Windows
+    that overlap are read at each of their places, and only those of neighbouring elements lie in few sectors."""
+    reads: dict[object, AffineAccess] = {}
+    axes: tuple[IterDomain, ...] = ()
+    for t in filter(reduces, space.labels):
+        own = dict(sorted(space.labels[t].items(), key=lambda x: x[1]))
+        if len(own) != len(space.extents) or not all(d.extent.is_const and int(d.extent) for d in own):
+            return most
+        axes = axes or tuple(own)
+        alike = dict(zip(own, axes, strict=True))
+        behind = reach([t], lambda u, t=t: operands(u) if u is t or not reduces(u) else ())
+        touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=tuple(own))
+        known = [affine(u) for u in touches or ()]
+        if not known or None in known:
+            return most
+        for a in filter(None, known):
+            parts = tuple(({alike[d]: k for d, k in terms.items()}, *rest) for terms, *rest in a.parts)
+            steps = {alike[d]: k for d, k in a.steps.items()}
+            reads.setdefault((a.name, a.offset, *steps.values()), replace(a, steps=steps, parts=parts))
+    if not any(a.parts for a in reads.values()) and len({a.name for a in reads.values()}) == len(reads):
+        return most  # each memory is read at one place: rows of any length have vectors, behind a peeled head
+    widths = [most >> n for n in range(most.bit_length())]
+    block, device = REDUCING_THREADS, current_device()
+    costs = {
+        n: tiling_cost(Tiling(axes, run=n), tuple(reads.values()), block, device).time_us + device.launch_us
+        for n in widths
+    }
+    best = min(widths, key=costs.__getitem__)
+    return best if costs[best] * RESOLUTION < costs[most] else most
 
 
 def _fuller(count: int, lanes: int, threads: int) -> bool:

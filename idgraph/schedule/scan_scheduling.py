@@ -15,7 +15,7 @@ from idgraph.arith import Expr, as_expr, is_true
 from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.device import current_device
 from idgraph.ir.op_table import OPERATIONS, SCANS_OF
-from idgraph.schedule.access_strides import loop_order, output_access
+from idgraph.schedule.access_strides import loop_order, output_access, read_order
 from idgraph.schedule.fusion_segments import scanned_axis as own_axis
 
 THREADS: Final = 256  # of a block along a contiguous axis, rows and all
@@ -40,6 +40,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     axis, beside = scanned_axis(t, exprs), _scans_of_such_rows(t, exprs)
+    reduction = t.definition if t.definition is not None and t.definition.is_reduction else None
     width = max(width, HEAVY if _is_heavy(beside) else LEAST)
     own = output_access(t)
     if axis is None or own is None or t.loop != t.logical:
@@ -47,7 +48,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     n = int(axis.extent) if axis.extent.is_const else 0
     others = [d for d in t.loop if d is not axis and not d.is_broadcast]
     order = list(loop_order(t, others, stored)) if len(others) > 1 else others
-    contiguous = own.steps[axis] == 1
+    contiguous = own.steps[axis] == 1 if reduction is None else read_order(reduction)[-1] is axis
     many = is_true(_axis_product(others) >= current_device().resident_threads)
     if not axis.extent.is_const or n <= 2 * width or (not contiguous and (n < 2 * AHEAD or many or not others)):
         return False
@@ -124,7 +125,7 @@ def scanned_axis(t: Tensor, exprs: Sequence[TensorExpr]) -> IterDomain | None:
             continue
         u, axis = e.output, own_axis(e)
         while u is not t:
-            (use,) = u.uses
+            use = next(use for use in u.uses if use in exprs)
             read = use.reads[use.operands_of(u)[0]][u.axes.index(axis)]
             if not isinstance(read, Mapped):
                 return None

@@ -9,10 +9,11 @@ one of the orders in which the accesses lie. `tiling_cost` scores each of them, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from idgraph.arith import Expr
 from idgraph.ir import IterDomain, Merge, Tensor
 from idgraph.ir.device import Device
 from idgraph.ir.schedule_log import TilingDecision
@@ -20,7 +21,7 @@ from idgraph.layout.inference import bytes_of
 from idgraph.schedule.access_strides import HEAVY, output_access, source_strides
 from idgraph.schedule.tiling_cost import AffineAccess, Tiling, TilingCost, affine, tiling_cost
 
-RESOLUTION = 1.03  # times that the estimate tells apart: a tiling is left for one that is cheaper by more
+RESOLUTION = 1.03  # times of launches that the estimate tells apart: a tiling is left for one that is cheaper by more
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,9 @@ def choose_tiling(
         return None
     accesses = reference_accesses(t, base, stored)
     if accesses is None:
+        base, usual = _in_parts(t, base, usual, stored)
+        accesses = reference_accesses(t, base, stored)
+    if accesses is None:
         return None
     heavy = [a for a in accesses if a.bytes * HEAVY >= bytes_of(t)]
     fast = dict.fromkeys(d for a in heavy if (d := a.fast) is not None)
@@ -101,11 +105,28 @@ def choose_tiling(
     found.sort(key=lambda x: x[1].time_us)
     if not found:
         return None
-    if found[0][1].time_us * RESOLUTION > before.time_us:
+    if (device.launch_us + found[0][1].time_us) * RESOLUTION > device.launch_us + before.time_us:
         return TilingChoice(usual, before, found[0], len(found) + 1, accesses, usual=True)
     (best, cost), *others = found
     second = min((*others, (usual, before)), key=lambda x: x[1].time_us)
     return TilingChoice(best, cost, second, len(found) + 1, accesses)
+
+
+def _in_parts(
+    t: Tensor, base: tuple[IterDomain, ...], usual: Tiling, stored: Collection[Tensor]
+) -> tuple[tuple[IterDomain, ...], Tiling]:
+    """``base`` with the axes that a reshape has joined (frames of two pictures in turn) split as loops of ``t``."""
+    joined = dict[IterDomain, Expr]()
+    source_strides(t, stored, splits=True, base=base, joined=joined)
+    for d, n in joined.items():
+        if d not in t.loop or not n.is_const or int(d.extent) % int(n):
+            continue
+        at = t.loop.index(d)
+        t.split(at, int(n))
+        parts = t.loop[at : at + 2]
+        base, axes = (tuple(y for x in own for y in (parts if x is d else (x,))) for own in (base, usual.axes))
+        usual = replace(usual, axes=axes)
+    return base, usual
 
 
 def tiling_decision(t: Tensor, choice: TilingChoice, staged: TilingCost | None) -> TilingDecision:

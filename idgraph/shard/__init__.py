@@ -16,23 +16,8 @@ from idgraph.shard.propagation import Placements, TensorPlacement, explain, prop
 from idgraph.shard.steps import DeviceSteps, Exchange, Kernels
 
 __all__ = [
-    "DeviceProgram",
-    "DeviceSteps",
-    "Exchange",
-    "ForeignRead",
-    "Home",
-    "Kernels",
-    "LocalTensor",
-    "Locality",
-    "Move",
-    "Ownership",
-    "Placements",
-    "TensorPlacement",
-    "emit",
-    "explain",
-    "local",
-    "owner",
-    "propagate",
-]
+    "DeviceProgram", "DeviceSteps", "Exchange", "ForeignRead", "Home", "Kernels", "LocalTensor", "Locality", "Move",
+    "Ownership", "Placements", "TensorPlacement", "emit", "explain", "local", "owner", "propagate",
+]  # fmt: skip
 
 __getattr__ = suggesting(__name__)

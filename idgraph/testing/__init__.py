@@ -14,14 +14,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("idgraph.testing needs hypothesis: pip install hypothesis", name=error.name) from None
 
 __all__ = [
-    "STEPS",
-    "fusions",
-    "index_expressions",
-    "joined_launches",
-    "scheduled_fusions",
-    "schedules",
-    "shapes",
+    "STEPS", "fusions", "index_expressions", "joined_launches", "scheduled_fusions", "schedules", "shapes",
     "threaded_fusions",
-]
+]  # fmt: skip
 
 __getattr__ = suggesting(__name__)

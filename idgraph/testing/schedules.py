@@ -330,18 +330,8 @@ def threaded_fusions(draw: Draw, *, max_steps: int = 4) -> Fusion:
 
 
 KINDS: Final = (
-    "scan",
-    "softmax",
-    "sum",
-    "norm",
-    "pointwise",
-    "binary",
-    "gather",
-    "select",
-    "scatter",
-    "move",
-    "maximum",
-)
+    "scan", "softmax", "sum", "norm", "pointwise", "binary", "gather", "select", "scatter", "move", "maximum",
+)  # fmt: skip
 """Kinds of operations that `joined_launches` takes."""
 _SCANS: Final = ("cumsum", "cummax", "cummin", "cumprod", "logcumsumexp")
 _LAUNCH_DTYPES: Final[tuple[DType, ...]] = ("float32", "float32", "float16", "float64", "int64", "bfloat16", "int32")

@@ -99,7 +99,27 @@ Mismatch = AddressMismatch | ValueMismatch
 
 
 @dataclass(frozen=True, slots=True)
-class AddressReport:
+class _AccessCheck:
+    mismatch: AddressMismatch | None
+    accesses: int
+    points: int
+    engine: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """No mismatch."""
+        return self.mismatch is None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __int__(self) -> int:
+        return self.points
+
+
+@dataclass(frozen=True, slots=True)
+class AddressReport(_AccessCheck):
     """The address check: how much was looked at, and how. True when every access was right.
 
     ``points`` counts (access, loop point) pairs. ``exhaustive`` is False where some operation was too large and only a
@@ -116,34 +136,18 @@ class AddressReport:
     (True, True, 16)
     """
 
-    mismatch: AddressMismatch | None
-    accesses: int
-    points: int
-    engine: str
-    seconds: float
     sampled: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
     looking: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """No mismatch."""
-        return self.mismatch is None
 
     @property
     def exhaustive(self) -> bool:
         """Every point of every access was checked."""
         return not self.sampled
 
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __int__(self) -> int:
-        return self.points
-
 
 @dataclass(frozen=True, slots=True)
-class KernelReport:
+class KernelReport(_AccessCheck):
     """The address check of the kernels as they run: every access of the last IR. True when every one was right.
 
     ``served`` counts, for each operation that reads or writes memory, the logical points that accesses served.
@@ -158,30 +162,14 @@ class KernelReport:
     (True, True, {'roll0': 8})
     """
 
-    mismatch: AddressMismatch | None
-    accesses: int
-    points: int
-    engine: str
-    seconds: float
     served: Mapping[str, int]
     sampled: tuple[str, ...] = ()
     untraced: tuple[str, ...] = ()
 
     @property
-    def ok(self) -> bool:
-        """No mismatch."""
-        return self.mismatch is None
-
-    @property
     def exhaustive(self) -> bool:
         """Every step of every access was checked."""
         return not self.sampled and not self.untraced
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-    def __int__(self) -> int:
-        return self.points
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, ke
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.signature import axis_of
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, tensor_of
-from idgraph.viz.captions import (
+from idgraph.viz.fusion_picture import (
     LIMIT,
     around,
     call_text,

@@ -10,8 +10,8 @@ from idgraph.graphs import ExprGroup, Group, IndexGraph, key_of, key_text, own_d
 from idgraph.graphs.index_graph import Key
 from idgraph.index import IdModel
 from idgraph.ir import DomainExpr, TensorExpr
-from idgraph.viz.captions import LIMIT, call_text, where
 from idgraph.viz.domain_graph_picture import Highlight, Marks, marks_of, step_node
+from idgraph.viz.fusion_picture import LIMIT, call_text, where
 from idgraph.viz.layout import folded
 from idgraph.viz.picture import (
     LINE,

@@ -16,8 +16,8 @@ from idgraph.reports.to_json import totals
 from idgraph.reports.to_text import bytes_text, count_text, cycle_text, place, places, share, touches
 from idgraph.runtime import emit
 from idgraph.viz.draw import to_svg
+from idgraph.viz.explorer import START, place_of, policy, script, style
 from idgraph.viz.explorer.data import Data, explorer_data
-from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.picture import xml
 from idgraph.viz.report_page_parts import (
     SCRIPT,

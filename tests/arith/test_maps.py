@@ -18,6 +18,8 @@ from idgraph.arith import (
     Missed,
     NotInvertible,
     as_expr,
+    parse,
+    simplify,
     symbol,
     where,
 )
@@ -70,6 +72,50 @@ def test_bijections_of_symbolic_boxes(f: IndexMap) -> None:
     assert back.compose(f).results == f.symbols
     assert f.compose(back).results == back.symbols
     assert f.is_bijective == MapProof("bijective", "inverse")
+
+
+TURNED: list[tuple[tuple[Expr | int, ...], str, Expr | int]] = [  # extents, the map of i0, i1, i2; its codomain
+    ((12, 2 * n, 5), "n*120 - 1 - ((i0*n*2 + i1)*5 + i2)", n * 120),
+    ((12, 2 * n, 5), "(n*120 + 1 - (((11 - i0)*n*2 + i1)*5 + i2))%(n*120)", n * 120),
+    ((n, n + 1, 2 * n), "n*(n + 1)*(n*2 + 3) - ((i0*(n + 1) + i1)*(n*2 + 3) + n*2 - i2)", n * (n + 1) * (2 * n + 3)),
+    ((n + 1, n + 1), "(n + 1)*(n + 1) - ((i0 + 1)%(n + 1)*(n + 1) + (i1 + 3)%(n + 1)) - 1", (n + 1) * (n + 1)),
+    ((n, 2 * n), "((i0*2 + 2)*n + 2 - i1)%(n*n*2)", n * n * 2),
+    ((n, 4 * n), "(((n - i0 - 1)*n*4 + i1 + 1)%(n*n*4))*2 + 3", n * n * 8 + 5),
+    ((n, n), "((n*n + 1 - (i0*n + i1))%(n*n) + 2)%(n*n + 2)", n * n + 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("extents", "text", "size"), TURNED)
+def test_maps_that_run_backwards_or_round_at_any_size(
+    extents: tuple[Expr | int, ...], text: str, size: Expr | int
+) -> None:
+    """Flips and rolls of what a reshape or padded rows made: of no more than three times the map's operations."""
+    symbols = tuple(symbol(f"i{k}", 0, simplify(as_expr(e) - 1)) for k, e in enumerate(extents))
+    given = {x.name: x for x in (*symbols, n)}
+    written = parse(text).substitute(given)
+    for result in (written, simplify(written)):
+        f = IndexMap(symbols, (result,), (simplify(as_expr(size)),))
+        back = f.inverse()
+        assert sum(map(operations, back.results)) <= 3 * max(operations(simplify(written)), operations(result))
+        assert f.is_injective
+        for value in (1, 2, 3, 7):
+            box = [range(int(as_expr(e).evaluate({"n": value}))) for e in extents]
+            reached = set[int]()
+            for point in itertools.islice(itertools.product(*box), 500):
+                y = int(written.evaluate({"n": value, **{s.name: v for s, v in zip(symbols, point, strict=True)}}))
+                env = {"n": value, back.symbols[0].name: y}
+                assert tuple(int(x.evaluate(env)) for x in back.results) == point
+                assert back.condition.evaluate(env)
+                reached.add(y)
+            if len(list(itertools.islice(itertools.product(*box), 501))) <= 500:
+                for y in range(min(int(as_expr(size).evaluate({"n": value})), 500)):
+                    assert bool(back.condition.evaluate({"n": value, back.symbols[0].name: y})) == (y in reached)
+
+
+def operations(e: Expr) -> int:
+    """Operations of a formula as it is written."""
+    own = len(e.args) - 1 if e.op in ("add", "mul") else bool(e.args)
+    return own + sum(map(operations, e.args))
 
 
 def test_rotation_is_not_its_own_identity() -> None:

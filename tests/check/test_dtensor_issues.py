@@ -143,7 +143,8 @@ def test_operations_that_dtensor_has_no_rule_for_are_judged(name: str) -> None:
     def doubled(x: torch.Tensor) -> torch.Tensor:
         return fn(x) * 2
 
-    r = ig.check.dtensor(doubled, (torch.rand(*shape),), mesh=X4, placements={"x": [placed]})
+    large = torch.rand(*shape) + 1  # each element by itself changes the norm of its column
+    r = ig.check.dtensor(doubled, (large,), mesh=X4, placements={"x": [placed]})
     row = r.rows[0]
     assert row.refused and row.verdict == verdict and (row.witness is None) == (verdict == "local")
     assert r.ok and not r.wrong and r.rows[-1].operation == "mul"  # what follows is judged as well
@@ -155,3 +156,58 @@ def test_random_numbers_that_dtensor_refuses_are_unknown() -> None:
 
     r = ig.check.dtensor(rows, (torch.rand(5, 4),), mesh=X2, placements={"x": ["S(0)"]})
     assert [row.verdict for row in r.rows] == ["unknown"]
+
+
+def test_an_error_inside_loss_parallel_is_forgotten() -> None:
+    """torch leaves its rules of sharded losses in force where the block raises."""
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    def fails(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        with loss_parallel():
+            raise ValueError(f"no {x.shape} {i.shape}")
+
+    def loss(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(x, i)
+
+    args = (torch.rand(6, 4), torch.tensor([0, 1, 2, 3, 1, 0]))
+    with pytest.raises(ig.check.CheckError, match="no"):
+        ig.check.dtensor(fails, args, mesh=X2, placements={"x": ["S(1)"]})
+    r = ig.check.dtensor(loss, args, mesh=X2, placements={"x": ["S(0)"], "i": ["S(0)"]})
+    assert [(row.verdict, row.refused) for row in r.rows] == [("local", "")] * 2
+
+
+@pytest.mark.parametrize("placed", ["S(0)", "S(1)", "S(2)"])
+def test_elements_that_nothing_wrote_are_not_wrong(placed: str) -> None:
+    """A circular pad begins with memory that holds nothing yet; dropout does, too."""
+
+    def around(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(x, (1, 1), mode="circular")
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        return (torch.nn.functional.dropout(x, 0.5) != 0) * 0 + x
+
+    r = ig.check.dtensor(around, (torch.rand(2, 3, 6),), mesh=X2, placements={"x": [placed]})
+    assert not r.wrong and {row.verdict for row in r.rows} == {"local", "communication"}
+    r = ig.check.dtensor(dropped, (torch.rand(2, 3, 6),), mesh=X2, placements={"x": [placed]})
+    assert [row.operation for row in r.rows if row.verdict != "local"] == ["bernoulli_"]
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("placed", ["S(0)", "S(1)", "R"])
+def test_replicas_of_numbers_that_repeat_are_written_once(placed: str) -> None:
+    def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * 1).add_(y)
+
+    args = (torch.rand(5, 4), torch.arange(20.0).reshape(5, 4) // 3)
+    r = ig.check.dtensor(added, args, mesh=X2, placements={"x": [placed]})
+    assert [row.verdict for row in r.rows] == ["local", "local"]
+
+
+def test_what_follows_a_refused_broadcast_is_judged() -> None:
+    """Elements of an expanded tensor share one place in memory."""
+
+    def widened(x: torch.Tensor) -> torch.Tensor:
+        return x.expand(5, 4) + 1
+
+    r = ig.check.dtensor(widened, (torch.rand(1, 4),), mesh=X2, placements={"x": ["S(0)"]})
+    assert [(row.operation, row.verdict) for row in r.rows] == [("expand", "communication"), ("add", "local")]

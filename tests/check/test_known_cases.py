@@ -113,10 +113,7 @@ GRAPH: dict[int, Case] = {  # wrong before there are loops
     198094: (scatter_then_zero, lambda: (whole(0, 24, 4, 6), whole(-12, 12, 4, 6))),
     174371: (overlapping, lambda: (rand(2, 2, 10),)),
     198201: (nearest, lambda: (whole(0, 12, 1, 1, 3, 4).float(),)),
-    175154: (
-        lambda x: F.interpolate(x, scale_factor=1.3, mode="nearest"),
-        lambda: (rand(1, 1, 1, 2).double(),),
-    ),
+    175154: (lambda x: F.interpolate(x, scale_factor=1.3, mode="nearest"), lambda: (rand(1, 1, 1, 2).double(),)),
 }
 MENDED: dict[int, Case] = {
     174963: (strided_after_roll, lambda: (whole(0, 100, 2, 5, 2, 5).to(memory_format=torch.channels_last),)),

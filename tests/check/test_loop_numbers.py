@@ -88,6 +88,9 @@ TYPES: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
     "another sign": (lambda x: x.to(torch.uint8).to(torch.int32) + 1, (INTS.int(),), cast_to("to_dtype", torch.int8)),
     "not wrapped": (lambda x: x.to(torch.uint8).to(torch.int32) + 1, (INTS.int(),), dropped(torch.uint8)),
     "wrapped in a sum": (lambda x: x.sum(1), (INTS.int().repeat(1, 9),), cast_to("reduction", torch.int32, 1)),
+    "a sum in floats": (
+        lambda x: x.sum(1, dtype=torch.int32), (INTS.int().repeat(1, 9),), cast_to("reduction", torch.float64, 1)
+    ),
     "a wrapped constant": (lambda x: x * 200, (INTS,), cast_to("constant", torch.int8)),
     "integers rounded": (lambda x: x + 1, (INTS,), narrowed("load", torch.float32)),
     "64 bits rounded to 32": (lambda x: x.exp() * 1.5, (rand(4, 6).double(),), narrowed("load", torch.float32)),

@@ -50,8 +50,7 @@ def verdict(data: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("loaded", "index"),
-    [("i", "p"), (None, "(i + 4)%6 + 1"), ("i", "(i + 4)%6 + 1"), ("(i + 1)%6", "(p + 4)%6 + 1")],
+    ("loaded", "index"), [("i", "p"), (None, "(i + 4)%6 + 1"), ("i", "(i + 4)%6 + 1"), ("(i + 1)%6", "(p + 4)%6 + 1")]
 )
 def test_the_row_is_the_same_however_its_number_is_had(loaded: str | None, index: str) -> None:
     for i in range(6):

@@ -191,3 +191,19 @@ def test_casts_of_halide(value: str, operation: str, right: bool | None) -> None
         return
     r = ig.check.halide(text, meant(operation, 300))
     assert r.ok == r.decided == right, str(r)
+
+
+@pytest.mark.parametrize(("old", "new"), [("%k = arith.addi %i, %c0", "%i = arith.addi %i, %c0"), ("%v = ", "%x = ")])
+def test_a_value_is_defined_once(old: str, new: str) -> None:
+    text = at(ZERO + SAME)
+    assert ig.check.mlir(text, meant("copy(x)")).decided
+    with pytest.raises(CheckError, match="is defined twice"):
+        ig.check.mlir(text.replace(old, new), meant("copy(x)"))
+
+
+@pytest.mark.parametrize("kind", ["9xf32", "8xf64", "4x2xf32"])
+def test_a_load_and_a_store_say_the_type_of_their_memory(kind: str) -> None:
+    text = at(ZERO + SAME)
+    for line in ("%x[%k] : memref<8xf32>", "%y[%i] : memref<8xf32>"):
+        with pytest.raises(CheckError, match="is a memref of 8xf32"):
+            ig.check.mlir(text.replace(line, line.replace("8xf32", kind)), meant("copy(x)"))

@@ -72,6 +72,10 @@ def var(name: str) -> Any:
     return node("Var", name=name)
 
 
+def call(name: str, *args: Any) -> Any:
+    return node("Call", op=SimpleNamespace(name=f"tirx.{name}"), args=list(args))
+
+
 SHIFTED = """fusion "s" {
   x = input(shape=(9,), dtype="float32")
   b = exp(x)
@@ -89,7 +93,8 @@ def test_a_producer_computed_at_its_reader(kind: int) -> None:
     def function(halo: int) -> Any:
         x, b, y = (SimpleNamespace(name=n, shape=[number(k)]) for n, k in (("x", 9), ("b", 5), ("y", 8)))
         t4 = node("Mul", a=var("t"), b=number(4))
-        make = node("BufferStore", buffer=b, indices=[var("p")], value=node("Cast", value=load(x, plus(t4, var("p")))))
+        exp = call("exp", load(x, plus(t4, var("p"))))
+        make = node("BufferStore", buffer=b, indices=[var("p")], value=exp)
         pair = plus(load(b, var("i")), load(b, plus(var("i"), number(1))))
         use = node("BufferStore", buffer=y, indices=[plus(t4, var("i"))], value=pair)
         body = node("SeqStmt", seq=[node("AllocBuffer", buffer=b), loop("p", 4 + halo, make), loop("i", 4, use)])
@@ -120,6 +125,47 @@ def test_a_sum_with_its_start(size: tuple[int, int]) -> None:
     assert r.ok and r.decided, str(r)
     wrong = ig.check.program(neutral(summed(*size, "GE"), program))  # it starts again at each step
     assert wrong.refuted if size == (6, 8) else not wrong.decided
+
+
+def stored(value: Any, operation: str, index: Any = None) -> ig.check.CheckReport:
+    y = SimpleNamespace(name="y", shape=[number(8)])
+    at = var("i") if index is None else index
+    body = loop("i", 8, node("BufferStore", buffer=y, indices=[at], value=value))
+    text = f'fusion "f" {{\n  x = input(shape=(8,), dtype="float32")\n  y = {operation}\n  output y\n}}'
+    return ig.check.program(neutral(SimpleNamespace(body=body), text))
+
+
+def cast(value: Any, kind: str) -> Any:
+    return node("Cast", value=value, dtype=kind)
+
+
+X = SimpleNamespace(name="x", shape=[number(8)])
+HALF = cast(cast(load(X, var("i")), "float16"), "float32")
+RELU = node("Select", condition=node("GT", a=load(X, var("i")), b=node("FloatImm", value=0.0)),
+            true_value=load(X, var("i")), false_value=node("FloatImm", value=0.0))  # fmt: skip
+
+
+def test_a_choice_of_loaded_values_and_casts() -> None:
+    assert stored(RELU, "relu(x)").decided and stored(RELU, "copy(x)").refuted
+    assert stored(load(X, var("i")), "copy(x)").decided
+    r = stored(HALF, "copy(x)")
+    assert not r.decided and not r.refuted and "not known" in str(r), str(r)
+    assert not stored(call("popcount", load(X, var("i"))), "exp(x)").decided
+    with pytest.raises(ig.check.CheckError, match="Cast"):
+        stored(load(X, var("i")), "copy(x)", cast(var("i"), "int8"))
+    assert stored(load(X, var("i")), "copy(x)", cast(var("i"), "int64")).decided
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_position_in_a_value(more: int) -> None:
+    value = node("Mul", a=load(X, var("i")), b=cast(plus(var("i"), number(more)), "float32"))
+    meant = "mul(x, p)\n  output y\n}"
+    made = '  i = iota(n=8, start=0, step=1, dtype="int64")\n  p = cast(i, dtype="float32")\n  y = '
+    y = SimpleNamespace(name="y", shape=[number(8)])
+    body = loop("i", 8, node("BufferStore", buffer=y, indices=[var("i")], value=value))
+    text = f'fusion "f" {{\n  x = input(shape=(8,), dtype="float32")\n{made}{meant}'
+    r = ig.check.program(neutral(SimpleNamespace(body=body), text))
+    assert r.decided == r.ok == (not r.refuted) == (more == 0), str(r)
 
 
 def test_what_is_no_function_of_tvm_is_an_error() -> None:

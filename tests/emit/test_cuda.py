@@ -93,8 +93,7 @@ COMPILED = [
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    "name",
-    [*COMPILED, *(pytest.param(n, marks=pytest.mark.nightly) for n in CASES if n not in COMPILED)],
+    "name", [*COMPILED, *(pytest.param(n, marks=pytest.mark.nightly) for n in CASES if n not in COMPILED)]
 )
 def test_compiles_for_sm_90(name: str) -> None:
     program = emit(CASES[name]().fusion, "cuda")

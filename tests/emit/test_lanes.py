@@ -139,7 +139,18 @@ def _between(dtype: str) -> dict[str, Callable[[], ig.Fusion]]:
     }
 
 
+def _chosen(dtype: str, by_row: bool) -> ig.Fusion:
+    """Rows, or elements, of one tensor or another."""
+    f = ig.Fusion("f")
+    x, y = (f.input(n, (6, 32), dtype=dtype) for n in "xy")
+    c = f.input("c", (6, 1 if by_row else 32), dtype="bool")
+    f.output(ig.where(c, x, y))
+    return f
+
+
 SHORT: dict[str, Callable[[], ig.Fusion]] = {
+    "rows chosen bf16": lambda: _chosen("bfloat16", by_row=True),
+    "elements chosen f16": lambda: _chosen("float16", by_row=False),
     "rope bf16": lambda: _rope("bfloat16"),
     "rope f16": lambda: _rope("float16"),
     "rope bf16 with residual": lambda: _rope("bfloat16", residual=True),
@@ -231,6 +242,20 @@ def test_values_between_are_rounded_in_pairs(dtype: str) -> None:
     assert not [s for s in statements if isinstance(s, Compute) and s.local.dtype == dtype]
     packed = [s for s in statements if isinstance(s, Half2Op)]
     assert sum(s.op == "pack" for s in packed) == 2 * sum(s.op == "mul" for s in packed) > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_words_are_chosen_where_both_halves_are(dtype: str) -> None:
+    """Both are loaded before the choice: in a branch they would wait for the condition."""
+    for by_row in (True, False):
+        f = _chosen(dtype, by_row)
+        ig.schedule.auto(f)
+        (kernel,) = lane_program(f).kernels
+        assert any(isinstance(s, Half2Op) and s.op == "where" for s in repeated(kernel.body)) is by_row
+    f = _chosen(dtype, by_row=True)
+    ig.schedule.auto(f)
+    (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
+    assert "selp.b32" in ptx and ptx.index("selp.b32") > ptx.rindex("ld.global") and "cvt.rn" not in ptx
 
 
 def test_a_value_that_one_lane_needs_alone_is_computed_once() -> None:

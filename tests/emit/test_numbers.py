@@ -101,7 +101,7 @@ def test_integer_functions_agree(name: str) -> None:
 
 def test_integers_wrap() -> None:
     for bits in (8, 16, 32, 64):
-        wrap = getattr(scalars, f"i{bits}")
+        wrap = getattr(scalars, f"i{bits}" if bits > 16 else f"int{bits}")
         assert [wrap(2 ** (bits - 1)), wrap(-(2 ** (bits - 1)) - 1), wrap(-1)] == [
             -(2 ** (bits - 1)), 2 ** (bits - 1) - 1, -1,
         ]  # fmt: skip

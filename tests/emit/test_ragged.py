@@ -64,10 +64,7 @@ CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Rows, Array
         lambda rows, s: flat([r - r.mean() if len(r) else r for r in rows]),
     ),
     "all of it": (lambda u, s: ig.sum(ig.combine(u * 2.0)), lambda rows, s: np.array(2 * flat(rows).sum())),
-    "any": (
-        lambda u, s: ig.any(ig.gt(u, 1.0), 1),
-        lambda rows, s: np.array([bool((r > 1).any()) for r in rows]),
-    ),
+    "any": (lambda u, s: ig.any(ig.gt(u, 1.0), 1), lambda rows, s: np.array([bool((r > 1).any()) for r in rows])),
     "padded": (
         lambda u, s: ig.pad_ragged(u, -7.0),
         lambda rows, s: np.array([[*r, *[-7.0] * (9 - len(r))] for r in rows]),
@@ -390,3 +387,51 @@ def test_a_gather_near_rows_is_estimated_without_them(device: str) -> None:
     for k in range(10):
         b = np.sin(b) + k
     np.testing.assert_allclose(found, flat([soft(r) for r in np.split(b, ends[1:-1])]), rtol=1e-4)
+
+
+PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "pointwise": lambda x: -x,
+    "scan": lambda x: -ig.cummin(x, 1),
+    "sum": lambda x: -ig.sum(x, 0, keepdim=True),
+    "gather of a scan": lambda x: ig.index_select(ig.cummin(x, 1), 0, x.fusion.input("at", (4,), "int64")),
+}
+
+
+@pytest.mark.parametrize("op", PLAIN)
+def test_plain_tensors_beside_rows_have_the_nests_of_plain_fusions(op: str) -> None:
+    """What is partitioned is no part of the loops over rows: it has blocks and threads of its own."""
+    f = ig.Fusion("plain")
+    x, off = f.input("x", (4, 70)), f.input("off", (3,), "int64")
+    scan = ig.cummin(x, 1) if op == "gather of a scan" else x
+    f.output(ig.combine(ig.partition(scan, 1, off)), ig.combine(ig.partition(PLAIN[op](x), 1, off)))
+    ig.schedule.auto(f, device="H200")
+    program = ig.emit(f, target="cuda")
+    for k in program.kernels:
+        assert all(s.parallel.startswith("blockIdx") for s in k.body if isinstance(s, Loop)), k
+    v = np.random.default_rng(0).random((4, 70), np.float32)
+    inputs = {"x": v, "off": np.array([0, 33, 70]), "at": np.array([2, 0, 0, 3])}
+    got = ig.emit(f, target="numpy").run({t.name: inputs[t.name] for t in f.inputs})
+    low = np.minimum.accumulate(v, 1)
+    want = {"pointwise": -v, "scan": -low, "sum": -v.sum(0, keepdims=True), "gather of a scan": low[[2, 0, 0, 3]]}[op]
+    first, second = (got[t.name] for t in f.outputs)
+    np.testing.assert_array_equal(first, low if op == "gather of a scan" else v)
+    np.testing.assert_allclose(second, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_a_scan_from_row_to_row(device: str) -> None:
+    """Each row needs those before it: no block has a row of its own."""
+    f = ig.Fusion("scan")
+    x, off = f.input("x", (9,)), f.input("off", (4,), "int64")
+    u = ig.partition(x, 0, off)
+    total = ig.cumsum(ig.sum(u, 1, keepdim=True), 0)
+    f.output(total * 2.0, ig.combine(u + total))
+    ig.schedule.auto(f, device=device)
+    v = np.random.default_rng(0).random(9, np.float32)
+    ends = np.array([0, 2, 2, 9])
+    rows = np.split(v, ends[1:-1])
+    want = np.cumsum([r.sum() for r in rows])
+    for target in ("python", "numpy"):
+        total, moved = ig.emit(f, target=target).run({"x": v, "off": ends}).values()
+        np.testing.assert_allclose(total[:, 0], 2 * want, rtol=1e-5)
+        np.testing.assert_allclose(moved, flat([r + t for r, t in zip(rows, want, strict=True)]), rtol=1e-5)

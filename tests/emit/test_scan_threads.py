@@ -45,6 +45,71 @@ def test_auto_is_right_along_any_axis(op: str, shape: list[int], dim: int, aroun
     assert report.ok, str(report)
 
 
+def follows(op: str, shape: tuple[int, ...], dim: int, last: str) -> ig.Fusion:
+    """Scans of a scan, and a reduction of both along their axis."""
+    f = ig.Fusion("follows")
+    x = f.input("x", shape)
+    t = getattr(ig, op)(ig.sigmoid(x), dim)
+    u = ig.cummax(t * 0.5 - x, dim) + t
+    f.output(u if last == "none" else getattr(ig, last)(u * x, (dim,)))
+    return f
+
+
+@given(
+    st.sampled_from(OPS[:-1]),
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.integers(0, 2),
+    st.sampled_from(["none", "sum", "amax", "prod"]),
+)
+@settings(deadline=None, max_examples=8)
+def test_what_goes_along_a_scan_is_in_its_kernel(op: str, shape: list[int], dim: int, last: str) -> None:
+    """Another scan, and a reduction of that axis only: nothing as large as the scan is stored."""
+    f = follows(op, tuple(shape), dim % len(shape), last)
+    ig.schedule.auto(f)
+    program, inputs = ig.emit(f, "cuda"), random_inputs(f, 1)
+    assert len(program.kernels) == 1
+    program.kernels[0].verify()
+    assert difference(Case(f), inputs, run_threads(program, inputs)) == ""
+    report = ig.validate(f, target="numpy")
+    assert report.ok, str(report)
+
+
+def _rows_scanned_in_columns(x: ig.Tensor) -> ig.Tensor:
+    return ig.amax(ig.cumsum(ig.cumsum(x, 0), 1), (1,))
+
+
+def _columns_reduced(x: ig.Tensor) -> ig.Tensor:
+    return ig.amax(ig.cumsum(x, 1), (0,))
+
+
+def _all_reduced(x: ig.Tensor) -> ig.Tensor:
+    return ig.amax(ig.cumsum(x, 1), (0, 1))
+
+
+def _row_read_again(x: ig.Tensor) -> ig.Tensor:
+    t = ig.cumsum(x, 1)
+    return t - ig.amax(t, (1,), True)
+
+
+@pytest.mark.parametrize("make", [_rows_scanned_in_columns, _columns_reduced, _all_reduced, _row_read_again])
+def test_what_goes_another_way_is_not(make: Callable[[ig.Tensor], ig.Tensor]) -> None:
+    f = ig.Fusion("f")
+    f.output(make(f.input("x", (24, 70))))
+    ig.schedule.auto(f)
+    program, inputs = ig.emit(f, "cuda"), random_inputs(f, 1)
+    assert len(program.kernels) == 2
+    assert difference(Case(f), inputs, run_threads(program, inputs)) == ""
+
+
+def test_a_scan_that_is_an_output_too_is_written() -> None:
+    f = ig.Fusion("f")
+    t = f.output(ig.cumsum(f.input("x", (24, 70)), 1))
+    f.output(ig.amax(t, (1,)))
+    ig.schedule.auto(f)
+    program, inputs = ig.emit(f, "cuda"), random_inputs(f, 1)
+    assert difference(Case(f), inputs, run_threads(program, inputs)) == ""
+
+
 @pytest.mark.parametrize(("n", "threads", "lanes"), [(100, 8, 4), (64, 16, 4), (7, 4, 1), (33, 32, 1)])
 def test_steps_threads_lanes(n: int, threads: int, lanes: int) -> None:
     f = scan("cumsum", (3, n), 1, False)

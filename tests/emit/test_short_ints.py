@@ -1,12 +1,18 @@
-"""Conversions through 32 bits: only where every value fits, at the ends of what fits."""
+"""Conversions through 32 bits, only where every value fits, at the ends of what fits; types beside deep loops."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.ir.device import TargetName
+from idgraph.ir.dtypes import DType
 from idgraph.kernel.ir import Compute, Local, walk
 from idgraph.passes.narrowing import narrow_int64
+from tests.emit.cuda_interpreter import interpret
 
 
 def _is_short(lines: str, out: str) -> bool:
@@ -28,8 +34,7 @@ kernel k():
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "short"),
-    [(0, 2**31 - 1, True), (0, 2**31, False), (-(2**31), 0, True), (-(2**31) - 1, 0, False)],
+    ("least", "most", "short"), [(0, 2**31 - 1, True), (0, 2**31, False), (-(2**31), 0, True), (-(2**31) - 1, 0, False)]
 )
 def test_an_integer_is_short_up_to_its_last_value(least: int, most: int, short: bool) -> None:
     lines = f"""a: int64 = cast({{i}})
@@ -76,3 +81,16 @@ def test_a_float_clamped_to_32_bits_leaves_no_room_for_rounding() -> None:
     c: float32 = minimum(b, {2**31 - 1})
     t: int64 = cast(c)"""
     assert not _is_short(lines, "int64")  # 2^31 - 1 is 2^31 in float32
+
+
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu", "cuda"])
+@pytest.mark.parametrize(("dtype", "rank"), [("int8", 9), ("int16", 17), ("uint8", 9)])
+def test_a_loop_is_not_called_as_a_type(target: TargetName, dtype: DType, rank: int) -> None:
+    """The ninth loop is i8, and the seventeenth i16: sources name the functions that wrap numbers otherwise."""
+    shape = (2, *(1 for _ in range(rank - 2)), 3)
+    f = ig.Fusion("deep")
+    t = f.output(f.input("x", shape, dtype) + 1)
+    inputs: dict[str, Any] = {"x": np.arange(6).reshape(shape).astype(dtype)}
+    program = ig.emit(f, target=target)
+    got = interpret(program, inputs) if target == "cuda" else program.run(inputs)
+    np.testing.assert_array_equal(got[t.name], inputs["x"] + 1)

@@ -52,11 +52,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[int], list[Any]], tuple[Any
         lambda m: [torch.rand(m + 1, 4), torch.rand(m, 4)],
         ({0: n + 1}, {0: n}),
     ),
-    "an argument and views": (
-        lambda x: (x, x.t(), x * 2, x[:, 1:]),
-        lambda m: [torch.rand(m, 5)],
-        ({0: n},),
-    ),
+    "an argument and views": (lambda x: (x, x.t(), x * 2, x[:, 1:]), lambda m: [torch.rand(m, 5)], ({0: n},)),
     "steps": (lambda x: x.reshape(-1, 4).sum(1), lambda m: [torch.rand(4 * m)], ({0: 4 * n},)),
 }
 

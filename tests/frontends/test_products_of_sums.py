@@ -28,10 +28,7 @@ CASES: dict[str, tuple[Function, Function]] = {
     "add": (lambda a, b, c: torch.add(a, b, alpha=2.5), lambda a, b, c: a + 2.5 * b),
     "sub": (lambda a, b, c: torch.sub(a, b, alpha=2.5), lambda a, b, c: a - 2.5 * b),
     "rsub": (lambda a, b, c: torch.rsub(a, b, alpha=2.5), lambda a, b, c: b - 2.5 * a),
-    "lerp": (
-        lambda a, b, c: torch.lerp(a, b, c),
-        between,
-    ),
+    "lerp": (lambda a, b, c: torch.lerp(a, b, c), between),
 }
 
 

@@ -17,11 +17,7 @@ CASES: dict[str, tuple[Callable[[ig.Tensor], ig.Tensor], str, str | None]] = {
     "two rolls that cancel": (lambda t: ig.roll(ig.roll(t, 5, 0), -5, 0) + t, "identity", "0"),
     "flip": (lambda t: ig.flip(t, 0) + t, "reorder", None),
     "flip twice": (lambda t: ig.flip(ig.flip(t, 0), 0) + t, "identity", "0"),
-    "transposed reshape": (
-        lambda t: ig.reshape(ig.transpose(ig.reshape(t, 4, 6), 0, 1), 24) + t,
-        "reorder",
-        None,
-    ),
+    "transposed reshape": (lambda t: ig.reshape(ig.transpose(ig.reshape(t, 4, 6), 0, 1), 24) + t, "reorder", None),
 }
 
 

@@ -99,10 +99,7 @@ def test_the_parts_of_a_cat() -> None:
     c = f.output(ig.cat([x, y], 0, name="c"))
     m, e = ig.IdModel(f), c.definition
     assert e
-    for why in (
-        m.exact.explain(x.logical[0], y.logical[0]),
-        m.index.explain((x.logical[0], e), (y.logical[0], e)),
-    ):
+    for why in (m.exact.explain(x.logical[0], y.logical[0]), m.index.explain((x.logical[0], e), (y.logical[0], e))):
         assert "by Resize(I4[8] -> I3[16]; 0, 8) of c (test_why_not.py:" in str(why) and "1 more step" in str(why)
 
 

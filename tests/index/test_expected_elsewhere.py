@@ -98,29 +98,17 @@ def padded_plane(f: ig.Fusion) -> None:
     flat(f, f.output(ig.pad(f.input("x", (4, 5)), (2, 1, 1, 2), name="t")))
 
 
-@case(
-    CASES,
-    "Inductor, roll: a modulo of the shifted column",
-    E("t", "x", "i0//9*9 + (i0%9 + 9 - 2)%9", "True"),
-)
+@case(CASES, "Inductor, roll: a modulo of the shifted column", E("t", "x", "i0//9*9 + (i0%9 + 9 - 2)%9", "True"))
 def rolled_columns(f: ig.Fusion) -> None:
     flat(f, f.output(ig.roll(f.input("x", (4, 9)), 2, 1, name="t")))
 
 
-@case(
-    CASES,
-    "Inductor, flip of both axes: one subtraction from the last element",
-    E("t", "x", "35 - i0", "True"),
-)
+@case(CASES, "Inductor, flip of both axes: one subtraction from the last element", E("t", "x", "35 - i0", "True"))
 def flipped_plane(f: ig.Fusion) -> None:
     flat(f, f.output(ig.flip(f.input("x", (4, 9)), (0, 1), name="t")))
 
 
-@case(
-    CASES,
-    "Inductor, nearest upsampling by 2: halves of both coordinates",
-    E("r", "x", "i0//16*4 + i0%8//2", "True"),
-)
+@case(CASES, "Inductor, nearest upsampling by 2: halves of both coordinates", E("r", "x", "i0//16*4 + i0%8//2", "True"))
 def upsampled(f: ig.Fusion) -> None:
     u = ig.unsqueeze(ig.unsqueeze(f.input("x", (3, 4)), 1, name="r"), 3, name="u")
     e = ig.expand(u, 3, 2, 4, 2, name="e")
@@ -205,11 +193,7 @@ def fused_and_bound(f: ig.Fusion) -> None:
     t.merge(0).split(0, 256).parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
 
 
-@case(
-    CASES,
-    "TVM, split by nparts where it divides: no likely",
-    E("t", "x", "i0*8 + i1", "True"),
-)
+@case(CASES, "TVM, split by nparts where it divides: no likely", E("t", "x", "i0*8 + i1", "True"))
 def split_by_parts(f: ig.Fusion) -> None:
     f.output(ig.copy(f.input("x", (64,)), name="t")).split(0, 8, inner=False)
 
@@ -336,11 +320,7 @@ def row_major_by_one_number(f: ig.Fusion) -> None:
     f.output(ig.copy(f.input("x", (4, 8)), name="t")).merge(1, 0)
 
 
-@case(
-    CASES,
-    "CuTe (4,8):(1,4) at one number is the number",
-    E("t", "x", "i0", "True"),
-)
+@case(CASES, "CuTe (4,8):(1,4) at one number is the number", E("t", "x", "i0", "True"))
 def column_major_by_one_number(f: ig.Fusion) -> None:
     f.output(ig.copy(f.input("x", (4, 8), strides=(1, 4)), name="t")).merge(1, 0)
 
@@ -357,11 +337,7 @@ def tiled_columns(f: ig.Fusion) -> None:
     t.set_allocation(t.loop).set_loop(loops)
 
 
-@case(
-    CASES,
-    "CuTe (5,4):(8,2) is 20:2 composed with (5,4):(4,1)",
-    E("t", "x", "i0*8 + i1*2", "True"),
-)
+@case(CASES, "CuTe (5,4):(8,2) is 20:2 composed with (5,4):(4,1)", E("t", "x", "i0*8 + i1*2", "True"))
 def composed_with_a_stride(f: ig.Fusion) -> None:
     f.output(ig.reshape(f.input("x", (20,), strides=(2,)), 5, 4, name="t"))
 
@@ -407,11 +383,7 @@ def accumulator_fragment(f: ig.Fusion) -> None:
     t.parallelize(0, "threadIdx.x")
 
 
-@case(
-    CASES,
-    "CuTe raked product: threads take neighbouring elements in turn",
-    E("t", "x", "i1*32 + i0", "True"),
-)
+@case(CASES, "CuTe raked product: threads take neighbouring elements in turn", E("t", "x", "i1*32 + i0", "True"))
 def raked_threads(f: ig.Fusion) -> None:
     f.output(ig.copy(f.input("x", (128,)), name="t")).split(0, 32).reorder({0: 1}).parallelize(0, "threadIdx.x")
 

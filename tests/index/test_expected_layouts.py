@@ -92,11 +92,7 @@ def complement_of_pairs(f: ig.Fusion) -> None:
     t.split(0, 12).split(1, 6).split(2, 2).reorder([1, 3, 0, 2]).merge(0).merge(1)
 
 
-@case(
-    CASES,
-    "CuTe complement of (2,4):(1,6) in 24 is 3:2",
-    E("t", "x", "i0%2 + i0//2*6 + i1*2", "True"),
-)
+@case(CASES, "CuTe complement of (2,4):(1,6) in 24 is 3:2", E("t", "x", "i0%2 + i0//2*6 + i1*2", "True"))
 def complement_of_rows(f: ig.Fusion) -> None:
     t = f.output(ig.copy(f.input("x", (24,)), name="t"))
     t.split(0, 6).split(1, 2).reorder([0, 2, 1]).merge(0)
@@ -217,8 +213,7 @@ def test_constancy_of_a_quotient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [(2, 2, 2), (4, 2, 2), (32, 32, 16), (-2, -2, 2), (-2, -4, 2), (-2, 4, 2), (0, 4, 4)],
+    ("left", "right", "expected"), [(2, 2, 2), (4, 2, 2), (32, 32, 16), (-2, -2, 2), (-2, -4, 2), (-2, 4, 2), (0, 4, 4)]
 )
 def test_vectors_through_a_pad_of_the_last_axis(left: int, right: int, expected: int) -> None:
     """nvFuser: rows of 16 padded or cut on both sides; bytes, so that 16 of them are one access."""
@@ -270,8 +265,7 @@ def test_vectors_of_a_row_added_to_a_matrix() -> None:
 
 # ---- contiguity ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("order", "contiguity", "expected"),
-    [((0, 1), True, True), ((0, 1), (False, False), False), ((1, 0), True, False)],
+    ("order", "contiguity", "expected"), [((0, 1), True, True), ((0, 1), (False, False), False), ((1, 0), True, False)]
 )
 def test_loops_upstream_of_a_split(
     order: tuple[int, int], contiguity: bool | tuple[bool, bool], expected: bool

@@ -105,10 +105,7 @@ def intermediate_inside_a_reducing_loop(f: ig.Fusion) -> None:
 
 
 @case(
-    CASES,
-    "AllocationDomain: a shared tile stored by columns",
-    E("t1", "t1", "i1*32 + i0"),
-    E("t2", "t1", "i1*32 + i0"),
+    CASES, "AllocationDomain: a shared tile stored by columns", E("t1", "t1", "i1*32 + i0"), E("t2", "t1", "i1*32 + i0")
 )
 def shared_tile_by_columns(f: ig.Fusion) -> None:
     t1 = ig.copy(f.input("a", (32, 32)), name="t1")

@@ -260,10 +260,7 @@ def symbolic_factor_with_a_base(f: ig.Fusion) -> None:
 
 
 @case(
-    CASES,
-    "TVM iterator map, simple stride pattern under a symbol",
-    E("t", "x", "i0*2*c0 + i1*2", "True"),
-    c0=(1, 4, 5),
+    CASES, "TVM iterator map, simple stride pattern under a symbol", E("t", "x", "i0*2*c0 + i1*2", "True"), c0=(1, 4, 5)
 )
 def symbolic_strides(f: ig.Fusion) -> None:
     x = f.input("x", (3, f.symbol("c0", min=1) * 2))

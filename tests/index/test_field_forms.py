@@ -60,10 +60,7 @@ def transposed_input_merged() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (10, 20), strides=(1, 10)) + 1.0)
     t.merge(0)
-    return f, [
-        "add writes t1[i0//20, i0%20] at i0",
-        "add reads a[i0//20, i0%20] at i0//20 + i0%20*10",
-    ]
+    return f, ["add writes t1[i0//20, i0%20] at i0", "add reads a[i0//20, i0%20] at i0//20 + i0%20*10"]
 
 
 @case
@@ -82,10 +79,7 @@ def split_by_one() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (7,)) + 1.0)
     t.split(0, 1)
-    return f, [
-        "add writes t1[i0] at i0",
-        "add reads a[i0] at i0",
-    ]
+    return f, ["add writes t1[i0] at i0", "add reads a[i0] at i0"]
 
 
 @case
@@ -93,10 +87,7 @@ def split_by_more_than_there_is() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (7,)) + 1.0)
     t.split(0, 16)
-    return f, [
-        "add writes t1[i1] at i1 if i1 < 7",
-        "add reads a[i1] at i1 if i1 < 7",
-    ]
+    return f, ["add writes t1[i1] at i1 if i1 < 7", "add reads a[i1] at i1 if i1 < 7"]
 
 
 @case
@@ -138,10 +129,7 @@ def reorder_changes_names_only() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (4, 6)) + 1.0)
     t.reorder({0: 1})
-    return f, [
-        "add writes t1[i1, i0] at i0 + i1*6",
-        "add reads a[i1, i0] at i0 + i1*6",
-    ]
+    return f, ["add writes t1[i1, i0] at i0 + i1*6", "add reads a[i1, i0] at i0 + i1*6"]
 
 
 @case
@@ -160,10 +148,7 @@ def inner_merged_as_the_outer_one() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (4, 6)) + 1.0)
     t.merge(1, 0)
-    return f, [
-        "add writes t1[i0%4, i0//4] at i0//4 + i0%4*6",
-        "add reads a[i0%4, i0//4] at i0//4 + i0%4*6",
-    ]
+    return f, ["add writes t1[i0%4, i0//4] at i0//4 + i0%4*6", "add reads a[i0%4, i0//4] at i0//4 + i0%4*6"]
 
 
 @case
@@ -183,10 +168,7 @@ def reshape_of_100() -> Built:
 def reshape_flattened() -> Built:
     f = ig.Fusion("f")
     f.output(ig.reshape(f.input("a", (4, 6, 5)), 24, 5))
-    return f, [
-        "reshape writes t1[i0, i1] at i0*5 + i1",
-        "reshape reads a[i0//6, i0%6, i1] at i0*5 + i1",
-    ]
+    return f, ["reshape writes t1[i0, i1] at i0*5 + i1", "reshape reads a[i0//6, i0%6, i1] at i0*5 + i1"]
 
 
 @case
@@ -195,10 +177,7 @@ def reshape_looped_over_its_producers_axes() -> Built:
     f = ig.Fusion("f")
     t = f.output(ig.reshape(f.input("a", (4, 6)), 24))
     t.set_loop(t.root)
-    return f, [
-        "reshape writes t1[i0*6 + i1] at i0*6 + i1",
-        "reshape reads a[i0, i1] at i0*6 + i1",
-    ]
+    return f, ["reshape writes t1[i0*6 + i1] at i0*6 + i1", "reshape reads a[i0, i1] at i0*6 + i1"]
 
 
 @case
@@ -217,10 +196,7 @@ def reshape_split_looped_over_the_root() -> Built:
 def sum_over_the_inner_axis() -> Built:
     f = ig.Fusion("f")
     f.output(ig.sum(f.input("a", (4, 10)), 1))
-    return f, [
-        "sum writes t1[i0] at i0",
-        "sum reads a[i0, i1] at i0*10 + i1",
-    ]
+    return f, ["sum writes t1[i0] at i0", "sum reads a[i0, i1] at i0*10 + i1"]
 
 
 @case
@@ -261,11 +237,7 @@ def broadcast_of_a_row() -> Built:
     f = ig.Fusion("f")
     a, b = f.input("a", (7,)), f.input("b", (5, 7))
     f.output(a + b)
-    return f, [
-        "add writes t2[i0, i1] at i0*7 + i1",
-        "add reads a[i1] at i1",
-        "add reads b[i0, i1] at i0*7 + i1",
-    ]
+    return f, ["add writes t2[i0, i1] at i0*7 + i1", "add reads a[i1] at i1", "add reads b[i0, i1] at i0*7 + i1"]
 
 
 @case
@@ -308,10 +280,7 @@ def column_broadcast_inlined_at_the_merged_loop() -> Built:
 def slice_by_itself() -> Built:
     f = ig.Fusion("f")
     f.output(f.input("a", (64,))[8:40])
-    return f, [
-        "slice writes t1[i0] at i0",
-        "slice reads a[i0 + 8] at i0 + 8",
-    ]
+    return f, ["slice writes t1[i0] at i0", "slice reads a[i0 + 8] at i0 + 8"]
 
 
 @case
@@ -330,10 +299,7 @@ def slice_scheduled_like_its_producer() -> Built:
 def slice_with_a_step() -> Built:
     f = ig.Fusion("f")
     f.output(f.input("a", (64,))[3:40:5])
-    return f, [
-        "slice writes t1[i0] at i0",
-        "slice reads a[i0*5 + 3] at i0*5 + 3",
-    ]
+    return f, ["slice writes t1[i0] at i0", "slice reads a[i0*5 + 3] at i0*5 + 3"]
 
 
 @case
@@ -341,20 +307,14 @@ def flipped() -> Built:
     f = ig.Fusion("f")
     t = f.output(ig.flip(f.input("a", (64,)), 0))
     t.split(0, 8)
-    return f, [
-        "flip writes t1[i0*8 + i1] at i0*8 + i1",
-        "flip reads a[63 - i0*8 - i1] at 63 - i0*8 - i1",
-    ]
+    return f, ["flip writes t1[i0*8 + i1] at i0*8 + i1", "flip reads a[63 - i0*8 - i1] at 63 - i0*8 - i1"]
 
 
 @case
 def pad_on_both_sides() -> Built:
     f = ig.Fusion("f")
     f.output(ig.pad(f.input("a", (10,)), (2, 3)))
-    return f, [
-        "pad writes t1[i0] at i0",
-        "pad reads a[i0 - 2] at i0 - 2 if (i0 >= 2) & (i0 < 12)",
-    ]
+    return f, ["pad writes t1[i0] at i0", "pad reads a[i0 - 2] at i0 - 2 if (i0 >= 2) & (i0 < 12)"]
 
 
 @case
@@ -404,10 +364,7 @@ def roll_of_a_split_loop() -> Built:
     f = ig.Fusion("f")
     t = f.output(ig.roll(f.input("a", (64,)), 16, 0))
     t.split(0, 16)
-    return f, [
-        "roll writes t1[i0*16 + i1] at i0*16 + i1",
-        "roll reads a[(i0 + 3)%4*16 + i1] at (i0 + 3)%4*16 + i1",
-    ]
+    return f, ["roll writes t1[i0*16 + i1] at i0*16 + i1", "roll reads a[(i0 + 3)%4*16 + i1] at (i0 + 3)%4*16 + i1"]
 
 
 @case
@@ -426,20 +383,14 @@ def concatenation() -> Built:
 def permuted() -> Built:
     f = ig.Fusion("f")
     f.output(ig.permute(f.input("a", (2, 3, 4)), (2, 0, 1)))
-    return f, [
-        "permute writes t1[i0, i1, i2] at i0*6 + i1*3 + i2",
-        "permute reads a[i1, i2, i0] at i0 + i1*12 + i2*4",
-    ]
+    return f, ["permute writes t1[i0, i1, i2] at i0*6 + i1*3 + i2", "permute reads a[i1, i2, i0] at i0 + i1*12 + i2*4"]
 
 
 @case
 def expanded() -> Built:
     f = ig.Fusion("f")
     f.output(ig.expand(f.input("a", (5, 1)), 5, 8))
-    return f, [
-        "expand writes t1[i0, i1] at i0*8 + i1",
-        "expand reads a[i0, 0] at i0",
-    ]
+    return f, ["expand writes t1[i0, i1] at i0*8 + i1", "expand reads a[i0, 0] at i0"]
 
 
 @case
@@ -448,10 +399,7 @@ def input_with_stride_zero_and_offset() -> Built:
     a = f.input("a", (4, 6), strides=(0, 1), offset=5)
     t = f.output(a + 1.0)
     t.merge(0)
-    return f, [
-        "add writes t1[i0//6, i0%6] at i0",
-        "add reads a[i0//6, i0%6] at i0%6 + 5",
-    ]
+    return f, ["add writes t1[i0//6, i0%6] at i0", "add reads a[i0//6, i0%6] at i0%6 + 5"]
 
 
 @case
@@ -459,10 +407,7 @@ def output_laid_out_by_columns() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (4, 6)) + 1.0)
     t.set_allocation([t.logical[1], t.logical[0]])
-    return f, [
-        "add writes t1[i0, i1] at i0 + i1*4",
-        "add reads a[i0, i1] at i0*6 + i1",
-    ]
+    return f, ["add writes t1[i0, i1] at i0 + i1*4", "add reads a[i0, i1] at i0*6 + i1"]
 
 
 @case
@@ -471,10 +416,7 @@ def output_with_padded_rows() -> Built:
     t = f.output(f.input("a", (4, 6)) + 1.0)
     t.resize(1, 0, 2)
     t.set_allocation(t.loop).set_loop(t.logical)
-    return f, [
-        "add writes t1[i0, i1] at i0*8 + i1",
-        "add reads a[i0, i1] at i0*6 + i1",
-    ]
+    return f, ["add writes t1[i0, i1] at i0*8 + i1", "add reads a[i0, i1] at i0*6 + i1"]
 
 
 @case
@@ -528,10 +470,7 @@ def symbolic_flattened() -> Built:
     n = f.symbol("n", min=1)
     t = f.output(f.input("a", (n, 8)) + 1.0)
     t.merge(0)
-    return f, [
-        "add writes t1[i0//8, i0%8] at i0",
-        "add reads a[i0//8, i0%8] at i0",
-    ]
+    return f, ["add writes t1[i0//8, i0%8] at i0", "add reads a[i0//8, i0%8] at i0"]
 
 
 @case
@@ -540,10 +479,7 @@ def symbolic_multiple_needs_no_bound() -> Built:
     n = f.symbol("n", min=4, multiple_of=4)
     t = f.output(f.input("a", (n,)) + 1.0)
     t.split(0, 4)
-    return f, [
-        "add writes t1[i0*4 + i1] at i0*4 + i1",
-        "add reads a[i0*4 + i1] at i0*4 + i1",
-    ]
+    return f, ["add writes t1[i0*4 + i1] at i0*4 + i1", "add reads a[i0*4 + i1] at i0*4 + i1"]
 
 
 @case
@@ -580,10 +516,7 @@ def padded_loop_hidden_behind_one_element() -> Built:
     f = ig.Fusion("f")
     t = f.output(f.input("a", (1, 5)) + 1.0)
     t.split(0, 8).merge(1)
-    return f, [
-        "add writes t1[0, i1%5] at i1%5 if i1 < 5",
-        "add reads a[0, i1%5] at i1%5 if i1 < 5",
-    ]
+    return f, ["add writes t1[0, i1%5] at i1%5 if i1 < 5", "add reads a[0, i1%5] at i1%5 if i1 < 5"]
 
 
 @pytest.mark.parametrize("name", list(CASES))

@@ -276,14 +276,7 @@ def extremes(a: Access) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("n", "kind"),
-    [
-        (2**31 - 1, "uint32"),
-        (2**31, "uint32"),
-        (2**32 - 1, "uint32"),
-        (2**32, "int64"),
-        (2**33, "int64"),
-    ],
+    ("n", "kind"), [(2**31 - 1, "uint32"), (2**31, "uint32"), (2**32 - 1, "uint32"), (2**32, "int64"), (2**33, "int64")]
 )
 def test_the_loop_end_must_fit_too(n: int, kind: str) -> None:
     """A loop of 2^32 steps has no index above 2^32 - 1, yet its counter reaches 2^32."""

@@ -58,10 +58,7 @@ def test_a_symbol_and_a_number() -> None:
         program.run({"x": ones(8, 3), "z": ones(8, 3)}, symbols={"n": 6})
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [((1, 4, 1), 8), ((1, None, 3), 8), ((9, None, 1), 8)],
-)
+@pytest.mark.parametrize(("first", "second"), [((1, 4, 1), 8), ((1, None, 3), 8), ((9, None, 1), 8)])
 def test_what_is_never_equal_is_refused(first: tuple[int, int | None, int], second: int) -> None:
     f = ig.Fusion("f")
     low, high, step = first

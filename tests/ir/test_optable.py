@@ -47,13 +47,7 @@ def test_a_row_is_whole(o: Operation) -> None:
 
 
 def test_every_language_has_the_functions_of_every_row() -> None:
-    made_by_passes = {
-        "exp32",
-        "near_int",
-        "fast_exp_sub",
-        "fast_exp",
-        "short_exp",
-    }
+    made_by_passes = {"exp32", "near_int", "fast_exp_sub", "fast_exp", "short_exp"}
     wanted = {n for o in OPERATIONS.values() for t in texts(o) for n in functions(t)}
     assert wanted - made_by_passes <= vars(scalars).keys()
     assert wanted - made_by_passes <= vars(arrays).keys()

@@ -198,10 +198,7 @@ def test_other_axes_are_changed_beside_rows() -> None:
 Array = np.ndarray[Any, np.dtype[Any]]
 Pick = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 PICKS: dict[str, tuple[Pick, Callable[[Array, Array, Array, Array, Array, Array], Array]]] = {
-    "embedding": (
-        lambda u, ids, at, w, few: ig.combine(ig.embedding(ids, w)),
-        lambda x, ids, at, w, few, ends: w[ids],
-    ),
+    "embedding": (lambda u, ids, at, w, few: ig.combine(ig.embedding(ids, w)), lambda x, ids, at, w, few, ends: w[ids]),
     "bag": (
         lambda u, ids, at, w, few: ig.sum(ig.embedding(ids, w), 1),
         lambda x, ids, at, w, few, ends: np.stack([w[r].sum(0) for r in np.split(ids, ends[1:-1])]),

@@ -49,6 +49,20 @@ def test_reshapes_of_neighbours_and_of_others() -> None:
     assert "made by relu at test_formats.py" in d.explain(together)
 
 
+@pytest.mark.parametrize(("step", "order"), [(1, (8, 16, 49)), (4, (8, 13, 16)), (48, (8, 2, 16))])
+def test_windows_lie_by_the_steps_of_their_index(step: int, order: tuple[int, ...]) -> None:
+    """Of windows that begin one place apart, neighbours lie side by side whichever the other place is."""
+    f = ig.Fusion("windows")
+    x = f.input("x", (8, 64))
+    at = ig.unsqueeze(f.iota(48 // step + 1, 0, step), 1) + f.iota(16)
+    t = ig.index_get(x, [None, at])
+    assert t.definition is not None
+    assert tuple(int(d.extent) for d in carried(t.definition, 0, own_order(x)).axes) == order
+    loaded = ig.index_get(x, [None, f.input("i", (5, 3), "int64")]).definition
+    assert loaded is not None
+    assert [int(d.extent) for d in carried(loaded, 0, own_order(x)).axes] == [8, 5, 3]
+
+
 def test_there_and_back() -> None:
     f = ig.Fusion("f")
     x = f.input("x", shape=(6, 8, 10), strides=(1, 60, 6))

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.cost.report import FORMULA, csv_text, csv_value
 from idgraph.reports import metrics
-from idgraph.viz.explorer.page import script
+from idgraph.viz.explorer import script
 from tests.property.budget import examples
 
 PIECES = (  # quotes, markup, words of several languages, letters of two directions

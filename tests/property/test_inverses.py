@@ -17,15 +17,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.arith import (
-    Collision,
-    Expr,
-    IndexMap,
-    Missed,
-    NotInvertible,
-    Undecided,
-    symbol,
-)
+from idgraph.arith import Collision, Expr, IndexMap, Missed, NotInvertible, Undecided, symbol
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.index import Access
 from idgraph.ir import Fusion

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.ir import Tensor
+from idgraph.ir.parser import copy_fusion
 from idgraph.runtime import Program
 from tests.property.budget import examples
 
@@ -143,6 +145,13 @@ class Graph:
         for t in self.results:
             self.fusion.output(t)
 
+    def judge(self, f: ig.Fusion, target: Any) -> None:
+        """The fusion, scheduled somehow, against NumPy."""
+        found = ig.emit(f, target=target).run({**self.data, "off": np.array(self.ends)})
+        for t, v in self.results.items():
+            assert found[t.name].shape == v.shape
+            np.testing.assert_allclose(found[t.name], v, rtol=1e-4, atol=1e-4)
+
     def parted(self, t: Tensor, v: Array) -> tuple[Tensor, list[Array]]:
         return ig.partition(t, self.dim, self.off), np.split(v, self.ends[1:-1], self.dim)
 
@@ -203,7 +212,47 @@ def test_graphs_of_rows(way: str, seed: int, target: Any) -> None:
     g = Graph(random.Random(seed))
     note(str(g.fusion))
     WAYS[way](g.fusion)
-    found = ig.emit(g.fusion, target=target).run({**g.data, "off": np.array(g.ends)})
-    for t, v in g.results.items():
-        assert found[t.name].shape == v.shape
-        np.testing.assert_allclose(found[t.name], v, rtol=1e-4, atol=1e-4)
+    g.judge(g.fusion, target)
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_what_is_told_of_pairs_of_rows_can_be_applied(seed: int) -> None:
+    """Where a row begins, and how long it is, are loaded values of the accesses; the trial of a pair has rows too."""
+    r = random.Random(seed)
+    g = Graph(r)
+    note(str(g.fusion))
+    pairs = [(a, b) for a, b in combinations(g.fusion.exprs, 2) if {a.output, *a.inputs} & {*b.inputs}]
+    o = ig.fuse.explain(g.fusion, *r.choice(pairs)) if pairs else None
+    if o is None:
+        return
+    for x in o.accesses:
+        named = x.map.condition.names.union(*(c.names for c in x.map.results))
+        assert named <= {*x.loads, *(loop.symbol.name for loop in x.loops)}
+    if o.alignment is not None:
+        f = copy_fusion(g.fusion)
+        o.alignment.apply(f)
+        g.judge(f, "numpy")
+
+
+def test_pairs_of_rows_are_listed() -> None:
+    """What puts rows together runs over rows: no loop of its own gives the row of an element."""
+    f = ig.Fusion("rows")
+    x, off = f.input("x", (9, 2)), f.input("off", (4,), "int64")
+    u = ig.partition(x, 0, off)
+    c = ig.combine(u * 2.0)
+    f.output(c + 1.0, ig.neg(x))
+    found = {(o.a.op, o.b.op, o.cause): o for o in ig.fuse.obstacles(f)}
+    assert {("combine", "add", "loaded index"), ("partition", "neg", "loaded index")} <= set(found)
+    write = found["combine", "add", "loaded index"].accesses[0]
+    assert str(write) == "combine of t7 writes t7[i1 + t2_0, i2] if i1 < t4_1  for i0 < 3, i1 < 9, i2 < 2"
+    assert ig.fuse.explain(f, u, c) is None
+
+
+def test_reads_of_the_same_rows_agree() -> None:
+    """The length of a row is loaded for the condition alone."""
+    f = ig.Fusion("rows")
+    x, off = f.input("x", (8, 2)), f.input("off", (4,), "int64")
+    u, v = ig.partition(x, 1, off), ig.partition(x, 1, off)
+    f.output(ig.combine(u), ig.combine(v * 2.0))
+    assert ig.fuse.explain(f, u, v) is None

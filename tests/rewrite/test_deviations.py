@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.rewrite.deviation_in_parts import deviation_of
+from idgraph.rewrite.two_stage_reduction import deviation_of
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "everything": ((300, 256), (0, 1)),

@@ -6,14 +6,15 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import Program, compile_ptx, early_compilation
-from idgraph.runtime.compile_workers import POOL, limit_workers
+from idgraph.runtime import Program, compile_ptx, early_compilation, fusion_call
+from idgraph.runtime.compile_workers import POOL, STARTING, limit_workers
 from idgraph.runtime.cpu import compiler as cpu
 from idgraph.runtime.cuda import compiler as cuda
 
@@ -37,6 +38,15 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if job.started:
             job.done.wait(60)
     POOL.__init__(0)
+
+
+def wait_for_process(begun: int = 1) -> None:
+    """Until it has ``begun`` with so many jobs."""
+    for _ in range(6000):
+        if all(job.started for job in list(POOL._jobs.values())[:begun]):  # pyright: ignore[reportPrivateUsage]
+            return
+        sleep(0.01)
+    raise AssertionError("no process began in a minute")
 
 
 def programs(scale: float, target: Any = "cpu") -> list[Program]:
@@ -74,6 +84,7 @@ def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch
     made, before = programs(0.125), POOL.compiled
     for p in made:
         early_compilation.start_compiling(p, True)
+    wait_for_process()
     here = compiled_here(monkeypatch)
     check_values(made, 0.125)
     there = POOL.compiled - before
@@ -82,7 +93,11 @@ def test_kernels_are_compiled_by_another_process(monkeypatch: pytest.MonkeyPatch
 
 def test_this_process_takes_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     made = programs(0.375)
-    monkeypatch.setattr(POOL, "_serve", lambda: None)  # no process begins with anything
+
+    def idle(kind: object) -> None:
+        """No process begins with anything."""
+
+    monkeypatch.setattr(POOL, "_serve", idle)
     for p in made:
         early_compilation.start_compiling(p, True)
     here = compiled_here(monkeypatch)
@@ -122,12 +137,69 @@ def test_ptx_of_another_process_is_the_same() -> None:
     made = programs(0.25, "cuda")
     for p in made:
         cuda.submit(p, False, (9, 0))
+    wait_for_process()
     before = POOL.compiled
     found = [compile_ptx(p) for p in made]
     assert POOL.compiled > before
     limit_workers(0)
     here = [compile_ptx(p) for p in programs(0.25, "cuda")]
     assert [plain(t) for p in found for t in p] == [plain(t) for p in here for t in p]
+
+
+def gathers(count: int) -> list[ig.Fusion]:
+    """Distinct fusions, each with an index that a call checks."""
+    made: list[ig.Fusion] = []
+    for n in range(count):
+        f = ig.Fusion("f")
+        x, i = f.input("x", shape=(40 + n, 24)), f.input("i", shape=(16,), dtype="int64")
+        f.output(ig.softmax(ig.index_select(x * 2.0, 0, i), dim=-1))
+        made.append(f)
+    return made
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_programs_of_another_process_are_the_same(monkeypatch: pytest.MonkeyPatch, target: Any) -> None:
+    here: list[object] = []
+    inner = fusion_call.auto
+
+    def counted(*given: Any, **named: Any) -> Any:
+        here.append(given)
+        return inner(*given, **named)
+
+    monkeypatch.setattr(fusion_call, "auto", counted)
+    alone = [fusion_call.scheduled(f, target) for f in gathers(KERNELS)]
+    assert len(here) == KERNELS
+    fusions = gathers(KERNELS)
+    fusion_call.submit_fusions(fusions, target, None)
+    wait_for_process(2)
+    made = [fusion_call.scheduled(f, target) for f in fusions]
+    assert KERNELS <= len(here) <= 2 * KERNELS - 2
+    assert [p.source for p in made] == [p.source for p in alone]
+    assert [str(p.fusion.decisions) for p in made] == [str(p.fusion.decisions) for p in alone]
+
+
+def test_a_program_of_another_process_names_the_users_line() -> None:
+    fusions = gathers(STARTING)
+    fusion_call.submit_fusions(fusions, "cpu", None)
+    wait_for_process()
+    made = fusion_call.scheduled(fusions[-1], "cpu")
+    x, i = np.zeros((40 + STARTING - 1, 24), np.float32), np.full(16, 99)
+    with pytest.raises(ig.IndexingError, match=r"test_compile_workers\.py:\d+: f\.output\(ig\.softmax"):
+        made.run({"x": x, "i": i})
+
+
+def test_what_another_process_cannot_make_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlike(fusion: ig.Fusion, _: object) -> dict[str, object]:
+        return {"target": "program", "of": "cpu", "fusion": str(fusion)}
+
+    monkeypatch.setattr(fusion_call, "_request", unlike)
+    fusions = gathers(STARTING)
+    fusion_call.submit_fusions(fusions, "cpu", None)
+    wait_for_process()
+    made = [fusion_call.scheduled(f, "cpu").source for f in fusions]
+    monkeypatch.undo()
+    limit_workers(0)
+    assert made == [fusion_call.scheduled(f, "cpu").source for f in gathers(STARTING)]
 
 
 def plain(text: str) -> list[str]:

@@ -160,3 +160,24 @@ def test_an_axis_that_stands_at_two_coordinates_beside_one_that_is_selected() ->
     want = evaluate(f, given)[name]
     ig.schedule.auto(f)
     np.testing.assert_allclose(ig.emit(f, target="numpy").run(given)[name], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+def test_a_gather_of_what_is_written_by_index_is_estimated_once(device: str) -> None:
+    """The write becomes a sum with a gather in it, whose way no estimate asks for."""
+    f = ig.Fusion("f")
+    x, v = f.input("x", (5, 16)), f.input("v", (5,))
+    i, j, k = f.input("i", (5,), "int64"), f.input("j", (5,), "int64"), f.input("k", (5, 1), "int64")
+    t = f.output(ig.take_along_dim(ig.index_put(x, [i, j], v), k, 1))
+    ig.schedule.auto(f, device=device)
+    inputs: dict[str, np.ndarray[Any, Any]] = {
+        "x": np.arange(80, dtype=np.float32).reshape(5, 16),
+        "v": np.arange(5, dtype=np.float32) - 9,
+        "i": np.array([4, 0, 2, 1, 3]),
+        "j": np.array([3, 1, 4, 1, 5]),
+        "k": np.array([[1], [1], [4], [5], [2]]),
+    }
+    want = inputs["x"].copy()
+    want[inputs["i"], inputs["j"]] = inputs["v"]
+    got = ig.emit(f, target="numpy").run(inputs)[t.name]
+    np.testing.assert_array_equal(got, np.take_along_axis(want, inputs["k"], 1))

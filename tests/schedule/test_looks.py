@@ -88,7 +88,7 @@ def test_tensors_in_the_way_of_one_that_is_settled_are_tried_together(monkeypatc
     f = ig.parse(WINDOWS)
     ig.schedule.auto(f, device="cpu")
     assert len(ig.emit(f, target="cpu").kernels) == 1 and ig.validate(f).ok
-    assert 5 * len(looks) < 3 * sum(t.inline_position > 0 for t in f.tensors)
+    assert 5 * len(looks) < 7 * sum(t.inline_position > 0 for t in f.tensors)  # rows of four loops
 
 
 @pytest.mark.parametrize(("shape", "order", "depth"), [((8, 1, 4), (2, 1, 0), 0), ((1, 8, 4), (0, 2, 1), 1)])

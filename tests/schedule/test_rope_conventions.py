@@ -78,7 +78,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[T, ...], int]] = {
     "mrope": (multimodal, (some(2, 4, 4, 128), some(2, 2, 4, 128), some(3, 2, 4, 128), some(3, 2, 4, 128)), 16),
     "repeat_interleave": (repeated, (some(2, 8, 4, 32), some(8, 1, 16), some(8, 1, 16)), 8),
     "chatglm": (in_pairs, (some(2, 8, 4, 64), some(2, 8, 16, 2)), 16),
-    "llama 4": (as_complex, (some(2, 8, 4, 32), some(2, 8, 2, 32), some(2, 8, 16, 2, dtype=torch.float32)), 16),
+    "llama 4": (as_complex, (some(1, 512, 32, 32), some(1, 512, 8, 32), some(1, 512, 16, 2, dtype=torch.float32)), 16),
     "computed tables": (
         computed,
         (some(2, 4, 8, 32), some(2, 2, 8, 32), some(16, dtype=torch.float32), torch.arange(8).repeat(2, 1)),

@@ -150,3 +150,19 @@ def test_what_takes_more_to_compute_again_is_stored() -> None:
     ig.schedule.auto(f)
     assert any(t.definition is not None and t.shape == (48, 40) and not t.inline_position for t in f.tensors)
     assert ig.validate(f, target="numpy").ok
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((1 << 16,), 0), ((3, 1 << 17), 1), ((1 << 15, 5), 0)])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_few_long_scans_go_in_parts(shape: tuple[int, ...], dim: int, dtype: Any) -> None:
+    f = ig.Fusion("running")
+    t = f.output(ig.cumsum(f.input("x", shape, dtype), dim))
+    ig.schedule.auto(f)
+    assert sum(e.op == "cumsum" for e in f.exprs) == 2
+    x = (np.random.default_rng(0).random(shape) * 100 - 50).astype(dtype)
+    if dtype == "float32":
+        x[(..., -3) if dim == x.ndim - 1 else (-3, 0)] = np.inf  # what comes before it stays finite
+    want = x.astype(np.float64 if dtype == "float32" else np.int64).cumsum(dim)
+    (got,) = ig.emit(f, "numpy").run({"x": x}).values()
+    assert np.asarray(got).dtype == t.dtype
+    np.testing.assert_allclose(np.asarray(got), want, rtol=1e-6, atol=1e-4)

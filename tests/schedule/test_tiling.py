@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -190,6 +191,52 @@ def test_a_thread_of_many_coordinates_has_several_elements() -> None:
     assert k.blocks * k.threads * 4 <= 48 * 3 * 224 * 224
 
 
+@pytest.mark.parametrize(("taps", "item"), [(1, 2), (3, 2), (5, 4)])
+def test_rows_of_padded_windows_have_lanes_that_read_few_sectors(taps: int, item: int) -> None:
+    """The sum over pooled images: with a vector for each thread, every read asked for up to seven times its sectors."""
+    f = ig.Fusion("pooled")
+    y = ig.cast(f.input("x", (16, 56, 56), "bfloat16" if item == 2 else "float32"), "float32")
+    pads = (taps // 2, taps // 2)
+    across = ig.pad(y, pads)
+    y = sum((across[:, :, n : n + 56] for n in range(1, taps)), across[:, :, :56])
+    down = ig.pad(y, (0, 0, *pads))
+    y = sum((down[:, n : n + 56] for n in range(1, taps)), down[:, :56])
+    s = f.output(ig.sum(ig.exp(y), (1, 2)))
+    program = ig.emit(_scheduled(f), "cuda")
+    assert ig.cost(program).kernels[0].sectors <= 2.5 * taps * taps * 16 * 56 * 56 * item / H200.sector
+    x = np.random.default_rng(0).integers(-3, 3, (16, 56, 56)) / 64
+    wide = np.pad(x, ((0, 0), pads, pads))
+    wanted = np.exp(sum(wide[:, i : i + 56, j : j + 56] for i in range(taps) for j in range(taps))).sum((1, 2))
+    arrays = {"x": x.astype(np.float32 if item == 4 else ml_dtypes.bfloat16)}
+    np.testing.assert_allclose(run_threads(program, arrays)[s.name], wanted, rtol=1e-4)
+
+
 def _scheduled(f: ig.Fusion) -> ig.Fusion:
     ig.schedule.auto(f)
     return f
+
+
+def woven(count: int, n: int, steps: int, channels: int) -> ig.Fusion:
+    """Sequences of which each takes its turn, channels first: a reshape hides which one a step is of."""
+    f = ig.Fusion("woven")
+    every = [f.input(f"x{k}", (n, steps, channels)) for k in range(count)]
+    t = f.output(ig.permute(ig.reshape(ig.cat(every, 2), (n, count * steps, channels)), (0, 2, 1)))
+    t.set_allocation(t.logical)
+    return f
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_an_axis_that_a_reshape_joins_is_searched_in_its_parts(count: int) -> None:
+    f = woven(count, 16, 1024, 256)
+    decided = ig.schedule.auto(f)
+    assert decided.tilings
+    (k,) = ig.cost(ig.emit(f, "cuda"), "H200").kernels
+    assert 32 * k.sectors <= 1.51 * k.bytes_moved
+    small = woven(count, 2, 8, 32)
+    rng = np.random.default_rng(count)
+    arrays = {x.name: rng.random((2, 8, 32), dtype=np.float32) for x in small.inputs}
+    want = np.stack(list(arrays.values()), 2).reshape(2, 8 * count, 32).transpose(0, 2, 1)
+    assert ig.schedule.auto(small).tilings
+    assert check_addresses(small).ok
+    (got,) = run_threads(ig.emit(small, "cuda"), arrays, seed=count).values()
+    assert np.array_equal(np.asarray(got), want)

@@ -62,6 +62,7 @@ def test_they_hold_for_documents_that_they_were_not_made_from() -> None:
     documents = {
         "report": ig.report(f).to_json(), "cost": ig.cost(ig.emit(f, "cuda")).to_json(),
         "device": ig.cost(ig.emit(f, "cuda")).device.to_json(),
+        "tuned": json.dumps(ig.Tuner(timer=lambda work, target: 1.0).tune(f, "cpu").to_data()),
     }  # fmt: skip
     for name, document in documents.items():
         jsonschema.validate(json.loads(document), stored(name), cls=jsonschema.Draft202012Validator)

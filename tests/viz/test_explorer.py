@@ -13,8 +13,8 @@ import pytest
 import idgraph as ig
 from idgraph.errors import SourceLine
 from idgraph.runtime.program import stages
-from idgraph.viz.captions import axes_text
 from idgraph.viz.explorer.data import _source_parts, folds_of  # pyright: ignore[reportPrivateUsage]
+from idgraph.viz.fusion_picture import axes_text
 from tests.viz.test_page import EVIL, browser, missing
 
 __all__ = ["browser"]

@@ -99,10 +99,7 @@ def test_cycle_alone_tells_the_coordinate_at_every_stop() -> None:
     shift = ig.IdModel(rotation()).exact.cycles()[1]
     made = viz.picture(shift)
     assert made.ring
-    assert [n.lines[0].text for n in made.nodes if n.shape == "box"] == [
-        "coordinate c",
-        "coordinate c - 32",
-    ]
+    assert [n.lines[0].text for n in made.nodes if n.shape == "box"] == ["coordinate c", "coordinate c - 32"]
     assert made.nodes[0].lines[-1].text == "after one round: c - 32"
 
 

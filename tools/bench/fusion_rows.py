@@ -202,11 +202,7 @@ _DEP = re.compile(r"MemoryDep\('(?P<name>\w+)', (?P<index>.*), \{(?P<sizes>[^{}]
 
 
 def _by_formulas(
-    case: str,
-    graph: str,
-    nodes: Sequence[Sequence[str]],
-    out: Verdict,
-    logged: Mapping[tuple[str, str, str], Row],
+    case: str, graph: str, nodes: Sequence[Sequence[str]], out: Verdict, logged: Mapping[tuple[str, str, str], Row]
 ) -> None:
     out.how = "formulas"
     sides = [[t for n in ns if (b := logged.get((case, graph, n))) for t in _touches(b, out.buffer)] for ns in nodes]

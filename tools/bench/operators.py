@@ -228,10 +228,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--commit", default="", help="the commit of the rows; where absent, git is asked")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
     parser.add_argument(
-        "--case-seconds",
-        type=float,
-        default=60.0,
-        help="processor time of one sample on all targets; then it is slow",
+        "--case-seconds", type=float, default=60.0, help="processor time of one sample on all targets; then it is slow"
     )
     parser.add_argument("--backend", action="store_true", help="through torch.compile, results and gradients")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -20,9 +20,7 @@ PARTICIPLES = frozenset({
 MODULES_OF_ONE_NAME = 2
 HERE = "tools/checks/names.py"
 # (file, name): why the name stays.
-REASONS = {
-    ("idgraph/fuse/plan.py", "apart"): "`Plan.apart` is public",
-}
+REASONS = {("idgraph/fuse/plan.py", "apart"): "`Plan.apart` is public"}
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 

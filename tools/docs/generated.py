@@ -111,11 +111,7 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
 
 def words() -> str:
     """Every closed set of strings that an argument takes or a result has."""
-    parts = [
-        "# String options: what arguments and results take",
-        "",
-        "Sizes are in elements unless bytes are stated.",
-    ]
+    parts = ["# String options: what arguments and results take", "", "Sizes are in elements unless bytes are stated."]
     parts += ["", "| type | words | where |", "|---|---|---|"]
     for module, name, where in WORDS:
         held = getattr(importlib.import_module(module), name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +181,21 @@ def _gathers() -> list[Any]:
     return [json.loads(g.to_json()) for g in ig.fuse.gathers(f)]
 
 
+def _measured() -> tuple[Measured, ...]:
+    """Of a config with every choice, of one with none, and of one that was dropped."""
+    choices = {f.name: 32 if str(f.type).startswith("int") else True for f in fields(KernelConfig)}
+    every = KernelConfig.from_data(choices | {"vectors": 4})
+    return Measured(every, 3.5), Measured(KernelConfig(), 4.0), Measured(every, float("nan"), "other values")
+
+
 def _records() -> list[Any]:
-    configs = (KernelConfig(), KernelConfig(persistent=True))
-    measured = (Measured(configs[0], 3.5), Measured(configs[1], float("nan"), "other values"))
-    return [json.loads(Record(configs[0], measured).to_text())]
+    tries = _measured()
+    return [json.loads(Record(m.config, tries).to_text()) for m in tries]
+
+
+def _tuned() -> list[Any]:
+    program, tries = ig.emit(fusions()[0], "python"), _measured()
+    return [ig.Tuned(program, m.config, tries, "measured").to_data() for m in tries]
 
 
 def _commands(*command: str, automatic: bool = False) -> list[Any]:
@@ -249,6 +260,9 @@ KINDS = {
     "tuning-record": Document(
         "Tuning record", "A file in the folder of `ig.Tuner(cache=...)`: the best config, and all that was measured.",
         _records,
+    ),
+    "tuned": Document(
+        "Tuned program", "`ig.Tuner().tune(f).to_data()`: the config chosen and what each one took.", _tuned
     ),
     "models": Document(
         "Model timings", "`python -m tools.bench.models`, stored as `tools/bench/results/models_h100.json`.",

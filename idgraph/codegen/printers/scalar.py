@@ -148,7 +148,7 @@ class _Scalar:
     numbers: Iterator[int] = field(default_factory=count)  # of names for what the text would repeat
     inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
     usual: str | None = None  # whether the divisions so far were usual; None: each is a division
-    part: tuple[str, int] | None = None  # the first step of the next loop that runs, and how many do; None: all
+    part: tuple[int, int] | None = None  # the steps of the next loop that run, from the first up to the second
 
     # text ---------------------------------------------------------------------------------------------------------
 
@@ -223,17 +223,20 @@ class _Scalar:
 
     def divide(self, body: Sequence[Stmt], depth: int) -> None:
         """Quotients by reciprocals; where one was not usual, all again by division."""
-        number, steps, first = next(self.numbers), steps_together(body), body[0]
-        if steps is not None and isinstance(first, Loop):
-            self.put(depth, f"for first{number} in range(0, {first.extent}, {steps}):")
-            depth += 1
-        self.part = (f"first{number}", steps) if steps is not None else None
-        self.usual = f"usual{number}"
+        steps, first = steps_together(body), body[0]
+        if steps is None or not isinstance(first, Loop):
+            self.divide_part(body, depth, None)
+            return
+        for at in range(0, int(first.extent), steps):  # a loop of them that the compiler keeps would index registers
+            self.divide_part(body, depth, (at, at + steps))
+
+    def divide_part(self, body: Sequence[Stmt], depth: int, part: tuple[int, int] | None) -> None:
+        """`divide` for all steps of a loop, or a part of them."""
+        self.part, self.usual = part, f"usual{next(self.numbers)}"
         self.put(depth, f"{self.usual} = True")
         self.statements(body, depth)
         self.put(depth, f"if not {self.usual}:")
-        self.part = (f"first{number}", steps) if steps is not None else None
-        self.usual = ""
+        self.part, self.usual = part, ""
         self.statements([s for s in body if not isinstance(s, Comment)], depth + 1)
         self.usual = None
 
@@ -405,7 +408,7 @@ class _Scalar:
         kind, to = ELEMENT_TYPES[s.local.dtype].code, self.local(s.local)
         if isinstance(s, ExtractHalf):
             return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
-        call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
+        call = f"pair_{s.op}" if s.op == "where" or s.op.startswith("pick") else f"pair_{s.op}_{kind}"
         return f"{to} = {call}({', '.join(map(self.local, s.operands))})"
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
@@ -440,7 +443,7 @@ class _Scalar:
                 extent = f"min({extent}, {self.index(s.stop)})"
             points = ", ".join(BLOCKS) if spread else f"count({extent})" if hidden and s.stop is None else extent
             if self.part is not None:
-                points, self.part = f"{self.part[0]}, {self.part[0]} + {self.part[1]}", None
+                points, self.part = f"{self.part[0]}, {self.part[1]}", None
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
             self.put(depth, f"for {s.var} in range({points}):{note}")
             self.around += 1

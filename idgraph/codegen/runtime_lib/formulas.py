@@ -1,7 +1,7 @@
 """Source text of values: conversions, literals, and the formulas of `idgraph.ir.op_table` over operands.
 
 Values have one of four types: bool, int (64 bits, kept in the range of their dtype), float32 (also for float16 and
-bfloat16, rounded to their grid) and float64. The functions named here (``f32``, ``i8``, ``maximum``, ...) exist for
+bfloat16, rounded to their grid) and float64. The functions named here (``f32``, ``int8``, ``maximum``, ...) exist for
 Python scalars, NumPy arrays and numba, so a formula is the same text everywhere.
 """
 
@@ -44,7 +44,7 @@ def converted(text: str, source: DType, to: DType) -> str:
     """torch's conversion of a value of dtype ``source`` to dtype ``to``.
 
     >>> converted("x", "float32", "int8"), converted("x", "int64", "float16"), converted("x", "float16", "float32")
-    ('i8(toint(x))', 'f16(f32(x))', 'x')
+    ('int8(toint(x))', 'f16(f32(x))', 'x')
     """
     if source == to:
         return text

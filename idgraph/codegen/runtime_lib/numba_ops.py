@@ -165,11 +165,11 @@ def u8(x):
     return i64(np.uint8(x))
 
 
-def i8(x):
+def int8(x):
     return i64(np.int8(x))
 
 
-def i16(x):
+def int16(x):
     return i64(np.int16(x))
 
 
@@ -241,14 +241,7 @@ def f16(x):
     return f16_load(f16_word(x))
 
 
-FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    div, inverse, logistic_of, short_div, short_sqrt, short_rsqrt, one_plus_erf, one_minus_erf, tanh_log1p,
-    near_expm1, near_tanh, log1p_exp, exp_inside, fast_exp_sub, div_by,
-    sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
-    int_remainder, int_fmod,
-    int_power, remainder, floor_divide, floor_divide_32, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,
-    f16_word, f16_load, f16,
-)  # fmt: skip
+FUNCTIONS = tuple(f for f in list(globals().values()) if isinstance(f, FunctionType))
 
 
 def rebound(base: Mapping[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _wrap_integer(dtype: type[np.integer[Any]]) -> Callable[[Any], Array]:
     return wrap
 
 
-u8, i8, i16, i32, i64 = (
+u8, int8, int16, i32, i64 = (
     _wrap_integer(np.uint8),
     _wrap_integer(np.int8),
     _wrap_integer(np.int16),
@@ -332,21 +332,21 @@ class Memory:
 
     def store(self, address: Any, value: Any, mask: Any, grid: tuple[int, ...]) -> None:
         """Write elements at the points of ``grid`` where ``mask`` holds."""
-        where, values = broadcast(grid, address, value)
-        if mask is not None:
-            (kept,) = broadcast(grid, mask)
-            where, values = where[kept], values[kept]
-        self._checked(where)
+        where, values = self._writes(address, value, mask, grid)
         self.data[where] = bf16_word(values) if self.dtype == "bfloat16" else values
 
     def accumulate(self, op: str, address: Any, value: Any, mask: Any, grid: tuple[int, ...]) -> None:
         """Combine values into elements, each point once."""
+        REDUCE[op].at(self.data, *self._writes(address, value, mask, grid))
+
+    def _writes(self, address: Any, value: Any, mask: Any, grid: tuple[int, ...]) -> tuple[Array, Array]:
+        """Addresses and values of the points of ``grid`` where ``mask`` holds."""
         where, values = broadcast(grid, address, value)
         if mask is not None:
             (kept,) = broadcast(grid, mask)
             where, values = where[kept], values[kept]
         self._checked(where)
-        REDUCE[op].at(self.data, where, values)
+        return where, values
 
 
 def private(size: int, dtype: DType, title: str, grid: tuple[int, ...] = ()) -> Memory:

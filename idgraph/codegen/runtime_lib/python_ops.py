@@ -72,7 +72,7 @@ def _wrap(bits: int, signed: bool) -> Callable[[int], int]:
     return wrap
 
 
-u8, i8, i16, i32, i64 = _wrap(8, False), _wrap(8, True), _wrap(16, True), _wrap(32, True), _wrap(64, True)
+u8, int8, int16, i32, i64 = _wrap(8, False), _wrap(8, True), _wrap(16, True), _wrap(32, True), _wrap(64, True)
 u32 = _wrap(32, False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -38,35 +38,6 @@ def plain_vectors(
 
     ``decode(array, element)`` is the value of an element as the array holds it, ``encode`` the way back.
     """
-
-    def load(width: int) -> Any:
-        def read(registers: Any, first: int, array: Any, at: Any) -> None:
-            for n in range(width):
-                registers[first + n] = decode(array, array[int(at) + n])
-
-        return read
-
-    def load_where(width: int) -> Any:
-        def read(registers: Any, first: int, array: Any, at: Any, wanted: Any) -> None:
-            for n in range(width):
-                registers[first + n] = decode(array, array[int(at) + n] if wanted else array.dtype.type(0))
-
-        return read
-
-    def load_realigned(width: int) -> Any:
-        def read(registers: Any, first: int, array: Any, at: Any, last: Any) -> None:
-            for n, element in enumerate(realigned(array, int(at), width, int(last))):
-                registers[first + n] = decode(array, element)
-
-        return read
-
-    def store(width: int) -> Any:
-        def write(array: Any, at: Any, registers: Any, first: int) -> None:
-            for n in range(width):
-                array[int(at) + n] = encode(array, registers[first + n])
-
-        return write
-
     one_by_one = Lock()
 
     def add(width: int) -> Any:
@@ -77,49 +48,53 @@ def plain_vectors(
 
         return update
 
-    made = {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
-    made |= {f"vload{w}_where": load_where(w) for w in WIDTHS}
-    made |= {f"rload{w}": load_realigned(w) for w in REALIGNED}
-    return made | {f"vadd{w}": add(w) for w in ADDS}
+    def take(array: Any, elements: Sequence[Any]) -> Any:
+        return decode(array, elements[0])
+
+    def give(array: Any, value: Any) -> tuple[Any, ...]:
+        return (encode(array, value),)
+
+    return _register_accesses("v", "r", 1, (WIDTHS, REALIGNED), take, give) | {f"vadd{w}": add(w) for w in ADDS}
 
 
-def _pairs_in_memory() -> dict[str, Any]:
-    """Loads and stores of pairs of two elements."""
+def _register_accesses(
+    prefix: str,
+    anywhere: str,
+    size: int,
+    counts: tuple[Sequence[int], Sequence[int]],
+    take: Callable[[Any, Sequence[Any]], Any],
+    give: Callable[[Any, Any], Sequence[Any]],
+) -> dict[str, Any]:
+    """Loads and stores of ``counts`` registers: ``take`` makes one of ``size`` elements, ``give`` has its elements."""
 
     def load(count: int) -> Any:
-        def read(registers: Any, first: int, array: Any, at: Any) -> None:
+        def read(registers: Any, first: int, array: Any, at: Any, wanted: Any = True) -> None:
             for n in range(count):
-                registers[first + n] = (array[int(at) + 2 * n], array[int(at) + 2 * n + 1])
-
-        return read
-
-    def load_where(count: int) -> Any:
-        def read(registers: Any, first: int, array: Any, at: Any, wanted: Any) -> None:
-            zero = array.dtype.type(0)
-            for n in range(count):
-                pair = (array[int(at) + 2 * n], array[int(at) + 2 * n + 1]) if wanted else (zero, zero)
-                registers[first + n] = pair
+                start = int(at) + size * n
+                elements = [array[start + k] if wanted else array.dtype.type(0) for k in range(size)]
+                registers[first + n] = take(array, elements)
 
         return read
 
     def load_realigned(count: int) -> Any:
         def read(registers: Any, first: int, array: Any, at: Any, last: Any) -> None:
-            found = realigned(array, int(at), 2 * count, int(last))
+            found = realigned(array, int(at), size * count, int(last))
             for n in range(count):
-                registers[first + n] = (found[2 * n], found[2 * n + 1])
+                registers[first + n] = take(array, found[size * n : size * (n + 1)])
 
         return read
 
     def store(count: int) -> Any:
         def write(array: Any, at: Any, registers: Any, first: int) -> None:
-            for n in range(2 * count):
-                array[int(at) + n] = registers[first + n // 2][n % 2]
+            for n in range(count):
+                for k, element in enumerate(give(array, registers[first + n])):
+                    array[int(at) + size * n + k] = element
 
         return write
 
-    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
-    made |= {f"wload{n}_where": load_where(n) for n in WORDS}
-    return made | {f"rwload{n}": load_realigned(n) for n in REALIGNED_WORDS}
+    made = {f"{prefix}load{n}{where}": load(n) for n in counts[0] for where in ("", "_where")}
+    made |= {f"{prefix}store{n}": store(n) for n in counts[0]}
+    return made | {f"{anywhere}{prefix if size > 1 else ''}load{n}": load_realigned(n) for n in counts[1]}
 
 
 def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
@@ -142,6 +117,9 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return chosen
 
+    def where(condition: Any, a: Any, b: Any) -> Any:
+        return a if condition else b
+
     def pack(kind: str) -> Any:
         def packed(a: float, b: float) -> tuple[Any, ...]:
             return (encode[kind](a), encode[kind](b))
@@ -154,8 +132,11 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return value
 
-    made = _pairs_in_memory()
+    made = _register_accesses(
+        "w", "r", 2, (WORDS, REALIGNED_WORDS), lambda _, elements: tuple(elements), lambda _, pair: pair
+    )
     made["no_pair"] = (0, 0)
+    made["pair_where"] = where
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:
         made |= {f"pair_{name}_{kind}": compute(op, kind) for name, op in PAIR_OPS.items()}

@@ -18,6 +18,7 @@ from idgraph.ir import ops_reduce as composite
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
 from idgraph.ir.dtypes import check_dtype, scalar_dtype
+from idgraph.ir.fusion import apply_op
 
 END = 2**63 - 1
 
@@ -219,15 +220,14 @@ def unfold(c: Call) -> Tensor:
     if size < 1 or step < 1 or is_true(extent < size):
         raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
     count = attr(simplify((extent - size) // step + 1))
+    shape = tuple(x.shape)
     if size == step:
         whole = same_size(attr(simplify(as_expr(count) * size)), attr(extent))
         flat = x if whole else movement.slice(x, dim, 0, count * size)
+        split = movement.reshape(flat, (*shape[:dim], count, size, *shape[dim + 1 :]))
     else:
-        place = x.fusion.iota(count * size, dtype="int64")
-        start = ops.mul(ops.floor_divide(place, size), step)
-        flat = composite.index_select(x, dim, ops.add(start, ops.remainder(place, size)))
-    shape = tuple(x.shape)
-    split = movement.reshape(flat, (*shape[:dim], count, size, *shape[dim + 1 :]))
+        start, place = x.fusion.iota(count, 0, step), x.fusion.iota(size)
+        split = apply_op("index", x, ops.add(movement.unsqueeze(start, 1), place), dims=(dim,))
     return movement.permute(split, (*range(dim + 1), *range(dim + 2, x.ndim + 1), dim + 1))
 
 

@@ -25,7 +25,7 @@ _FUSED = {
 
 def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
     """The functions that the printer names, as intrinsics; a word is a uint32."""
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = {"pair_where": _where()}
     for i, k in product((0, 1), repeat=2):  # half of one word beside half of another: one byte permutation
         order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
         made[f"pair_pick_{'lh'[i]}{'lh'[k]}"] = _machine(f"prmt.b32 $0, $1, $2, 0x{order:x};", 2)
@@ -37,6 +37,24 @@ def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
         made[f"pair_pack_{kind}"] = _pack(f"cvt.rn.{name}x2.f32 $0, $2, $1;" if cc >= (8, 0) else one)
         made[f"low_{kind}"], made[f"high_{kind}"] = _half(kind, high=False), _half(kind, high=True)
     return made
+
+
+def _where() -> Any:
+    """One of two words, as an instruction: compilers make branches of choices, whose loads wait for the condition."""
+    intrinsic, types, ir = numba_modules()
+    word = ir.IntType(32)
+    text = "{.reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p;}"
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        condition, a, b = args
+        return builder.asm(
+            ir.FunctionType(word, [word] * 3), text, "=r,r,r,r", [builder.zext(condition, word), a, b], False
+        )
+
+    def where(typingctx: Any, c: Any, a: Any, b: Any) -> Any:
+        return types.uint32(types.boolean, types.uint32, types.uint32), codegen
+
+    return intrinsic(where)
 
 
 def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:

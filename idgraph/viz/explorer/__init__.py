@@ -2,10 +2,18 @@
 
 One script draws it, in the report page and as a notebook widget. dagre (MIT) places boxes, d3-zoom and d3-selection
 (ISC) pan and zoom; they are bundled in ``vendor.js``, made from ``tools/explorer``.
+
+The explorer in a page: its style, its script and its data, all in the page itself.
+
+The explorer as a notebook widget, by anywidget: the same script as in the page.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args, runtime_checkable
 
@@ -16,13 +24,12 @@ from idgraph.errors import IdGraphError, arguments, one_of
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, copy_fusion
 from idgraph.ir.device import TargetName as Target
-from idgraph.loading import LOADING
+from idgraph.loading import LOADING, load
 from idgraph.reports.collect import Emission, segment_facts
 from idgraph.runtime.program import emit
 from idgraph.schedule import auto as schedule_automatically
 from idgraph.validate.report import busy
 from idgraph.viz.explorer.data import Data, explorer_data
-from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.picture import xml
 
 if TYPE_CHECKING:
@@ -88,7 +95,7 @@ class Explorer:
         'ExplorerWidget'
         """
         with LOADING:
-            from idgraph.viz.explorer.page import widget  # noqa: PLC0415 - loads anywidget
+            from idgraph.viz.explorer import widget  # noqa: PLC0415 - loads anywidget
 
         return widget(self.data)
 
@@ -155,3 +162,70 @@ def _fusion_of(given: HasFusion) -> Fusion:
     if not isinstance(found, Fusion):  # a class of the user's that has a field of this name
         raise IdGraphError(f"explore: {type(given).__name__}.fusion is not a fusion", hint="ig.viz.explore(f)")
     return found
+
+
+HERE = Path(__file__).resolve().parent
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return (HERE / "explorer.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """Libraries and explorer: defines ``idgraphExplorer(element, data)``."""
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("vendor.js", "explorer.js"))
+
+
+START = """
+document.querySelectorAll("[data-explorer]").forEach(function (place) {
+  idgraphExplorer(place, JSON.parse(document.getElementById(place.getAttribute("data-explorer")).textContent));
+});
+"""
+
+
+def policy(code: str) -> str:
+    """The element that tells a browser to load nothing and to run no other script than ``code``.
+
+    >>> policy("alert(1)").count("script-src 'sha256-")
+    1
+    """
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    rules = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    return f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
+
+
+def place_of(data: Data, anchor: str, *, links: bool = False) -> str:
+    """The element of one explorer and its data; `script` and `START` bring it to life.
+
+    ``links``: the page's address names what is chosen, as ``#view=index+graph&op=t6&tab=kernel``.
+
+    >>> "</script><" in place_of({"name": "</script><img>"}, "a")
+    False
+    """
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    own = " data-links" if links else ""
+    stored = f'<script type="application/json" id="{anchor}-data">{text}</script>'
+    return f'<div data-explorer="{anchor}-data"{own}></div>{stored}'
+
+
+_RENDER = "\nexport default { render({ model, el }) { idgraphExplorer(el, model.get('data')); } };\n"
+
+
+def widget(data: Data) -> Any:
+    """A widget that shows ``data``; raises `IdGraphError` where anywidget is not installed."""
+    try:
+        anywidget, traitlets = load("anywidget"), load("traitlets")
+    except ImportError as error:
+        raise IdGraphError(
+            "the notebook widget needs anywidget", because=[str(error)], hint="pip install anywidget, or .save(path)"
+        ) from None
+    kind: Any = type(
+        "ExplorerWidget",
+        (anywidget.AnyWidget,),
+        {"_esm": script() + _RENDER, "_css": style(), "data": traitlets.Dict().tag(sync=True)},
+    )
+    return kind(data=data)

@@ -26,8 +26,8 @@ from idgraph.reports.model import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.reports.to_text import bytes_text
 from idgraph.runtime import Program
 from idgraph.runtime.program import stages
-from idgraph.viz.captions import LIMIT, axes_text, category
 from idgraph.viz.draw import picture
+from idgraph.viz.fusion_picture import LIMIT, axes_text, category
 from idgraph.viz.index_graph_picture import index_picture
 from idgraph.viz.picture import PLAIN, Line, Picture, PictureNode, clean, clip
 

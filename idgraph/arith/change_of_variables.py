@@ -1,0 +1,224 @@
+"""An inverse through a change of variables: of a simpler map, between other coordinates or other symbols.
+
+Each function of `CHANGES` gives the inverse of a map, or None where its change makes nothing simpler; ``again`` inverts
+what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+
+from idgraph.arith.expr import TRUE, Expr, and_, as_expr, postorder, symbol
+from idgraph.arith.facts import replace
+from idgraph.arith.fourier_motzkin import is_nonneg
+from idgraph.arith.interval import interval
+from idgraph.arith.linear import terms
+from idgraph.arith.map_properties import Collision, MapProof
+from idgraph.arith.mixed_radix import cost
+from idgraph.arith.rewriter import normal
+from idgraph.arith.simplify import simplify
+
+_MAX_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class InverseCandidate:
+    """An inverse: expressions in the images, valid where ``condition`` holds, which is the image."""
+
+    results: tuple[Expr, ...]
+    condition: Expr
+    proof: MapProof
+
+
+Again = Callable[[Sequence[Expr], Sequence[Expr], Expr, Sequence[Expr]], InverseCandidate | Collision | None]
+"""The inverse of a map of symbols, results, a condition and images."""
+
+
+def _through_mirror(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map that runs backwards: coordinates that only fall are counted from their end, and so are
+    symbols with which all coordinates fall.
+    """
+    own = frozenset(symbols)
+    sides = [{a: c for a, c in terms(normal(r))[0].items() if a.symbols & own} for r in results]
+    plain, given = list(results), dict[str, Expr]()
+    for k, (side, y) in enumerate(zip(sides, images, strict=True)):
+        high = y.symbol_bounds[1]
+        if side and high is not None and all(c < 0 for c in side.values()):
+            plain[k], given[y.name] = simplify(high - results[k]), high - y
+    falling = dict[str, Expr]()
+    for s in symbols if not given else ():
+        held = [(a, c) for side in sides for a, c in side.items() if s in a.symbols]
+        high = s.symbol_bounds[1]
+        moved = any(n.op in ("floordiv", "mod") for a, _ in held for n in postorder(a))
+        if high is not None and s.symbol_bounds[2] == 1 and held and all(c < 0 for _, c in held) and not moved:
+            falling[s.name] = high - s
+    if falling:
+        plain = [simplify(r.substitute(falling)) for r in results]
+        condition = simplify(condition.substitute(falling))
+    back = again(symbols, plain, condition, images) if given or falling else None
+    if not isinstance(back, InverseCandidate):
+        return None
+    turned = [
+        falling[s.name].substitute({s.name: x}) if s.name in falling else x
+        for s, x in zip(symbols, back.results, strict=True)
+    ]
+    return _composed(turned, given, simplify(back.condition.substitute(given)), back.proof)
+
+
+def _through_rotation(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map with coordinates ``(x + c) % n``, where x itself is below n: turned back first."""
+    plain, given = list(results), dict[str, Expr]()
+    for k, (r, y) in enumerate(zip(results, images, strict=True)):
+        by = _least_of_sum(r.args[0], frozenset(symbols)) if r.op == "mod" else None
+        if by is None:
+            continue
+        moved = simplify(r.args[0] - by)
+        least = _least_of_sum(normal(r.args[1] - 1 - moved), frozenset(symbols))
+        if least is not None and is_nonneg(normal(least)):
+            plain[k], given[y.name] = moved, (y - by) % r.args[1]
+    back = again(symbols, plain, condition, images) if given else None
+    if not isinstance(back, InverseCandidate):
+        return None
+    return _composed(back.results, given, simplify(back.condition.substitute(given)), back.proof)
+
+
+def _least_of_sum(e: Expr, own: frozenset[Expr]) -> Expr | None:
+    """The least value of a sum over the ranges of ``own``: each, or a remainder of them, is at one of its ends."""
+    parts, rest = terms(normal(e))
+    out, slopes = as_expr(rest), dict[Expr, Expr]()
+    for a, c in parts.items():
+        factors = a.args if a.op == "mul" else (a,)
+        mine = [f for f in factors if f.symbols & own]
+        if len(mine) > 1 or (mine and mine[0] not in own and mine[0].op != "mod"):
+            return None
+        if not mine:
+            out = out + a * c
+            continue
+        others = list(factors)
+        others.remove(mine[0])
+        slopes[mine[0]] = slopes.get(mine[0], as_expr(0)) + prod(others, start=as_expr(c))
+    for f, slope in slopes.items():
+        low, high = f.symbol_bounds[:2] if f in own else (0, f.args[1] - 1)
+        rises = is_nonneg(normal(slope))
+        end = low if rises else high
+        if end is None or not (rises or is_nonneg(normal(-slope))):
+            return None
+        out = out + slope * end
+    return simplify(out)
+
+
+def _through_remainder(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map with coordinates that are made of one remainder: of the remainder first."""
+    own = frozenset(symbols)
+    for k, (r, y) in enumerate(zip(results, images, strict=True)):
+        for node in sorted({n for n in postorder(r) if n.op == "mod" and n is not r and n.symbols & own}, key=str):
+            number = symbol(f"{y.name}.rest", 0, node.args[1] - 1)
+            plain = simplify(replace(r, {node: number}))
+            if plain.symbols & own or number not in plain.symbols:
+                continue
+            digit = again((number,), (plain,), TRUE, (y,))
+            back = None
+            if isinstance(digit, InverseCandidate):
+                inner = [node if m == k else x for m, x in enumerate(results)]
+                ends = [number if m == k else x for m, x in enumerate(images)]
+                back = again(symbols, inner, condition, ends)
+            if isinstance(digit, InverseCandidate) and isinstance(back, InverseCandidate):
+                given = {number.name: digit.results[0]}
+                held = simplify(and_(digit.condition, back.condition.substitute(given)))
+                return _composed(back.results, given, held, back.proof)
+    return None
+
+
+def _through_number(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map that reads its symbols through one number that they are digits of: first the number, then
+    its digits.
+    """
+    own = frozenset(symbols)
+    for node in sorted({n for r in results for n in postorder(r) if n.op == "add"}, key=str):
+        low, high = interval(node)
+        whole = len(symbols) > 1 and own <= node.symbols and tuple(results) != (node,)
+        if not whole or low is None or low < 0 or high is None:
+            continue
+        number = symbol(f"{images[0].name}.number", 0, high)
+        plain = [simplify(replace(x, {node: number})) for x in (condition, *results)]
+        if any(x.symbols & own for x in plain):
+            continue
+        digits = again(symbols, (node,), TRUE, (number,))
+        if isinstance(digits, InverseCandidate):
+            back = again((number,), plain[1:], plain[0], images)
+            if isinstance(back, InverseCandidate):
+                given = {number.name: back.results[0]}
+                held = simplify(and_(back.condition, digits.condition.substitute(given)))
+                return _composed(digits.results, given, held, back.proof)
+    return None
+
+
+def _through_digits(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map that reads a symbol through its quotient and remainder by one number: both on their own."""
+    for node in sorted({n for r in results for n in postorder(r) if n.op == "mod"}, key=str):
+        s, n = node.args
+        high = interval(s)[1]
+        if s not in symbols or not n.is_const or high is None or (high + 1) % int(n) or high < int(n):
+            continue
+        upper = symbol(f"{s.name}.upper", 0, high // int(n))
+        lower = symbol(f"{s.name}.lower", 0, int(n) - 1)
+        apart = {s.name: upper * n + lower}
+        others = [x for x in symbols if x is not s]
+        plain = [simplify(x.substitute(apart)) for x in results]
+        back = again((*others, upper, lower), plain, simplify(condition.substitute(apart)), images)
+        if isinstance(back, InverseCandidate):
+            found = dict(zip((*others, upper, lower), back.results, strict=True))
+            found[s] = found[upper] * n + found[lower]
+            return _composed([found[x] for x in symbols], {}, back.condition, back.proof)
+    return None
+
+
+def _through_flat(
+    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
+) -> InverseCandidate | None:
+    """The inverse of a map whose coordinates are the digits of one shorter number: of the number, put together."""
+    spans = [interval(r) for r in results]
+    if not 1 < len(results) <= _MAX_DIGITS:
+        return None
+    known = [high is not None and low is not None and low >= 0 for low, high in spans]
+    ends = [high if ok else y.symbol_bounds[1] for (_, high), ok, y in zip(spans, known, images, strict=True)]
+    extents = [as_expr(0 if high is None else high) + 1 for high in ends]
+    best: tuple[Expr, Expr] | None = None
+    for order in permutations(range(len(results))):
+        if not all(known[k] for k in order[1:]):  # the number is in its range where the first digit is
+            continue
+        flat = image = as_expr(0)
+        for k in order:
+            flat, image = flat * extents[k] + results[k], image * extents[k] + images[k]
+        flat = simplify(flat)
+        if best is None or cost(flat) < cost(best[0]):
+            best = flat, image
+    if best is None or 2 * cost(best[0]) > sum(map(cost, results)):
+        return None
+    number = symbol(f"{images[0].name}.flat", 0, simplify(prod(extents, start=as_expr(1)) - 1))
+    back = again(symbols, best[:1], condition, (number,))
+    if not isinstance(back, InverseCandidate):
+        return None
+    given = {number.name: best[1]}
+    inside = and_(*(y < n for y, n in zip(images, extents, strict=True)))
+    return _composed(back.results, given, simplify(and_(inside, back.condition.substitute(given))), back.proof)
+
+
+CHANGES = (_through_flat, _through_mirror, _through_number, _through_rotation, _through_remainder, _through_digits)
+
+
+def _composed(results: Sequence[Expr], given: dict[str, Expr], held: Expr, proof: MapProof) -> InverseCandidate:
+    return InverseCandidate(tuple(simplify(x.substitute(given), facts=(held,)) for x in results), held, proof)
