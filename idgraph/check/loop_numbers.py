@@ -125,12 +125,11 @@ class LoopNumbers:
                 if noise is not None and name in ("_to_copy", "convert_element_type"):
                     return converted(torch, args[0], out.dtype, noise)
                 plain = noise is None or schema is None or schema.is_mutable or name in EXACT
-                if plain or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+                several = isinstance(out, tuple | list)  # a mean with its variance
+                if plain or not (several or (isinstance(out, torch.Tensor) and out.is_floating_point())):
                     return out  # what only moves or picks numbers is exact, and so is a comparison
-                wide = tuple(
-                    off(a, noise) if getattr(a, "itemsize", 0) > 2 else a for a in args
-                )  # others as rounded then
-                return off(called(target, wide, kwargs), noise)
+                made = called(target, tuple(off(a, noise) for a in args), kwargs)
+                return type(made)(off(x, noise) for x in made) if several else off(made, noise)
 
             def run_node(self, n: Any) -> Any:
                 whole = cast("Callable[[Any], Any]", super().run_node)  # pyright: ignore[reportUnknownMemberType]
@@ -292,6 +291,8 @@ class _Run:
         if ran is not None and b.home in ran.several:
             return None  # which of several entries stays is left open
         self.done.add(node.name)
+        if self.scale is not None and value.is_floating_point():  # what is infinite on the way is as it comes
+            place = torch.where(value.isfinite(), place, value)
         size, slack = self.scale or 1.0, SLACKS.get(value.element_size(), 1e-9)
         gap = graphs.differs(value, place, size, slack)
         if gap is not None:
