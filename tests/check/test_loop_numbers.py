@@ -107,6 +107,37 @@ TYPES: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
 }  # fmt: skip
 
 
+def bare(*names: str) -> Callable[[Any], None]:
+    """Each call of these operations is left out: its first operand stands for it (of a ``where``, the first choice)."""
+
+    def changed(body: Any) -> None:
+        for n in body.root_block.graph.nodes:
+            if n.op == "call_method" and n.target in names:
+                n.replace_all_uses_with(n.args[2 if n.target == "where" else 1])
+
+    return changed
+
+
+AT = torch.tensor([1, 0, 3, 2])
+# Indices that the graph brings into range and the body does not: those that are given are in range.
+INDICES: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
+    "not clamped": (lambda x, i: x[i.clamp(0, 3)] + 1, (rand(4, 6), AT), bare("maximum", "minimum")),
+    "not limited": (lambda x, i: x[i.clamp(max=3)] + 1, (rand(4, 6), AT), bare("minimum")),
+    "no remainder": (lambda x, i: x[i % 4] + 1, (rand(4, 6), AT), bare("remainder", "where")),
+    "not chosen": (lambda x, i: x[torch.where(i < 4, i, 0)] + 1, (rand(4, 6), AT), bare("where")),
+    "not clamped, gathered": (
+        lambda x, i: x.gather(0, i.clamp(0, 3)) + 1, (rand(4, 6), AT.reshape(2, 2)), bare("maximum", "minimum")
+    ),
+    "not clamped, embedded": (
+        lambda x, i: F.embedding(i.clamp(0, 3), x) * 2, (rand(4, 6), AT), bare("maximum", "minimum")
+    ),
+    "not clamped, scattered": (
+        lambda x, i, v: x.scatter_add(0, i.clamp(0, 3), v), (rand(4, 6), AT.reshape(2, 2), rand(2, 2)),
+        bare("maximum", "minimum"),
+    ),
+}  # fmt: skip
+
+
 WRONG: dict[str, tuple[Callable[..., Any], Args, Callable[[Any], None]]] = {
     "a constant": (lambda x: x * 1.5, (rand(4, 6),), calls("constant", lambda a: (a[0], 1.51, a[2]))),
     "a small constant": (
@@ -146,9 +177,9 @@ def checked(
     return ig.check.inductor(fn, args)
 
 
-@pytest.mark.parametrize("name", [*WRONG, *TYPES])
+@pytest.mark.parametrize("name", [*WRONG, *TYPES, *INDICES])
 def test_a_body_that_stores_another_number_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fn, args, change = (WRONG | TYPES)[name]
+    fn, args, change = (WRONG | TYPES | INDICES)[name]
     r = checked(fn, args, change, monkeypatch)
     rows = [x for x in r.refuted if "number than the graph" in x.because or "outside of a memory" in x.because]
     assert rows and all(x.stage == "after" and x.counterexample is not None for x in rows), str(r)
