@@ -233,8 +233,8 @@ def coordinate_count(found: KernelSites) -> int:
     >>> import idgraph as ig
     >>> from idgraph.cost.access_sites import sites_of
     >>> f = ig.Fusion("f")
-    >>> t = f.output(ig.permute(f.input("x", shape=(6, 10, 12)), (2, 0, 1)) + 1.0)
-    >>> _ = ig.schedule.auto(f, layout=False)
+    >>> t = f.output(ig.permute(f.input("x", shape=(6, 10, 12)), (2, 0, 1)))
+    >>> _ = t.merge(0).merge(0).split(0, 128).parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
     >>> coordinate_count(sites_of(ig.emit(f, "cuda").kernels[0], {}))  # one for each of 6 blocks of 128 threads
     768
     """
