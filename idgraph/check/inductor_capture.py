@@ -455,7 +455,8 @@ class _GraphImporter:
             known = table.get(name)  # a preparation of a softmax is not a node of the program
             if n.op == "call_function" and (known is None or not isinstance(known.meta, TensorMeta)):
                 continue
-            if place is not None:
+            # What is stored for a reader that computes it again is dead: no node is left that writes it.
+            if place is not None and (place[0] in maker or place[0] not in graph.name_to_buffer):
                 held.setdefault(place[0], []).append((name, place[1]))
         place = {n.name: k for k, n in enumerate(graph.orig_gm.graph.nodes)}
         for name, entries in held.items():
