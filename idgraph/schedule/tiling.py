@@ -21,7 +21,7 @@ from idgraph.layout.inference import bytes_of
 from idgraph.schedule.access_strides import HEAVY, output_access, source_strides
 from idgraph.schedule.tiling_cost import AffineAccess, Tiling, TilingCost, affine, tiling_cost
 
-RESOLUTION = 1.03  # times of launches that the estimate tells apart: a tiling is left for one that is cheaper by more
+RESOLUTION = 1.03  # times that the estimate tells apart: a tiling is left for one that is cheaper by more
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,9 @@ def choose_tiling(
     found.sort(key=lambda x: x[1].time_us)
     if not found:
         return None
-    if (device.launch_us + found[0][1].time_us) * RESOLUTION > device.launch_us + before.time_us:
+    # More threads that ask for more sectors have to save what shows beside the launch.
+    launch = device.launch_us if found[0][1].sectors > before.sectors else 0.0
+    if (launch + found[0][1].time_us) * RESOLUTION > launch + before.time_us:
         return TilingChoice(usual, before, found[0], len(found) + 1, accesses, usual=True)
     (best, cost), *others = found
     second = min((*others, (usual, before)), key=lambda x: x[1].time_us)

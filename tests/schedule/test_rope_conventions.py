@@ -76,7 +76,7 @@ def some(*shape: int, dtype: Any = torch.bfloat16) -> T:
 # A program, its arguments, and the bytes of its narrowest access other than of positions.
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[T, ...], int]] = {
     "mrope": (multimodal, (some(2, 4, 4, 128), some(2, 2, 4, 128), some(3, 2, 4, 128), some(3, 2, 4, 128)), 16),
-    "repeat_interleave": (repeated, (some(2, 8, 4, 32), some(8, 1, 16), some(8, 1, 16)), 8),
+    "repeat_interleave": (repeated, (some(1, 512, 32, 32), some(512, 1, 16), some(512, 1, 16)), 8),
     "chatglm": (in_pairs, (some(2, 8, 4, 64), some(2, 8, 16, 2)), 16),
     "llama 4": (as_complex, (some(1, 512, 32, 32), some(1, 512, 8, 32), some(1, 512, 16, 2, dtype=torch.float32)), 16),
     "computed tables": (
