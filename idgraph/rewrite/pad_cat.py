@@ -23,7 +23,7 @@ from typing import Final
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError, arguments
-from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr, check_fusion, is_float, item_size
+from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr, check_fusion, item_size
 from idgraph.ir import ops_pointwise as ops
 from idgraph.ir import ops_view as movement
 from idgraph.ir.argument_resolution import attr
@@ -33,7 +33,7 @@ from idgraph.ir.op_table import MOVES, OPERATIONS, POINTWISE, apply
 from idgraph.ir.ops_reduce import index_select
 from idgraph.ir.walks import operands, reach
 from idgraph.rewrite.canonicalize_views import produced_by, replace_operation
-from idgraph.rewrite.two_stage_reduction import finished, reduced_dims, stage
+from idgraph.rewrite.two_stage_reduction import finished, reduced_dims, stage, wide_type
 
 WORDS = 8  # bytes: what pieces along the last axis are multiples of, to be read in vectors
 Piece = tuple[int, int | None]  # elements, and the first of them in the other tensor; None: not of that tensor
@@ -269,7 +269,7 @@ def _unrolled(e: TensorExpr) -> Tensor:
         for d, n in reversed(list(zip(dims, at, strict=True))):
             column = movement.select(column, d, n)
         if e.op in ("sum", "prod"):
-            column = ops.cast(column, "float64" if is_float(e.output.dtype) else e.output.dtype)
+            column = ops.cast(column, wide_type(e))
         made = column if made is None else apply(x.fusion, OPERATIONS[e.op].combine, (made, column), {}, None)
     if made is None:
         raise AssertionError("a reduction of no columns")

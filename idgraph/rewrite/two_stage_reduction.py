@@ -95,7 +95,7 @@ def _scan_parts(e: TensorExpr) -> int | None:
     parts = min((p for p in range(2, 2 * wanted) if length % p == 0), key=lambda p: abs(p - wanted), default=1)
     read, written = _read_bytes(x), points * item_size(e.output.dtype)
     single = (read + written) / gpu.bandwidth / gpu.busy(blocks)
-    wide = points * item_size(_wide_type(e))
+    wide = points * item_size(wide_type(e))
     split = (2 * read + written + 2 * wide) / gpu.bandwidth / gpu.busy(blocks * parts) + 2e-6 * gpu.launch_us
     return parts if parts > 1 and split < single else None
 
@@ -105,13 +105,13 @@ def _scanned_dim(e: TensorExpr) -> int:
     return dim % e.output.ndim if isinstance(dim, int) else 0
 
 
-def _wide_type(e: TensorExpr) -> DType:
+def wide_type(e: TensorExpr) -> DType:
+    """The type of sums between stages, so that the result is rounded once."""
     return "float64" if is_float(e.output.dtype) else e.output.dtype
 
 
 def _scanned_in_parts(e: TensorExpr, parts: int) -> Tensor:
-    """Between stages sums of floats are float64, so that the result is rounded once."""
-    x, dim, wide = e.inputs[0], _scanned_dim(e), _wide_type(e)
+    x, dim, wide = e.inputs[0], _scanned_dim(e), wide_type(e)
     shape = [attr(d.extent) for d in x.axes]
     pieces = movement.reshape(x, *shape[:dim], parts, int(x.axes[dim].extent) // parts, *shape[dim + 1 :])
     each = composite.cumsum(pieces, dim + 1, dtype=wide)
@@ -346,7 +346,7 @@ def stage(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
     """
     attrs: dict[str, Attr] = {"dims": tuple(dims)}
     if e.op in ("sum", "prod"):
-        attrs["dtype"] = "float64" if is_float(e.output.dtype) else e.output.dtype
+        attrs["dtype"] = wide_type(e)
         if attrs["dtype"] not in (e.output.dtype, x.dtype):
             attrs[ROUNDED_TO] = e.output.dtype
     return _made_once(x, e.op, attrs)

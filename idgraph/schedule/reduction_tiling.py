@@ -13,7 +13,7 @@ from idgraph.schedule.access_strides import read_order, source_strides
 from idgraph.schedule.config import RULE, KernelConfig, most_values
 from idgraph.schedule.pointwise_tiling import cuts
 from idgraph.schedule.reduction_domain import NEAR, ReductionDomain, few_rows, product_of, reduces
-from idgraph.schedule.tiling import RESOLUTION
+from idgraph.schedule.tiling import is_cheaper
 from idgraph.schedule.tiling_cost import AffineAccess, Tiling, affine, tiling_cost
 
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
@@ -161,12 +161,9 @@ def _lanes(space: ReductionDomain, most: int) -> int:
         return most  # each memory is read at one place: rows of any length have vectors, behind a peeled head
     widths = [most >> n for n in range(most.bit_length())]
     block, device = REDUCING_THREADS, current_device()
-    costs = {
-        n: tiling_cost(Tiling(axes, run=n), tuple(reads.values()), block, device).time_us + device.launch_us
-        for n in widths
-    }
-    best = min(widths, key=costs.__getitem__)
-    return best if costs[best] * RESOLUTION < costs[most] else most
+    costs = {n: tiling_cost(Tiling(axes, run=n), tuple(reads.values()), block, device) for n in widths}
+    best = min(widths, key=lambda n: costs[n].time_us)
+    return best if is_cheaper(costs[best], costs[most], device) else most
 
 
 def _fuller(count: int, lanes: int, threads: int) -> bool:

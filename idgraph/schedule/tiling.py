@@ -105,13 +105,24 @@ def choose_tiling(
     found.sort(key=lambda x: x[1].time_us)
     if not found:
         return None
-    # More threads that ask for more sectors have to save what shows beside the launch.
-    launch = device.launch_us if found[0][1].sectors > before.sectors else 0.0
-    if (launch + found[0][1].time_us) * RESOLUTION > launch + before.time_us:
+    if not is_cheaper(found[0][1], before, device):
         return TilingChoice(usual, before, found[0], len(found) + 1, accesses, usual=True)
     (best, cost), *others = found
     second = min((*others, (usual, before)), key=lambda x: x[1].time_us)
     return TilingChoice(best, cost, second, len(found) + 1, accesses)
+
+
+def is_cheaper(new: TilingCost, usual: TilingCost, device: Device) -> bool:
+    """Whether the estimate tells that a tiling takes less time than the usual one: more threads that ask for more
+    sectors have to save what shows beside the launch.
+
+    >>> import idgraph as ig
+    >>> a, b, c = TilingCost(100, 50, 1, 1.0), TilingCost(80, 50, 1, 0.9), TilingCost(120, 50, 1, 0.9)
+    >>> [is_cheaper(x, a, ig.cost.devices["H200"]) for x in (a, b, c)]
+    [False, True, False]
+    """
+    launch = device.launch_us if new.sectors > usual.sectors else 0.0
+    return (launch + new.time_us) * RESOLUTION <= launch + usual.time_us
 
 
 def _in_parts(
