@@ -272,7 +272,7 @@ def submit_fusions(fusions: Iterable[Fusion], target: Target, cache: str | Path 
     """Have other processes schedule and emit, for `scheduled_or_stored`, what the folder has no program of: from the
     last one backwards, since this process begins at the front."""
     stored = None if cache is None else ProgramCache(Path(cache), shared)
-    for fusion in reversed([f for f in fusions if not is_scheduled(f)]):
+    for fusion in reversed([f for f in fusions if not is_scheduled(f)] if POOL.most else []):
         if stored is None or not stored.has(fusion, target):
             request = _request(fusion, target)
             POOL.submit(json.dumps(request), request, STARTING)
