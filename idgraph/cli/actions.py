@@ -32,8 +32,7 @@ from rich.text import Text
 from idgraph.check import CheckError, CheckReport, DTensorReport, dtensor, halide, inductor, mlir, program
 from idgraph.display import write_atomically
 from idgraph.errors import visible
-from idgraph.frontends.files import names_of, read_file
-from idgraph.frontends.import_ import Import, from_json
+from idgraph.frontends.import_ import Import, from_json, names_of, read_file
 from idgraph.graphs import Cycle
 from idgraph.index import IdModel
 from idgraph.index.access import access_cells

@@ -31,8 +31,7 @@ from idgraph.cli.actions import (
 )
 from idgraph.display import write_atomically
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
-from idgraph.frontends.files import load
-from idgraph.frontends.import_ import from_json
+from idgraph.frontends.import_ import from_json, load
 from idgraph.index import IdModel
 from idgraph.index.access import access_cells
 from idgraph.ir import Fusion, IterDomain, Tensor

@@ -34,8 +34,8 @@ from idgraph.runtime import emit
 from idgraph.runtime.cpu.namespace import load_numba
 from idgraph.runtime.cuda.compiler import compile_ptx
 from idgraph.runtime.cuda.numba_cuda import available, load_cuda, microseconds
-from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.runtime.program import Program
+from idgraph.runtime.tuning.trial import prepare_launch
 from idgraph.schedule import auto
 
 _CHAIN: Final = 32

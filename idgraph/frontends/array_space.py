@@ -1,17 +1,19 @@
 """Where an imported program's values live while it runs: torch's tensors on the caller's device, or NumPy's arrays.
 
 Nothing is copied between the two but what the caller mixes: a NumPy constant of a program that is called with tensors.
+A complex tensor is a pair of real ones here, and one real tensor with a last axis of two where it is stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.complex_pairs import PARTS, as_complex, as_reals
 from idgraph.frontends.dynamic_shapes import values_of
 from idgraph.frontends.graph import TensorMeta
 from idgraph.frontends.torch_arrays import (
@@ -24,6 +26,7 @@ from idgraph.frontends.torch_arrays import (
     to_torch,
     with_strides,
 )
+from idgraph.ir import Tensor
 from idgraph.runtime.host_launch import strided
 
 
@@ -185,3 +188,45 @@ def space_of(given: Mapping[str, object], of_torch: bool = False) -> ArraySpace:
             return TorchSpace(load_torch("which the program was captured from").device("cpu"))
         return NUMPY_SPACE
     return TorchSpace(next((t for t in tensors if t.dim()), tensors[0]).device)
+
+
+PARTS = {"complex64": "float32", "complex128": "float64"}  # a complex dtype -> that of its parts
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A complex tensor while a fusion is built."""
+
+    real: Tensor
+    imag: Tensor
+
+
+def part_meta(meta: TensorMeta) -> TensorMeta:
+    """The graph's facts about one part of a complex tensor.
+
+    >>> part_meta(TensorMeta((4,), "complex64", (1,))).dtype
+    'float32'
+    """
+    return TensorMeta(meta.shape, PARTS.get(meta.dtype, meta.dtype), meta.strides, meta.offset)
+
+
+def as_reals(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """A complex array as a real one with a last axis of two, in the same memory; any other as it is.
+
+    >>> as_reals(np.array([1 + 2j])).tolist()
+    [[1.0, 2.0]]
+    """
+    if array.dtype.kind != "c":
+        return array
+    real = array.real  # the same memory, with the strides of the whole
+    step = array.dtype.itemsize // 2
+    return np.lib.stride_tricks.as_strided(real, (*array.shape, 2), (*array.strides, step))
+
+
+def as_complex(array: npt.NDArray[np.generic], dtype: str) -> npt.NDArray[np.generic]:
+    """A real array with a last axis of two as a complex one, where ``dtype`` is complex; else as it is.
+
+    >>> as_complex(np.array([[1.0, 2.0]]), "complex128").tolist()
+    [(1+2j)]
+    """
+    return np.ascontiguousarray(array).view(dtype)[..., 0] if dtype in PARTS else array

@@ -22,9 +22,8 @@ import numpy as np
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import FrontendError
-from idgraph.frontends.array_space import ArraySpace, TorchSpace, space_of
+from idgraph.frontends.array_space import PARTS, ArraySpace, TorchSpace, space_of
 from idgraph.frontends.call_source import CallSource, Wrapper
-from idgraph.frontends.complex_pairs import PARTS
 from idgraph.frontends.dynamic_shapes import Size
 from idgraph.frontends.graph import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.imported import FusionRunner, Imported

@@ -1,8 +1,7 @@
 """An import as a callable, in one way: arguments flattened as the program takes them, results packed as it gives them.
 
-How arguments are nested is found out once for arrays in the same places.
-
-Running an imported program: its segments through kernels, opaque operations by torch, on the caller's own arrays.
+How arguments are nested is found out once for arrays in the same places. Segments run through kernels, opaque
+operations by torch, on the caller's own arrays.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ from idgraph.frontends.graph import short
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.session import CompileOptions, Session
 from idgraph.frontends.torch_arrays import is_torch
+from idgraph.runtime.cpu import compiler as cpu_entry
+from idgraph.runtime.cuda.compiler import submit as cuda_submit
 from idgraph.runtime.dispatch import ROUTES
-from idgraph.runtime.early_compilation import share_compiling, start_compiling
+from idgraph.runtime.loaded_program import LoadedKernels
 from idgraph.runtime.program import Program
 from idgraph.runtime.shape_guards import KEPT, ResizedCall, ShapeFamily
 
@@ -311,3 +312,23 @@ def _into(out: Any, found: Any) -> Any:
         else:
             t[...] = r
     return cast("Any", out)
+
+
+def start_compiling(program: LoadedKernels, checked: bool) -> None:
+    """Have other processes compile the kernels, for the device there is, while this one emits others."""
+    match program.target:
+        case "cpu":
+            cpu_entry.submit(program, _lazy(program, checked), checked)
+        case "cuda":
+            cuda_submit(program, checked)
+        case _:
+            pass
+
+
+def share_compiling(programs: Sequence[LoadedKernels], checked: bool) -> None:
+    """Compile kernels here, beside the other processes, until all have been begun with."""
+    cpu_entry.share_waiting([k for p in programs if p.target == "cpu" for k in _lazy(p, checked)])
+
+
+def _lazy(program: LoadedKernels, checked: bool) -> list[cpu_entry.LazyKernel]:
+    return [k for k in program.functions(checked).values() if isinstance(k, cpu_entry.LazyKernel)]

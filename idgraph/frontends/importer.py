@@ -10,7 +10,7 @@ from typing import cast
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError, IdGraphError, OperationError, one_of
 from idgraph.frontends.aliasing import GETITEM, VIEWS
-from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
+from idgraph.frontends.array_space import PARTS, Pair, part_meta
 from idgraph.frontends.dynamic_shapes import Size
 from idgraph.frontends.graph import (
     CapturedProgram,

@@ -18,8 +18,8 @@ from math import prod
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliasing import Shared, shared_results
+from idgraph.frontends.array_space import PARTS, Pair
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
-from idgraph.frontends.complex_pairs import PARTS, Pair
 from idgraph.frontends.graph import CapturedProgram, Meta, Node, Ref, TensorMeta, is_of_sizes, refs_of, where_of
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
 from idgraph.ir import DTYPES, Fusion, Tensor, item_size

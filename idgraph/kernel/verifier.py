@@ -238,7 +238,7 @@ class Structure:
             if known >= {c for c in conditions if not isinstance(c, Expr)}
         ]
         with LOADING:
-            from idgraph.kernel.implied_at_points import implied_at_points  # noqa: PLC0415 - NumPy
+            from idgraph.kernel.verifier_rules import implied_at_points  # noqa: PLC0415 - NumPy
 
         found = implied_at_points(self.facts, cases) if cases else False
         if found is None:

@@ -1,24 +1,27 @@
-"""The one error of a kernel that is not well formed.
+"""Rules of a well formed kernel, and facts that imply one of several conditions point by point.
 
-Words of two 16-bit floats: what holds one is not read as a single float, and the other way round.
-
-Registers and buffers of a kernel: an element of an array of registers lies inside it and is set before it is read,
-each output is touched, and no input is written.
-
-Threads of a kernel and its launch: loops have the threads they run on, sums are whole where they are written, and
-one thread writes what is there once.
+Words of two 16-bit floats: what holds one is not read as a single float, and the other way round. An element of an
+array of registers lies inside it and is set before it is read, each output is touched, and no input is written. Loops
+have the threads they run on, sums are whole where they are written, and one thread writes what is there once.
 
 A thread that adds up its part of a row holds a part of the sum, until the threads of the block combine theirs. It may
-compute with its own part (an online softmax scales it), but nobody writes that. Targets
-without threads run the same loops one after the other: their kernels have no exchanges, and nothing for one thread.
+compute with its own part (an online softmax scales it), but nobody writes that. Targets without threads run the same
+loops one after the other: their kernels have no exchanges, and nothing for one thread.
+
+The values of digits of one index imply each other by periods, of which no rule knows ((i + 1)%5 is 2 where i%5 is 1):
+a small box of values is enumerated, which decides; of a larger one random points are, which may refute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from idgraph.arith import Expr, is_true
+from idgraph.arith.enumeration import closure
 from idgraph.arith.interval import interval
 from idgraph.errors import EmitError
 from idgraph.kernel.def_use import defs, loaded_in, operands_of, stored_in, updates
@@ -277,3 +280,70 @@ class ThreadSums:
                 self.mixed.add(x.name)
         for x in updates(s) if not isinstance(s, BlockReduce) else ():
             self.parts.setdefault(x.name, set()).update(found | first)
+
+
+MOST_POINTS = 1 << 16
+SAMPLED = 1 << 14
+NEAR = 256  # values of a variable without bounds
+
+
+def implied_at_points(facts: Sequence[Expr], cases: Sequence[Sequence[Expr]]) -> Mapping[str, int] | bool | None:
+    """True where one of ``cases``, all of its conditions, holds at every point of the facts; a point where none does;
+    None where neither is known.
+
+    >>> from idgraph.arith import parse
+    >>> i, j = parse("i%5 == 1", {"i": 40}), parse("(i + 1)%5 == 2", {"i": 40})
+    >>> implied_at_points([i], [[j]]), implied_at_points([], [[i], [j]])
+    (True, {'i': 0})
+    """
+    symbols = closure(*facts, *(c for case in cases for c in case))
+    ends = [interval(s) for s in symbols]
+    known = all(low is not None and high is not None for low, high in ends)
+    lows = [(-NEAR if high is None else high - NEAR) if low is None else low for low, high in ends]
+    highs = [low + NEAR if high is None else high for low, (_, high) in zip(lows, ends, strict=True)]
+    total = 1
+    for low, high in zip(lows, highs, strict=True):
+        total *= max(0, high - low + 1)
+    every = known and total <= MOST_POINTS
+    env = _all_points(symbols, lows, highs, total) if every else _some(symbols, lows, highs)
+    here = _hold_at_points(facts, env) & _inside(symbols, env)
+    some = np.zeros_like(here)
+    for case in cases:
+        some |= _hold_at_points(case, env)
+    if (here & ~some).any():
+        at = int(np.argmax(here & ~some))
+        return {n: int(v[at]) for n, v in env.items()}
+    return True if every else None
+
+
+def _all_points(symbols: Sequence[Expr], lows: Sequence[int], highs: Sequence[int], total: int) -> dict[str, Any]:
+    env: dict[str, Any] = {}
+    rest = np.arange(total, dtype=np.int64)
+    for s, low, high in zip(symbols, lows, highs, strict=True):
+        rest, at = np.divmod(rest, high - low + 1)
+        env[s.name] = at + low
+    return env or {"": np.zeros(1, np.int64)}
+
+
+def _some(symbols: Sequence[Expr], lows: Sequence[int], highs: Sequence[int]) -> dict[str, Any]:
+    order = np.random.default_rng(0)
+    return {s.name: order.integers(low, high + 1, SAMPLED) for s, low, high in zip(symbols, lows, highs, strict=True)}
+
+
+def _inside(symbols: Sequence[Expr], env: Mapping[str, Any]) -> Any:
+    """Where the bounds that other symbols give, and the congruences, hold too."""
+    found: Any = np.ones(len(next(iter(env.values()))), np.bool_)
+    for s in symbols:
+        low, high, step, rest = s.symbol_bounds
+        value = env[s.name]
+        found &= value % step == rest % step
+        found &= value >= low.evaluate_array(env) if isinstance(low, Expr) else True
+        found &= value <= high.evaluate_array(env) if isinstance(high, Expr) else True
+    return found
+
+
+def _hold_at_points(conditions: Sequence[Expr], env: Mapping[str, Any]) -> Any:
+    found: Any = np.ones(len(next(iter(env.values()))), np.bool_)
+    for c in conditions:
+        found = found & np.asarray(c.evaluate_array(env), np.bool_)
+    return found

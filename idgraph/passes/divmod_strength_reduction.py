@@ -18,7 +18,7 @@ from idgraph.kernel.def_use import index_exprs, map_body, map_statement, reads, 
 from idgraph.kernel.ir import Comment, Compute, If, Index, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import bodies, single_statement
-from idgraph.passes import provenance as purpose
+from idgraph.passes import lane_loop_fusion as purpose
 from idgraph.passes.lane_unrolling import is_lanes
 
 ROW, COLUMN = "carry_row", "carry_column"

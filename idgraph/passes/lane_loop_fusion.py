@@ -1,19 +1,6 @@
-"""Fusion of loops over lanes, and scalar replacement of arrays whose elements are used within one step only.
-
-before::
-
-    for q < 4 unroll: t[q] = x[q] * x[q]
-    for q < 4 unroll: y[q] = t[q] + 1
-
-after::
-
-    for q < 4 unroll:
-      t = x[q] * x[q]
-      y[q] = t + 1
+"""Loops over lanes fused, arrays that one step uses as variables; expressions and purposes of lanes along a variable.
 
 Loops of nothing but vector accesses become straight-line code (`in_line`).
-
-Index expressions of neighbouring lanes as one expression along a variable.
 """
 
 from __future__ import annotations
@@ -25,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import TypeGuard
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.arith.expr import rebuild
 from idgraph.kernel.def_use import (
     defs,
@@ -39,6 +26,7 @@ from idgraph.kernel.def_use import (
     updates,
 )
 from idgraph.kernel.ir import (
+    PRIME,
     BoundsCheck,
     Comment,
     If,
@@ -46,6 +34,8 @@ from idgraph.kernel.ir import (
     Local,
     Loop,
     Operand,
+    Provenance,
+    ProvenanceList,
     RegisterArray,
     SingleThread,
     Stmt,
@@ -319,3 +309,62 @@ def _affine_in(es: Sequence[Expr], var: Expr) -> Expr | None:
 
 def _equal_indices(a: Expr, b: Expr) -> bool:
     return a == b or simplify(a) == simplify(b) or (not a.is_condition and simplify(a - b) == 0)
+
+
+EVERY = f"every{PRIME}"  # the column, in purposes of statements outside of the loop over columns
+
+
+def guard_provenance(purpose: ProvenanceList, condition: Expr) -> ProvenanceList:
+    """The same, where ``condition`` holds."""
+    if condition is TRUE:
+        return purpose
+    return tuple(replace(x, when=and_(x.when, condition)) for x in purpose)
+
+
+def quantify_provenance(purpose: ProvenanceList, var: Expr, extent: Expr) -> ProvenanceList:
+    """The same for all values of ``var`` below ``extent``: the statement was hoisted out of the loop over it."""
+    every = symbol(EVERY, *var.symbol_bounds)
+
+    def moved(e: Expr) -> Expr:
+        return e.substitute({var: every})
+
+    def each(x: Provenance) -> Provenance:
+        if not any(var.name in e.names for e in (*x.point, x.when)):
+            return x
+        return replace(x, point=tuple(map(moved, x.point)), over=(*x.over, (EVERY, extent)), when=moved(x.when))
+
+    return tuple(map(each, purpose))
+
+
+def merge_provenance(purposes: Sequence[ProvenanceList], var: Expr) -> ProvenanceList:
+    """The purpose of a statement over ``var``, whose purpose at ``var`` = n is ``purposes[n]``.
+
+    >>> i, v = symbol("i"), symbol("v", 0, 1)
+    >>> merge_provenance([(Provenance("t0", 0, (i * 4,)),), (Provenance("t0", 0, (i * 4 + 1,)),)], v)[0].point
+    (i*4 + v,)
+    """
+    first = purposes[0]
+    if all(p == first for p in purposes):
+        return first
+    if all(len(p) == len(first) for p in purposes):
+        made = [_one(column, var) for column in zip(*purposes, strict=True)]
+        known = tuple(x for x in made if x is not None)
+        if len(known) == len(made):
+            return known
+    return tuple(x for n, p in enumerate(purposes) for x in guard_provenance(p, var.eq(n)))
+
+
+def _along(es: Sequence[Expr], var: Expr) -> Expr | None:
+    found = along(es, var)
+    return found if found is not None else along(list(map(simplify, es)), var)
+
+
+def _one(column: Sequence[Provenance], var: Expr) -> Provenance | None:
+    first = column[0]
+    if any((x.tensor, x.operand, x.over, len(x.point)) != (first.tensor, first.operand, first.over, len(first.point))
+           for x in column):  # fmt: skip
+        return None
+    point = [_along(es, var) for es in zip(*(x.point for x in column), strict=True)]
+    when = along([x.when for x in column], var)
+    known = tuple(e for e in point if e is not None)
+    return replace(first, point=known, when=when) if when is not None and len(known) == len(point) else None

@@ -26,9 +26,9 @@ from idgraph.kernel.statements import single_statement
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.cache_blocking import cache_block_transpose, is_transposed, run_of
 from idgraph.passes.cse_dce import without_dead, without_empty
+from idgraph.passes.lane_loop_fusion import quantify_provenance
 from idgraph.passes.lane_unrolling import Lane, LaneExpansion
 from idgraph.passes.loop_peeling import VectorTail, all_guarded, chunk_of, is_plain, without
-from idgraph.passes.provenance import quantify_provenance
 from idgraph.passes.rows.reduction_loop import drop_unit_loops
 
 LEAST = 16  # elements of a row that are worth a loop of their own, where an index divides otherwise

@@ -12,14 +12,12 @@ from functools import partial
 from idgraph.ir.device import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes.block_scan import on_threads
-from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks
 from idgraph.passes.cse_dce import eliminate_common_subexpressions, eliminate_dead_code
 from idgraph.passes.divmod_strength_reduction import strength_reduce_divmod
 from idgraph.passes.kernel_fusion import fuse_kernels, serial
 from idgraph.passes.lane_loop_fusion import fuse_lane_loops, scalar_replacement
 from idgraph.passes.lane_unrolling import unroll_lanes
-from idgraph.passes.load_hoisting import licm_loads
-from idgraph.passes.load_selection import select_address_then_load
+from idgraph.passes.load_hoisting import licm_loads, select_address_then_load
 from idgraph.passes.loop_flattening import flatten_loops
 from idgraph.passes.loop_interchange import interchange_loops
 from idgraph.passes.loop_partition import end_before_idle_steps, mark_nounroll, unswitched
@@ -31,6 +29,7 @@ from idgraph.passes.reduction_flattening import flatten_reduction_loops
 from idgraph.passes.rows import rename_conflicting_symbols, with_rows
 from idgraph.passes.slp_rerolling import reroll_lanes
 from idgraph.passes.unroll_and_jam import unroll_and_jam
+from idgraph.passes.value_range_analysis import eliminate_bounds_checks
 from idgraph.passes.vectorize_memory import realigned, with_vector_loads, with_vector_stores
 
 

@@ -70,8 +70,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.ssa import all_leaving
 from idgraph.kernel.statements import Access
-from idgraph.passes.lane_loop_fusion import along, shape
-from idgraph.passes.provenance import merge_provenance
+from idgraph.passes.lane_loop_fusion import along, merge_provenance, shape
 
 
 @dataclass(slots=True)

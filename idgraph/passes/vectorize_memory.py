@@ -52,8 +52,7 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.statements import LANE
 from idgraph.kernel.value_numbering import ValueNumbering
-from idgraph.passes.lane_loop_fusion import split_constant
-from idgraph.passes.provenance import guard_provenance, merge_provenance
+from idgraph.passes.lane_loop_fusion import guard_provenance, merge_provenance, split_constant
 from idgraph.schedule.access_strides import LEAST_REALIGNED
 from idgraph.schedule.config import ADDED_TOGETHER
 

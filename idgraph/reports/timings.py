@@ -12,9 +12,8 @@ from idgraph.fuse import Obstacle
 from idgraph.ir import Fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.runtime import emit
-from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.runtime.program import Program
-from idgraph.runtime.tuning.trial import shortest
+from idgraph.runtime.tuning.trial import prepare_launch, shortest
 from idgraph.runtime.tuning.tuner import Tuner
 from idgraph.schedule import auto
 from idgraph.schedule.config import KernelConfig

@@ -52,7 +52,7 @@ def interpreted(
 
 
 class HostPrepared:
-    """A Python or NumPy program with its buffers; see `idgraph.runtime.prepared_launch.prepare_launch`."""
+    """A Python or NumPy program with its buffers; see `idgraph.runtime.tuning.trial.prepare_launch`."""
 
     def __init__(
         self,

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from idgraph.errors import IdGraphError, visible
-from idgraph.frontends.files import read_file
-from idgraph.frontends.import_ import Import
+from idgraph.frontends.import_ import Import, read_file
 from idgraph.ir import Fusion
 from idgraph.reports.metric_tables import MetricRow, metrics
 from idgraph.reports.program_report import IndexReport, report_fusion

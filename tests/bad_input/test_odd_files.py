@@ -16,7 +16,7 @@ import idgraph as ig
 from idgraph.check.program_json import read_any
 from idgraph.cost.calibrate import assembled
 from idgraph.display import write_atomically
-from idgraph.frontends.files import read_file
+from idgraph.frontends.import_ import read_file
 from idgraph.reports.metric_tables import LOCK, add_rows
 from idgraph.runtime.kernel_cache import KernelCache
 from idgraph.sweeps import read_rows, sweep

@@ -15,7 +15,7 @@ from idgraph.kernel.ir import shared_layout
 from idgraph.runtime import emit
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.dispatch import as_numpy
-from idgraph.runtime.prepared_launch import prepare_launch
+from idgraph.runtime.tuning.trial import prepare_launch
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.passes.load_selection import select_address_then_load
+from idgraph.passes.load_hoisting import select_address_then_load
 
 PIECES = """
 kernel k():

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.kernel.ir import BoundsCheck, Compute, If, Load, walk
-from idgraph.passes.bounds_check_elimination import eliminate_bounds_checks
 from idgraph.passes.narrowing import narrow_int64
-from idgraph.passes.value_range_analysis import Ranges
+from idgraph.passes.value_range_analysis import Ranges, eliminate_bounds_checks
 
 POINTS = 48
 FLOATS = {"float32": np.float32, "float16": np.float16, "float64": np.float64}

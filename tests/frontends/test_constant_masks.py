@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch: Any = pytest.importorskip("torch")
-masks: Any = import_module("idgraph.frontends.constant_masks")
+masks: Any = import_module("idgraph.frontends.graph_rewrites")
 Mask = Callable[[Any], Any]
 L = 6
 

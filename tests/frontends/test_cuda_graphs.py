@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.cuda_graphs import CudaGraphs
+from idgraph.frontends.torch_compile import CudaGraphs
 
 torch = pytest.importorskip("torch")
 backend = pytest.importorskip("idgraph.frontends.torch_compile").backend

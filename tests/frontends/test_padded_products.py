@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idgraph.cost import devices
-from idgraph.frontends.padded_products import with_padded_products
+from idgraph.frontends.graph_rewrites import with_padded_products
 from idgraph.ir.device import Device
 
 torch: Any = pytest.importorskip("torch")

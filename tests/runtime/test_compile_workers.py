@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.runtime import Program, compile_ptx, early_compilation, fusion_call
+from idgraph.frontends import callable_import as early_compilation
+from idgraph.runtime import Program, compile_ptx, fusion_call
 from idgraph.runtime.compile_workers import POOL, STARTING, limit_workers
 from idgraph.runtime.cpu import compiler as cpu
 from idgraph.runtime.cuda import compiler as cuda

@@ -32,7 +32,7 @@ from rich.progress import track
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.runtime.prepared_launch import prepare_launch
+from idgraph.runtime.tuning.trial import prepare_launch
 from idgraph.validate import tolerance
 from idgraph.validate.value_check import index_limits
 from tools.bench import report

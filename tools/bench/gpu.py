@@ -41,7 +41,7 @@ from idgraph.ir import is_float, item_size
 from idgraph.passes import pipeline as passes
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
-from idgraph.runtime.prepared_launch import prepare_launch as held
+from idgraph.runtime.tuning.trial import prepare_launch as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.value_check import index_limits
 from tools.bench import classes, report

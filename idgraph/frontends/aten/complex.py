@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
+from idgraph.frontends.array_space import PARTS, Pair, part_meta
 from idgraph.frontends.aten.special import length
-from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
 from idgraph.frontends.graph import TensorMeta
 from idgraph.frontends.importer import COMPLEX, GETITEM, HANDLERS, Call, Unmapped
 from idgraph.ir import Scalar, Tensor, is_float

@@ -52,7 +52,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.value_numbering import ValueNumbering
-from idgraph.passes.provenance import guard_provenance
+from idgraph.passes.lane_loop_fusion import guard_provenance
 from idgraph.passes.rows.reduction_loop import FAR, OnlineRescaling, Plain, ReductionLoop, ShiftedMoments
 from idgraph.passes.rows.summation import is_short, widened
 

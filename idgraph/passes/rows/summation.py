@@ -13,7 +13,7 @@ from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.op_table import OPERATIONS
 from idgraph.kernel.def_use import all_reads, all_sets, definitions, reads, sets
 from idgraph.kernel.ir import Accumulate, Comment, Compute, Constant, Load, Local, Operand, Select, Stmt, Store, walk
-from idgraph.passes.provenance import quantify_provenance
+from idgraph.passes.lane_loop_fusion import quantify_provenance
 from idgraph.passes.rows.reduction_loop import COLUMN, Plain, ReductionLoop
 
 VECTOR_FORMS = frozenset(

@@ -1,6 +1,6 @@
 """One config tried: scheduled and emitted on a copy of the fusion, its results compared, its runs timed.
 
-The result of a measurement and its text form: data only, and nothing in it is trusted.
+The result of a measurement and its text form are data only, and nothing in it is trusted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ import numpy.typing as npt
 
 from idgraph.errors import EmitError, IdGraphError
 from idgraph.ir import DType, Fusion, LoadedCoordinate, Tensor, is_float
-from idgraph.runtime.binding import extents
+from idgraph.runtime.binding import OutputMemory, extents
 from idgraph.runtime.cuda.numba_cuda import microseconds, simulated
+from idgraph.runtime.cuda.simulator import Simulated
 from idgraph.runtime.dispatch import as_numpy
+from idgraph.runtime.host_launch import HostPrepared
+from idgraph.runtime.program import Program
+from idgraph.runtime.shape_specialized import PreparedLaunch
 from idgraph.schedule.config import KernelConfig
 
 Array = npt.NDArray[Any]
@@ -235,3 +239,22 @@ def _parse_measurement(data: object) -> Measured | None:
     ):
         return None
     return Measured(config, math.nan if us is None else float(us), note)
+
+
+def prepare_launch(
+    program: Program,
+    inputs: Mapping[str, Any],
+    symbols: Mapping[str, int] | None = None,
+    checked: bool = True,
+    poison: bool = False,
+    overlap: bool = True,
+) -> PreparedLaunch | HostPrepared | Simulated:
+    """The program with its buffers laid out: ``launch()`` runs its kernels, any number of times. ``results()`` are its
+    outputs, which another launch overwrites. ``overlap``: on CUDA, blocks of a kernel may be placed while the
+    last ones of the kernel before it run (they wait for its memory); False starts each after the one before has
+    ended."""
+    if program.target in ("python", "numpy"):
+        return HostPrepared(program, inputs, symbols, checked, OutputMemory(poison))
+    if program.target == "cuda" and simulated():
+        return Simulated(program, inputs, symbols, checked, OutputMemory(poison))
+    return program.caller(checked).with_static_buffers(program.ordered(inputs), symbols, poison, overlap)

@@ -25,7 +25,6 @@ from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.interrupts import Device, device_text
 from idgraph.runtime.kernel_cache import KernelCache, versions
-from idgraph.runtime.prepared_launch import prepare_launch
 from idgraph.runtime.program import Program, emit
 from idgraph.runtime.tuning.trial import (
     Array,
@@ -35,6 +34,7 @@ from idgraph.runtime.tuning.trial import (
     difference,
     is_faster,
     made_up,
+    prepare_launch,
     record_of,
     shortest,
     values_of,
