@@ -24,7 +24,8 @@ from idgraph.runtime.cpu.launch import CpuMachine
 from idgraph.runtime.cuda import device_arrays as calls
 from idgraph.runtime.cuda.device_arrays import is_device
 from idgraph.runtime.cuda.numba_cuda import need_device, simulated
-from idgraph.runtime.host_launch import interpreted
+from idgraph.runtime.cuda.simulator import Simulated
+from idgraph.runtime.host_launch import HostPrepared
 from idgraph.runtime.raw_input import DenseCall, bound_inputs, check_raw, memory_of, other_maps, raw_key
 from idgraph.runtime.raw_output import RawOutput
 from idgraph.runtime.shape_guards import KEPT, GuardSpec, ResizedCall, ShapeFamily, compile_shape_guards
@@ -467,7 +468,10 @@ class _Interpreted(_OnHost):
     def run(self, values: list[Any], memory: OutputMemory | None, tell: Tell | None) -> list[Any]:
         program = self.caller.program
         named = {t.name: v for t, v in zip(program.fusion.inputs, values, strict=True)}
-        found = interpreted(program, named, self.symbols, self.caller.checked, memory)
+        kind = Simulated if program.target == "cuda" else HostPrepared
+        ready = kind(program, named, self.symbols, self.caller.checked, memory)
+        ready.launch()
+        found = ready.results(memory is not None and memory.raw)
         return [found[t.name] for t in program.fusion.outputs]
 
 

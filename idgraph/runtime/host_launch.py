@@ -16,11 +16,9 @@ from idgraph.errors import EmitError
 from idgraph.index.allocation import strides
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.clone import clone_fusion
-from idgraph.kernel.ir import Kernel
 from idgraph.layout.aliasing import Alias, alias
 from idgraph.layout.inference import demanded
 from idgraph.runtime.binding import (
-    Env,
     OutputMemory,
     bind,
     flat_input,
@@ -30,29 +28,16 @@ from idgraph.runtime.binding import (
     passed_input,
     scalars_of,
 )
-from idgraph.runtime.cuda.simulator import Simulated
 from idgraph.runtime.executable import reused_memory
 from idgraph.runtime.loaded_program import LoadedKernels
 
 Array = npt.NDArray[Any]
 
 
-def interpreted(
-    program: LoadedKernels,
-    inputs: Mapping[str, Array],
-    symbols: Mapping[str, int] | None,
-    checked: bool,
-    memory: OutputMemory | None,
-) -> dict[str, Any]:
-    """Outputs of a Python or NumPy program, or of a simulated CUDA one."""
-    kind = Simulated if program.target == "cuda" else HostPrepared
-    ready = kind(program, inputs, symbols, checked, memory)
-    ready.launch()
-    return ready.results(memory is not None and memory.raw)
-
-
 class HostPrepared:
     """A Python or NumPy program with its buffers; see `idgraph.runtime.tuning.trial.prepare_launch`."""
+
+    reuses = True  # memory between kernels, which several tensors take in turn
 
     def __init__(
         self,
@@ -67,44 +52,47 @@ class HostPrepared:
         self._given = {name: given_array(name, a) for name, a in inputs.items()}
         self.env = bind(fusion, self._given, symbols)
         program.check_sizes(self.env)  # and again when arrays have given free strides
-        self._flat: dict[str, Array] = {}
+        self._flat: dict[str, Any] = {}
         self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
         for t in fusion.inputs:
             made = flat_input(t, self._given[t.name], self.env)
             if t.name in self._homes:
-                self._flat[self._homes[t.name]] = made
+                self._flat[self._homes[t.name]] = self.placed(made)
         # Where memory is filled first, each tensor has its own: an element never written shows.
-        fresh = memory is not None and memory.fills
+        fresh = not self.reuses or (memory is not None and memory.fills)
         taken = dict[str, str]() if fresh else reused_memory(program.plan)
         for b in program.plan.buffers:
             if b.place in ("output", "global") and b.name not in taken:
-                self._flat[b.name] = global_buffer(program, b, self.env, memory)
+                self._flat[b.name] = self.placed(global_buffer(program, b, self.env, memory))
         self._flat |= {name: self._flat[of] for name, of in taken.items()}
         program.check_sizes(self.env)
+
+    def placed(self, array: Array) -> Any:
+        """The memory of a buffer, as kernels get it."""
+        return array
+
+    def on_host(self, flat: Any) -> Array:
+        """The memory that kernels got, on the host."""
+        return flat
 
     def launch(self) -> None:
         """Run all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
         with np.errstate(all="ignore"):
             for kernel in self.program.plan.kernels:
-                call(self.program, kernel, self._flat, self.env, self._checked)
+                views = [memory.Memory(x := self._flat[b.name], b.dtype, b.title, x.size) for b in kernel.buffers]
+                values: list[Any] = scalars_of(kernel, self.env)
+                if self.program.target == "numpy":  # a grid is masked, not skipped: by an empty axis, and a number too
+                    values = [np.int64(v) for v in values]
+                self.program.functions(self._checked)[kernel.name](*views, *values)
 
     def results(self, raw: bool = False) -> dict[str, Any]:
         """Outputs by name; new arrays, except for memory that another launch would overwrite."""
         return {
-            t.name: given_output(t, self._flat[self._homes[t.name]], self.env, raw)
+            t.name: given_output(t, self.on_host(self._flat[self._homes[t.name]]), self.env, raw)
             if t.definition is not None
             else passed_input(t, self._given[t.name], self.env, raw)
             for t in self.program.fusion.outputs
         }
-
-
-def call(program: LoadedKernels, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
-    function = program.functions(checked)[kernel.name]
-    views = [memory.Memory(flat[b.name], b.dtype, b.title, flat[b.name].size) for b in kernel.buffers]
-    values: list[Any] = scalars_of(kernel, env)
-    if program.target == "numpy":  # a grid is masked, not skipped: by an empty axis too, and a number as an array
-        values = [np.int64(v) for v in values]
-    function(*views, *values)
 
 
 def views_of(fusion: Fusion) -> dict[str, Alias]:

@@ -5,20 +5,24 @@ Functions of values that are rounded to 16 bits, in few instructions; see `idgra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any
+
+import numpy as np
+
+from idgraph.runtime.cuda.intrinsics_memory import assembled, numba_modules, of_numbers
 
 LOG2_E = 1.4426950408889634
 
 
 def extreme(builder: Any, name: str, kind: Any, x: Any, y: Any, cc: tuple[int, int]) -> Any:
     """The larger ("max") or smaller ("min") of two values of one type, NaN if one is: one instruction for float32."""
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    _, types, _ = numba_modules()
     if kind == types.float32 and cc >= (8, 0):
-        made = ir.FunctionType(ir.FloatType(), [ir.FloatType(), ir.FloatType()])
-        return builder.asm(made, f"{name}.NaN.f32 $0, $1, $2;", "=f,f,f", [x, y], False)
+        return assembled(builder, f"{name}.NaN.f32 $0, $1, $2;", x.type, x, y)
     sign = {"max": ">=", "min": "<="}[name]
     if isinstance(kind, types.Float):
         # Ordered comparison fails for NaN in b, unordered inequality holds for NaN in a.
@@ -32,7 +36,7 @@ def extreme(builder: Any, name: str, kind: Any, x: Any, y: Any, cc: tuple[int, i
 
 def extrema(cc: tuple[int, int]) -> dict[str, Any]:
     """``maximum`` and ``minimum`` of two values of any one type."""
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    intrinsic, _, _ = numba_modules()
 
     def one(name: str) -> Any:
         def extremum(typingctx: Any, a: Any, b: Any) -> Any:
@@ -54,16 +58,13 @@ def extrema(cc: tuple[int, int]) -> dict[str, Any]:
 
 def short_inverse() -> dict[str, Any]:
     """``inverse``: 1 / x, in float32 off by one unit in the last place; a division takes ten times as long."""
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    intrinsic, types, ir = numba_modules()
 
     def inverse(typingctx: Any, x: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             if signature.args[0] != types.float32:
                 return builder.fdiv(ir.Constant(args[0].type, 1.0), args[0])
-            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-            return builder.asm(kind, "rcp.approx.f32 $0, $1;", "=f,f", [args[0]], False)
+            return _of_one(builder, "rcp.approx.f32", args[0])
 
         return x(x), codegen
 
@@ -131,9 +132,7 @@ def _positive(builder: Any, x: Any) -> Any:
 
 def magnitude(builder: Any, x: Any) -> Any:
     """The instruction that the assembler makes part of its reader; it leaves the bits' mask as one of its own."""
-    ir: Any = import_module("llvmlite.ir")
-    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-    return builder.asm(kind, "abs.f32 $0, $1;", "=f,f", [x], False)
+    return _of_one(builder, "abs.f32", x)
 
 
 def _negative(builder: Any, x: Any) -> Any:
@@ -143,38 +142,24 @@ def _negative(builder: Any, x: Any) -> Any:
 
 def quotients() -> dict[str, Any]:
     """``near_quotient`` and ``is_quotient`` of float32 numbers a, b and 1 / b."""
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-
-    def of(build: Any, result: Any) -> Any:
-        def quotient(typingctx: Any, a: Any, b: Any, inverse: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                return build(
-                    builder,
-                    *(context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True)),
-                )
-
-            return result(a, b, inverse), codegen
-
-        return intrinsic(quotient)
-
+    _, types, _ = numba_modules()
     told = partial(is_quotient, magnitude=magnitude)
-    return {"near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean)}
+    return {
+        "near_quotient": of_numbers(types.float32, near_quotient, *[types.float32] * 3),
+        "is_quotient": of_numbers(types.boolean, told, *[types.float32] * 3),
+    }
 
 
 def rounding() -> dict[str, Any]:
     """``rint``: the nearest integer as a float of the same type, halves to even; the sign of zero and NaN stay."""
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    intrinsic, types, ir = numba_modules()
 
     def rint(typingctx: Any, x: Any) -> Any:
-        size, letter, kind = (32, "f", ir.FloatType()) if x == types.float32 else (64, "d", ir.DoubleType())
+        size, kind = (32, ir.FloatType()) if x == types.float32 else (64, ir.DoubleType())
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             value = context.cast(builder, args[0], signature.args[0], signature.return_type)
-            text = f"cvt.rni.f{size}.f{size} $0, $1;"
-            return builder.asm(ir.FunctionType(kind, [kind]), text, f"={letter},{letter}", [value], False)
+            return assembled(builder, f"cvt.rni.f{size}.f{size} $0, $1;", kind, value)
 
         return (types.float32 if size == 32 else types.float64)(x), codegen
 
@@ -187,35 +172,19 @@ def short_exp() -> dict[str, Any]:
     ``short_exp``: the same with results below the normal numbers. ``fast_exp_sub``: e ** (a - b), the difference taken
     first: where a and b are large and near, it has no error.
     """
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    _, types, ir = numba_modules()
 
-    def of_one(instruction: str) -> Any:
-        def power(typingctx: Any, x: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                value = context.cast(builder, args[0], signature.args[0], types.float32)
-                scaled = builder.fmul(value, ir.Constant(ir.FloatType(), LOG2_E))
-                kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-                return builder.asm(kind, f"{instruction} $0, $1;", "=f,f", [scaled], False)
+    def power(builder: Any, x: Any, instruction: str = "ex2.approx.ftz.f32") -> Any:
+        return _of_one(builder, instruction, builder.fmul(x, ir.Constant(x.type, LOG2_E)))
 
-            return types.float32(x), codegen
+    def power_sub(builder: Any, a: Any, b: Any) -> Any:
+        return power(builder, builder.fsub(a, b))
 
-        return intrinsic(power)
-
-    def fast_exp_sub(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x, y = (context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True))
-            single = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-            scaled = builder.fmul(builder.fsub(x, y), ir.Constant(ir.FloatType(), LOG2_E))
-            return builder.asm(single, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [scaled], False)
-
-        return types.float32(a, b), codegen
-
+    single = types.float32
     return {
-        "fast_exp": of_one("ex2.approx.ftz.f32"),
-        "short_exp": of_one("ex2.approx.f32"),
-        "fast_exp_sub": intrinsic(fast_exp_sub),
+        "fast_exp": of_numbers(single, power, single),
+        "short_exp": of_numbers(single, partial(power, instruction="ex2.approx.f32"), single),
+        "fast_exp_sub": of_numbers(single, power_sub, single, single),
     }
 
 
@@ -226,18 +195,14 @@ def exclusive() -> dict[str, Any]:
     wrong: from the second round on it combined the factor with the result of the round before (seen in a kernel
     whose loop stands under a condition: one of four stores to shared memory went to another's place).
     """
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    intrinsic, types, ir = numba_modules()
 
     def bits_xor(typingctx: Any, a: Any, b: Any) -> Any:
         both = types.uint32 if a == b == types.uint32 else types.int64
-        size, letter = (32, "r") if both == types.uint32 else (64, "l")
+        size = 32 if both == types.uint32 else 64
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            word = ir.IntType(size)
-            text, form = f"xor.b{size} $0, $1, $2;", f"={letter},{letter},{letter}"
-            return builder.asm(ir.FunctionType(word, [word, word]), text, form, list(args), False)
+            return assembled(builder, f"xor.b{size} $0, $1, $2;", ir.IntType(size), *args)
 
         return both(both, both), codegen
 
@@ -256,9 +221,7 @@ def short_forms(cc: tuple[int, int]) -> dict[str, Any]:
     ``short_div(a, b)``, ``short_sqrt(a)`` and ``short_rsqrt(a)``: of float32, off by two units in the last place.
     ``one_plus_erf``, ``tanh_log1p``, ``near_expm1`` and ``near_tanh`` see below.
     """
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    intrinsic, types, ir = numba_modules()
 
     def logistic_of(typingctx: Any, e: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -271,38 +234,20 @@ def short_forms(cc: tuple[int, int]) -> dict[str, Any]:
 
         return e(e), codegen
 
-    def of_single(build: Any) -> Any:
-        def function(typingctx: Any, x: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                return build(builder, context.cast(builder, args[0], signature.args[0], types.float32))
-
-            return types.float32(x), codegen
-
-        return intrinsic(function)
-
     def instruction(text: str, count: int) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            given = [context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True)]
-            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()] * count)
-            return builder.asm(kind, text, ",".join(["=f", *["f"] * count]), given, False)
+        def build(builder: Any, *values: Any) -> Any:
+            return assembled(builder, text, ir.FloatType(), *values)
 
-        def of_one(typingctx: Any, a: Any) -> Any:
-            return types.float32(a), codegen
+        return of_numbers(types.float32, build, *[types.float32] * count)
 
-        def of_two(typingctx: Any, a: Any, b: Any) -> Any:
-            return types.float32(a, b), codegen
-
-        return intrinsic(of_one if count == 1 else of_two)
-
+    series = {"one_plus_erf": one_plus_erf, "tanh_log1p": partial(tanh_log1p, cc=cc), "near_expm1": near_expm1,
+              "near_tanh": near_tanh}  # fmt: skip
     return {
         "logistic_of": intrinsic(logistic_of),
         "short_div": instruction("div.full.f32 $0, $1, $2;", 2),
         "short_sqrt": instruction("sqrt.approx.f32 $0, $1;", 1),
         "short_rsqrt": instruction("rsqrt.approx.f32 $0, $1;", 1),
-        "one_plus_erf": of_single(one_plus_erf),
-        "tanh_log1p": of_single(partial(tanh_log1p, cc=cc)),
-        "near_expm1": of_single(near_expm1),
-        "near_tanh": of_single(near_tanh),
+        **{name: of_numbers(types.float32, build, types.float32) for name, build in series.items()},
     }
 
 
@@ -368,9 +313,7 @@ def near_tanh(builder: Any, x: Any) -> Any:
     whole = builder.fmul(builder.fsub(one, power), inverse)
     square = builder.fmul(x, x)
     p = builder.fmul(builder.fma(square, ir.Constant(x.type, TANH[1]), ir.Constant(x.type, TANH[0])), square)
-    signed = builder.asm(
-        ir.FunctionType(x.type, [x.type, x.type]), "copysign.f32 $0, $1, $2;", "=f,f,f", [x, whole], False
-    )
+    signed = assembled(builder, "copysign.f32 $0, $1, $2;", x.type, x, whole)
     return builder.select(_is_near(builder, a), builder.fma(p, x, x), signed)
 
 
@@ -380,5 +323,89 @@ def _is_near(builder: Any, a: Any) -> Any:
 
 def _of_one(builder: Any, instruction: str, x: Any) -> Any:
     """An instruction of one float32."""
-    kind = import_module("llvmlite.ir").FunctionType(x.type, [x.type])
-    return builder.asm(kind, f"{instruction} $0, $1;", "=f,f", [x], False)
+    return assembled(builder, f"{instruction} $0, $1;", x.type, x)
+
+
+# Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
+_MACHINE = {
+    "add": "add.rn.{0}x2 $0, $1, $2;", "sub": "sub.rn.{0}x2 $0, $1, $2;", "mul": "mul.rn.{0}x2 $0, $1, $2;",
+    "neg": "xor.b32 $0, $1, 0x80008000;", "abs": "and.b32 $0, $1, 0x7fff7fff;",
+}  # fmt: skip
+# bfloat16 of compute capability 8.x has only the fused form: a * b + -0, a * 1 + b and b * -1 + a round once, as these.
+_FUSED = {
+    "add": "{{.reg .b32 c; mov.b32 c, 0x3f803f80; fma.rn.bf16x2 $0, $1, c, $2;}}",
+    "sub": "{{.reg .b32 c; mov.b32 c, 0xbf80bf80; fma.rn.bf16x2 $0, $2, c, $1;}}",
+    "mul": "{{.reg .b32 c; mov.b32 c, 0x80008000; fma.rn.bf16x2 $0, $1, $2, c;}}",
+}
+
+
+def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
+    """The functions that the printer names, as intrinsics; a word is a uint32."""
+    _, types, _ = numba_modules()
+    word, single = types.uint32, types.float32
+    made: dict[str, Any] = {"pair_where": of_numbers(word, _where, types.boolean, word, word)}
+    for i, k in product((0, 1), repeat=2):  # half of one word beside half of another: one byte permutation
+        order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
+        made[f"pair_pick_{'lh'[i]}{'lh'[k]}"] = _machine(f"prmt.b32 $0, $1, $2, 0x{order:x};", 2)
+    for kind in ("bf16", "f16"):
+        texts = {**_MACHINE, **(_FUSED if kind == "bf16" and cc < (9, 0) else {})}
+        for op, text in texts.items():
+            made[f"pair_{op}_{kind}"] = _machine(text.format(kind), 1 if op in ("neg", "abs") else 2)
+        one = f"{{.reg .b16 l, h; cvt.rn.{kind}.f32 l, $1; cvt.rn.{kind}.f32 h, $2; mov.b32 $0, {{l, h}};}}"
+        pack = partial(_pack, text=f"cvt.rn.{kind}x2.f32 $0, $2, $1;" if cc >= (8, 0) else one)
+        made[f"pair_pack_{kind}"] = of_numbers(word, pack, single, single)
+        for name, high in (("low", False), ("high", True)):
+            made[f"{name}_{kind}"] = of_numbers(single, partial(_half, kind=kind, high=high), word)
+    return made
+
+
+def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:
+    """bfloat16 pairs for devices that know no bfloat16 (before compute capability 8.0), of single elements."""
+    word, low, high = names["bf16_word"], names["low_bf16"], names["high_bf16"]
+
+    def pack(a: Any, b: Any) -> Any:
+        return np.uint32(np.uint32(word(a)) | np.uint32(np.uint32(word(b)) << 16))
+
+    pack = jit(pack)
+
+    def add(a: Any, b: Any) -> Any:
+        return pack(low(a) + low(b), high(a) + high(b))
+
+    def sub(a: Any, b: Any) -> Any:
+        return pack(low(a) - low(b), high(a) - high(b))
+
+    def mul(a: Any, b: Any) -> Any:
+        return pack(low(a) * low(b), high(a) * high(b))
+
+    return {
+        "pair_pack_bf16": pack, "pair_add_bf16": jit(add), "pair_sub_bf16": jit(sub), "pair_mul_bf16": jit(mul),
+    }  # fmt: skip
+
+
+def _machine(text: str, operands: int) -> Any:
+    """An instruction from words to a word."""
+    _, types, ir = numba_modules()
+    given = [types.uint32] * operands
+    return of_numbers(types.uint32, lambda builder, *words: assembled(builder, text, ir.IntType(32), *words), *given)
+
+
+def _pack(builder: Any, low: Any, high: Any, text: str) -> Any:
+    """Two float32 rounded into one word."""
+    return assembled(builder, text, import_module("llvmlite.ir").IntType(32), low, high)
+
+
+def _where(builder: Any, condition: Any, a: Any, b: Any) -> Any:
+    """One of two words, as an instruction: compilers make branches of choices, whose loads wait for the condition."""
+    text = "{.reg .pred p; setp.ne.u32 p, $1, 0; selp.b32 $0, $2, $3, p;}"
+    return assembled(builder, text, a.type, builder.zext(condition, a.type), a, b)
+
+
+def _half(builder: Any, word: Any, kind: str, high: bool) -> Any:
+    """One element of a word as float32."""
+    ir: Any = import_module("llvmlite.ir")
+    sixteen = ir.Constant(word.type, 16)
+    if kind == "bf16":
+        bits = builder.and_(word, ir.Constant(word.type, 0xFFFF0000)) if high else builder.shl(word, sixteen)
+        return builder.bitcast(bits, ir.FloatType())
+    small = builder.trunc(builder.lshr(word, sixteen) if high else word, ir.IntType(16))
+    return assembled(builder, "cvt.f32.f16 $0, $1;", ir.FloatType(), small)

@@ -8,6 +8,7 @@ Additions to neighbouring elements of memory in one instruction, atomic for each
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -36,6 +37,35 @@ def numba_modules() -> tuple[Any, Any, Any]:
     """``intrinsic``, the types of numba.cuda, and LLVM's builder."""
     extending: Any = import_module("numba.cuda.extending")
     return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
+
+
+def of_numbers(result: Any, build: Callable[..., Any], *types: Any) -> Any:
+    """An intrinsic that gives ``result`` from one to three numbers, which ``build(builder, ...)`` gets in ``types``."""
+    intrinsic, _, _ = numba_modules()
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = zip(args, signature.args, types, strict=True)
+        return build(builder, *(context.cast(builder, x, of, to) for x, of, to in given))
+
+    def one(typingctx: Any, a: Any) -> Any:
+        return result(a), codegen
+
+    def two(typingctx: Any, a: Any, b: Any) -> Any:
+        return result(a, b), codegen
+
+    def three(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+        return result(a, b, c), codegen
+
+    return intrinsic((one, two, three)[len(types) - 1])
+
+
+def assembled(builder: Any, text: str, result: Any, *operands: Any) -> Any:
+    """The value of an instruction without other effects."""
+    ir: Any = import_module("llvmlite.ir")
+    letters = {"float": "f", "double": "d", "i1": "b", "i16": "h", "i32": "r", "i64": "l"}
+    kinds = [x.type for x in operands]
+    form = ",".join(f"{'=' * (n == 0)}{letters[str(k)]}" for n, k in enumerate((result, *kinds)))
+    return builder.asm(ir.FunctionType(result, kinds), text, form, list(operands), False)
 
 
 def _word_layout(element: Any, width: int) -> tuple[Any, int, int]:
@@ -209,8 +239,7 @@ def _bf16(builder: Any, x: Any, cc: tuple[int, int]) -> Any:
     """The 16 bits of the nearest bfloat16, halves to even: one instruction from compute 8.0 up."""
     ir: Any = import_module("llvmlite.ir")
     if cc >= (8, 0):
-        kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
-        return builder.asm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f", [x], False)
+        return assembled(builder, "cvt.rn.bf16.f32 $0, $1;", ir.IntType(16), x)
     word = ir.IntType(32)
     bits = builder.bitcast(x, word)
     odd = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
@@ -221,17 +250,8 @@ def _bf16(builder: Any, x: Any, cc: tuple[int, int]) -> Any:
 
 def native_bf16() -> dict[str, Any]:
     """``bf16_word(x)``: float32 to the nearest bfloat16, halves to even, in one instruction (compute 8.0 up)."""
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-
-    def bf16_word(typingctx: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = context.cast(builder, args[0], signature.args[0], types.float32)
-            return _bf16(builder, value, (8, 0))
-
-        return types.uint16(x), codegen
-
-    return {"bf16_word": intrinsic(bf16_word)}
+    _, types, _ = numba_modules()
+    return {"bf16_word": of_numbers(types.uint16, partial(_bf16, cc=(8, 0)), types.float32)}
 
 
 Funnel = Callable[[Any, Any, Any, Any], Any]
@@ -336,10 +356,7 @@ def _word(builder: Any, vector: Any, n: int, count: int) -> Any:
 
 def _funnel(builder: Any, low: Any, high: Any, bits: Any) -> Any:
     """One instruction."""
-    ir: Any = import_module("llvmlite.ir")
-    word = ir.IntType(32)
-    kind = ir.FunctionType(word, [word] * 3)
-    return builder.asm(kind, "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, bits], False)
+    return assembled(builder, "shf.r.wrap.b32 $0, $1, $2, $3;", bits.type, low, high, bits)
 
 
 def _comparison_type(at: Any, last: Any) -> Any:
@@ -378,9 +395,7 @@ def additions(cc: tuple[int, int], cuda: Any, jit: Callable[[Any], Any]) -> dict
 
 
 def _vector(width: int) -> Any:
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
-    ir: Any = import_module("llvmlite.ir")
+    intrinsic, types, ir = numba_modules()
     operands = ", ".join(f"${n + 1}" for n in range(width))
     text = f"red.relaxed.gpu.global.add.v{width}.f32 [$0], {{{operands}}};"
 
@@ -407,10 +422,10 @@ def _single(cuda: Any, jit: Callable[[Any], Any]) -> dict[str, Any]:
         cuda.atomic.add(array, at, np.float32(values[0]))
         cuda.atomic.add(array, at + np.uint64(1), np.float32(values[1]))
 
-    def vadd4(array: Any, at: Any, values: Any) -> None:
-        cuda.atomic.add(array, at, np.float32(values[0]))
-        cuda.atomic.add(array, at + np.uint64(1), np.float32(values[1]))
-        cuda.atomic.add(array, at + np.uint64(2), np.float32(values[2]))
-        cuda.atomic.add(array, at + np.uint64(3), np.float32(values[3]))
+    two = jit(vadd2)
 
-    return {"vadd2": jit(vadd2), "vadd4": jit(vadd4)}
+    def vadd4(array: Any, at: Any, values: Any) -> None:
+        two(array, at, (values[0], values[1]))
+        two(array, at + np.uint64(2), (values[2], values[3]))
+
+    return {"vadd2": two, "vadd4": jit(vadd4)}

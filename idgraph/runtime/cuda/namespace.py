@@ -11,15 +11,16 @@ import numpy as np
 from idgraph.codegen.runtime_lib import python_ops as scalars
 from idgraph.codegen.runtime_lib.numba_ops import rebound
 from idgraph.codegen.runtime_lib.vector_ops import plain_pairs, plain_vectors
-from idgraph.runtime.cuda.intrinsics_half2 import pair_functions, software_bf16
 from idgraph.runtime.cuda.intrinsics_math import (
     exclusive,
     extrema,
+    pair_functions,
     quotients,
     rounding,
     short_exp,
     short_forms,
     short_inverse,
+    software_bf16,
 )
 from idgraph.runtime.cuda.intrinsics_memory import additions, native_bf16, realigned, vectors
 from idgraph.runtime.cuda.intrinsics_shuffle import exchanges, shuffles

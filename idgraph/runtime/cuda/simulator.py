@@ -12,21 +12,11 @@ import numpy as np
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import IndexingError
 from idgraph.kernel.ir import Kernel, shared_layout
-from idgraph.runtime.binding import (
-    OutputMemory,
-    bind,
-    fault_size,
-    flat_input,
-    given_array,
-    given_output,
-    global_buffer,
-    passed_input,
-    raise_fault,
-    scalars_of,
-)
+from idgraph.runtime.binding import Array, OutputMemory, fault_size, raise_fault, scalars_of
 from idgraph.runtime.cuda.device_arrays import copy_to_host
 from idgraph.runtime.cuda.launch import launch_shape
 from idgraph.runtime.cuda.numba_cuda import need_device
+from idgraph.runtime.host_launch import HostPrepared
 
 if TYPE_CHECKING:
     from idgraph.runtime.loaded_program import LoadedKernels
@@ -51,11 +41,13 @@ class Guarded(np.ndarray[Any, Any]):
         return cast("Any", at)
 
 
-class Simulated:
+class Simulated(HostPrepared):
     """A CUDA program with its buffers in the simulator: `launch` runs its kernels, `results` are its outputs.
 
     Launching again computes again into the same buffers.
     """
+
+    reuses = False
 
     def __init__(
         self,
@@ -65,23 +57,8 @@ class Simulated:
         checked: bool = True,
         memory: OutputMemory | None = None,
     ) -> None:
-        cuda, fusion = need_device(), program.fusion
-        self.program = program
-        given = {name: given_array(name, a) for name, a in inputs.items()}
-        self.env = bind(fusion, given, symbols)
-        program.check_sizes(self.env)
-        self._given = given
-        self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
-        self._flat: dict[str, Any] = {}
-        for t in fusion.inputs:
-            made = flat_input(t, given[t.name], self.env)
-            if t.name in self._homes:
-                self._flat[self._homes[t.name]] = cuda.to_device(made.view(Guarded))
-        for b in program.plan.buffers:
-            if b.place in ("output", "global"):
-                host = global_buffer(program, b, self.env, memory)
-                self._flat[b.name] = cuda.to_device(host.view(Guarded))
-        program.check_sizes(self.env)
+        self._cuda = cuda = need_device()
+        super().__init__(program, inputs, symbols, checked, memory)
         functions: dict[str, Any] = dict(program.functions(checked))
         self._kernels: list[tuple[Kernel, Callable[[], None], Any]] = []
         for kernel in program.plan.kernels:
@@ -116,14 +93,11 @@ class Simulated:
             if found[0]:
                 raise_fault(kernel, found, self.env)
 
-    def results(self, raw: bool = False) -> dict[str, Any]:
-        """Outputs by name, NumPy arrays."""
-        return {
-            t.name: given_output(t, copy_to_host(self._flat[self._homes[t.name]]), self.env, raw)
-            if t.definition is not None
-            else passed_input(t, self._given[t.name], self.env, raw)
-            for t in self.program.fusion.outputs
-        }
+    def placed(self, array: Array) -> Any:
+        return self._cuda.to_device(array.view(Guarded))
+
+    def on_host(self, flat: Any) -> Array:
+        return copy_to_host(flat)
 
 
 def _start(
