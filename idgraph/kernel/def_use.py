@@ -13,7 +13,7 @@ from itertools import chain, count
 from operator import is_
 from typing import TypeVar, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, simplify
+from idgraph.arith import FALSE, TRUE, Expr, simplify, symbol
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
@@ -464,6 +464,41 @@ def map_body(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
         made.append(f(s))
     same = isinstance(body, tuple) and len(made) == len(body) and all(a is b for a, b in zip(made, body, strict=True))
     return tuple(body) if same else tuple(made)
+
+
+def expand_body(body: Sequence[Stmt], f: Callable[[Stmt], Sequence[Stmt] | None]) -> Body:
+    """Every statement of ``body`` as those that ``f`` makes of it; where that is None, with those inside it through
+    ``f``.
+
+    >>> from idgraph.arith import symbol
+    >>> body = (If(symbol("i").eq(0), (Comment("a"),)), Comment("b"))
+    >>> expand_body(body, lambda s: s.body if isinstance(s, If) else None)
+    (Comment(text='a'), Comment(text='b'))
+    """
+    made: list[Stmt] = []
+    for s in body:
+        found = f(s)
+        if found is None:
+            found = (replace(s, body=expand_body(s.body, f)) if isinstance(s, CompoundStmt) else s,)
+        made += found
+    return tuple(made)
+
+
+def renamed_symbols(e: Expr, at: Mapping[str, Expr | str]) -> Expr:
+    """``e`` with other values, or other names, for symbols by name, also in what bounds a symbol: a loop's variable is
+    known by its name and its range."""
+
+    def other(x: Expr) -> Expr:
+        found = at.get(x.name, x.name)
+        if isinstance(found, Expr):
+            return found
+        low, high, step, rest = x.symbol_bounds
+        ends = [renamed_symbols(b, at) if isinstance(b, Expr) else b for b in (low, high)]
+        same = found == x.name and ends[0] is low and ends[1] is high
+        return x if same else symbol(found, ends[0], ends[1], step, rest)
+
+    moved = {x: y for x in e.symbols if (y := other(x)) is not x}
+    return e.substitute(moved) if moved else e
 
 
 def substitute_indices(body: Sequence[Stmt], place: Mapping[Expr, Expr]) -> Body:

@@ -22,7 +22,7 @@ from math import prod
 from idgraph.arith import Expr, as_expr, ceildiv, simplify, symbol
 from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints
-from idgraph.kernel.def_use import loaded_in, map_statement, stored_in, updates
+from idgraph.kernel.def_use import loaded_in, map_statement, renamed_symbols, stored_in, updates
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -195,21 +195,9 @@ def _renumber_launch(body: Sequence[Stmt], at: Mapping[str, Expr], thread: Expr)
 
 def _renumber_statement(s: Stmt, at: Mapping[str, Expr]) -> Stmt:
     """One statement with other expressions for the variables of ``at``."""
-
-    def moved(e: Expr) -> Expr:
-        found = {x: y for x in e.symbols if (y := variable(x)) is not x}
-        return e.substitute(found) if found else e
-
-    def variable(x: Expr) -> Expr:
-        if x.name in at:
-            return at[x.name]
-        low, high, step, rest = x.symbol_bounds
-        low_, high_ = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
-        return x if low_ is low and high_ is high else symbol(x.name, low_, high_, step, rest)
-
     if isinstance(s, BoundsCheck) and not s.point and any(v in at for v in s.site.loops):
         s = replace(s, point=tuple(symbol(v) for v in s.site.loops))
-    return map_statement(s, index=moved)
+    return map_statement(s, index=lambda e: renamed_symbols(e, at))
 
 
 def _variables(body: Sequence[Stmt]) -> set[str]:

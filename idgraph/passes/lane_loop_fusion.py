@@ -16,6 +16,7 @@ from idgraph.arith import TRUE, Expr, and_, as_expr, simplify, symbol
 from idgraph.arith.expr import rebuild
 from idgraph.kernel.def_use import (
     defs,
+    expand_body,
     loaded_in,
     locals_read,
     map_body,
@@ -188,13 +189,7 @@ def in_line(body: Body) -> Body:
     past any loop between. A division has a slow path, a branch: registers that loads have filled before it are all
     alive there, and ptxas moves no load over it. In straight-line code the value stays before the loads.
     """
-    made: list[Stmt] = []
-    for s in body:
-        if _loads_only(s):
-            made += _unroll_loads(s)
-        else:
-            made.append(replace(s, body=in_line(s.body)) if isinstance(s, (Loop, If, SingleThread, BoundsCheck)) else s)
-    return tuple(made)
+    return expand_body(body, lambda s: _unroll_loads(s) if _loads_only(s) else None)
 
 
 def _loads_only(s: Stmt) -> TypeGuard[Loop]:

@@ -23,11 +23,10 @@ from dataclasses import dataclass, replace
 
 from idgraph.arith import FALSE, Expr, as_expr, ceildiv, not_, simplify, symbol
 from idgraph.arith.solve import coefficients
-from idgraph.kernel.def_use import Body, all_sets, index_exprs, map_body, read_only_buffers
+from idgraph.kernel.def_use import Body, all_sets, expand_body, index_exprs, map_body, read_only_buffers
 from idgraph.kernel.ir import (
     Accumulate,
     Comment,
-    CompoundStmt,
     Compute,
     Constant,
     If,
@@ -85,21 +84,12 @@ def unswitched(kernel: Kernel) -> Kernel:
             v_s2: float32 = choose(0.0)
             y[c + r*64] = v_s2
     """
-    return replace(
-        kernel, body=to_ssa(without_empty(_unswitch_body(kernel.body, read_only_buffers(kernel.buffers, kernel.body))))
-    )
+    read_only = read_only_buffers(kernel.buffers, kernel.body)
 
+    def sides(s: Stmt) -> list[Stmt] | None:
+        return _sides(s, read_only, ()) if isinstance(s, Loop) and _is_straight(s) else None
 
-def _unswitch_body(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:
-    made: list[Stmt] = []
-    for s in body:
-        if isinstance(s, Loop) and _is_straight(s):
-            made += _sides(s, read_only, ())
-        elif isinstance(s, CompoundStmt):
-            made.append(replace(s, body=_unswitch_body(s.body, read_only)))
-        else:
-            made.append(s)
-    return tuple(made)
+    return replace(kernel, body=to_ssa(without_empty(expand_body(kernel.body, sides))))
 
 
 def _is_straight(s: Loop) -> bool:

@@ -6,15 +6,13 @@ pictures of 3136 elements. After: ``for i < 16: for c < 3136: s <- sum x[i*20070
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import as_expr, postorder, symbol
-from idgraph.kernel.def_use import index_exprs, substitute_indices
+from idgraph.kernel.def_use import expand_body, index_exprs, substitute_indices
 from idgraph.kernel.ir import (
     Accumulate,
     Comment,
-    CompoundStmt,
     Compute,
     If,
     InitAccumulator,
@@ -62,24 +60,14 @@ def flatten_reduction_loops(kernel: Kernel) -> Kernel:
           s <- sum v
       y[0] = s
     """
-    body = _flatten_body(kernel.body)
+    body = expand_body(kernel.body, _row_loop)
     return kernel if body == kernel.body else replace(kernel, body=simplify_selects(body))
 
 
-def _flatten_body(body: Sequence[Stmt]) -> Body:
-    made: list[Stmt] = []
-    for s in body:
-        if isinstance(s, Loop) and not s.parallel.startswith("blockIdx") and (row := _row_loop(s)) is not None:
-            made.append(row)
-        elif isinstance(s, CompoundStmt):
-            made.append(replace(s, body=_flatten_body(s.body)))
-        else:
-            made.append(s)
-    return tuple(made)
-
-
-def _row_loop(s: Loop) -> Loop | None:
+def _row_loop(s: Stmt) -> tuple[Loop] | None:
     """The loops that only add up, in their order; None where they do more. One sweep that divides nothing stays."""
+    if not isinstance(s, Loop) or s.parallel.startswith("blockIdx"):
+        return None
     inside = tuple(walk(s.body))
     if not any(isinstance(x, Accumulate) for x in inside) or any(isinstance(x, Store) for x in inside):
         return None
@@ -88,7 +76,7 @@ def _row_loop(s: Loop) -> Loop | None:
         return None
     sweep = match_reduction_loop(tidy)
     if sweep is not None and not _divides_columns(sweep):
-        return s
+        return (s,)
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
     while isinstance(inner := single_statement(body), (If, Loop)):
@@ -112,7 +100,7 @@ def _row_loop(s: Loop) -> Loop | None:
     at = {row.number: (symbol(first.var, 0, count - 1) * row.length if count > 1 else as_expr(0)) + column}
     moved = substitute_indices(row.body, at)
     inner_loop = Loop(last.var, as_expr(row.length), "serial", moved, last.note)
-    return inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note)
+    return (inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note),)
 
 
 def _divides_columns(sweep: ReductionLoop) -> bool:

@@ -35,6 +35,7 @@ from idgraph.kernel.def_use import (
     all_sets,
     defs,
     effects,
+    expand_body,
     index_exprs,
     map_body,
     map_statement,
@@ -141,17 +142,7 @@ def reroll_lanes(kernel: Kernel) -> Kernel:
 
 def expand_short_arrays(body: Body) -> Body:
     """``body`` with the statements of its lanes moved to the level around them."""
-    made: list[Stmt] = []
-    for s in body:
-        if isinstance(s, StraightLineBlock):
-            made += expand_short_arrays(s.body)
-        else:
-            made.append(
-                replace(s, body=expand_short_arrays(s.body))
-                if isinstance(s, (Loop, If, SingleThread, BoundsCheck))
-                else s
-            )
-    return tuple(made)
+    return expand_body(body, lambda s: expand_short_arrays(s.body) if isinstance(s, StraightLineBlock) else None)
 
 
 def _single(body: Body) -> frozenset[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import as_expr, symbol
-from idgraph.kernel.def_use import all_reads, all_sets, read_before_set, read_only_buffers, reads, sets
+from idgraph.kernel.def_use import all_reads, all_sets, expand_body, read_before_set, read_only_buffers, reads, sets
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -83,24 +83,19 @@ def unroll_and_jam(kernel: Kernel) -> Kernel:
           y[i*2] = r_0
           y[i*2 + 1] = r_1
     """
-    body = to_ssa(_jammed(kernel.body, read_only_buffers(kernel.buffers, kernel.body)))
+    read_only = read_only_buffers(kernel.buffers, kernel.body)
+
+    def jammed(s: Stmt) -> list[Stmt] | None:
+        if not isinstance(s, Loop) or not (_can_jam(s) or _gathers(s)):
+            return None
+        var = symbol(s.var, 0, s.extent - 1)
+        lanes, body = [Lane((), {})], (s,)
+        if _can_jam(s):
+            lanes, body = [Lane((n,), {var: n}) for n in range(int(s.extent))], s.body
+        return _Jam(lanes, read_only).level(body, ValueNumbering(read_only), {}, frozenset())
+
+    body = to_ssa(expand_body(kernel.body, jammed))
     return replace(kernel, body=body) if body != kernel.body else kernel
-
-
-def _jammed(body: Body, read_only: frozenset[str]) -> Body:
-    made: list[Stmt] = []
-    for s in body:
-        if isinstance(s, Loop) and _can_jam(s):
-            var = symbol(s.var, 0, s.extent - 1)
-            lanes = [Lane((n,), {var: n}) for n in range(int(s.extent))]
-            made += _Jam(lanes, read_only).level(s.body, ValueNumbering(read_only), {}, frozenset())
-        elif isinstance(s, Loop) and _gathers(s):
-            made += _Jam([Lane((), {})], read_only).level((s,), ValueNumbering(read_only), {}, frozenset())
-        elif isinstance(s, (Loop, If, SingleThread, BoundsCheck)):
-            made.append(replace(s, body=_jammed(s.body, read_only)))
-        else:
-            made.append(s)
-    return tuple(made)
 
 
 def _can_jam(s: Loop) -> bool:

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from idgraph.arith import TRUE, Expr, simplify, symbol
 from idgraph.arith.interval import interval
 from idgraph.ir.dtypes import ELEMENT_TYPES, DType, int_limits, is_float, is_integer, is_short_float
-from idgraph.kernel.def_use import all_sets, map_statement, sets
+from idgraph.kernel.def_use import all_sets, expand_body, map_body, map_statement, sets
 from idgraph.kernel.ir import (
     BoundsCheck,
-    CompoundStmt,
     Compute,
     Constant,
     If,
@@ -330,7 +329,12 @@ def eliminate_bounds_checks(kernel: Kernel) -> Kernel:
     if not proved:
         return kernel
     used = {n: s for n, s in known.items() if any(n in c.names for c in proved)}
-    return replace(kernel, body=_drop_proved_checks(kernel.body, proved, used))
+
+    def without(s: Stmt) -> Body | None:
+        return expand_body(s.body, without) if isinstance(s, BoundsCheck) and s.condition in proved else None
+
+    body = map_body(expand_body(kernel.body, without), lambda s: map_statement(s, index=lambda e: _narrowed(e, used)))
+    return replace(kernel, body=body)
 
 
 def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset[str]) -> None:
@@ -363,18 +367,3 @@ def _collect(body: Sequence[Stmt], ranges: Ranges, found: Found, once: frozenset
 def _narrowed(e: Expr, known: dict[str, Expr]) -> Expr:
     changed = {s: known[s.name] for s in e.symbols if s.name in known}
     return e.substitute(changed) if changed else e
-
-
-def _drop_proved_checks(body: Sequence[Stmt], proved: set[Expr], known: dict[str, Expr]) -> Body:
-    def narrowed(e: Expr) -> Expr:
-        return _narrowed(e, known)
-
-    made: list[Stmt] = []
-    for s in body:
-        if isinstance(s, BoundsCheck) and s.condition in proved:
-            made += _drop_proved_checks(s.body, proved, known)
-            continue
-        if isinstance(s, CompoundStmt):
-            s = replace(s, body=_drop_proved_checks(s.body, proved, known))
-        made.append(map_statement(s, index=narrowed))
-    return tuple(made)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from idgraph.arith import Expr, symbol
-from idgraph.kernel.def_use import map_body, map_statement
+from idgraph.kernel.def_use import map_body, map_statement, renamed_symbols
 from idgraph.kernel.ir import PRIME, KernelModule, Stmt
 from idgraph.passes.rows.reduction_codegen import with_rows
 from idgraph.passes.rows.reduction_loop import COLUMN
@@ -52,18 +51,8 @@ def rename_conflicting_symbols(plan: KernelModule) -> KernelModule:
     if not other:
         return plan
 
-    def moved(e: Expr) -> Expr:
-        found = {x: y for x in e.symbols if (y := renamed(x)) is not x}
-        return e.substitute(found) if found else e
-
-    def renamed(x: Expr) -> Expr:
-        """Also in what bounds it: a loop's variable is known by its name and its range."""
-        low, high, step, rest = x.symbol_bounds
-        low, high = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
-        return symbol(other.get(x.name, x.name), low, high, step, rest)
-
     def statement(s: Stmt) -> Stmt:
-        return map_statement(s, index=moved)
+        return map_statement(s, index=lambda e: renamed_symbols(e, other))
 
     kernels = tuple(
         replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=map_body(k.body, statement))
