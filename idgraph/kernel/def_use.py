@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from dataclasses import dataclass, replace
 from operator import is_
 from typing import TypeVar, assert_never
 
@@ -60,27 +59,18 @@ T = TypeVar("T")
 D = TypeVar("D", bound=Stmt | Provenance | Buffer | SplitAxis)
 
 
-def same_local(x: Local) -> Local:
-    """The variable itself."""
+def same(x: T) -> T:
+    """The part itself."""
     return x
-
-
-def _same_operand(o: Operand) -> Operand:
-    return o
-
-
-def same_index(e: Expr) -> Expr:
-    """The expression itself."""
-    return e
 
 
 def map_statement(
     s: S,
     *,
-    made: ToLocal = same_local,
-    updated: ToLocal = same_local,
-    read: ToOperand = _same_operand,
-    index: ToExpr = same_index,
+    made: ToLocal = same,
+    updated: ToLocal = same,
+    read: ToOperand = same,
+    index: ToExpr = same,
     point: ToExpr | None = None,
 ) -> S:
     """``s`` with the variables it sets through ``made``, those it adds to through ``updated``, its operands through
@@ -97,7 +87,7 @@ def map_statement(
     """
     done = _rewritten(s, made, updated, read, index)
     to = index if point is None else point
-    if to is not same_index and isinstance(done, Access | Let) and done.serves:
+    if to is not same and isinstance(done, Access | Let) and done.serves:
         done = _replace_parts(done, serves=_moved_all(done.serves, to))
     return done  # pyright: ignore[reportReturnType]  # each kind gives its own kind
 
@@ -512,9 +502,7 @@ def substitute_indices(body: Sequence[Stmt], place: Mapping[Expr, Expr]) -> Body
     return map_body(body, lambda s: map_statement(s, index=lambda e: simplify(e.substitute(place))))
 
 
-def rewritten_inside(
-    s: S, *, read: ToOperand = _same_operand, index: ToExpr = same_index, point: ToExpr | None = None
-) -> S:
+def rewritten_inside(s: S, *, read: ToOperand = same, index: ToExpr = same, point: ToExpr | None = None) -> S:
     """`map_statement` of a statement and of those inside it.
 
     >>> from idgraph.arith import symbol
@@ -525,46 +513,3 @@ def rewritten_inside(
     """
     (made,) = map_body((s,), lambda x: map_statement(x, read=read, index=index, point=point))
     return made  # pyright: ignore[reportReturnType]  # each kind gives its own kind
-
-
-# other variables ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Renamer:
-    """Variables under other names: ``to`` says which one stands for a name, ``taken`` which names are in use.
-
-    >>> names = Renamer({"t"})
-    >>> t, u = Local("t", "int64"), Local("u", "int64")
-    >>> names.unique(t).name, names.operand(t).name, names.local(u).name
-    ('t_s2', 't_s2', 'u')
-    """
-
-    taken: set[str] = field(default_factory=set[str])
-    to: dict[str, Local] = field(default_factory=dict[str, Local])
-
-    def local(self, x: Local) -> Local:
-        """The variable that stands for ``x``, of its type."""
-        found = self.to.get(x.name)
-        return x if found is None else replace(found, dtype=x.dtype)
-
-    def operand(self, o: Operand) -> Operand:
-        """The same for an operand."""
-        return self.local(o) if isinstance(o, Local) else o
-
-    def statement(self, s: S) -> S:
-        """``s`` over the variables that stand for its own."""
-        return map_statement(s, made=self.local, updated=self.local, read=self.operand)
-
-    def fresh(self, names: Iterable[str]) -> str:
-        """The first of ``names`` that is not in use; it is in use from here on."""
-        found = next(n for n in names if n not in self.taken)
-        self.taken.add(found)
-        return found
-
-    def unique(self, x: Local) -> Local:
-        """A variable of unique name for ``x``: itself where its name is free, else a new one that stands for it."""
-        name = self.fresh(chain((x.name,), (f"{x.name}_s{n}" for n in count(2))))
-        if name != x.name:
-            self.to[x.name] = replace(x, name=name)
-        return replace(x, name=name)

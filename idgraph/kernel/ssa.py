@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 from idgraph.arith import Expr, is_true, not_, simplify, symbol
 from idgraph.ir import DType, Scalar
@@ -457,3 +458,43 @@ class _ValueNames:
 
 def _carried(name: str, loop: str) -> AssertionError:
     return AssertionError(f"{name} goes from one step of loop {loop} to the next, and is not an accumulator")
+
+
+@dataclass(slots=True)
+class Renamer:
+    """Variables under other names: ``to`` says which one stands for a name, ``taken`` which names are in use.
+
+    >>> names = Renamer({"t"})
+    >>> t, u = Local("t", "int64"), Local("u", "int64")
+    >>> names.unique(t).name, names.operand(t).name, names.local(u).name
+    ('t_s2', 't_s2', 'u')
+    """
+
+    taken: set[str] = field(default_factory=set[str])
+    to: dict[str, Local] = field(default_factory=dict[str, Local])
+
+    def local(self, x: Local) -> Local:
+        """The variable that stands for ``x``, of its type."""
+        found = self.to.get(x.name)
+        return x if found is None else replace(found, dtype=x.dtype)
+
+    def operand(self, o: Operand) -> Operand:
+        """The same for an operand."""
+        return self.local(o) if isinstance(o, Local) else o
+
+    def statement(self, s: Stmt) -> Stmt:
+        """``s`` over the variables that stand for its own."""
+        return map_statement(s, made=self.local, updated=self.local, read=self.operand)
+
+    def fresh(self, names: Iterable[str]) -> str:
+        """The first of ``names`` that is not in use; it is in use from here on."""
+        found = next(n for n in names if n not in self.taken)
+        self.taken.add(found)
+        return found
+
+    def unique(self, x: Local) -> Local:
+        """A variable of unique name for ``x``: itself where its name is free, else a new one that stands for it."""
+        name = self.fresh(chain((x.name,), (f"{x.name}_s{n}" for n in count(2))))
+        if name != x.name:
+            self.to[x.name] = replace(x, name=name)
+        return replace(x, name=name)

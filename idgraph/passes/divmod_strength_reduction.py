@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from idgraph.arith import TRUE, Expr, and_, multiple_of, not_, or_, simplify, symbol, where
 from idgraph.arith.expr import rebuild
 from idgraph.arith.interval import interval
-from idgraph.kernel.def_use import index_exprs, map_body, map_statement, reads, same_index
+from idgraph.kernel.def_use import index_exprs, map_body, map_statement, reads, same
 from idgraph.kernel.ir import Comment, Compute, If, Index, Kernel, Let, Load, Loop, Select, Stmt, Store, walk
 from idgraph.kernel.ssa import to_ssa
 from idgraph.kernel.statements import bodies, single_statement
@@ -96,7 +96,7 @@ class _Carried:
             return s
         try:
             chosen = {x.local.name for x in s.body if isinstance(x, Load) and _is_chosen(x, s.body)}
-            body = tuple(map_statement(x, index=digits.carried, point=same_index) for x in s.body)
+            body = tuple(map_statement(x, index=digits.carried, point=same) for x in s.body)
             body = tuple(_anywhere(x) if isinstance(x, Load) and x.local.name in chosen else x for x in body)
         except _UnlikeError:
             return s

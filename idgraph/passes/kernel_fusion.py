@@ -2,12 +2,11 @@
 
 A launch costs microseconds, and its last blocks leave the device half empty. Two nests over the same loops that read a
 common input become one nest, whose threads do the work of both (the cosines of a rotation serve queries and keys).
-Nests of other sizes share a launch, each on a range of its blocks.
+Nests of other sizes share a launch, each on a range of its blocks. One whose threads exchange nothing may run on any
+threads: block ``j`` of T threads runs T // N of its blocks of N threads, or where T divides N a part of one.
 
-Nests on blocks of another shape, so that kernels of different block sizes can share a launch.
-
-A nest whose threads exchange nothing may run on any threads. Its blocks and threads are renumbered: block ``j`` of T
-threads runs T // N of its blocks of N threads, thread by thread, or where T divides N one of N // T parts of one.
+fuse_nests: on a CPU what kernels over the same loops read in common is read once. Kernels over other loops stay apart,
+as a CPU gains nothing by starting them together.
 """
 
 from __future__ import annotations
@@ -16,13 +15,25 @@ import sys
 from bisect import bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
+from itertools import count, islice
 from math import prod
 
 from idgraph.arith import Expr, as_expr, ceildiv, simplify, symbol
 from idgraph.ir.device import current_device
 from idgraph.ir.schedule_log import KernelHints
-from idgraph.kernel.def_use import loaded_in, map_statement, renamed_symbols, stored_in, updates
+from idgraph.kernel.def_use import (
+    all_reads,
+    all_sets,
+    loaded_in,
+    map_body,
+    map_statement,
+    read_only_buffers,
+    renamed_symbols,
+    rewritten_inside,
+    stored_in,
+    updates,
+)
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -34,6 +45,7 @@ from idgraph.kernel.ir import (
     InitAccumulator,
     Kernel,
     KernelModule,
+    Load,
     Loop,
     SingleThread,
     Stmt,
@@ -45,6 +57,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import to_ssa
+from idgraph.kernel.value_numbering import ValueNumbering
 
 Block = tuple[int, int, int]  # threads of a block along x, y and z
 DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -134,7 +147,7 @@ def _on_one_thread(k: Kernel) -> Kernel:
 
 def fits(k: Nested, block: Block) -> bool:
     """Whether the nest runs on blocks of this shape: it has the same, or is free and has no more threads, or several
-    times as many as a block of `_least_threads` or more.
+    times as many as a block that takes a part of it: the most blocks of a multiprocessor then fill its warps.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -146,7 +159,8 @@ def fits(k: Nested, block: Block) -> bool:
     (True, True, True, False, False)
     """
     threads, mine = prod(block), k.block[0]
-    return k.block == block or (k.free and (mine <= threads or (threads >= _least_threads() and mine % threads == 0)))
+    least = current_device().threads // max(1, current_device().blocks)
+    return k.block == block or (k.free and (mine <= threads or (threads >= least and mine % threads == 0)))
 
 
 def reblock(k: Nested, block: Block) -> Kernel:
@@ -204,17 +218,8 @@ def _variables(body: Sequence[Stmt]) -> set[str]:
     return {s.var for s in walk(tuple(body)) if isinstance(s, Loop)}
 
 
-def _least_threads() -> int:
-    """Threads of a block that takes a part of another: the most blocks of a multiprocessor then fill its warps."""
-    gpu = current_device()
-    return gpu.threads // max(1, gpu.blocks)
-
-
 def _fresh(name: str, taken: set[str]) -> str:
-    n = 0
-    while (made := f"{name}{n or ''}") in taken:
-        n += 1
-    return made
+    return next(made for n in count() if (made := f"{name}{n or ''}") not in taken)
 
 
 ARRAYS = 96  # parameters of a launch: the driver takes 4 KB, of which an array and its extents take some 40 bytes
@@ -440,14 +445,16 @@ def shares_input(group: Sequence[Kernel], k: Kernel) -> bool:
 def one_nest(bodies: Sequence[Body]) -> Body:
     """Bodies of one loop: fused where all are one loop of one kind, else one after the other."""
     heads = [s for s in map(single_statement, bodies) if isinstance(s, Loop)]
-    if len(heads) == len(bodies) and all(
-        h.var == heads[0].var and h.parallel == heads[0].parallel and simplify(h.extent - heads[0].extent) == 0
-        for h in heads
-    ):
+    if len(heads) == len(bodies) and all(_are_equal(h, heads[0]) for h in heads):
         note = "; ".join(dict.fromkeys(h.note for h in heads if h.note))
         column = heads[0].column if len({h.column for h in heads}) == 1 else None  # nobody else has its end
         return (replace(heads[0], body=one_nest([h.body for h in heads]), note=note, column=column),)
     return tuple(s for b in bodies for s in b)
+
+
+def _are_equal(a: Loop, b: Loop) -> bool:
+    """Whether two loops are steps of one variable, as many, run in one way."""
+    return (a.var, a.parallel) == (b.var, b.parallel) and simplify(a.extent - b.extent) == 0
 
 
 def serial(k: Kernel) -> Kernel:
@@ -478,8 +485,113 @@ def serial(k: Kernel) -> Kernel:
           v: float32 = x[b*256 + t]
           y[b*256 + t] = v
     """
-    return replace(k, body=tuple(map(_serial, k.body))) if k.choices.parallel is False else k
+    if k.choices.parallel is not False:
+        return k
+    return replace(k, body=tuple(replace(s, parallel="serial") if isinstance(s, Loop) else s for s in k.body))
 
 
-def _serial(s: Stmt) -> Stmt:
-    return replace(s, parallel="serial") if isinstance(s, Loop) else s
+def fuse_nests(plan: KernelModule) -> KernelModule:
+    """fuse_nests: kernels that run the same loops over a common input, as one loop nest each.
+
+    >>> import idgraph as ig
+    >>> from idgraph.kernel.ir import KernelModule
+    >>> text = '''
+    ... kernel k():
+    ...   buffer x: float32[512] input "x"
+    ...   buffer y: float32[512] output "y"
+    ...   for b < 2, blockIdx.x:
+    ...     for i < 256:
+    ...       v: float32 = x[b*256 + i]
+    ...       w: float32 = exp(v)
+    ...       y[b*256 + i] = w
+    ... '''
+    >>> other = text.replace("exp", "neg").replace("y", "z")
+    >>> kernels = tuple(ig.kernel.parse(t) for t in (text, other))
+    >>> (fused,) = fuse_nests(KernelModule(kernels, (), {}, {})).kernels
+    >>> print(fused)
+    kernel kernel0():
+      buffer x: float32[512] input "x"
+      buffer y: float32[512] output "y"
+      buffer z: float32[512] output "z"
+      for b < 2, blockIdx.x:
+        for i < 256:
+          v: float32 = x[b*256 + i]
+          w: float32 = exp(v)
+          y[b*256 + i] = w
+          w_s2: float32 = neg(v)
+          z[b*256 + i] = w_s2
+    """
+    return Launches(nest=_kernel_nest, group=_NestGroup).fused(plan)
+
+
+def _kernel_nest(k: Kernel) -> Nested | None:
+    """The kernel as a nest that has no threads; None where it is not one loop."""
+    return Nested(k, (1, 1, 1), free=True, shares=False) if isinstance(single_statement(k.body), Loop) else None
+
+
+@dataclass(slots=True)
+class _NestGroup(LaunchGroup):
+    """Kernels that are one nest."""
+
+    def takes(self, nests: Sequence[Nested], arrays: set[str]) -> bool:
+        """Whether the nests run the loops of this group, read some of what it reads, and pass over rows as it does."""
+        mine = [n.kernel for n in self.nests or ()]
+        if len(mine) + len(nests) > MOST:
+            return False
+        return all(_fits(mine, n.kernel) for n in nests)
+
+    def joined(self) -> Kernel:
+        """One nest of them all, in which each value is read once."""
+        if len(self.kernels) == 1:
+            return self.kernels[0]
+        made = kernel_of(self.kernels, to_ssa(one_nest([k.body for k in self.kernels])))
+        inputs = read_only_buffers(made.buffers, made.body)
+        once = map_body(made.body, partial(_loads_once, read_only=inputs))
+        needed = (all_sets(made.body) - all_sets(once)) & all_reads(once)  # behind the loop that loaded it
+        return replace(made, body=made.body if needed else once, launch=_launch(self.kernels))
+
+
+def _launch(kernels: Sequence[Kernel]) -> dict[str, tuple[Expr, ...]]:
+    """The extents of the loops on each parallel dimension, of all kernels."""
+    dims = dict.fromkeys(d for k in kernels for d in k.launch)
+    return {d: tuple(dict.fromkeys(e for k in kernels for e in k.launch.get(d, ()))) for d in dims}
+
+
+def _fits(group: Sequence[Kernel], k: Kernel) -> bool:
+    """Whether the kernel's nest may be one with those of the group."""
+    first = group[0]
+    if k.choices != first.choices or not _same_loop(first, k):
+        return False
+    hints = [{c for _, c in x.default_hints} for x in (*group, k)]
+    if any(a and b and a != b for a in hints for b in hints):
+        return False  # a row that one holds would be read again
+    return any(loaded_in(x.body) & loaded_in(k.body) for x in group)
+
+
+def _same_loop(a: Kernel, b: Kernel) -> bool:
+    """Whether the nests' outermost loops are one: equal steps of one variable, which all cores share or none."""
+    one, other = single_statement(a.body), single_statement(b.body)
+    return isinstance(one, Loop) and isinstance(other, Loop) and _are_equal(one, other)
+
+
+def _loads_once(s: Stmt, read_only: frozenset[str]) -> Stmt:
+    """A loop without others in it that loads each element of a ``read_only`` buffer once; the first load then serves
+    what the others did."""
+    if not isinstance(s, Loop) or any(isinstance(x, Loop) for x in walk(s.body)):
+        return s
+    values, made, first = ValueNumbering(read_only), list[Stmt](), dict[str, int]()
+    for x in s.body:
+        x = rewritten_inside(x, read=values.operand)
+        if not isinstance(x, Load):
+            values.forget(all_sets((x,)))
+            made.append(x)
+            continue
+        known = values.known(x)
+        values.define(x)
+        at = first.get(known.name) if known is not None else None
+        if at is not None and isinstance(load := made[at], Load):
+            made[at] = replace(load, serves=(*load.serves, *x.serves))
+        else:
+            first[x.local.name] = len(made)
+            made.append(x)
+    return replace(s, body=tuple(made))

@@ -14,7 +14,7 @@ from idgraph.kernel.ir import Kernel, KernelModule
 from idgraph.passes.block_scan import on_threads
 from idgraph.passes.cse_dce import eliminate_common_subexpressions, eliminate_dead_code
 from idgraph.passes.divmod_strength_reduction import strength_reduce_divmod
-from idgraph.passes.kernel_fusion import fuse_kernels, serial
+from idgraph.passes.kernel_fusion import fuse_kernels, fuse_nests, serial
 from idgraph.passes.lane_loop_fusion import fuse_lane_loops, scalar_replacement
 from idgraph.passes.lane_unrolling import unroll_lanes
 from idgraph.passes.load_hoisting import licm_loads, select_address_then_load
@@ -23,7 +23,6 @@ from idgraph.passes.loop_interchange import interchange_loops
 from idgraph.passes.loop_partition import end_before_idle_steps, mark_nounroll, unswitched
 from idgraph.passes.loop_peeling import peel_loops
 from idgraph.passes.narrowing import approximate_math, elide_double_rounding, fuse_math_functions, narrow_int64
-from idgraph.passes.nest_fusion import fuse_nests
 from idgraph.passes.packed_half2 import pack_half2
 from idgraph.passes.reduction_flattening import flatten_reduction_loops
 from idgraph.passes.rows import rename_conflicting_symbols, with_rows

@@ -30,7 +30,6 @@ from itertools import count
 
 from idgraph.arith import Expr, as_expr, symbol
 from idgraph.kernel.def_use import (
-    Renamer,
     all_reads,
     all_sets,
     defs,
@@ -41,7 +40,7 @@ from idgraph.kernel.def_use import (
     map_statement,
     read_before_set,
     reads,
-    same_index,
+    same,
     sets,
 )
 from idgraph.kernel.ir import (
@@ -69,7 +68,7 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.kernel.ssa import all_leaving
+from idgraph.kernel.ssa import Renamer, all_leaving
 from idgraph.kernel.statements import Access
 from idgraph.passes.lane_loop_fusion import along, merge_provenance, shape
 
@@ -176,7 +175,7 @@ def _statement_operands(s: Stmt) -> list[Part]:
         found.append(e)
         return e
 
-    map_body((s,), lambda x: map_statement(x, made=local, updated=local, read=operand, index=index, point=same_index))
+    map_body((s,), lambda x: map_statement(x, made=local, updated=local, read=operand, index=index, point=same))
     return found
 
 
@@ -202,7 +201,7 @@ def _with(s: Stmt, parts: Iterable[Part]) -> Stmt:
         return found
 
     (made,) = map_body(
-        (s,), lambda x: map_statement(x, made=local, updated=local, read=operand, index=index, point=same_index)
+        (s,), lambda x: map_statement(x, made=local, updated=local, read=operand, index=index, point=same)
     )
     return made
 

@@ -230,11 +230,6 @@ class Dataflow:
     _reshaped: set[int] = field(default_factory=set[int])
     _waits: dict[Tensor, frozenset[Tensor]] = field(default_factory=dict[Tensor, "frozenset[Tensor]"])
 
-    @property
-    def points(self) -> int | None:
-        """Rows times columns."""
-        return product_of(self.space.extents)
-
     def sweep(self, owner: Tensor) -> ReductionPass:
         """The sweep of a reduction, or of a tensor written over the columns. Raises `UnclearError`."""
         e = owner.definition
@@ -301,7 +296,9 @@ class Dataflow:
         counted = e is not None and e.op in COUNTED and not t.fusion.is_output(t)
         if e is None or not (t.inline_position or counted):
             if t in self.stored or (
-                columns and path in self._reshaped and product_of([d.extent for d in t.axes]) != self.points
+                columns
+                and path in self._reshaped
+                and product_of([d.extent for d in t.axes]) != product_of(self.space.extents)
             ):
                 raise UnclearError  # written by the same kernel; columns that are digits of an axis
             return ColumnValue(self.number(("load", id(t), path)), "load", t.dtype, varies=bool(columns))
@@ -371,9 +368,6 @@ def _itself(t: Tensor) -> Tensor:
     while t.definition is not None and t.definition.op in _SAME and t.inline_position:
         t = t.definition.inputs[0]
     return t
-
-
-# which sweeps go over the columns together --------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -458,9 +452,6 @@ def _linear(v: ColumnValue, top: int, c: Tensor, known: Collection[int], seen: d
     fits = which.count("one") == 1 and "other" not in which
     right = v.op in ("mul", "neg", "cast") or (v.op == "div" and which[0] == "one")
     return "one" if fits and right else "other"
-
-
-# which values a later pass takes from an earlier one ----------------------------------------------------------------
 
 
 def reused_values(parts: Sequence[FusedPasses], loads: bool) -> list[ColumnValue]:

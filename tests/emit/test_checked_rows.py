@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.codegen.printers.guards import rows_of
+from idgraph.codegen.printers.index32 import rows_of
 from idgraph.errors import IndexingError
 from idgraph.ir import DType
 from idgraph.kernel.ir import BoundsCheck, walk

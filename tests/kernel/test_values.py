@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from idgraph.arith import symbol
-from idgraph.kernel.def_use import Effects, Renamer, all_sets
+from idgraph.kernel.def_use import Effects, all_sets
 from idgraph.kernel.ir import Accumulate, Compute, Constant, If, Index, Let, Local, Operand, Select, Stmt
+from idgraph.kernel.ssa import Renamer
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.cse_dce import once_each, without_dead
 

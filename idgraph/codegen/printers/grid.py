@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, maximum, simplify, to_source
-from idgraph.codegen.printers.guards import Inside
+from idgraph.codegen.printers.index32 import Inside
 from idgraph.codegen.runtime_lib.formulas import formula, inner_text, literal, operand_text
 from idgraph.kernel.ir import (
     Accumulate,

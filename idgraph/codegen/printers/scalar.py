@@ -13,21 +13,24 @@ from itertools import count, groupby
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, multiple_of, simplify, symbol, to_source
-from idgraph.codegen.printers.guards import (
+from idgraph.codegen.printers.index32 import (
+    LIMIT,
     WARP,
     Inside,
+    Narrow,
     NestedChecks,
     by_columns,
     by_shuffles,
     divided,
     divided_by,
+    fits,
     is_division,
     operands_of,
+    repeated,
     rows_of,
     steps_together,
     without_value,
 )
-from idgraph.codegen.printers.index32 import LIMIT, Narrow, fits, repeated
 from idgraph.codegen.runtime_lib.formulas import (
     combined_text,
     enclosed,

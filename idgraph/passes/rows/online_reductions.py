@@ -25,16 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true
 from idgraph.ir import DType, is_float
-from idgraph.kernel.def_use import (
-    Renamer,
-    all_reads,
-    all_sets,
-    definitions,
-    map_statement,
-    reads,
-    rewritten_inside,
-    sets,
-)
+from idgraph.kernel.def_use import all_reads, all_sets, definitions, map_statement, reads, rewritten_inside, sets
 from idgraph.kernel.ir import (
     Accumulate,
     BlockReduce,
@@ -51,6 +42,7 @@ from idgraph.kernel.ir import (
     Stmt,
     walk,
 )
+from idgraph.kernel.ssa import Renamer
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.lane_loop_fusion import guard_provenance
 from idgraph.passes.rows.reduction_loop import FAR, OnlineRescaling, Plain, ReductionLoop, ShiftedMoments

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.kernel.def_use import (
     Effects,
-    Renamer,
     all_reads,
     all_sets,
     loaded_in,
@@ -40,6 +39,7 @@ from idgraph.kernel.ir import (
     Stmt,
     walk,
 )
+from idgraph.kernel.ssa import Renamer
 from idgraph.kernel.value_numbering import ValueNumbering
 from idgraph.passes.rows.online_reductions import with_moments, with_places
 from idgraph.passes.rows.reduction_loop import OnlineRescaling, Plain, ReductionLoop, match_reduction_loop

@@ -385,8 +385,11 @@ def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str,
 def _machine(text: str, operands: int) -> Any:
     """An instruction from words to a word."""
     _, types, ir = numba_modules()
-    given = [types.uint32] * operands
-    return of_numbers(types.uint32, lambda builder, *words: assembled(builder, text, ir.IntType(32), *words), *given)
+
+    def build(builder: Any, *words: Any) -> Any:
+        return assembled(builder, text, ir.IntType(32), *words)
+
+    return of_numbers(types.uint32, build, *[types.uint32] * operands)
 
 
 def _pack(builder: Any, low: Any, high: Any, text: str) -> Any:
