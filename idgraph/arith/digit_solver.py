@@ -108,14 +108,7 @@ class QuotientForms:
         self.remainders: dict[tuple[frozenset[tuple[Expr, int]], int], Remainder] = {}
 
     def of(self, e: Expr) -> Poly:
-        """``e`` as such a sum.
-
-        >>> from idgraph.arith import parse
-        >>> forms, r = QuotientForms(), {"i": 64, "j": 192}
-        >>> x = [forms.of(parse(t, r)) for t in ("(i*64 + j)%128", "i + (i*64 + j)//128")]
-        >>> print(from_terms(*combine(((*x[0], 1), (*x[1], 128)))))
-        i*192 + j
-        """
+        """``e`` as such a sum."""
         for node in postorder(e):
             if node not in self._found:
                 self._found[node] = self._read(node)
@@ -637,13 +630,7 @@ def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]])
 
 
 def one_to_one(domain: Sequence[Expr], results: Sequence[Expr]) -> bool:
-    """Whether no two points of a box have the same results: proved by a way back, without looking at points.
-
-    >>> from idgraph.arith import symbol
-    >>> i = symbol("i", 0, 4096 * 4095 - 1)
-    >>> one_to_one([i], [i + i // 4095]), one_to_one([i], [i // 4095])
-    (True, False)
-    """
+    """Whether no two points of a box have the same results: proved by a way back, without looking at points."""
     images = [symbol(f"\0y{k}", interval(r)[0]) for k, r in enumerate(results)]
     back = solve_digits(domain, list(zip(results, images, strict=True)))
     if back is None:

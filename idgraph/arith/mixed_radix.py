@@ -43,13 +43,7 @@ class _Digit(NamedTuple):
 
 
 def mixed_radix_form(e: Expr) -> Quotients | None:
-    """``e`` as a sum of quotients of atoms (neither sums nor quotients); None where that has too many terms.
-
-    >>> from idgraph.arith import parse
-    >>> of, add = mixed_radix_form(parse("(i%4*6 + i//4)//6*10 + 5", {"i": 24}))
-    >>> {f"{x}//{s}": v for (x, s), v in of.items()}, add
-    ({'i//1': 10, 'i//4': -40}, 5)
-    """
+    """``e`` as a sum of quotients of atoms (neither sums nor quotients); None where that has too many terms."""
     work = [e]
     while work:
         node = work[-1]

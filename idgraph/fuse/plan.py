@@ -39,13 +39,6 @@ def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[
 
     That is where a launch does not wait for the one before it, where an index is loaded, in scans and in updates.
     ``fusion`` is scheduled by `auto`, which has proved that its loop nests can be done; ``loops`` are what it proved.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> y = f.output(ig.exp(f.input("x", shape=(64, 128))) * 2.0)
-    >>> _ = ig.schedule.auto(f)
-    >>> ordered_launches(f)
-    (('t1', 't2'),)
     """
     run = live_exprs(fusion)
     if any(

@@ -183,17 +183,7 @@ Coordinates = tuple[Expr, ...]
 
 
 class TransferFunctions:
-    """Answers of the algebra, kept.
-
-    >>> import idgraph as ig
-    >>> from idgraph.arith import symbol
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 8))
-    >>> (merge,) = ig.reshape(x, (32,)).domain.exprs
-    >>> effects, i, j = TransferFunctions(), symbol("i", 0, 3), symbol("j", 0, 7)
-    >>> [str(v) for v in effects.outputs_of(merge, (i, j))]
-    ['i*8 + j']
-    """
+    """Answers of the algebra, kept."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], int] = {}

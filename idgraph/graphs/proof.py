@@ -37,12 +37,7 @@ _MASK = (1 << _BITS) - 1
 
 
 class Reasons:
-    """Reasons of unions as integers below 2^62. What was entered stays, so graphs that start from one share it.
-
-    >>> reasons = Reasons()
-    >>> reasons.why(reasons.tell(("access", None, None, 0, ()))), reasons.why(equal("backward", 3, 5))
-    (('access', None, None, 0, ()), ('backward', 3, 5))
-    """
+    """Reasons of unions as integers below 2^62. What was entered stays, so graphs that start from one share it."""
 
     __slots__ = ("_operand", "_reader", "_told")
 

@@ -261,12 +261,7 @@ class Keys(Protocol[K]):
 
 
 class KeyList(Generic[K]):
-    """Keys numbered in the order in which they entered; the way back is made when a number is first asked for.
-
-    >>> keys = KeyList[str]()
-    >>> keys.enter(["a", "b"]), keys.number("b"), keys.at(0), keys.number("c")
-    (0, 1, 'a', None)
-    """
+    """Keys numbered in the order in which they entered; the way back is made when a number is first asked for."""
 
     __slots__ = ("_listed", "_numbers")
 

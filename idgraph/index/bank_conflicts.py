@@ -53,11 +53,6 @@ def warp_bytes(walk: tuple[tuple[int, int], ...], item: int) -> tuple[int, int]:
 
     ``walk``: extent and step in elements of each axis that its lanes walk through, the fastest one first; an element
     has ``item`` bytes.
-
-    >>> warp_bytes(((64, 1),), 4), warp_bytes(((64, 3),), 4), warp_bytes(((64, 1000),), 4)
-    ((128, 128), (384, 128), (1024, 128))
-    >>> warp_bytes(((3, 1000), (64, 1)), 4)  # three channels: lanes go on to the next position
-    (192, 128)
     """
     gpu = current_device()
     return _warp_bytes(walk, item, gpu.warp, gpu.sector)

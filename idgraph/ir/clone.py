@@ -267,11 +267,6 @@ def whole_state(fusion: Fusion) -> Restore:
 def at_most(fusion: Fusion, operations: int) -> Generator[None]:
     """Within, no more than ``operations`` are built in ``fusion``, with those that are taken back: a rewrite that goes
     round in a circle ends in an `InternalError`.
-
-    >>> f = Fusion("f")
-    >>> with at_most(f, 3):
-    ...     f.operations_left
-    3
     """
     before = fusion.operations_left
     fusion.operations_left = operations if before is None else min(before, operations)

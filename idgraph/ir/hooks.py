@@ -66,9 +66,6 @@ def advised(fusion: Fusion, error: ScheduleError) -> ScheduleError:
 class Estimate:
     """A fusion as it is emitted: its ``kernels``, ``bytes`` read and written, ``operations`` (of floats, and atomics),
     and its time in microseconds.
-
-    >>> str(Estimate(1, 262_912, 328_512, 2.5617))
-    '2.56 us, 1 kernel, 262,912 bytes'
     """
 
     kernels: int

@@ -260,11 +260,7 @@ SCANS_OF: Final[Mapping[str, str]] = {
 def names(
     *, kind: Kind | None = None, operands: int | None = None, result: Iterable[Result] | None = None
 ) -> tuple[str, ...]:
-    """The operations of that kind, of as many operands, with such a result, in the order of the table.
-
-    >>> names(kind="compare"), names(operands=3)
-    (('eq', 'ne', 'lt', 'le', 'gt', 'ge'), ('fma', 'where', 'div_by'))
-    """
+    """The operations of that kind, of as many operands, with such a result, in the order of the table."""
     kept = None if result is None else frozenset(result)
     return tuple(
         o.name

@@ -152,11 +152,6 @@ class KernelHints:
     ``persistent``: a row is held between its passes. ``online``: sums relative to a running maximum, in its pass.
     ``items_per_thread``: elements under way at most. ``parallel``: on the CPU on all cores. ``of`` names the tensors
     that they were set on, and where. ``why`` is the reason of a rule that made them.
-
-    >>> print(KernelHints(persistent=True, items_per_thread=8))
-    persistent=true items_per_thread=8
-    >>> KernelHints.from_words(["online=false"])
-    KernelHints(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
     """
 
     persistent: bool | None = None

@@ -319,11 +319,7 @@ def category(t: Tensor) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "input"), counted(2, "input")
-    ('1 input', '2 inputs')
-    """
+    """A number with its noun."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -349,12 +349,7 @@ def check_rows(starts: Array, stops: Array, extent: int) -> None:
 
 
 def rows(op: str, attrs: Attrs, parts: list[Array], shape: tuple[int, ...], fill: Any) -> Array:
-    """The result of ``op``, of ``shape``, on (operand, starts, lengths); ``fill`` where there is no element.
-
-    >>> x, starts, lengths = np.arange(5), np.array([0, 2, 2]), np.array([2, 0, 3])
-    >>> rows("partition", {"dim": 0}, [x, starts, lengths], (3, 5), -1).tolist()
-    [[0, 1, -1, -1, -1], [-1, -1, -1, -1, -1], [2, 3, 4, -1, -1]]
-    """
+    """The result of ``op``, of ``shape``, on (operand, starts, lengths); ``fill`` where there is no element."""
     x, starts, lengths = parts
     dim = number(attrs["dim"], {})
     out = np.full(shape, fill, x.dtype)
