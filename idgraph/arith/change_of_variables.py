@@ -74,7 +74,7 @@ def _through_rotation(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
     """The inverse of a map with coordinates ``(x + c) % n``, where x itself is below n: turned back first."""
-    plain, given = list(results), dict[str, Expr]()
+    plain, given, below = list(results), dict[str, Expr](), list[Expr]()
     for k, (r, y) in enumerate(zip(results, images, strict=True)):
         by = _least_of_sum(r.args[0], frozenset(symbols)) if r.op == "mod" else None
         if by is None:
@@ -83,10 +83,11 @@ def _through_rotation(
         least = _least_of_sum(normal(r.args[1] - 1 - moved), frozenset(symbols))
         if least is not None and is_nonneg(normal(least)):
             plain[k], given[y.name] = moved, (y - by) % r.args[1]
+            below.append(y < r.args[1])
     back = again(symbols, plain, condition, images) if given else None
     if not isinstance(back, InverseCandidate):
         return None
-    return _composed(back.results, given, simplify(back.condition.substitute(given)), back.proof)
+    return _composed(back.results, given, simplify(and_(*below, back.condition.substitute(given))), back.proof)
 
 
 def _least_of_sum(e: Expr, own: frozenset[Expr]) -> Expr | None:
