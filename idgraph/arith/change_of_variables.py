@@ -139,32 +139,6 @@ def _through_remainder(
     return None
 
 
-def _through_number(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
-) -> InverseCandidate | None:
-    """The inverse of a map that reads its symbols through one number that they are digits of: first the number, then
-    its digits.
-    """
-    own = frozenset(symbols)
-    for node in sorted({n for r in results for n in postorder(r) if n.op == "add"}, key=str):
-        low, high = interval(node)
-        whole = len(symbols) > 1 and own <= node.symbols and tuple(results) != (node,)
-        if not whole or low is None or low < 0 or high is None:
-            continue
-        number = symbol(f"{images[0].name}.number", 0, high)
-        plain = [simplify(replace(x, {node: number})) for x in (condition, *results)]
-        if any(x.symbols & own for x in plain):
-            continue
-        digits = again(symbols, (node,), TRUE, (number,))
-        if isinstance(digits, InverseCandidate):
-            back = again((number,), plain[1:], plain[0], images)
-            if isinstance(back, InverseCandidate):
-                given = {number.name: back.results[0]}
-                held = simplify(and_(back.condition, digits.condition.substitute(given)))
-                return _composed(digits.results, given, held, back.proof)
-    return None
-
-
 def _through_digits(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
@@ -218,7 +192,7 @@ def _through_flat(
     return _composed(back.results, given, simplify(and_(inside, back.condition.substitute(given))), back.proof)
 
 
-CHANGES = (_through_flat, _through_mirror, _through_number, _through_rotation, _through_remainder, _through_digits)
+CHANGES = (_through_flat, _through_mirror, _through_rotation, _through_remainder, _through_digits)
 
 
 def _composed(results: Sequence[Expr], given: dict[str, Expr], held: Expr, proof: MapProof) -> InverseCandidate:
