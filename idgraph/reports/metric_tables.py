@@ -28,9 +28,16 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.device import current_device, device_of
 from idgraph.ir.limits import open_plain
-from idgraph.reports.collect import same_kernel
+from idgraph.reports.collect import (
+    Where,
+    autotuned,
+    kernel_times,
+    persistent_times,
+    program_time,
+    same_kernel,
+    slow_pairs,
+)
 from idgraph.reports.program_report import Part
-from idgraph.reports.timings import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto as schedule_automatically
