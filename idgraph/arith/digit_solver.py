@@ -549,7 +549,7 @@ class _DigitEquations:
         return False
 
     def by_bits(self) -> Iterator[Row]:
-        """What the equations say of single bits, all looked at together; and of an xor with one unknown operand."""
+        """Single bits by all equations together; and of an xor with one unknown operand."""
         for atom, value in solve_bits(self.equations, self.domain).items():
             yield self.forms.of(atom), value
         for (t, _), value in self.rows:

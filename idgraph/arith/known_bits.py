@@ -2,8 +2,6 @@
 
 Integers are two's complement of unbounded width, so a set of bits is an integer too: a negative one has all high bits.
 
-Congruences that a condition states (``s % 6 == 0``), and the quotients and remainders that follow.
-
 Quotients and remainders whose numerator known facts keep within one period: ``x // d`` is a number, ``x % d`` a sum.
 
 Symbols' own ranges are used by the rules of division; here a fact about a whole sum is (``2*i + j < 3``), which bounds

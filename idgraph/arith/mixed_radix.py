@@ -5,12 +5,6 @@ quotients ``x//s``, whose coefficients do not depend on how the digits were writ
 one it is also a number in mixed radix: its quotient and remainder by ``d`` cut it in two if the digits below ``d`` add
 up to less than ``d`` and those above are multiples of ``d``. Reshapes and permutes one after the other, and CuTe's
 compositions of layouts, are such cuts, however deep they are nested.
-
-The rule of digits: an index split and merged again is one sum of quotients.
-
-The cost of evaluating an expression as printed, counted as a tree.
-
-One unit each for + - * // % min max where compare xor (and a leading minus); joining conditions is free.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each buffer of a program holds when a nest runs, in the order of the nests.
+"""The content of each buffer of a program when a nest runs, in the order of the nests.
 
 The tensors that it holds; how a nest combines values into it, against the operations of the program; integers that the
 program itself stores (an ``arange``, a mask), known by their values; and whether the order of the nests says what is

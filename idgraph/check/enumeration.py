@@ -2,8 +2,6 @@
 
 Loaded values are made up by a hash of where they are loaded from, so that both sides load the same value from the
 same element, and (almost) never from different ones.
-
-Sizes and points that are tried where all are too many, and small helpers of the decision.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A formula is text in Python's syntax: ``r0``, ``r1`` ... are the write's reads i
 happen), names of loops are their numbers; it is parsed here, with limits, and evaluated only by this module. A program
 whose writes all say what they compute is run in order; where a result is another number than the program means, a
 constant or an operation is wrong.
-
-Loaded values in a write of the neutral form: what it reads for them, and masks of them.
 """
 
 from __future__ import annotations

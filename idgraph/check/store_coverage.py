@@ -1,7 +1,5 @@
 """The writes of a nest: each element of its tensor once, and nothing else.
 
-The writes of a nest, judged: each element of its tensor once, by it or together with others of the same memory.
-
 Which element of the program lies where: each element of each tensor has a number, equal for one that only moved.
 """
 

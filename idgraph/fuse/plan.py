@@ -1,9 +1,6 @@
 """`plan`: which operations share a kernel, before and after the automatic schedule, and what stays apart, why.
 
 The launches of a fusion that `auto` has scheduled, where what each waits for leaves one order: without lowering.
-
-Two launches become one only where neither waits for the other (`idgraph.passes.kernel_fusion`). Where each waits for
-the one before it, the launches are the loop nests, and which operations each has follows from the schedule.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The graphs coarser than exact: almost exact, broadcast, permissive, permissive resize, and the loop graph.
 
 Each is the one before it plus one kind of mapping, so a mapping made by a finer graph is never lost (law L5).
-
-Merges and divisible splits of one axis, nested in different ways: ``(a b) c`` and ``a (b c)`` are one axis.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Why two things are the same: one reason for each union, chained into explanations.
 
 Why two keys are not the same: the shortest way between their groups, and the first point on it where they part.
-
-A way runs along axis expressions, and across reads and loops that map nothing: a broadcast that is resolved, a loaded
-coordinate, a loop that inlining does not share.
 """
 
 from __future__ import annotations

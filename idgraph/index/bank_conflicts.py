@@ -4,10 +4,6 @@ Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones a
 are served together. Accesses of 8 bytes run in two phases of 16 lanes, of 16 bytes in four of 8 (CUDA programming
 guide, shared memory). A vectorised loop of more than 16 bytes is several accesses: the worst counts. Everything here is
 counted at every point, nothing is guessed.
-
-Warps: which loops run on threads, how threads are numbered, and how many bytes a lane moves at once.
-
-Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones are a warp (CUDA programming guide).
 """
 
 from __future__ import annotations

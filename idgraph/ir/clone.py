@@ -1,7 +1,5 @@
 """A fusion built again with something changed: another stride, slice, extent or schedule step, the rest as it was.
 
-For questions of the kind "would it be better if": the fusion asked about stays untouched.
-
 The state of whole fusions before a call: a scheduler that fails, or is interrupted, leaves them as they were.
 
 `idgraph.ir.transaction` guards the calls that add operations or take one step; a scheduler may change every tensor. The

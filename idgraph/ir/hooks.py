@@ -1,7 +1,5 @@
 """The hook for ways out of an illegal inlining: `idgraph.schedule` tries them on a copy before one is offered.
 
-The package root says how it is loaded, once, when the first such error is shown.
-
 The hook for estimated times: `idgraph.cost` emits and counts a fusion before `auto` chooses among its ways.
 
 The package root says how it is loaded, once, when the first way is to be chosen.

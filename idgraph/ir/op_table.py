@@ -8,8 +8,6 @@ these.
 A text holds for plain Python, NumPy, numba on the CPU and numba.cuda: the functions that it names (``maximum``,
 ``f32``) exist in each of them. ``{0}``, ``{1}``, ``{2}`` are operands, ``{one}`` and ``{zero}`` numbers of the
 computing type, ``{width}`` is ``_32`` where that is float32 and nothing where it is float64.
-
-The table of primitive operations by name; operators, builders and the text form all go through it.
 """
 
 from __future__ import annotations

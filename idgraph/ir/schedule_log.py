@@ -1,9 +1,4 @@
-"""One step of a schedule, as a tensor's log keeps it.
-
-Choices: what a schedule says of a kernel beside its loops. `Tensor.persistent` and its neighbours set them.
-
-Decisions of an automatic schedule about an operation, with reasons: plain data that a report prints.
-"""
+"""One step of a schedule, as a tensor's log keeps it."""
 
 from __future__ import annotations
 

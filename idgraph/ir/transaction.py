@@ -2,8 +2,6 @@
 were. Each makes, from the arguments of a call, the function that puts the state back; `idgraph.errors.arguments` takes
 them as ``keep``. A guard is not dearer than the call: operations only add at the end, a step changes one tensor.
 `idgraph.ir.clone` guards the schedulers, which may change everything.
-
-Parts of rewrites inside a fusion: a mark to go back to, and the order of what moves in front of its readers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """Strides padded to a boundary: a row that begins at a multiple of 128 bytes is read in whole sectors and wide vectors.
 
 TorchInductor calls it comprehensive padding (``pad_strides`` in its ``ir.py``).
-
-The formats that an automatic schedule gives tensors: carried out, noted, and taken back by the next one.
-
-Blocked layouts: the tiles of a matrix one after another in memory, as matrix instructions read block scales.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""From a fusion to the facts of its segment: cycles, index maps and what they allow, memory traffic.
-
-The kernels of a program, for reports: the operations of each, the obstacles around it, its source and its cost.
-
-Times of programs on this machine, for the metric tables: each kernel, pairs fused or not, rows held or reloaded.
-"""
+"""From a fusion to the facts of its segment: cycles, index maps and what they allow, memory traffic."""
 
 from __future__ import annotations
 

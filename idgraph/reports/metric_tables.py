@@ -2,8 +2,6 @@
 
 `TABLES` has the columns of each table, always the same and in this order; every row names its model. Numbers that are
 not known (registers without an assembler, times of what was not run) are None, in CSV an empty cell.
-
-Folders of metric tables: one CSV file a table, rows by model, written whole or not at all.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ Reshapes moved behind pointwise operations, so that readers of a row's results s
 is part of the pass of either, and no exchange makes fewer kernels: it stays.
 
 What ends it: pointwise operations are visited once each, producers first, and an exchange replaces one by one.
-
-An operation computed another way: its tensor keeps its name and position, what only served it goes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Pictures of a fusion: a box for each tensor with the operation that makes it, its axes, loops and inlining.
 
 The loop nest of a scheduled fusion as text, as Halide prints one: a line for each loop, array and operation.
-
-The words that pictures share: axes with extents, what an operation or an axis expression does, and where.
 """
 
 from __future__ import annotations

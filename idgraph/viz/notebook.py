@@ -1,9 +1,4 @@
-"""Notebook forms: pictures as SVG, tables as HTML. The classes shown derive from `idgraph.display.Shown`.
-
-Tables in notebooks: index maps, accesses, verdicts, counterexamples as HTML that needs no style sheet.
-
-Program text for people: coloured in a terminal, plain anywhere else.
-"""
+"""Notebook forms: pictures as SVG, tables as HTML. The classes shown derive from `idgraph.display.Shown`."""
 
 from __future__ import annotations
 

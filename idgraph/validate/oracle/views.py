@@ -5,8 +5,6 @@ Each takes the operation's attributes and NumPy arrays and nothing else of the f
 A point of a scatter is an element of what is written (the index's shape; for index_put the index tensors' common shape
 among the axes that are not indexed).
 
-Numbers for symbols: extents and attributes of a fusion at one concrete size.
-
 Operations on rows whose ends are loaded, applied to arrays: to values, or to element numbers to see what goes where.
 
 Only attributes and arrays are read: where rows begin and how long they are, row by row.

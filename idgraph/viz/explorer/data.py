@@ -1,8 +1,6 @@
 """The explorer's data: views of boxes and arrows, operations with their accesses, kernel lines, schedule steps, passes.
 
 Plain lists, mappings, numbers and text, so that it travels as JSON to a page or a notebook widget.
-
-Nests of a fusion, and runs of nests that repeat, as a tree: the explorer draws a closed branch as one box.
 """
 
 from __future__ import annotations
