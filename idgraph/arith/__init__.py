@@ -45,17 +45,18 @@ from idgraph.arith.mixed_radix import cost, divmods
 from idgraph.arith.prove import (
     CounterExample,
     Proof,
+    Root,
     Unknown,
     Verdict,
     drop_redundant,
     enumerate_points,
+    integer_root,
     is_true,
     prove,
     prove_equal,
 )
 from idgraph.arith.rewriter import Rule, RuleApplication, rules
 from idgraph.arith.simplify import simplify, trace
-from idgraph.arith.solve import Root, integer_root
 from idgraph.arith.source import C_PRELUDE, IntType, expensive, fits, integer_type, reduce_strength, to_source
 from idgraph.arith.text import RangeLike, parse, ranged_symbols, symbol_text
 from idgraph.errors import suggesting

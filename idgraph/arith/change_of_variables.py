@@ -74,7 +74,7 @@ def _through_rotation(
     symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
 ) -> InverseCandidate | None:
     """The inverse of a map with coordinates ``(x + c) % n``, where x itself is below n: turned back first."""
-    plain, given = list(results), dict[str, Expr]()
+    plain, given, below = list(results), dict[str, Expr](), list[Expr]()
     for k, (r, y) in enumerate(zip(results, images, strict=True)):
         by = _least_of_sum(r.args[0], frozenset(symbols)) if r.op == "mod" else None
         if by is None:
@@ -83,10 +83,11 @@ def _through_rotation(
         least = _least_of_sum(normal(r.args[1] - 1 - moved), frozenset(symbols))
         if least is not None and is_nonneg(normal(least)):
             plain[k], given[y.name] = moved, (y - by) % r.args[1]
+            below.append(y < r.args[1])
     back = again(symbols, plain, condition, images) if given else None
     if not isinstance(back, InverseCandidate):
         return None
-    return _composed(back.results, given, simplify(back.condition.substitute(given)), back.proof)
+    return _composed(back.results, given, simplify(and_(*below, back.condition.substitute(given))), back.proof)
 
 
 def _least_of_sum(e: Expr, own: frozenset[Expr]) -> Expr | None:
@@ -135,32 +136,6 @@ def _through_remainder(
                 given = {number.name: digit.results[0]}
                 held = simplify(and_(digit.condition, back.condition.substitute(given)))
                 return _composed(back.results, given, held, back.proof)
-    return None
-
-
-def _through_number(
-    symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr, images: Sequence[Expr], again: Again
-) -> InverseCandidate | None:
-    """The inverse of a map that reads its symbols through one number that they are digits of: first the number, then
-    its digits.
-    """
-    own = frozenset(symbols)
-    for node in sorted({n for r in results for n in postorder(r) if n.op == "add"}, key=str):
-        low, high = interval(node)
-        whole = len(symbols) > 1 and own <= node.symbols and tuple(results) != (node,)
-        if not whole or low is None or low < 0 or high is None:
-            continue
-        number = symbol(f"{images[0].name}.number", 0, high)
-        plain = [simplify(replace(x, {node: number})) for x in (condition, *results)]
-        if any(x.symbols & own for x in plain):
-            continue
-        digits = again(symbols, (node,), TRUE, (number,))
-        if isinstance(digits, InverseCandidate):
-            back = again((number,), plain[1:], plain[0], images)
-            if isinstance(back, InverseCandidate):
-                given = {number.name: back.results[0]}
-                held = simplify(and_(back.condition, digits.condition.substitute(given)))
-                return _composed(digits.results, given, held, back.proof)
     return None
 
 
@@ -217,7 +192,7 @@ def _through_flat(
     return _composed(back.results, given, simplify(and_(inside, back.condition.substitute(given))), back.proof)
 
 
-CHANGES = (_through_flat, _through_mirror, _through_number, _through_rotation, _through_remainder, _through_digits)
+CHANGES = (_through_flat, _through_mirror, _through_rotation, _through_remainder, _through_digits)
 
 
 def _composed(results: Sequence[Expr], given: dict[str, Expr], held: Expr, proof: MapProof) -> InverseCandidate:

@@ -15,17 +15,18 @@ Long: sums of quotients as digits, and equations of them solved: one algorithm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import gcd
+from math import gcd, lcm
 
-from idgraph.arith.expr import Expr, as_expr, const, floordiv, from_terms, mod, postorder, symbol
+from idgraph.arith.expr import Expr, as_expr, const, floordiv, from_terms, mod, postorder, symbol, xor
 from idgraph.arith.fourier_motzkin import nonneg, positive
 from idgraph.arith.interval import interval
 from idgraph.arith.linear import Poly, Terms, combine, content, factors, product_of, terms, times
-from idgraph.arith.mixed_radix import digit_bounds
+from idgraph.arith.mixed_radix import cost, digit_bounds
 from idgraph.arith.simplify import simplify
+from idgraph.arith.solve import solve_bits
 
 _ROUNDS = 12
 _MOST_ROWS = 40
@@ -108,14 +109,7 @@ class QuotientForms:
         self.remainders: dict[tuple[frozenset[tuple[Expr, int]], int], Remainder] = {}
 
     def of(self, e: Expr) -> Poly:
-        """``e`` as such a sum.
-
-        >>> from idgraph.arith import parse
-        >>> forms, r = QuotientForms(), {"i": 64, "j": 192}
-        >>> x = [forms.of(parse(t, r)) for t in ("(i*64 + j)%128", "i + (i*64 + j)//128")]
-        >>> print(from_terms(*combine(((*x[0], 1), (*x[1], 128)))))
-        i*192 + j
-        """
+        """``e`` as such a sum."""
         for node in postorder(e):
             if node not in self._found:
                 self._found[node] = self._read(node)
@@ -373,6 +367,8 @@ def _is_parameter(a: Expr) -> bool:
 
 def _ends(a: Expr) -> tuple[Poly | None, Poly | None]:
     lo, hi = a.symbol_bounds[:2] if a.op == "sym" else interval(a)
+    if hi is None and a.op == "floordiv" and a.args[0].op == "sym" and positive(a.args[1], a.symbols):
+        lo, hi = (None if x is None else simplify(floordiv(as_expr(x), a.args[1])) for x in a.args[0].symbol_bounds[:2])
     return (None if lo is None else terms(as_expr(lo)), None if hi is None else terms(as_expr(hi)))
 
 
@@ -522,6 +518,7 @@ class _DigitEquations:
             lo, hi = s.symbol_bounds[:2]
             if lo is not None and hi is not None and simplify(as_expr(hi) - lo) == 0:
                 self.known[s] = as_expr(lo)
+        self.equations = equations
         self.rows: list[Row] = [(self.forms.of(left), value) for left, value in equations]
         self.met: set[frozenset[tuple[Expr, int]]] = set()
 
@@ -541,10 +538,44 @@ class _DigitEquations:
                 out |= {_without_constant(f): (f, v) for f, v in (*found, row) if f[0]}
             if self.domain <= self.known.keys():
                 return True
+            if not moved:
+                further = {_without_constant(r[0]): r for r in (*self.joined(out.values()), *self.by_bits())}
+                moved = not further.keys() <= self.met
+                out |= {k: r for k, r in further.items() if k not in self.met}
+                self.met |= further.keys()
             if not moved or len(out) > _MOST_ROWS or self.forms.left < 0:
                 return False
             self.rows = list(out.values())
         return False
+
+    def by_bits(self) -> Iterator[Row]:
+        """Single bits by all equations together; and of an xor with one unknown operand."""
+        for atom, value in solve_bits(self.equations, self.domain).items():
+            yield self.forms.of(atom), value
+        for (t, _), value in self.rows:
+            for base, v in t.items() if len(t) == 1 else ():
+                unknown = [a for a in base.args if a.symbols & self.domain - self.known.keys()]
+                if base.op == "xor" and v == 1 and len(unknown) == 1:
+                    rest = [a.substitute(self.known) for a in base.args if a is not unknown[0]]
+                    yield self.forms.of(unknown[0]), simplify(xor(value, *rest))
+
+    def joined(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """A sum whose remainders by two numbers are known has one by their multiple (the Chinese remainder theorem)."""
+        residues: dict[frozenset[tuple[Expr, int]], tuple[int, Expr]] = {}
+        for (t, _), value in rows:
+            quotients = [b for b in t if b in self.forms.divisions]
+            rest = {b: v for b, v in t.items() if b not in quotients}
+            if len(quotients) != 1 or not rest:
+                continue
+            key, new = frozenset(rest.items()), (abs(t[quotients[0]]), value)
+            old = residues.setdefault(key, new)
+            if new[0] % old[0] == 0 or old[0] % new[0] == 0:
+                residues[key] = max(old, new, key=lambda x: x[0])
+                continue
+            m, whole = residues[key] = _join_congruences(*old, *new)
+            span = None if (up := _upward(_parts((rest, 0)) or ())) is None else _value_range(up)
+            if span is not None and not span[0][0] and not span[1][0] and span[1][1] - span[0][1] < m:
+                yield (rest, 0), simplify(mod(whole - span[0][1], const(m)) + span[0][1])
 
     def keep(self, rows: Sequence[Row]) -> bool:
         """Take up symbols that are known now, whether something is new."""
@@ -620,6 +651,16 @@ class _DigitEquations:
         return sorted(set(out))[:_MOST_SHIFTS]
 
 
+def _join_congruences(a: int, first: Expr, b: int, second: Expr) -> tuple[int, Expr]:
+    """One congruence of two, modulo ``a`` and modulo ``b``."""
+    g = gcd(a, b)
+    steps = mod(floordiv(second - first, const(g)) * pow(a // g, -1, b // g), const(b // g))
+    ways = [simplify(first + steps * a)]
+    if g == 1:  # Garner's step by step, or all residues in one sum
+        ways.append(simplify(mod(first * (b * pow(b, -1, a)) + second * (a * pow(a, -1, b)), const(a * b))))
+    return lcm(a, b), min(ways, key=cost)
+
+
 def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]]) -> list[Expr] | None:
     """The domain's symbols in the values of ``left = value``; None where these are not digits of one another.
 
@@ -637,13 +678,7 @@ def solve_digits(domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]])
 
 
 def one_to_one(domain: Sequence[Expr], results: Sequence[Expr]) -> bool:
-    """Whether no two points of a box have the same results: proved by a way back, without looking at points.
-
-    >>> from idgraph.arith import symbol
-    >>> i = symbol("i", 0, 4096 * 4095 - 1)
-    >>> one_to_one([i], [i + i // 4095]), one_to_one([i], [i // 4095])
-    (True, False)
-    """
+    """Whether no two points of a box have the same results: proved by a way back, without looking at points."""
     images = [symbol(f"\0y{k}", interval(r)[0]) for k, r in enumerate(results)]
     back = solve_digits(domain, list(zip(results, images, strict=True)))
     if back is None:

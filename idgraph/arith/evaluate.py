@@ -3,8 +3,6 @@
 All three walk the distinct nodes once in operand-first order, so depth costs no recursion.  Only the branch of a
 ``where`` that is taken has to be defined.
 
-Many expressions as one list of steps, so that all of their values at a point take a microsecond or two.
-
 `evaluate` looks at each node each time. A caller that wants the same expressions at other points again and again, as
 calls with other sizes do, has them laid out once.
 

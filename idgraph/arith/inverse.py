@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from idgraph.arith.change_of_variables import CHANGES, InverseCandidate
 from idgraph.arith.digit_solver import QuotientForms, solve_digits
 from idgraph.arith.expr import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, postorder, where
-from idgraph.arith.facts import Fact, facts_of, narrowed, replace
+from idgraph.arith.facts import facts_of, narrowed, replace
 from idgraph.arith.fourier_motzkin import is_nonneg
 from idgraph.arith.interval import interval
-from idgraph.arith.linear import terms
 from idgraph.arith.map_properties import Collision, MapProof, find_collision
 from idgraph.arith.mixed_radix import cost
 from idgraph.arith.prove import CounterExample, Proof, drop_redundant, prove, prove_equal
 from idgraph.arith.rewriter import normal
 from idgraph.arith.simplify import simplify
-from idgraph.arith.solve import solve
 
 _MAX_PIECES = 64
 _MAX_STEPS = 4
@@ -178,8 +176,8 @@ def _split_piece(piece: _Piece, node: Expr, values: Iterable[int]) -> list[_Piec
 
 
 def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> InverseCandidate | None:
-    known = _facts(piece.condition)
     joined = sum((s for s in symbols), as_expr(0))
+    known = facts_of(normal(piece.condition))
     narrow = {s: new for s, new in narrowed(joined, known, {}).items() if s in symbols}
     mine = [narrow.get(s, s) for s in symbols]
     own = frozenset(symbols)
@@ -189,26 +187,11 @@ def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> I
     for written in (piece.results, tuple(map(normal, piece.results))):
         equations = [(replace(r, narrow), y) for r, y in zip(written, images, strict=True)]
         equations += [(replace(normal(a), narrow), b) for a, b in fixed]
-        for found in (solve_digits(mine, equations), solve(mine, equations, known)):
-            proved = None if found is None else _proved(symbols, piece, images, found)
-            if proved is not None:
-                return proved
+        found = solve_digits(mine, equations)
+        proved = None if found is None else _proved(symbols, piece, images, found)
+        if proved is not None:
+            return proved
     return None
-
-
-def _facts(condition: Expr) -> list[Fact]:
-    """Sums that are >= 0 in a piece; a bound of a quotient is one of what it divides."""
-    known = facts_of(normal(condition))
-    for t, c in list(known):
-        (base, k), *more = t.items() if t else ((condition, 0),)
-        if not more and base.op == "floordiv" and base.args[1].op == "const" and base.args[1].value > 0:
-            w = base.args[1].value
-            inner, rest = terms(base.args[0])
-            if k > 0:  # x//w >= least
-                known.append((inner, rest - w * -(c // k)))
-            else:  # x//w <= most
-                known.append(({b: -v for b, v in inner.items()}, w * (c // -k) + w - 1 - rest))
-    return known
 
 
 def _proved(

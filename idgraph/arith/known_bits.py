@@ -2,8 +2,6 @@
 
 Integers are two's complement of unbounded width, so a set of bits is an integer too: a negative one has all high bits.
 
-Congruences that a condition states (``s % 6 == 0``), and the quotients and remainders that follow.
-
 Quotients and remainders whose numerator known facts keep within one period: ``x // d`` is a number, ``x % d`` a sum.
 
 Symbols' own ranges are used by the rules of division; here a fact about a whole sum is (``2*i + j < 3``), which bounds
@@ -35,12 +33,7 @@ def power_of_two(v: int) -> bool:
 
 
 def may_be_set(e: Expr, depth: int = _DEPTH) -> int:
-    """The bits that are 1 in some value of ``e``; sound, so a bit that is left out is 0 everywhere.
-
-    >>> from idgraph.arith import parse
-    >>> bin(may_be_set(parse("a*8 + b//2*2", {"a": 4, "b": 8})))
-    '0b11110'
-    """
+    """The bits that are 1 in some value of ``e``; sound, so a bit that is left out is 0 everywhere."""
     known = e.set_bits
     if known is None:
         known = e.set_bits = {}
@@ -134,12 +127,7 @@ def disjoint(parts: tuple[Expr, ...], depth: int = _DEPTH) -> bool:
 
 # ---- maps linear over bits -------------------------------------------------------------------------------------
 def diagonals(e: Expr, depth: int = _DEPTH) -> Diagonals | None:
-    """``e`` as the xor of shifted bits of numbers; None for a negative constant.
-
-    >>> from idgraph.arith import parse
-    >>> {(str(x), k): bin(m) for (x, k), m in diagonals(parse("(i%4) ^ (i//4%4)", {"i": 16})).items()}
-    {('i', 0): '0b11', ('i', -2): '0b1100'}
-    """
+    """``e`` as the xor of shifted bits of numbers; None for a negative constant."""
     found: Diagonals | None = None
     match e.op:
         case "const":

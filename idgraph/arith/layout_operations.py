@@ -3,11 +3,6 @@
 A layout has one address for each point of a box. Its modes are flat: where CuTe nests them, the coordinates stand one
 after the other, and an operation that makes one mode of several counts them with the first one fastest.
 (CuTe layout algebra; Shah and others, CuTe layout representation and algebra.)
-
-CuTe's algebra of layouts on modes (extent, stride): complement, coordinates of a number, swizzles of address bits.
-
-A layout counts its first coordinate fastest, as CuTe's does (Shah and others, CuTe layout representation and algebra).
-`idgraph.arith.IndexMap` has the operations as methods; here is what they are made of.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The normal form of the simplifier multiplies sums out, so a normal expression *i
 one costs nothing.
 
 Divisibility of sums with remainders in them: modulo k, where k divides c*m, c*(x % m) is c*x.
-
-`i + 131071*(i % 64)`, which is `i//64*64 + i%64*131072` in its shorter form, is a multiple of 64 by that.
 """
 
 from __future__ import annotations

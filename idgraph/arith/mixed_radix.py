@@ -5,12 +5,6 @@ quotients ``x//s``, whose coefficients do not depend on how the digits were writ
 one it is also a number in mixed radix: its quotient and remainder by ``d`` cut it in two if the digits below ``d`` add
 up to less than ``d`` and those above are multiples of ``d``. Reshapes and permutes one after the other, and CuTe's
 compositions of layouts, are such cuts, however deep they are nested.
-
-The rule of digits: an index split and merged again is one sum of quotients.
-
-The cost of evaluating an expression as printed, counted as a tree.
-
-One unit each for + - * // % min max where compare xor (and a leading minus); joining conditions is free.
 """
 
 from __future__ import annotations
@@ -43,13 +37,7 @@ class _Digit(NamedTuple):
 
 
 def mixed_radix_form(e: Expr) -> Quotients | None:
-    """``e`` as a sum of quotients of atoms (neither sums nor quotients); None where that has too many terms.
-
-    >>> from idgraph.arith import parse
-    >>> of, add = mixed_radix_form(parse("(i%4*6 + i//4)//6*10 + 5", {"i": 24}))
-    >>> {f"{x}//{s}": v for (x, s), v in of.items()}, add
-    ({'i//1': 10, 'i//4': -40}, 5)
-    """
+    """``e`` as a sum of quotients of atoms (neither sums nor quotients); None where that has too many terms."""
     work = [e]
     while work:
         node = work[-1]

@@ -4,8 +4,6 @@ Signedness and width: "python" is exact at any width; "numpy" and "numba" are ri
 ``//`` and ``%`` on int64 floor, as Python's); "c" states floor semantics through ``idg_floordiv`` / ``idg_mod``
 (:data:`C_PRELUDE`, int64_t) except where operands are proved non-negative, where plain ``/`` and ``%`` are the same.
 
-Expressions for a machine: few expensive operations, shared parts computed once, width and sign proved.
-
 Expensive is a division or modulo by anything but a power of two.  ``x % d`` and ``x // d`` with ``0 <= x < 2*d``
 become a compare and a select; powers of two become shifts and masks, which floor for negative numbers too.
 """

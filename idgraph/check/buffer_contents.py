@@ -1,17 +1,225 @@
-"""The tensors that each buffer of a program holds when a nest runs, in the order of the nests."""
+"""The content of each buffer of a program when a nest runs, in the order of the nests.
+
+The tensors that it holds; how a nest combines values into it, against the operations of the program; integers that the
+program itself stores (an ``arange``, a mask), known by their values; and whether the order of the nests says what is
+stored, and which outputs nothing writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import flat_of, unflat
 from idgraph.check.enumeration import extents_of
-from idgraph.check.program import BufferLayout, Nest, NeutralProgram, Write
-from idgraph.check.report import Difference
-from idgraph.check.run_order import VIEWS
-from idgraph.ir import Tensor, TensorExpr
+from idgraph.check.index_values import ValueTable
+from idgraph.check.program import ZERO, BufferLayout, Nest, NeutralProgram, Write, leaves
+from idgraph.check.report import CheckRow, Difference, Verdict
+from idgraph.check.semantics import Address, ElementRead, ProgramSemantics
+from idgraph.check.store_coverage import delinearize, element_of
+from idgraph.ir import SCANS, Tensor, TensorExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Values of loaded symbols in ``table``; ``at`` says where arguments lie when the nest runs."""
+
+    program: NeutralProgram
+    meaning: ProgramSemantics
+    table: ValueTable
+    at: Address
+
+    def computed(self, needs: Sequence[ElementRead]) -> str:
+        """A buffer of computed values that an index is loaded from: one side may know these values, the other not."""
+        made = {b.home for b in self.program.buffers if b.after}
+        for n in needs:
+            for x in (n.address, n.when):
+                found = self.table.storages(x) & made
+                if found:
+                    return min(found)
+        return ""
+
+    def opened(self, needs: Sequence[ElementRead], held: Expr) -> list[ElementRead]:
+        """Reads whose indices are loaded from stored integers, with the values that these have."""
+        out: list[ElementRead] = []
+        for n in needs:
+            given = and_(held, n.when)
+
+            def value(storage: str, address: Expr, given: Expr = given) -> Expr | None:
+                return self._number(storage, address, given)
+
+            when = self.table.opened(n.when, value)
+            out.append(
+                ElementRead(n.storage, simplify(self.table.opened(n.address, value), facts=(when,)), when, n.tensor)
+            )
+        return out
+
+    def _number(self, storage: str, address: Expr, given: Expr) -> Expr | None:
+        """The integer that the program stored at an address, as a formula; None where it is not an integer formula, or
+        has changed since.
+        """
+        here = [b for b in self.program.buffers if b.home == storage]
+        if any(b.over or b.copy for b in here):
+            return None
+        for b in here:
+            t = self.meaning.tensors.get(b.tensor)
+            if t is None or t.definition is None:
+                continue
+            shape = extents_of(t)
+            coordinates = delinearize(address, b, shape)
+            if simplify(element_of(address, coordinates, b, shape), facts=(given,)) is TRUE:
+                found = self.meaning.known(t, coordinates, self._argument, self.table)
+                if found is not None:
+                    return found
+        return None
+
+    def _argument(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
+        """Where an argument of the program lies; results are looked through."""
+        return self.at(t, coordinates) if t.definition is None else None
+
+
+COMBINES: Mapping[str, tuple[str, ...]] = {  # operations of the program, and what a nest may do for them
+    "sum": ("sum",), "mean": ("sum",), "prod": ("prod",), "amax": ("max", "any"), "amin": ("min", "any", "prod"),
+    "any": ("any", "max"), "all": ("any", "min", "prod"),
+}  # fmt: skip
+
+
+def other_reduction(found: frozenset[str], meant: Iterable[str], buffer: str) -> Difference | None:
+    """How a nest combines (``found``, of Inductor's words) where no operation of the program (``meant``) does so.
+
+    >>> other_reduction(frozenset({"sum"}), ["mean"], "buf0")
+    >>> print(other_reduction(frozenset({"max"}), ["sum"], "buf0").read)
+    max
+    """
+    ops = list(meant)
+    known = {x for op in ops for x in COMBINES.get(op, ())}
+    other = (found & frozenset().union(*COMBINES.values())) - known
+    if not other or not known or any(op not in COMBINES for op in ops):
+        return None
+    return Difference({}, buffer, " and ".join(sorted(other)), " and ".join(ops), "")
+
+
+def other_mode(adds: bool, element: str, reads_there: bool) -> tuple[Verdict, Difference | None]:
+    """The verdict on a nest that stores entries which the program adds (``adds``), or the other way round.
+
+    >>> other_mode(True, "y[x0]", reads_there=False)[0], other_mode(True, "y[x0]", reads_there=True)[0]
+    ('refuted', 'unknown')
+    """
+    words = ("stored", "added")
+    return ("unknown", None) if reads_there else ("refuted", Difference({}, element, words[not adds], words[adds], ""))
+
+
+VIEWS = frozenset({"copy", "permute", "reshape", "squeeze", "unsqueeze"})
+
+
+def unwritten(p: NeutralProgram) -> Iterator[CheckRow]:
+    """Rows of outputs that nothing writes."""
+    nests = tuple(leaves(p.body or p.nests))
+    names = {n.name for n in nests}
+    homes = {b.name: b.home for b in p.buffers}
+    stored = {homes.get(w.buffer, w.buffer) for n in nests for w in n.writes}
+    for t in dict.fromkeys(p.fusion.outputs):
+        own = [b for b in p.buffers if b.tensor == t.name]
+        if t.definition is None or any(b.home in stored for b in own):
+            continue
+        if any(b.after and b.after not in names for b in own):  # a library call writes it
+            continue
+        because = "no nest writes this output"
+        viewed = t
+        while viewed.definition is not None and viewed.definition.op in VIEWS:
+            viewed = viewed.definition.inputs[0]
+        if viewed is not t:
+            because += f" (a view of {viewed.name}, not copied, needs a buffer with its storage)"
+        found = Difference({}, "", None, f"{t.name}, an output, is written by some nest", "")
+        yield CheckRow(t.name, t.name, "refuted", "write", because, found, graph=p.name)
+
+
+def order_matters(p: NeutralProgram) -> bool:
+    """Whether memory is used in another way than "one buffer, written before it is read", or a value runs along an
+    axis, memory ends where a size says, or what fills a buffer of no tensor may touch an address outside: its nests,
+    one by one, do not say what a read sees then.
+    """
+    order = _MemoryUse(p)
+    named = {b.name for b in p.buffers}
+    if any(not touches_inside(p, w, w.when) for n in p.nests for w in n.writes if w.buffer not in named):
+        return True
+    if p.sizes or any(e.op in SCANS for e in p.fusion.exprs):
+        return True
+    return any(not order.plain(home) for home in order.used()) or any(unwritten(p))
+
+
+def touches_inside(p: NeutralProgram, w: Write, when: Expr) -> bool:
+    """Whether all that a write touches where ``when`` holds lies in its memory at every size, of memory whose size is
+    known; decided by algebra.
+    """
+    facts = (when, *p.facts)
+    return all(
+        simplify(at >= 0, facts=(*facts, held)) is TRUE
+        and (end is None or simplify(at < end, facts=(*facts, held)) is TRUE)
+        for name, index, held in ((w.buffer, w.index, TRUE), *((r.buffer, r.index, r.when) for r in w.reads))
+        for at, end in (_address_and_end(p, name, index),)
+    )
+
+
+def _address_and_end(p: NeutralProgram, name: str, index: Expr) -> tuple[Expr, Expr | None]:
+    """An address in the storage, and the end of that; None where it is not known."""
+    b = next((b for b in p.buffers if b.name == name), None)
+    home, base = (b.home, b.base) if b is not None else p.memory.get(name, (name, ZERO))
+    end = p.sizes.get(home)
+    if end is None and b is not None and b.tensor in {t.name for t in (*p.fusion.inputs, *p.fusion.outputs)}:
+        shape = next(t.shape for t in p.fusion.tensors if t.name == b.tensor)
+        end = b.offset + 1 + sum(((as_expr(n) - 1) * s for n, s in zip(shape, b.strides, strict=True)), ZERO)
+    return index + base, end
+
+
+class _MemoryUse:
+    """The writers and readers of each storage, in the order of the program."""
+
+    def __init__(self, p: NeutralProgram) -> None:
+        self.program = p
+        place = {name: k for k, name in enumerate(p.order)}
+        self.nests = sorted(p.nests, key=lambda n: place.get(n.name, len(place)))  # stable
+        self.buffers = {b.name: b for b in p.buffers}
+        arguments, nests = {t.name for t in p.fusion.inputs}, {n.name for n in self.nests}
+        self.filled = {b.home for b in p.buffers if b.tensor in arguments or (b.after and b.after not in nests)}
+
+    def home(self, name: str) -> str:
+        b = self.buffers.get(name)
+        return b.home if b is not None else self.program.memory.get(name, (name, ZERO))[0]
+
+    def readers(self, home: str) -> list[Nest]:
+        return [n for n in self.nests if any(self.home(r.buffer) == home for w in n.writes for r in w.reads)]
+
+    def writers(self, home: str) -> list[tuple[Nest, Write]]:
+        return [(n, w) for n in self.nests for w in n.writes if self.home(w.buffer) == home]
+
+    def used(self) -> list[str]:
+        """Storages that are written, or read under several names, or read though no argument or call fills them."""
+        every = dict.fromkeys(self.home(w.buffer) for n in self.nests for w in n.writes)
+        count = Counter(b.home for b in self.buffers.values())
+        read = dict.fromkeys(self.home(r.buffer) for n in self.nests for w in n.writes for r in w.reads)
+        return list(every | {h: None for h in read if h not in self.filled or count[h] > 1})
+
+    def plain(self, home: str) -> bool:
+        """One single buffer, which is written before all that read it."""
+        writers, readers = self.writers(home), self.readers(home)
+        names = {w.buffer for _, w in writers} | {
+            r.buffer for n in readers for w in n.writes for r in w.reads if self.home(r.buffer) == home
+        }
+        names |= {b.name for b in self.buffers.values() if b.home == home}
+        name = next(iter(names), "")
+        if len(names) != 1 or (name not in self.buffers and len(writers) > 1):
+            return False
+        if not writers and home not in self.filled:
+            return False
+        if writers and writers[0][1].mode == "add":  # to what is there at first
+            return False
+        return all(
+            self.nests.index(n) < self.nests.index(m) and not (n.kernel and n.kernel == m.kernel)
+            for n, _ in writers for m in readers
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

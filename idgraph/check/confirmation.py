@@ -144,16 +144,6 @@ def reads_by_evaluation(
 
     ``itself``: the element itself, where it is stored. None: it is made of what an index or a scatter chooses, of an
     opaque operation, or of too much.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 6))
-    >>> y = ig.sum(ig.flip(x, (1,)), 1)
-    >>> _ = f.output(y)
-    >>> at = lambda t, c: (t.name, c[0] * 6 + c[1]) if t is x else None
-    >>> found = reads_by_evaluation(y, (2,), at, {}, itself=False)
-    >>> found and sorted(found[0])
-    [('x', 12), ('x', 13), ('x', 14), ('x', 15), ('x', 16), ('x', 17)]
     """
     tables: dict[tuple[TensorExpr, int], np.ndarray] = {}
     out: set[Element] = set()

@@ -13,8 +13,7 @@ from time import process_time
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.check.algebraic import all_same, extent, flat_of, same_sets, unflat
-from idgraph.check.buffer_contents import BufferContents
-from idgraph.check.combining import other_mode, other_reduction
+from idgraph.check.buffer_contents import BufferContents, Stored, other_mode, other_reduction
 from idgraph.check.confirmation import confirm_difference, confirmable, is_argument, needs_argument, reads_by_evaluation
 from idgraph.check.enumeration import (
     Gap,
@@ -35,7 +34,6 @@ from idgraph.check.races import races
 from idgraph.check.report import CheckReport, CheckRow, Difference, Verdict
 from idgraph.check.semantics import ElementRead, NoIndexMeaning, NotStored, ProgramSemantics, ReadSet, reason
 from idgraph.check.store_coverage import StoreCoverage, delinearize, element, injective, inverse, overlaps
-from idgraph.check.stored_values import Stored
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one

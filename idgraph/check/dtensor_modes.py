@@ -14,6 +14,7 @@ import numpy.typing as npt
 from idgraph.check.dtensor_decide import (
     Dependence,
     Operand,
+    SharedMemory,
     Traced,
     argument_names,
     differences,
@@ -23,6 +24,7 @@ from idgraph.check.dtensor_decide import (
     parameters_of,
     placements_of,
     without_communication,
+    written_tensors,
 )
 from idgraph.check.dtensor_form import DeviceElement, DTensorReport, DTensorRow
 from idgraph.check.dtensor_simulation import (
@@ -34,7 +36,6 @@ from idgraph.check.dtensor_simulation import (
     unknown_reduction,
     without_modes,
 )
-from idgraph.check.dtensor_views import SharedMemory, written_tensors
 from idgraph.check.program import CheckError
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir.mesh import Mesh

@@ -2,8 +2,6 @@
 
 Loaded values are made up by a hash of where they are loaded from, so that both sides load the same value from the
 same element, and (almost) never from different ones.
-
-Sizes and points that are tried where all are too many, and small helpers of the decision.
 """
 
 from __future__ import annotations
@@ -31,11 +29,7 @@ NOTHING = -(1 << 62)
 
 
 def spread(x: Any, salt: int) -> Any:
-    """A hash of integers (splitmix64), the same for equal ones.
-
-    >>> int(spread(np.int64(3), 1)) == int(spread(np.int64(3), 1)), int(spread(np.int64(3), 2)) < 0
-    (True, False)
-    """
+    """A hash of integers (splitmix64), the same for equal ones."""
     with np.errstate(over="ignore"):
         z = np.asarray(x, dtype=np.int64).astype(np.uint64) + np.uint64(((salt + 1) * 0x9E3779B97F4A7C15) % (1 << 64))
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

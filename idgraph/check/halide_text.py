@@ -45,14 +45,6 @@ _FUNCTIONS = {
 def exported(text: str, program: str, sizes: Mapping[str, int] | None = None) -> dict[str, object]:
     """A lowered statement as data for `idgraph.check.program`; ``program`` is the fusion's text that it should mean,
     ``sizes`` are numbers for names that the text takes from its arguments (``x.stride.1``).
-
-    >>> data = exported('''produce y {
-    ...   parallel (y.s0.i, 0, 4) {
-    ...     y[y.s0.i] = x[3 - y.s0.i]
-    ...   }
-    ... }''', "")
-    >>> data["body"][0]["for"][0], data["body"][0]["order"], data["body"][0]["body"][0]["writes"][0]["reads"]
-    ('y_s0_i', 'any', [{'buffer': 'x', 'index': '3 - y_s0_i', 'when': 'True'}])
     """
     tree = parsed(_GRAMMAR, text, _WHAT)
     given = {n: TextValue(as_expr(k)) for n, k in (sizes or {}).items()}

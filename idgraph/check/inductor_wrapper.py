@@ -44,17 +44,7 @@ def parse_source(text: str) -> ast.Module:
 
 
 def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[WrapperLaunch]:
-    """The kernels that a wrapper calls, in order; ``symbols`` are sizes by name. Nothing is executed.
-
-    >>> [(x.kernel, [a.buffer for a in x.arguments]) for x in launches('''
-    ... k = async_compile.triton('k', "def k(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr): pass")
-    ... def call(args):
-    ...     arg0_1, = args
-    ...     buf0 = empty_strided_cuda((4, ), (1, ), torch.float32)
-    ...     k.run(arg0_1, buf0, 4, stream=stream0)
-    ... ''')]
-    [('k', ['arg0_1', 'buf0', ''])]
-    """
+    """The kernels that a wrapper calls, in order; ``symbols`` are sizes by name. Nothing is executed."""
     tree = parse_source(text)
     sources: dict[str, str] = {}
     found: list[WrapperLaunch] = []

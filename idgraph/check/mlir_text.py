@@ -66,18 +66,7 @@ class MemRef:
 
 
 def exported(text: str, program: str) -> dict[str, object]:
-    """A function of MLIR's text as data for `idgraph.check.program`; ``program`` is the fusion's text it should mean.
-
-    >>> data = exported('''func.func @f(%x: memref<4xf32>, %y: memref<4xf32>) {
-    ...   affine.for %i = 0 to 4 {
-    ...     %0 = affine.load %x[3 - %i] : memref<4xf32>
-    ...     affine.store %0, %y[%i] : memref<4xf32>
-    ...   }
-    ...   return
-    ... }''', "")
-    >>> data["body"][0]["for"][0], data["body"][0]["body"][0]["writes"][0]["reads"]
-    ('i', [{'buffer': 'x', 'index': '3 - i', 'when': 'True'}])
-    """
+    """A function of MLIR text as data for `idgraph.check.program`; ``program``: the fusion text that it should mean."""
     tree = parsed(_GRAMMAR, text, _WHAT)
     types = element_types(program)
     reader = MlirImporter(TextTree(types=frozenset(types.values())), types)

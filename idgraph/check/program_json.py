@@ -29,7 +29,6 @@ from itertools import groupby
 from typing import assert_never, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
-from idgraph.check.loaded_values import formula_names, unmasked, with_loads
 from idgraph.check.program import (
     Axis,
     BufferLayout,
@@ -47,7 +46,7 @@ from idgraph.check.program import (
     leaves,
     nests_of,
 )
-from idgraph.check.statement_values import parse_value
+from idgraph.check.statement_values import formula_names, parse_value, unmasked, with_loads
 from idgraph.errors import IdGraphError, SourceLine, nearest
 from idgraph.ir import Fusion, Tensor, parse_fusion
 from idgraph.ir.limits import read_within

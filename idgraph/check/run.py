@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
+from idgraph.check.buffer_contents import order_matters, unwritten
 from idgraph.check.decide import decide
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.inductor_wrapper import launches
 from idgraph.check.program import BufferLayout, CheckError, Nest, NeutralProgram, Write
 from idgraph.check.program_json import read_any
 from idgraph.check.report import CheckReport, CheckRow, Difference
-from idgraph.check.run_order import order_matters, unwritten
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.statement_values import opaque_write, other_number
 from idgraph.check.tree_verdict import follow_tree, runs_right

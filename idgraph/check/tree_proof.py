@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.check.buffer_contents import touches_inside
 from idgraph.check.decide import decide
 from idgraph.check.program import (
     Axis,
@@ -29,7 +30,6 @@ from idgraph.check.program import (
     tree_of,
 )
 from idgraph.check.report import CheckRow
-from idgraph.check.run_order import touches_inside
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.store_coverage import injective, inverse
 

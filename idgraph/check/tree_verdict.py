@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from idgraph.arith import ArithError
+from idgraph.check.buffer_contents import unwritten
 from idgraph.check.decide import BUDGET
 from idgraph.check.enumeration import sample_sizes
 from idgraph.check.interpreter import run
 from idgraph.check.program import CheckError, NeutralProgram, leaves
 from idgraph.check.report import CheckRow, Difference
-from idgraph.check.run_order import unwritten
 from idgraph.check.semantics import NoIndexMeaning
 from idgraph.check.statement_values import numbers_agree
 from idgraph.check.tree_flow import MOST, Seen, TreeEvent, TreeRun, buffer_of

@@ -3,8 +3,6 @@
 The text is parsed (`ast.parse`), never evaluated or executed. Each kernel that Inductor's wrapper calls becomes loop
 nests of the neutral form, one for each store; a form that is not known here is reported, not guessed.
 
-Forms of Triton source that Inductor writes: names that mean something, and values of a kernel.
-
 Long: one parser of one language, with the forms that it knows.
 """
 

@@ -1,11 +1,4 @@
-"""``idgraph demo``: the main job, from a captured Llama-size graph to a checked kernel, said in plain words.
-
-``idgraph report`` and ``idgraph sweep``: long work, with bars on stderr where that is a terminal.
-
-Checking another compiler from the command line.
-
-Tables for people: index maps, cycles, tensors.
-"""
+"""``idgraph demo``: the main job, from a captured Llama-size graph to a checked kernel, said in plain words."""
 
 from __future__ import annotations
 

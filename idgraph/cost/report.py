@@ -357,9 +357,5 @@ def _cell(value: object) -> object:
 
 
 def csv_value(cell: str) -> str:
-    """The text that `csv_text` wrote as ``cell``.
-
-    >>> csv_value("'=1+1"), csv_value("-1.5")
-    ('=1+1', '-1.5')
-    """
+    """The text that `csv_text` wrote as ``cell``."""
     return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell

@@ -94,12 +94,6 @@ def launched(fusion: Fusion) -> Launched | None:
 def count(fusion: Fusion) -> int:
     """The number of `launches`. Where no step was taken, each operation that runs has a launch of its own: it is
     counted without emitting, but for what is read at an index or updated in place.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> y = f.output(ig.exp(f.input("x", shape=(8,))) * 2.0)
-    >>> count(f), len(launches(f))
-    (2, 2)
     """
     run = live_exprs(fusion)
     plain = not any(

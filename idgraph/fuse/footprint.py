@@ -2,8 +2,6 @@
 
 Only the coordinates that two regular accesses share are counted in closed form here: a kernel has no such pairs.
 
-Bytes that one kernel for two operations does not move: counted as `ig.cost` counts those of an emitted program.
-
 A kernel reads each element of a buffer once, and writes each once. What the two read and write in kernels of their own
 is compared with what one kernel does, or, where the producer's result is needed elsewhere too and its reader takes a
 part of it, with what the producer and a reader with a private copy of it do: the copy reads its sources again.

@@ -1,9 +1,6 @@
 """`plan`: which operations share a kernel, before and after the automatic schedule, and what stays apart, why.
 
 The launches of a fusion that `auto` has scheduled, where what each waits for leaves one order: without lowering.
-
-Two launches become one only where neither waits for the other (`idgraph.passes.kernel_fusion`). Where each waits for
-the one before it, the launches are the loop nests, and which operations each has follows from the schedule.
 """
 
 from __future__ import annotations
@@ -39,13 +36,6 @@ def ordered_launches(fusion: Fusion, loops: Legal | None = None) -> tuple[tuple[
 
     That is where a launch does not wait for the one before it, where an index is loaded, in scans and in updates.
     ``fusion`` is scheduled by `auto`, which has proved that its loop nests can be done; ``loops`` are what it proved.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> y = f.output(ig.exp(f.input("x", shape=(64, 128))) * 2.0)
-    >>> _ = ig.schedule.auto(f)
-    >>> ordered_launches(f)
-    (('t1', 't2'),)
     """
     run = live_exprs(fusion)
     if any(

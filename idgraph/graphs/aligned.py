@@ -3,8 +3,6 @@
 *Aligned* is the exact graph without the unions that close an index-changing cycle, or put two axes in one group that
 one operation touches at different coordinates; each such union is an *align edge*, owned by its operation (the names
 are those of NVIDIA/Fuser #3455). *Extents* are the groups that align edges join: one extent, whatever the coordinate.
-
-The difference of the indices of two groups: the ways from one to the other, each with its map and condition.
 """
 
 from __future__ import annotations

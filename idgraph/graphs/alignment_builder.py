@@ -10,8 +10,6 @@ then by name; the operands of one operation likewise. So the residual add that c
 the operand computed last; the operations before it keep theirs. The axes of one operand are united at once where that
 keeps the law. The order in which a program lists independent operations, or the operands of a sum, has no effect.
 
-The coordinates at which operations touch axes: two axes of one group must not be touched at two by one operation.
-
 A coordinate is named by the axis of the operation's own output that runs over it; what is read at a constant or at a
 loaded value has a name of its own. An axis of one element has coordinate 0 everywhere, and does not count.
 

@@ -3,8 +3,6 @@
 The reader's broadcast ``b`` is resolved to a concrete axis, so the shared loop runs over both; ``t`` takes part in it
 by merging its own axis with a *lacking* one at the same point of its schedule. What one tensor of a nest needs, its
 producers and the other readers of its producers need too: the rules are applied until nothing changes.
-
-Loops that inlining makes one, as classes of loop axes; and which axes of their tensors feed each of them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Translations by known numbers are intervals; everything else is an expression of
 condition for which every axis on the way has an element. An axis that enters from the side (the other part of a merge)
 has the coordinate that follows from what is known so far; where nothing does, it is a variable with the axis' name.
 
-Coordinates of axes beside a way (the other input of a merge), as far as coordinates on the way determine them.
-
 Of a concatenated axis only the parts count whose operand the way came through: where even elements are stacked upon odd
 ones, those that came as the even ones have 0 along the new axis.
 """

@@ -4,14 +4,8 @@ Written once over any arithmetic with + - * // % and ^ (ints, index expressions)
 exact both ways; a resize is ``source + left``; a stride is ``source = start + step * out``; rows of loaded length are
 known by name.
 
-Conditions for axis expressions to have elements, and whether a condition can be met.
-
-The effect of expressions on coordinates, worked out once for each kind of expression and each coordinate.
-
 A fusion of many layers asks the same of every layer. Searches name free coordinates in the order in which they meet
 them, so that equal layers ask in equal words; the answers are kept as long as the net is.
-
-Coordinates of the axes of one operation's output: from its loops to everything that its schedule and reads make.
 
 They are solved one by one, since a padded loop takes an axis out of range where its equals are not; which of those
 points count is what the bounds on the way say.
@@ -183,17 +177,7 @@ Coordinates = tuple[Expr, ...]
 
 
 class TransferFunctions:
-    """Answers of the algebra, kept.
-
-    >>> import idgraph as ig
-    >>> from idgraph.arith import symbol
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 8))
-    >>> (merge,) = ig.reshape(x, (32,)).domain.exprs
-    >>> effects, i, j = TransferFunctions(), symbol("i", 0, 3), symbol("j", 0, 7)
-    >>> [str(v) for v in effects.outputs_of(merge, (i, j))]
-    ['i*8 + j']
-    """
+    """Answers of the algebra, kept."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], int] = {}

@@ -4,10 +4,6 @@ Tensors inlined at k share their first k loops with every consumer. A broadcast 
 to what the other tensors of the nest say; a tensor whose split or merged loops are touched by that gets *shadow* axes:
 a replay of its schedule on the resolved axes, which belongs to no tensor.
 
-Where tensors are inlined: fits their readers' loops, and a scatter's target is whole in memory.
-
-Loops of a reader beside those of what it reads: when one of one element widens.
-
 Long: one structure, the nests of a fusion and what joins them.
 """
 

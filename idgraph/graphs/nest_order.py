@@ -191,19 +191,7 @@ def _nested_producer_error(t: Tensor, e: TensorExpr, level: int) -> ScheduleErro
 
 
 def unique_nests(exprs: Sequence[TensorExpr], nests: LoopNests, promotion: Promotion) -> tuple[TensorExpr, ...]:
-    """Those of ``exprs`` that stand in the first nest of each structure; all that share a loop must be among them.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 8))
-    >>> for _ in range(3):
-    ...     t = ig.exp(x)
-    ...     _ = f.output(t * 2.0)
-    ...     _ = t.inline(2)
-    >>> nests = LoopNests(f)
-    >>> [e.output.name for e in unique_nests(f.exprs, nests, Promotion(nests))]
-    ['t1', 't2']
-    """
+    """Those of ``exprs`` that stand in the first nest of each structure; all that share a loop must be among them."""
     first: dict[Hashable, list[TensorExpr]] = {}
     for nest in _group_by_nest(exprs, nests.shared):
         first.setdefault(structural_key(nest, nests, promotion), nest)
@@ -216,16 +204,6 @@ def isomorphic_exprs(exprs: Sequence[TensorExpr]) -> dict[TensorExpr, TensorExpr
 
     All that share a loop must be among ``exprs``. Nests are compared before anything is resolved in them; what is
     resolved in two that are alike is the same, unless it is resolved by what is read elsewhere (`Nests.beside`).
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 8))
-    >>> for _ in range(2):
-    ...     t = ig.exp(x)
-    ...     _ = f.output(t * 2.0)
-    ...     _ = t.inline(2)
-    >>> [(e.output.name, twin.output.name) for e, twin in isomorphic_exprs(f.exprs).items()]
-    [('t1', 't1'), ('t2', 't2'), ('t3', 't1'), ('t4', 't2')]
     """
     first: dict[Hashable, list[TensorExpr]] = {}
     found: dict[TensorExpr, TensorExpr] = {}
@@ -254,15 +232,6 @@ def structural_key(
     """Everything that the index graph of ``exprs`` is made of, as a value: equal ones have equal graphs, but for names.
 
     Without ``nests`` and ``promotion`` it is everything that these are made of too, unless by what is read elsewhere.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 8))
-    >>> a, b, c = ig.exp(x), ig.exp(x), ig.exp(x.T)
-    >>> nests = LoopNests(f)
-    >>> first, second, third = (structural_key([t.definition], nests, Promotion(nests)) for t in (a, b, c))
-    >>> first == second, first == third
-    (True, False)
     """
     made = _Description(nests, promotion)
     for e in exprs:

@@ -1,9 +1,6 @@
 """Why two things are the same: one reason for each union, chained into explanations.
 
 Why two keys are not the same: the shortest way between their groups, and the first point on it where they part.
-
-A way runs along axis expressions, and across reads and loops that map nothing: a broadcast that is resolved, a loaded
-coordinate, a loop that inlining does not share.
 """
 
 from __future__ import annotations
@@ -37,12 +34,7 @@ _MASK = (1 << _BITS) - 1
 
 
 class Reasons:
-    """Reasons of unions as integers below 2^62. What was entered stays, so graphs that start from one share it.
-
-    >>> reasons = Reasons()
-    >>> reasons.why(reasons.tell(("access", None, None, 0, ()))), reasons.why(equal("backward", 3, 5))
-    (('access', None, None, 0, ()), ('backward', 3, 5))
-    """
+    """Reasons of unions as integers below 2^62. What was entered stays, so graphs that start from one share it."""
 
     __slots__ = ("_operand", "_reader", "_told")
 

@@ -2,10 +2,6 @@
 
 Extents are numbered by proof: ``2*n`` and ``n + n`` have one number. Two expressions have one form exactly when they
 have equal attributes and equal extents wherever their coordinates depend on them.
-
-Numbers of keys: a graph works on integers, keys are looked up when somebody asks.
-
-Keys of the index graph: an axis as one operation uses it, numbered use by use.
 """
 
 from __future__ import annotations
@@ -261,12 +257,7 @@ class Keys(Protocol[K]):
 
 
 class KeyList(Generic[K]):
-    """Keys numbered in the order in which they entered; the way back is made when a number is first asked for.
-
-    >>> keys = KeyList[str]()
-    >>> keys.enter(["a", "b"]), keys.number("b"), keys.at(0), keys.number("c")
-    (0, 1, 'a', None)
-    """
+    """Keys numbered in the order in which they entered; the way back is made when a number is first asked for."""
 
     __slots__ = ("_listed", "_numbers")
 

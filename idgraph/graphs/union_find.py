@@ -14,11 +14,6 @@ T = TypeVar("T", bound=Hashable)
 class EquivalenceClasses(Generic[T]):
     """Disjoint sets of anything that can be a key; what no union names is a set of its own. Reasons are those of
     `UnionFind`.
-
-    >>> c = EquivalenceClasses[str]()
-    >>> c.union("a", into="b")
-    >>> c.find("a"), c.find("z"), c.groups("azb")
-    ('b', 'z', [['a', 'b'], ['z']])
     """
 
     __slots__ = ("parent",)
@@ -49,13 +44,6 @@ class UnionFind:
     """Union by size with path halving; beside it a forest whose edges carry reasons, by number, for explanations.
 
     Integers in arrays and no object for an element or a union, so that nothing here costs a garbage collector's time.
-
-    >>> s = UnionFind()
-    >>> a, b, c = s.add(), s.add(), s.add()
-    >>> s.union(a, b, 7), s.find(a) == s.find(b), s.find(a) == s.find(c)
-    (True, True, False)
-    >>> s.path(a, b), s.size(a)
-    ([(0, 1, 7)], 2)
     """
 
     __slots__ = ("_proof", "_size", "_why", "parent")

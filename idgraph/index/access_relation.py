@@ -1,9 +1,4 @@
-"""The element of one access, in the loop variables of its operation: coordinates, address and predicate, as data.
-
-Loops of an operation, as index maps name them.
-
-The interface through which checks and kernels ask an index model.
-"""
+"""The element of one access, in the loop variables of its operation: coordinates, address and predicate, as data."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Storage: the memory that each tensor really gets. Decided here, once: index maps and kernels both ask.
-
-Arrays of inlined tensors: which of their axes need memory at one point of the loops they share, and in what order.
-
-Memory layout: from coordinates of the allocation axes to an address in elements.
-
-Operations that run: those that the outputs depend on, and those whose values every reader makes again.
-
-The map from an element of a tensor to its address in memory, through the splits, merges and swizzles of its axes.
-"""
+"""Storage: the memory that each tensor really gets. Decided here, once: index maps and kernels both ask."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Paddings and swizzles that take bank conflicts away, each tried on a copy and counted for every access.
 
 Operands of matrix instructions: which lane has which element, and what ``ldmatrix`` asks of the banks (PTX ISA).
-
-An operand map takes (lane, value) to (row, column) of the matrix; lanes are the 32 threads of a warp, or the 128 of a
-warp group, values the elements that a lane has, in the order of its registers.
 """
 
 from __future__ import annotations

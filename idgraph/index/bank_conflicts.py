@@ -4,10 +4,6 @@ Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones a
 are served together. Accesses of 8 bytes run in two phases of 16 lanes, of 16 bytes in four of 8 (CUDA programming
 guide, shared memory). A vectorised loop of more than 16 bytes is several accesses: the worst counts. Everything here is
 counted at every point, nothing is guessed.
-
-Warps: which loops run on threads, how threads are numbered, and how many bytes a lane moves at once.
-
-Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones are a warp (CUDA programming guide).
 """
 
 from __future__ import annotations
@@ -53,11 +49,6 @@ def warp_bytes(walk: tuple[tuple[int, int], ...], item: int) -> tuple[int, int]:
 
     ``walk``: extent and step in elements of each axis that its lanes walk through, the fastest one first; an element
     has ``item`` bytes.
-
-    >>> warp_bytes(((64, 1),), 4), warp_bytes(((64, 3),), 4), warp_bytes(((64, 1000),), 4)
-    ((128, 128), (384, 128), (1024, 128))
-    >>> warp_bytes(((3, 1000), (64, 1)), 4)  # three channels: lanes go on to the next position
-    (192, 128)
     """
     gpu = current_device()
     return _warp_bytes(walk, item, gpu.warp, gpu.sector)

@@ -6,10 +6,6 @@ the access happens.
 
 Index tensors whose values are known numbers: counted, constant, moved, joined, added, multiplied, as expressions.
 
-A gather at such a tensor is not a load: its address is an index expression like any other.
-
-From an element of one tensor to the element of another that it is computed from, through all operations between.
-
 Each operation reads its operands at coordinates of its output's axes, whatever the schedule. A reduction adds the
 axes it runs over. (XLA's indexing analysis calls this the output-to-input map.)
 """

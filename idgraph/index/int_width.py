@@ -92,15 +92,7 @@ class Size:
 
 
 def open_sizes(fusion: Fusion, maps: IndexMaps) -> tuple[Size, ...]:
-    """The numbers not proved to fit 64 bits, all of which depend on symbols. Raises `EmitError` for one that does not.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> n = f.symbol("n", min=1)
-    >>> y = f.output(f.input("x", (n, n)) + 1.0)
-    >>> [(s.what, s.tensor.name, str(s.value)) for s in open_sizes(f, ig.IdModel(f))][:2]
-    [('an extent', 'x', 'n'), ('the memory', 'x', 'n*n')]
-    """
+    """The numbers not proved to fit 64 bits; all depend on symbols. Raises `EmitError` for one that does not."""
     found: dict[tuple[Expr, str], Size] = {}
     for s in _numbers(fusion, maps):
         if _narrow(s.value) or fits(s.value, "int64"):

@@ -3,8 +3,6 @@
 A tensor inlined at k makes its definition and all its consumers share their first k loops. At each depth the
 expressions joined this way form one loop; loops stand in the order of the values that flow between them.
 
-The order in which loops visit a scatter's entries and the axis of a scan.
-
 Of several writers of one element the last one wins, and each element of a scan is made of the one before.
 """
 

@@ -1,9 +1,4 @@
-"""Predicates as conjuncts in the user's terms: which axis each bounds, at which end, and what made it necessary.
-
-Conditions of an access: the bounds of its axes that neither ranges nor the other bounds prove.
-
-Loops that were cut (a negative resize, a stride) compute a part of a tensor: every reader must stay inside it.
-"""
+"""Predicates as conjuncts in the user's terms: which axis each bounds, at which end, and what made it necessary."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A vector of w elements is legal along a loop when every aligned run of w steps is touched as a whole or not at all, and
 where it is touched lies at consecutive addresses from a multiple of w elements (given the buffer's alignment).
-
-A loop that no vector divides, or whose first element is not aligned: whole vectors with single elements around.
 """
 
 from __future__ import annotations

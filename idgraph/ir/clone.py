@@ -1,7 +1,5 @@
 """A fusion built again with something changed: another stride, slice, extent or schedule step, the rest as it was.
 
-For questions of the kind "would it be better if": the fusion asked about stays untouched.
-
 The state of whole fusions before a call: a scheduler that fails, or is interrupted, leaves them as they were.
 
 `idgraph.ir.transaction` guards the calls that add operations or take one step; a scheduler may change every tensor. The
@@ -267,11 +265,6 @@ def whole_state(fusion: Fusion) -> Restore:
 def at_most(fusion: Fusion, operations: int) -> Generator[None]:
     """Within, no more than ``operations`` are built in ``fusion``, with those that are taken back: a rewrite that goes
     round in a circle ends in an `InternalError`.
-
-    >>> f = Fusion("f")
-    >>> with at_most(f, 3):
-    ...     f.operations_left
-    3
     """
     before = fusion.operations_left
     fusion.operations_left = operations if before is None else min(before, operations)

@@ -365,9 +365,6 @@ _DEFAULT: Mapping[Kind, str] = {"cuda": "H200", "cpu": "cpu"}
 def current_device(kind: Kind = "cuda") -> Device:
     """The device that schedules, analyses and kernels of ``kind`` are for: that of `use_device`, else the H200 or "cpu"
     of `devices`.
-
-    >>> current_device().name, current_device("cpu").name
-    ('H200', 'cpu')
     """
     found = _IN_FORCE.get().get(kind)
     return devices[_DEFAULT[kind]] if found is None else found
@@ -396,11 +393,7 @@ def use_device(device: Device | str) -> Generator[Device]:
 
 
 def floor_power_of_two(n: int) -> int:
-    """The largest power of two that is not more; 1 for numbers below.
-
-    >>> floor_power_of_two(132), floor_power_of_two(128), floor_power_of_two(0)
-    (128, 128, 1)
-    """
+    """The largest power of two that is not more; 1 for numbers below."""
     return 1 << max(0, n.bit_length() - 1)
 
 

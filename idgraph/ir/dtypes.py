@@ -95,11 +95,7 @@ def item_size(dtype: DType) -> int:
 
 
 def int_limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest number that an integer type holds.
-
-    >>> int_limits("uint8"), int_limits("int16"), int_limits("bool")
-    ((0, 255), (-32768, 32767), (0, 1))
-    """
+    """The least and the greatest number that an integer type holds."""
     if dtype == "bool":
         return 0, 1
     bits = 8 * item_size(dtype)
@@ -121,11 +117,7 @@ def is_short_float(dtype: DType) -> bool:
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """The type in which kernels hold values of ``dtype``.
-
-    >>> compute_dtype("float16"), compute_dtype("float64"), compute_dtype("int8")
-    ('float32', 'float64', 'int8')
-    """
+    """The type in which kernels hold values of ``dtype``."""
     return "float32" if is_short_float(dtype) else dtype
 
 
@@ -174,9 +166,6 @@ def promote(dtypes: Iterable[DType], scalars: Iterable[DType] = ()) -> DType:
     """torch's result type of tensors with ``dtypes`` and numbers of types ``scalars``.
 
     A number widens the result only when its category (bool, integer, float) is higher than every tensor's.
-
-    >>> promote(["float16"], ["float32"]), promote(["int32"], ["float32"]), promote(["float16", "bfloat16"])
-    ('float16', 'float32', 'float32')
     """
     result: DType | None = None
     for dtype in dtypes:

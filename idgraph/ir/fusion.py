@@ -1,10 +1,6 @@
 """A Fusion, its tensors and its operations: a DAG that builds, rewrites and verifies itself.
 
 Long: three classes that hold each other, so that no module is needed twice; what they call stands in modules below.
-
-Views of a fusion: its text, its loops, its picture.
-
-Bounds of symbols: numbers, or expressions in symbols that the fusion has already.
 """
 
 from __future__ import annotations

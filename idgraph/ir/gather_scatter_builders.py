@@ -4,8 +4,6 @@
 axes, over which its loops run, are the index's. The axis that the index names is of kind "gather_scatter": no loop
 leads to it, its coordinate is a loaded value, no graph maps it. The other axes of x are the same as the index's (or a
 part of them, where the index is smaller). x itself is operand 0: it is read at the element that is written.
-
-Operations with data-dependent coordinates: the gathered axis of an operand is read where an index tensor says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The hook for ways out of an illegal inlining: `idgraph.schedule` tries them on a copy before one is offered.
 
-The package root says how it is loaded, once, when the first such error is shown.
-
 The hook for estimated times: `idgraph.cost` emits and counts a fusion before `auto` chooses among its ways.
 
 The package root says how it is loaded, once, when the first way is to be chosen.
@@ -66,9 +64,6 @@ def advised(fusion: Fusion, error: ScheduleError) -> ScheduleError:
 class Estimate:
     """A fusion as it is emitted: its ``kernels``, ``bytes`` read and written, ``operations`` (of floats, and atomics),
     and its time in microseconds.
-
-    >>> str(Estimate(1, 262_912, 328_512, 2.5617))
-    '2.56 us, 1 kernel, 262,912 bytes'
     """
 
     kernels: int

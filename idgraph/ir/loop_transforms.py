@@ -12,8 +12,6 @@ signature, before -> after (loop extents):
     stride(axis, a, s, n)  [E]      -> [n]          (element a + s*c at c)
 
 Long: one function for each schedule step.
-
-Memory with gaps: strides that are given to a tensor of a fusion.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Reductions and matmul: the output keeps its reduced axes in ``logical`` with kind "reduction".
 
-Scans: the running sum, product, maximum, minimum or logarithm of the sum of exp along one axis.
-
 Element i of the result is made of elements 0 .. i of the operand. The axes of the two are one to one, as in a pointwise
 operation; a kernel visits the scanned axis in order and keeps the running value, so that its cost is linear.
 """

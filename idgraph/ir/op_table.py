@@ -8,8 +8,6 @@ these.
 A text holds for plain Python, NumPy, numba on the CPU and numba.cuda: the functions that it names (``maximum``,
 ``f32``) exist in each of them. ``{0}``, ``{1}``, ``{2}`` are operands, ``{one}`` and ``{zero}`` numbers of the
 computing type, ``{width}`` is ``_32`` where that is float32 and nothing where it is float64.
-
-The table of primitive operations by name; operators, builders and the text form all go through it.
 """
 
 from __future__ import annotations
@@ -260,11 +258,7 @@ SCANS_OF: Final[Mapping[str, str]] = {
 def names(
     *, kind: Kind | None = None, operands: int | None = None, result: Iterable[Result] | None = None
 ) -> tuple[str, ...]:
-    """The operations of that kind, of as many operands, with such a result, in the order of the table.
-
-    >>> names(kind="compare"), names(operands=3)
-    (('eq', 'ne', 'lt', 'le', 'gt', 'ge'), ('fma', 'where', 'div_by'))
-    """
+    """The operations of that kind, of as many operands, with such a result, in the order of the table."""
     kept = None if result is None else frozenset(result)
     return tuple(
         o.name

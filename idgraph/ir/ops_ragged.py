@@ -1,7 +1,5 @@
 """Ragged axes: a plain axis as rows whose lengths are loaded, and back; and what a reduction of rows is made of.
 
-Operations on rows of loaded length: a plain axis as rows, rows with what lies behind their ends, rows as one axis.
-
 All three read where rows begin and how long they are (`row_ends`) at the component axis. The ragged axis
 has space for the longest row that there may be: all elements. What lies behind the end of a row is not read, is 0 in
 what `partition` makes, and is not written by `combine`.

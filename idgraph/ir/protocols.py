@@ -2,8 +2,6 @@
 
 The three hold each other, so their classes stand in one module (`idgraph.ir.fusion`). All that those classes call - the
 steps of a schedule, the operators, the text form, the rules of a fusion - sees them through these protocols only.
-
-Places of axes in their tensors: names change when a fusion is built again, places do not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""One step of a schedule, as a tensor's log keeps it.
-
-Choices: what a schedule says of a kernel beside its loops. `Tensor.persistent` and its neighbours set them.
-
-Decisions of an automatic schedule about an operation, with reasons: plain data that a report prints.
-"""
+"""One step of a schedule, as a tensor's log keeps it."""
 
 from __future__ import annotations
 
@@ -152,11 +147,6 @@ class KernelHints:
     ``persistent``: a row is held between its passes. ``online``: sums relative to a running maximum, in its pass.
     ``items_per_thread``: elements under way at most. ``parallel``: on the CPU on all cores. ``of`` names the tensors
     that they were set on, and where. ``why`` is the reason of a rule that made them.
-
-    >>> print(KernelHints(persistent=True, items_per_thread=8))
-    persistent=true items_per_thread=8
-    >>> KernelHints.from_words(["online=false"])
-    KernelHints(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
     """
 
     persistent: bool | None = None

@@ -2,8 +2,6 @@
 
 Long: a documented method for each step.
 
-The loops of rows, as one schedule step: which axes are rows, and how threads and lanes share them and their columns.
-
 A *row* is one point of the kept axes of a reduction, its *columns* are the points of the reduced ones. What is computed
 for the same rows by one kernel has the same loops.
 """

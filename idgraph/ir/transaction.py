@@ -2,8 +2,6 @@
 were. Each makes, from the arguments of a call, the function that puts the state back; `idgraph.errors.arguments` takes
 them as ``keep``. A guard is not dearer than the call: operations only add at the end, a step changes one tensor.
 `idgraph.ir.clone` guards the schedulers, which may change everything.
-
-Parts of rewrites inside a fusion: a mark to go back to, and the order of what moves in front of its readers.
 """
 
 from __future__ import annotations
@@ -87,19 +85,7 @@ def transactional_step(args: Args, _kwargs: Mapping[str, object]) -> Restore | N
 
 
 def transactional_build(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
-    """For functions that add operations: the numbers of operations, tensors and symbols.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4,))
-    >>> before = str(f)
-    >>> ig.mean(x, 0, name="x")
-    Traceback (most recent call last):
-    idgraph.errors.OperationError: div: fusion f already has a tensor 'x'
-      ...
-    >>> str(f) == before
-    True
-    """
+    """For functions that add operations: the numbers of operations, tensors and symbols."""
     marks = [(fusion, fusion.mark) for fusion in fusions_among(args, kwargs)]
     if not marks:
         return None

@@ -1,8 +1,6 @@
 """Operations that move data: new and dropped axes, permutation, reshape, and the resizes slice, pad, cat, roll, flip.
 
 Each makes root axes that the operand maps to, and domain expressions from root to logical that say the movement.
-
-Tensors made without operands: one value, or counted numbers.
 """
 
 from __future__ import annotations

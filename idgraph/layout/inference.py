@@ -2,8 +2,6 @@
 
 The question is NVIDIA/Fuser #1756: a pointwise fusion of a channels-last tensor that stores its result in logical order
 turns a copy into a transposition.
-
-The decision for one tensor, with its reasons.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """Strides padded to a boundary: a row that begins at a multiple of 128 bytes is read in whole sectors and wide vectors.
 
 TorchInductor calls it comprehensive padding (``pad_strides`` in its ``ir.py``).
-
-The formats that an automatic schedule gives tensors: carried out, noted, and taken back by the next one.
-
-Blocked layouts: the tiles of a matrix one after another in memory, as matrix instructions read block scales.
 """
 
 from __future__ import annotations
@@ -250,16 +246,6 @@ def lay_out(fusion: Fusion, tensors: Iterable[Tensor]) -> None:
     """Lay ``tensors`` out as `infer` decides, where their layout differs, and note it in ``fusion.formats``.
 
     The result of a scatter has its operand's layout, as it may be updated in place; that of a scan follows its axis.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> t = f.output(f.input("x", shape=(2, 3), strides=(1, 2)) * 2.0)
-    >>> lay_out(f, [t])
-    >>> print(t.allocation, f.formats[0].summary.splitlines()[0])
-    (I3[3], I2[2]) t1 (2, 3): strides (1, 2), a hint from x
-    >>> take_back(f)
-    >>> t.allocation
-    (I2[2], I3[3])
     """
     formats = Formats()
     for t in tensors:

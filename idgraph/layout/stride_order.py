@@ -242,13 +242,6 @@ def eager_strides(fusion: Fusion) -> dict[Tensor, Ints]:
     """Elements between neighbours of each axis, for every tensor of the fusion.
 
     Raises `OperationError` where a size or a stride is a symbol: eager mode compares numbers.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(2, 3, 4, 5), strides=(60, 1, 15, 3))
-    >>> y = ig.relu(x)[:, :, 0] + 1.0
-    >>> eager_strides(f)[y]
-    (15, 1, 3)
     """
     found: dict[Tensor, Ints] = {}
     for t in fusion.tensors:

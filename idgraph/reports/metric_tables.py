@@ -2,8 +2,6 @@
 
 `TABLES` has the columns of each table, always the same and in this order; every row names its model. Numbers that are
 not known (registers without an assembler, times of what was not run) are None, in CSV an empty cell.
-
-Folders of metric tables: one CSV file a table, rows by model, written whole or not at all.
 """
 
 from __future__ import annotations
@@ -28,9 +26,16 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.clone import clone_fusion
 from idgraph.ir.device import current_device, device_of
 from idgraph.ir.limits import open_plain
-from idgraph.reports.collect import same_kernel
+from idgraph.reports.collect import (
+    Where,
+    autotuned,
+    kernel_times,
+    persistent_times,
+    program_time,
+    same_kernel,
+    slow_pairs,
+)
 from idgraph.reports.program_report import Part
-from idgraph.reports.timings import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto as schedule_automatically

@@ -11,8 +11,6 @@ Reshapes moved behind pointwise operations, so that readers of a row's results s
 is part of the pass of either, and no exchange makes fewer kernels: it stays.
 
 What ends it: pointwise operations are visited once each, producers first, and an exchange replaces one by one.
-
-An operation computed another way: its tensor keeps its name and position, what only served it goes.
 """
 
 from __future__ import annotations
@@ -126,14 +124,6 @@ def broadcasts_first(fusion: Fusion) -> None:
     """Exchange broadcasts of new axes with the cheap operations before them; tensors needed no more are removed.
 
     What ends it: an exchange moves one broadcast towards the inputs, past one operation of one operand.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, w = f.input("x", shape=(8, 16)), f.input("w", shape=(16,), dtype="bfloat16")
-    >>> t = f.output(x * ig.cast(w, "float32"))
-    >>> broadcasts_first(f)
-    >>> [e.op for e in f.exprs]
-    ['unsqueeze', 'cast', 'mul']
     """
     while True:
         for t in fusion.tensors:
@@ -148,14 +138,6 @@ def numbers_into_readers(fusion: Fusion) -> None:
     loop that a reader's nest could hold it by.
 
     That of reductions is left: their kernel ends with it.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, s = f.input("x", shape=(8, 16)), f.input("s", shape=())
-    >>> t = f.output(x * ig.exp(s))
-    >>> numbers_into_readers(f)
-    >>> [e.op for e in f.exprs]
-    ['unsqueeze', 'exp', 'mul']
     """
     for t in fusion.tensors:
         if _is_of_numbers(t):
@@ -262,17 +244,7 @@ NEAR: Final = 64  # tensors looked at above a reshape
 
 
 def sink_reshapes_below_pointwise(fusion: Fusion) -> None:
-    """Exchange reshapes of tensors computed from reductions with the pointwise operations behind them.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, w = f.input("x", shape=(4, 6, 8)), f.input("w", shape=(1, 6, 1))
-    >>> rows = ig.reshape(x, 4, 2, 24)
-    >>> t = f.output(ig.reshape(rows - ig.mean(rows, 2, keepdim=True), 4, 6, 8) * w)
-    >>> sink_reshapes_below_pointwise(f)
-    >>> [e.op for e in f.exprs][-4:]
-    ['expand', 'reshape', 'mul', 'reshape']
-    """
+    """Exchange reshapes of tensors computed from reductions with the pointwise operations behind them."""
     rewrite(fusion, RewriteRule(POINTWISE, _sinkable, _sunk))
 
 

@@ -72,18 +72,7 @@ _TRUTHS: Mapping[str, Callable[..., Any]] = {
 
 @arguments(ScheduleError, first=True, keep=rewriting)
 def fold_constants(fusion: Fusion) -> int:
-    """Compute what follows from constants; returns the number of operations removed.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("shift")
-    >>> x, two = f.input("x", (64,), "int64"), f.full((), 2, "int64")
-    >>> inside = ig.logical_and(ig.ge(two, 0), ig.lt(two, 64))
-    >>> t = f.output(ig.where(inside, ig.floor_divide(x, ig.pow(2, ig.minimum(two, 62))), -1))
-    >>> fold_constants(f)
-    6
-    >>> print("; ".join(str(e) for e in f.exprs))
-    t7[I3] = floor_divide(x[I0], 4); t8[I4] = copy(t7[I3])
-    """
+    """Compute what follows from constants; returns the number of operations removed."""
     return folded(check_fusion(fusion, "fold_constants", ScheduleError))
 
 
@@ -241,19 +230,7 @@ SHIFTED: Final = frozenset({"unsqueeze", "squeeze", "slice", "flip", "roll"})  #
 
 
 def align_indices(fusion: Fusion) -> None:
-    """Align the index tensors that few operations compute; each then serves a single gather or scatter.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, j = f.input("x", shape=(8, 16)), f.input("j", shape=(4,), dtype="int64")
-    >>> t = f.output(ig.index_select(x, 0, ig.remainder(j, 8)))
-    >>> align_indices(f)
-    >>> [e.op for e in f.exprs]
-    ['unsqueeze', 'remainder', 'index']
-    >>> narrow_indices(f)
-    >>> [e.op for e in f.exprs]
-    ['remainder', 'index']
-    """
+    """Align the index tensors that few operations compute; each then serves a single gather or scatter."""
     rewrite(fusion, RewriteRule(_INDEXED, _narrow_operands, _aligned))
 
 

@@ -46,17 +46,6 @@ class GatherReplacement:
     """The ways of the gathers of a fusion: given in the order of the operations (`take`), then carried out (`finish`).
 
     Until then a gather that is ``again`` computed is read through as it stands, which does not grow.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, i, j = f.input("x", (8, 9)), f.input("i", (4,), "int64"), f.input("j", (3,), "int64")
-    >>> t = ig.index_select(ig.exp(x), 1, i)
-    >>> u = f.output(ig.index_select(t, 0, j))
-    >>> ways = GatherReplacement()
-    >>> ways.take(t.definition, "global")
-    >>> ways.take(u.definition, "recompute")
-    >>> ways.finish(), [e.op for e in f.exprs]  # at both indices, from what is stored
-    ({}, ['exp', 'unsqueeze', 'unsqueeze', 'index'])
     """
 
     kept: set[Tensor] = field(default_factory=set[Tensor])

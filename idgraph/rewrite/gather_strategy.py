@@ -60,14 +60,6 @@ def ways_of(
     The gathers before it go their ``ways``. Of those after it, one from the same source goes the same way, since by
     itself none may save the store; the rest recomputes where it can, or is a gather still, whichever takes less with
     the first of the ways. "one-hot" does what "predicate" does and adds: it is reported with the estimate of that.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, i = f.input("x", shape=(64, 4096)), f.input("i", shape=(64, 1), dtype="int64")
-    >>> t = f.output(ig.gather(ig.exp(x), 1, i))
-    >>> found = ways_of(t.definition, ("recompute", "global"), GatherReplacement(), ig.cost.devices["H200"])
-    >>> [(name, c.kernels, c.bytes) for name, c in found.items()]
-    [('recompute', 1, 1024), ('global', 2, 2098176)]
     """
     exprs = near(e)
     inside, source = set(exprs), source_of(e)
@@ -175,13 +167,7 @@ def _estimate(
 
 
 def cheapest(found: Mapping[Strategy, Estimate]) -> Strategy | None:
-    """The way of least time; of those that are close to it the one of fewest bytes, then of fewest operations.
-
-    >>> cheapest({"predicate": Estimate(1, 100, 9, 5.0), "global": Estimate(1, 100, 9, 5.01)})
-    'global'
-    >>> cheapest({"predicate": Estimate(1, 100, 9, 5.0), "global": Estimate(2, 100, 9, 7.5)})
-    'predicate'
-    """
+    """The way of least time; of those that are close to it the one of fewest bytes, then of fewest operations."""
     if not found:
         return None
     least = CLOSE * min(c.time_us for c in found.values())
@@ -289,13 +275,6 @@ def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
 def is_view(e: TensorExpr) -> bool:
     """Whether a gather only names elements of what is in memory: its indices are formulas, and so are those of all that
     it reads through.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, at = f.input("x", shape=(8, 9)), ig.maximum(f.iota(9) - 1, 0)
-    >>> t = ig.index_select(ig.index_select(x, 1, at), 0, at[:8])
-    >>> is_view(t.definition), is_view(ig.index_select(ig.exp(x), 1, at).definition)
-    (True, False)
     """
 
     def through(t: Tensor) -> Sequence[Tensor]:

@@ -42,19 +42,7 @@ Axis = tuple[Piece, ...] | None  # None: the whole axis
 
 @arguments(ScheduleError, first=True, keep=rewriting)
 def wrap_pieces(fusion: Fusion) -> int:
-    """Rewrite what is put together cyclically from pieces of one tensor; returns the number of operations removed.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4, 9))
-    >>> t = ig.slice_scatter(f.full((4, 14), 0.0), x, 1, 4, 13)
-    >>> t = ig.slice_scatter(t, t[:, 9:13], 1, 0, 4)
-    >>> t = f.output(ig.slice_scatter(t, t[:, 4:5], 1, 13, 14))
-    >>> wrap_pieces(f)
-    3
-    >>> [e.op for e in f.exprs]
-    ['iota', 'remainder', 'index_select']
-    """
+    """Rewrite what is put together cyclically from pieces of one tensor; returns the number of operations removed."""
     return fuse_circular_pad(check_fusion(fusion, "wrap_pieces", ScheduleError))
 
 
@@ -215,15 +203,6 @@ def split_reduction_over_cat(fusion: Fusion) -> None:
     """Reductions along an axis that is joined of one long piece and single elements, and slices of one piece.
 
     Rows that are read as a whole, too, are left as they are.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, s = f.input("x", shape=(4, 16)), f.input("s", shape=(4, 1))
-    >>> row = ig.exp(ig.cat([x, s], dim=1))
-    >>> t = f.output((row / ig.sum(row, 1, keepdim=True))[:, :16])
-    >>> split_reduction_over_cat(f)
-    >>> [e.op for e in f.exprs]
-    ['exp', 'sum', 'exp', 'squeeze', 'cast', 'add', 'cast', 'unsqueeze', 'div']
     """
     for e in fusion.exprs:
         if e.op == "cat" and e.output.definition is e:

@@ -270,16 +270,7 @@ def reduced_dims(e: TensorExpr) -> tuple[int, ...]:
 
 
 def deviation_of(e: TensorExpr) -> Deviation | None:
-    """The tensor and the mean whose squared deviations a reduction sums; None of others.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(64, 32))
-    >>> y = x - ig.mean(x, (0, 1), keepdim=True)
-    >>> t = f.output(ig.sum(y * y))
-    >>> [(d.x.name, d.m.name) for e in f.exprs if (d := deviation_of(e))]
-    [('x', 't2')]
-    """
+    """The tensor and the mean whose squared deviations a reduction sums; None of others."""
     square = e.inputs[0].definition if e.op == "sum" and e.is_reduction else None
     if square is None or not (square.op == "square" or (square.op == "mul" and len({*square.inputs}) == 1)):
         return None

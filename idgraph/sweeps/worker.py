@@ -2,8 +2,6 @@
 
 `guarded` runs in a worker of any executor; its task holds the file's content, so that the worker may be on a machine
 that does not have the file.
-
-One graph: imported, reported, checked. Runs in the guarded process; returns a row whatever happens to the graph.
 """
 
 from __future__ import annotations

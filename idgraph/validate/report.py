@@ -1,11 +1,4 @@
-"""The result of a check: a Report, and for a failure the smallest counterexample.
-
-Faults of an access, by code; 0 where nothing is accessed, 1 for a right access.
-
-The answer of an engine for one operation.
-
-Progress of long checks, on stderr and only where that is a terminal.
-"""
+"""The result of a check: a Report, and for a failure the smallest counterexample."""
 
 from __future__ import annotations
 

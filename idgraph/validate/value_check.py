@@ -1,13 +1,9 @@
 """Random inputs for a fusion: values of its types, index tensors in range.
 
-Index inputs that are legal in the program: elements that lead to an index out of range are drawn again.
-
 An index may be computed from an input, by the user (``i + 2``) or by a rewrite (an index that was tested, and is -1
 where it was out of range). The definitions of the operations tell which elements of an input are to blame.
 
 The value check: run the emitted program on random data and compare every output element with the float64 oracle.
-
-Running a CPU program with guard zones: the memory around each buffer must stay as it was.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """The rows of a ragged axis as SVG: each row as long as it is, every element with its address.
 
-One colour a row: the same in its line and in the memory below, where the rows lie one behind the other.
-
 The ownership of a tensor as SVG: each element a cell in the colour of the first device that holds it, with ranks.
-
-Rows are the leading axes, one behind another, columns the last axis; a tensor that is larger is drawn from its start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Pictures of a fusion: a box for each tensor with the operation that makes it, its axes, loops and inlining.
 
 The loop nest of a scheduled fusion as text, as Halide prints one: a line for each loop, array and operation.
-
-The words that pictures share: axes with extents, what an operation or an axis expression does, and where.
 """
 
 from __future__ import annotations
@@ -319,11 +317,7 @@ def category(t: Tensor) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "input"), counted(2, "input")
-    ('1 input', '2 inputs')
-    """
+    """A number with its noun."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -1,9 +1,4 @@
-"""Notebook forms: pictures as SVG, tables as HTML. The classes shown derive from `idgraph.display.Shown`.
-
-Tables in notebooks: index maps, accesses, verdicts, counterexamples as HTML that needs no style sheet.
-
-Program text for people: coloured in a terminal, plain anywhere else.
-"""
+"""Notebook forms: pictures as SVG, tables as HTML. The classes shown derive from `idgraph.display.Shown`."""
 
 from __future__ import annotations
 
@@ -37,11 +32,7 @@ _MONO = "font-family:DejaVu Sans Mono,Menlo,Consolas,monospace;white-space:pre-w
 
 
 def sheet_html(sheet: Sheet) -> str:
-    """A table as HTML. Everything is escaped.
-
-    >>> "<b>" in sheet_html(Sheet("a<b>", ("x",), (("<b>",),)))
-    False
-    """
+    """A table as HTML. Everything is escaped."""
     colour = "" if sheet.good is None else f";color:{'#1a7f37' if sheet.good else '#d1242f'}"
     parts = [f'<div style="margin:4px 0"><div style="font-weight:bold{colour}">{xml(sheet.title)}</div>']
     if sheet.rows:
@@ -71,11 +62,7 @@ def table_of(what: object) -> str | None:
 
 
 def coloured(what: object, *, language: str = "python") -> str:
-    """Text with the colours of ``language`` where standard output is a terminal that shows colours, else as it is.
-
-    >>> coloured("for i0 < 4:")
-    'for i0 < 4:'
-    """
+    """Text with the colours of ``language`` where standard output is a terminal that shows colours, else as it is."""
     from rich.console import Console  # noqa: PLC0415 - 30 ms
     from rich.syntax import Syntax  # noqa: PLC0415
 

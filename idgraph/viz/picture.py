@@ -1,9 +1,4 @@
-"""A picture before it is drawn: boxes, arrows, clusters, a caption and a legend. DOT and SVG print it.
-
-Text in pictures: how wide it is, how it is cut, and how untrusted names are escaped for XML and DOT.
-
-The parts that every SVG of this package is made of: numbers, text, the document around them.
-"""
+"""A picture before it is drawn: boxes, arrows, clusters, a caption and a legend. DOT and SVG print it."""
 
 from __future__ import annotations
 

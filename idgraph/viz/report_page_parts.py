@@ -1,9 +1,4 @@
-"""The style and the script of the report page. Both stand in the page itself: nothing is loaded from elsewhere.
-
-Parts of the report page: cards, tables, folds, and the rows in them. Every text is escaped here.
-
-The pictures of a report's accesses: of those that waste most of what they ask memory for.
-"""
+"""The style and the script of the report page. Both stand in the page itself: nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 

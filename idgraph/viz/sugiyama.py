@@ -41,12 +41,7 @@ class _Layered:
 
 
 def layered(sizes: Sizes, edges: Sequence[tuple[int, int]], gap: Point = (26, 42)) -> Placed:
-    """Place boxes of ``sizes`` along ``edges``; ``gap`` is the least distance of boxes and of layers.
-
-    >>> placed = layered([(40, 20), (40, 20), (40, 20)], [(0, 1), (0, 2)])
-    >>> placed.centres, placed.width, placed.height
-    ([(53.0, 10.0), (20.0, 72.0), (86.0, 72.0)], 106.0, 82.0)
-    """
+    """Place boxes of ``sizes`` along ``edges``; ``gap`` is the least distance of boxes and of layers."""
     if not sizes:
         return Placed(0, 0, [], [])
     turned = _back_edges(len(sizes), edges)
@@ -58,11 +53,7 @@ def layered(sizes: Sizes, edges: Sequence[tuple[int, int]], gap: Point = (26, 42
 
 
 def layers_of(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The layer of each of ``count`` boxes, 0 on top.
-
-    >>> layers_of(4, [(0, 1), (1, 2), (2, 1), (3, 2)])
-    [0, 1, 2, 1]
-    """
+    """The layer of each of ``count`` boxes, 0 on top."""
     turned = _back_edges(count, edges)
     return _longest_path(count, [(b, a) if n in turned else (a, b) for n, (a, b) in enumerate(edges)])
 
@@ -177,11 +168,7 @@ def _order(graph: _Layered) -> None:
 
 
 def crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> int:
-    """The number of crossing pairs of arrows between neighbouring layers.
-
-    >>> crossings([[0, 1], [2, 3]], [[3], [2], [], []])
-    1
-    """
+    """The number of crossing pairs of arrows between neighbouring layers."""
     total = 0
     for row, below in pairwise(rows):
         place = {v: p for p, v in enumerate(below)}
@@ -236,11 +223,7 @@ def _abscissae(graph: _Layered, gap: float) -> list[float]:
 
 
 def spread(wanted: Sequence[float], weights: Sequence[float], widths: Sequence[float], gap: float) -> list[float]:
-    """Places nearest to the wanted ones (weighted squares) that keep order and distance: pool adjacent violators.
-
-    >>> spread([0, 0], [1, 1], [10, 10], 5)
-    [-7.5, 7.5]
-    """
+    """Places nearest to the wanted ones (weighted squares) that keep order and distance: pool adjacent violators."""
     offsets = [0.0]
     for a, b in pairwise(widths):
         offsets.append(offsets[-1] + (a + b) / 2 + gap)

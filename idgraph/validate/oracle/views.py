@@ -5,8 +5,6 @@ Each takes the operation's attributes and NumPy arrays and nothing else of the f
 A point of a scatter is an element of what is written (the index's shape; for index_put the index tensors' common shape
 among the axes that are not indexed).
 
-Numbers for symbols: extents and attributes of a fusion at one concrete size.
-
 Operations on rows whose ends are loaded, applied to arrays: to values, or to element numbers to see what goes where.
 
 Only attributes and arrays are read: where rows begin and how long they are, row by row.
@@ -349,12 +347,7 @@ def check_rows(starts: Array, stops: Array, extent: int) -> None:
 
 
 def rows(op: str, attrs: Attrs, parts: list[Array], shape: tuple[int, ...], fill: Any) -> Array:
-    """The result of ``op``, of ``shape``, on (operand, starts, lengths); ``fill`` where there is no element.
-
-    >>> x, starts, lengths = np.arange(5), np.array([0, 2, 2]), np.array([2, 0, 3])
-    >>> rows("partition", {"dim": 0}, [x, starts, lengths], (3, 5), -1).tolist()
-    [[0, 1, -1, -1, -1], [-1, -1, -1, -1, -1], [2, 3, 4, -1, -1]]
-    """
+    """The result of ``op``, of ``shape``, on (operand, starts, lengths); ``fill`` where there is no element."""
     x, starts, lengths = parts
     dim = number(attrs["dim"], {})
     out = np.full(shape, fill, x.dtype)

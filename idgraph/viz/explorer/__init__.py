@@ -2,10 +2,6 @@
 
 One script draws it, in the report page and as a notebook widget. dagre (MIT) places boxes, d3-zoom and d3-selection
 (ISC) pan and zoom; they are bundled in ``vendor.js``, made from ``tools/explorer``.
-
-The explorer in a page: its style, its script and its data, all in the page itself.
-
-The explorer as a notebook widget, by anywidget: the same script as in the page.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The explorer's data: views of boxes and arrows, operations with their accesses, kernel lines, schedule steps, passes.
 
 Plain lists, mappings, numbers and text, so that it travels as JSON to a page or a notebook widget.
-
-Nests of a fusion, and runs of nests that repeat, as a tree: the explorer draws a closed branch as one box.
 """
 
 from __future__ import annotations
@@ -47,17 +45,7 @@ class Fold:
 
 
 def folds_of(fusion: Fusion) -> list[Fold]:
-    """The nests in the order of the program; a run of nests that repeats is one branch with the rounds in it.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> t = f.input("x", (8, 8))
-    >>> for _ in range(3):
-    ...     t = ig.sum(t * 2.0, 1, keepdim=True) + t
-    >>> _ = f.output(t)
-    >>> [(b.title, len(b.parts)) for b in folds_of(f)]
-    [('3 x (mul, sum, add)', 3)]
-    """
+    """The nests in the order of the program; a run of nests that repeats is one branch with the rounds in it."""
     nests = _nests(fusion)
     keys = [tuple((e.op, e.output.dtype, tuple(str(d.extent) for d in e.output.logical)) for e in n) for n in nests]
     out: list[Fold] = []
