@@ -400,13 +400,8 @@ _NUMBERED = re.compile(r"\bt\d+\b")  # a tensor that the user gave no name
 
 
 def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
-    """The user's line where ``failure`` has none, and the lines of tensors that it names by number.
-
-    Those of tensors among the arguments, or of a fusion among them.
-    """
-    line = None if failure.where or isinstance(failure, InternalError) else user_line()
-    if line is not None and line.code:
-        failure.where = str(line)
+    """The lines of those tensors among the arguments, or of a fusion among them, that ``failure`` names by number;
+    the user's line where it names none."""
     text = "\n".join((failure.what, failure.where, *failure.because))
     missing = set(_NUMBERED.findall(text)) - failure.origins.keys()
     for x in args if missing else ():
@@ -415,6 +410,9 @@ def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
             name, line = str(getattr(t, "name", "")), getattr(t, "source_line", None)
             if name in missing and isinstance(line, SourceLine) and line.code and str(line) not in text:
                 failure.origins[name] = str(line)
+    called = None if failure.where or failure.origins or isinstance(failure, InternalError) else user_line()
+    if called is not None and called.code:
+        failure.where = str(called)
 
 
 def _standing_for(call: Callable[..., object], function: FunctionType) -> FunctionType:
