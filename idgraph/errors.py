@@ -510,7 +510,8 @@ def _misfit(f: FunctionType, failure: Exception) -> ArgumentError | None:
     count = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:count]
     name = f.__qualname__.split(".")[-2] if f.__name__ == "__init__" else f.__name__
-    said = (str(failure).rpartition(".")[2] if "()" in str(failure) else str(failure)).replace("__init__()", f"{name}()")
+    said = str(failure).rpartition(".")[2] if "()" in str(failure) else str(failure)
+    said = said.replace("__init__()", f"{name}()")
     strange = said.rpartition("unexpected keyword argument ")[2].strip("'") if "unexpected keyword" in said else ""
     near = nearest(strange, names) if strange else ""
     shown = [n for n in names[: code.co_argcount] if n not in ("self", "cls")]
