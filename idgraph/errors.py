@@ -205,6 +205,7 @@ class FusionError(IdGraphError):
     >>> f.verify()
     Traceback (most recent call last):
     idgraph.errors.FusionError: fusion f is not well formed: 1 violation(s)
+      at ...
       because fusion f has no output
       hint: mark what it computes: f.output(tensor)
     """
@@ -278,6 +279,7 @@ class EmitError(IdGraphError):
     >>> ig.emit(f, target="fpga")
     Traceback (most recent call last):
     idgraph.errors.EmitError: unknown target 'fpga'
+      at ...: ig.emit(f, target="fpga")
       hint: one of python, numpy, cpu, cuda
     """
 
@@ -289,6 +291,7 @@ class FrontendError(IdGraphError):
     >>> ig.frontends.fx.from_json("no_such_file.json")
     Traceback (most recent call last):
     idgraph.errors.FrontendError: 'no_such_file.json' cannot be read: No such file or directory
+      at ...
     """
 
 
@@ -397,7 +400,8 @@ _NUMBERED = re.compile(r"\bt\d+\b")  # a tensor that the user gave no name
 
 
 def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
-    """The lines of those tensors among the arguments, or of a fusion among them, that ``failure`` names by number."""
+    """The lines of those tensors among the arguments, or of a fusion among them, that ``failure`` names by number;
+    the user's line where it names none."""
     text = "\n".join((failure.what, failure.where, *failure.because))
     missing = set(_NUMBERED.findall(text)) - failure.origins.keys()
     for x in args if missing else ():
@@ -406,6 +410,9 @@ def _add_origins(failure: IdGraphError, args: tuple[object, ...]) -> None:
             name, line = str(getattr(t, "name", "")), getattr(t, "source_line", None)
             if name in missing and isinstance(line, SourceLine) and line.code and str(line) not in text:
                 failure.origins[name] = str(line)
+    called = None if failure.where or failure.origins or isinstance(failure, InternalError) else user_line()
+    if called is not None and called.code:
+        failure.where = str(called)
 
 
 def _standing_for(call: Callable[..., object], function: FunctionType) -> FunctionType:
@@ -421,7 +428,7 @@ def _standing_for(call: Callable[..., object], function: FunctionType) -> Functi
 
 def shortened(f: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function that `arguments` does not: its errors come with one frame of ours."""
-    function, known, trim, located = cast("FunctionType", f), IdGraphError, trimmed, _add_origins
+    function, known, trim, located, misfit = cast("FunctionType", f), IdGraphError, trimmed, _add_origins, _misfit
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -429,6 +436,11 @@ def shortened(f: Callable[P, R]) -> Callable[P, R]:
         except known as failure:
             located(failure, args)
             raise trim(failure) from failure.__cause__
+        except TypeError as failure:
+            wrong = misfit(function, failure)
+            if wrong is None:
+                raise
+            raise trim(wrong) from None
 
     return cast("Callable[P, R]", _standing_for(call, function))
 
@@ -495,12 +507,18 @@ def _misfit(f: FunctionType, failure: Exception) -> ArgumentError | None:
     if not isinstance(failure, TypeError) or at is None or at.tb_next is not None:
         return None
     code = f.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[:count]
+    name = f.__qualname__.split(".")[-2] if f.__name__ == "__init__" else f.__name__
     said = str(failure).rpartition(".")[2] if "()" in str(failure) else str(failure)
+    said = said.replace("__init__()", f"{name}()")
     strange = said.rpartition("unexpected keyword argument ")[2].strip("'") if "unexpected keyword" in said else ""
     near = nearest(strange, names) if strange else ""
     shown = [n for n in names[: code.co_argcount] if n not in ("self", "cls")]
-    call = f"{f.__name__}({', '.join(shown)}{', ...' if code.co_kwonlyargcount else ''})"
+    more = list(code.co_varnames[count : count + bool(code.co_flags & 4) + bool(code.co_flags & 8)])
+    if code.co_flags & 8:  # inspect.CO_VARKEYWORDS; 4 is CO_VARARGS
+        more[-1] = "name=..."
+    call = f"{name}({', '.join([*shown, *more, *(['...'] if code.co_kwonlyargcount else [])])})"
     return ArgumentError(said, where=user_line(), hint=f"did you mean {near}=?" if near else call)
 
 

@@ -55,6 +55,7 @@ def measure_device(kind: Literal["cpu", "cuda"] = "cpu", *, name: str | None = N
     >>> ig.cost.measure_device("cpu", size=1)
     Traceback (most recent call last):
     idgraph.errors.IdGraphError: measure_device: size is 1
+      at ...
       hint: from 16384 to 1073741824 elements
     """
     with LOADING:

@@ -19,8 +19,15 @@ _ELSEWHERE = {
     "clamp": "ig.minimum(ig.maximum(x, low), high)", "masked_fill": "ig.where(mask, value, x)", "numel": "x.shape",
     "backward": "ig.from_torch(function, args), which imports the backward too", "detach": "ig.copy(x)",
     "cpu": "ig.emit(f, target=...)", "cuda": "ig.emit(f, target=...)", "device": "ig.emit(f, target=...)",
+    "compute_at": "x.inline(position)", "computeAt": "x.inline(position)", "inlineAt": "x.inline(position)",
+    "compute_inline": "ig.schedule.inline_most(f)", "unroll": 'x.parallelize(axis, "unroll")',
+    "bind": 'x.parallelize(axis, "threadIdx.x")', "fuse": "x.merge(outer, inner)", "tile": "x.split(axis, factor)",
+    "set_scope": 'x.set_memory("shared")', "reorder_loops": "x.reorder({old: new})",
+    "rfactor": "ig.reshape(x, shape), then one reduction for each part",
+    "cache_read": "ig.copy(x)", "cache_write": "ig.copy(x)", "cacheAfter": "ig.copy(x)", "cacheBefore": "ig.copy(x)",
+    "set_layout": "x.set_allocation(x.logical)", "stride_order": "x.set_allocation(x.logical)",
 }  # fmt: skip
-"""Names of torch and NumPy whose meaning has another name here, as it is written for a tensor x."""
+"""Names of torch, NumPy, nvFuser and TVM whose meaning has another name here, as it is written for a tensor x."""
 
 _UFUNCS = {
     "add": "__add__", "subtract": "__sub__", "multiply": "__mul__", "divide": "__truediv__", "power": "__pow__",
@@ -88,7 +95,8 @@ class UnsupportedArrayApi:
         own = tuple(n for n in dir(type(self)) if not n.startswith("_"))
         name = _name(self)
         hint = written(word, name, own)
-        why = "" if hint.startswith(f"did you mean {name}.") else ": operations are functions"
+        why = ": operations are functions" if "ig." in hint or not hint else ""
+        hint = hint or f"dir(ig) has the operations, dir({_shown(name)}) the schedule steps"
         raise MissingAttribute(f"tensor {name} has no attribute {word!r}{why}", where=user_line(), hint=hint)
 
     def __setitem__(self, index: object, value: object) -> NoReturn:

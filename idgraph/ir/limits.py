@@ -26,6 +26,7 @@ class Limits:
     >>> ig.parse("fusion f { }", limits=ig.Limits(bytes=8))
     Traceback (most recent call last):
     idgraph.errors.ParseError: the text has 12 bytes, at most 8 are read
+      at ...
       hint: say limits=Limits(bytes=...) if you trust where it comes from
     """
 
@@ -49,6 +50,7 @@ class Limits:
         Traceback (most recent call last):
             ...
         idgraph.errors.ParseError: the tensor t has 3 axes, at most 2 are read
+          at ...
           hint: say limits=Limits(rank=...) if you trust where it comes from
         """
         most: int = getattr(self, name)

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from idgraph.errors import IdGraphError, did_you_mean, short_repr, user_line
+from idgraph.errors import IdGraphError, arguments, did_you_mean, short_repr, user_line
 
 MAX_RANKS: Final = 1 << 16
 MAX_MESH_AXES: Final = 8
@@ -64,6 +64,7 @@ class Mesh:
     __slots__ = ("axes",)
     axes: tuple[tuple[str, int], ...]
 
+    @arguments(MeshError)
     def __init__(self, **axes: int) -> None:
         self.axes = _checked_axes(axes)
         _current.set(self)
