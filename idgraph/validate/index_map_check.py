@@ -258,7 +258,7 @@ def _scanner(name: str) -> Scanner:
 def index_values(
     f: Fusion, symbols: Mapping[str, int], inputs: Mapping[str, Array] | None, seed: int
 ) -> dict[str, Array]:
-    """Values of all index tensors, from the inputs given or random ones."""
+    """Values of all operands that kernels load as indices, from the inputs given or random ones."""
     names: set[str] = set()
     for e in f.exprs:
         if e.op in INDEXED:
@@ -267,6 +267,8 @@ def index_values(
             names |= {t.name for t in e.inputs[1:]}
         if "covers" in e.attrs:
             names |= {t.name for t in e.inputs}
+        if "within" in e.attrs:  # compared with the numbers of an axis
+            names.add(e.inputs[0].name)
         if e.op in SCATTERED:
             names |= {e.inputs[k].name for k in index_operands(e)}
     if not names:

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, symbol, to_source
+from idgraph.codegen.printers.nesting import PYTHON_BLOCKS
 from idgraph.index.allocation import is_thread
 from idgraph.ir import SCATTERS, Fusion
 from idgraph.kernel.ir import (
@@ -100,6 +101,7 @@ class KernelCheckSource:
     common: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])  # dimensions around an array
     scope: dict[str, str] = field(default_factory=dict[str, str])  # variables here: kernel name -> source name
     threads: dict[str, str] = field(default_factory=dict[str, str])  # thread dimension -> variable here
+    nested: int = 0  # loops around
 
     def build(self) -> str:
         """The source."""
@@ -274,13 +276,18 @@ class KernelCheckSource:
         steps = extent
         if depth == 1 and self.part is not None:
             steps = f"{extent} * {self.part[0]} // 1024, ({extent} * {self.part[1]} + 1023) // 1024"
-        self.put(depth, f"for {name} in range({steps}):")
+        once = steps == "1"
+        self.put(depth, f"{name} = 0" if once else f"for {name} in range({steps}):")
+        self.nested += not once
+        if self.nested > PYTHON_BLOCKS:
+            raise UntracedError(f"more than {PYTHON_BLOCKS} loops lie within each other")
         scope, threads = self.scope, self.threads
         self.scope = {**scope, s.var: name}
         if is_thread(s.parallel) or s.parallel.startswith("blockIdx"):
             self.threads = {**threads, s.parallel: name}
-        self.level(s.body, kept, depth + 1, resets, id(s))
+        self.level(s.body, kept, depth + (not once), resets, id(s))
         self.scope, self.threads = scope, threads
+        self.nested -= not once
 
     def let(self, s: Let, depth: int) -> None:
         """A loaded index, by the oracle: the value of the operand at the point that it serves."""

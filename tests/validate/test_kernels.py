@@ -80,6 +80,19 @@ def test_kernels_of_random_fusions(f: ig.Fusion) -> None:
             assert r.ok and r.exhaustive, (str(r.mismatch), r.untraced)
 
 
+@pytest.mark.parametrize("way", ["one-hot", "predicate", "recompute"])
+@pytest.mark.parametrize("indices", [1, 3])
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_indices_that_are_compared(way: str, indices: int, target: Target) -> None:
+    """A gather that compares its index with the numbers of the axis loads it all the same."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 4)), f.input("i", (indices,), "int64")
+    f.output(ig.index_select(ig.exp(x), 0, i))
+    ig.schedule.auto(f, gathers=way)
+    r = report(Case(f, random_inputs(f, 0, {})), target)
+    assert r is not None and r.ok and r.exhaustive, (str(r.mismatch), r.untraced)
+
+
 ROWS: dict[str, Callable[[], ig.Fusion]] = {
     "softmax of 1027": lambda: rows(NORMS["softmax"], (3, 1027)),
     "softmax of 20000": lambda: rows(NORMS["softmax"], (3, 20000), "bfloat16"),

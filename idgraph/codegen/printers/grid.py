@@ -13,6 +13,7 @@ from typing import assert_never
 from idgraph.arith import TRUE, Expr, as_expr, maximum, simplify, to_source
 from idgraph.codegen.printers.index32 import Inside
 from idgraph.codegen.runtime_lib.formulas import formula, inner_text, literal, operand_text
+from idgraph.errors import EmitError
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -47,6 +48,7 @@ from idgraph.kernel.ir import (
 from idgraph.lower.statements import Accumulator, identity
 
 _CHOOSE = "choose({0}, {1}, {2})"
+AXES = 32  # of an array of NumPy, in all versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class _Scope:
 def vector_kernel(kernel: Kernel, plan: KernelModule, checked: bool) -> str:
     """A function of `Memory` buffers and integers."""
     printer = _Vector(plan, checked, _rank(kernel.body))
+    if printer.rank > AXES:
+        raise EmitError(
+            f"{printer.rank} loops lie within each other, and arrays of NumPy have up to {AXES} axes",
+            hint="merge axes of the tensor, or take the target 'python' or 'cpu'",
+        )
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
     head = [f"def {kernel.name}({', '.join(params)}):"]
     head += [f"    # {b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in kernel.buffers]

@@ -31,6 +31,7 @@ from idgraph.codegen.printers.index32 import (
     steps_together,
     without_value,
 )
+from idgraph.codegen.printers.nesting import PYTHON_BLOCKS, limit_nesting
 from idgraph.codegen.runtime_lib.formulas import (
     combined_text,
     enclosed,
@@ -113,7 +114,8 @@ def scalar_kernel(kernel: Kernel, plan: KernelModule, target: Target, checked: b
     head += [f"    # {b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in kernel.buffers]
     if target.threads:
         head.append("    in_stream_order()")
-    printer.block(kernel.body, 1, outermost=True)
+    most = PYTHON_BLOCKS - target.threads  # the exchange of several values is a loop too
+    printer.block(limit_nesting(kernel.body, most, target.threads), 1, outermost=True)
     head += [
         f"    {EXCHANGE}{kind} = cuda.shared.array({n}, np.{_KINDS[kind]})" for kind, n in printer.exchanged.items()
     ]
