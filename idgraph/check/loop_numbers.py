@@ -161,6 +161,8 @@ class LoopNumbers:
                 if other is None:
                     return called(target, args, kwargs)
                 args, kwargs = torch.utils._pytree.tree_map(other.wide, (args, kwargs))
+                if name in ("copy", "copy_"):
+                    args = (args[0], converted(torch, args[1], args[0].dtype, other.maker), *args[2:])
                 out = called(target, args, kwargs)
                 if name in ("_to_copy", "convert_element_type"):
                     return other.cut(converted(torch, args[0], out.dtype, other.maker), _type_of(self.node, out))
@@ -192,10 +194,11 @@ class LoopNumbers:
 
 def _type_of(n: Any, x: Any) -> Any:
     """The element type that the graph says of a value, or types of its parts; that of ``x`` where it says none."""
+    val: Any = getattr(n, "meta", {}).get("val")
     if isinstance(x, (tuple, list)):
-        vals = getattr(n, "meta", {}).get("val") or x
-        return tuple(getattr(v, "dtype", None) for v in vals)
-    return getattr(getattr(n, "meta", {}).get("val"), "dtype", None) or getattr(x, "dtype", None)
+        parts = cast("Sequence[Any]", val or x)
+        return tuple(getattr(v, "dtype", None) for v in parts)
+    return getattr(val, "dtype", None) or getattr(x, "dtype", None)
 
 
 def _refuse_traps(torch: Any, a: Any, b: Any) -> None:

@@ -54,6 +54,13 @@ def norm_of_one_half(x: Any) -> Any:
     return torch.nn.functional.normalize(y, dim=0)
 
 
+def copied_into_bytes(x: Any) -> Any:
+    y = torch.zeros(x.shape, dtype=torch.int8)
+    y.copy_((x * 300).exp())  # floats that a byte has not: any byte
+    x.copy_(y * 2)
+    return y + 1
+
+
 PROGRAMS: dict[str, tuple[Program, tuple[int, ...], Any]] = {
     "remainders of halves": (lambda x: (x**2).rsqrt().remainder(-0.7), (3, 3, 6), torch.float16),
     "place of remainders": (place_of_remainders, (4, 4, 3), torch.float64),
@@ -68,6 +75,8 @@ PROGRAMS: dict[str, tuple[Program, tuple[int, ...], Any]] = {
     "gate of an update": (gate_of_an_update, (4, 3), torch.float32),
     "norm of three": (norm_of_three, (2, 3), torch.float32),
     "norm of halves": (lambda x: torch.nn.functional.layer_norm(x, (3,)), (3,), torch.float16),
+    "copied into bytes": (copied_into_bytes, (3,), torch.float32),
+    "place of products": (lambda x: (x.prod(1) * 2).argmax(0), (4, 4), torch.int64),
     "norm of one half": (norm_of_one_half, (1,), torch.float16),
     "halves that are 0": (lambda x: (x * 1e-4 * 1e-4).sign() + 1, (40,), torch.float16),
     "remainders of none": (lambda x: (x**2 * 1e-4).rsqrt().remainder(-0.7), (3, 3, 6), torch.float16),
