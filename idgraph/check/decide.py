@@ -256,14 +256,15 @@ class _Writing:
             raise NoIndexMeaning(f"it goes over {total} positions, the program over {place and extent(place)}")
         once = injective(number, axes, TRUE)
         self.nest, self.reduce = replace(self.nest, loops=(*self.nest.loops, *axes), reduce=()), []
-        others = {s.name for s in demand.reduce if s is not place}
+        others, inner = {s.name: s for s in demand.reduce if s is not place}, dict[str, Expr]()
         table, way = self.table, {place.name: number} if place is not None else {}
-        theirs = [
-            ElementRead(n.storage, table.turn(n.address, way), table.turn(n.when, way), n.tensor)
-            for n in demand.needs if not (table.variables(n.address) | table.variables(n.when)) & others
-        ]  # fmt: skip
-        rows = list(self._compare(theirs, [], False, demand.loose))
-        yield from rows
+        theirs: list[ElementRead] = []  # inner: of what is compared, where that is reduced itself
+        for n in demand.needs:
+            names = table.variables(n.address) | table.variables(n.when)
+            if place is None or place.name in names or not names & others.keys():
+                theirs.append(replace(n, address=table.turn(n.address, way), when=table.turn(n.when, way)))
+                inner |= {x: others[x] for x in names & others.keys()}
+        yield from (rows := list(self._compare(theirs, list(inner.values()), bool(inner), demand.loose)))
         if not once and not any(r.verdict == "refuted" for r in rows):
             yield self._row(self.buffer.home, "unknown", f"whether {position} is each position once")
 

@@ -40,6 +40,42 @@ class LoopNode:
     nothing: bool  # it only names a buffer whose parts others write
 
 
+class OtherRounding:
+    """Rounding as another order of the same operations may leave it: each number is off by about as much as its type
+    rounds. Of 16 bits a number need not be rounded at all, to infinity or to 0 above all: none is where ``seed`` is
+    even, and half of them where it is odd. Of seed 0 no number is off.
+    """
+
+    def __init__(self, torch: Any, seed: int) -> None:
+        self.torch, self.maker = torch, torch.Generator().manual_seed(seed)
+        self.size, self.share = 2.0 if seed else 0.0, 0.5 * (seed % 2)
+
+    def wide(self, x: Any) -> Any:
+        """A number or a type of 16 bits as one of 32."""
+        torch = self.torch
+        narrow = (torch.float16, torch.bfloat16)
+        if isinstance(x, torch.Tensor):
+            return x.float() if x.dtype in narrow else x
+        return torch.float32 if x in narrow else x
+
+    def off(self, x: Any, meant: Any) -> Any:
+        torch = self.torch
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        off = 2 * torch.rand(x.shape, generator=self.maker, dtype=torch.float64) - 1
+        return (x.double() * (1 + self.size * torch.finfo(meant).eps * off)).to(x.dtype)
+
+    def cut(self, x: Any, meant: Any) -> Any:
+        torch = self.torch
+        if x.dtype == meant or not x.is_floating_point():
+            return x
+        some = torch.rand(x.shape, generator=self.maker) < self.share
+        return torch.where(some, x.to(meant).to(x.dtype), x)
+
+    def rounded(self, x: Any, meant: Any) -> Any:
+        return self.cut(self.off(x, meant), meant)
+
+
 @dataclass(slots=True)
 class LoopNumbers:
     """The loops of one graph, to be run on the values of the graph that was lowered (``module``)."""
@@ -71,7 +107,7 @@ class LoopNumbers:
                         continue
                     unknown[self.name] = str(error).partition("\n")[0][:120]
                     break
-                for row in run.rows():
+                for row in self._confirmed(run, draw):
                     every.setdefault(row.node, row)
                 unknown |= run.unknown
                 done |= run.done
@@ -96,44 +132,53 @@ class LoopNumbers:
                 refused = error
         raise refused or NotRun("the graph takes no inputs")
 
+    def _confirmed(self, run: _Run, draw: Draw) -> list[CheckRow]:
+        """Rows that are found too where each nest reads what the nests before it stored: a number that is stored as it
+        is and computed again of what was rounded is one number there.
+        """
+        found = list(run.rows())
+        again = _Run(self, run.inputs, run.seen, draw.scale, chained=True) if found else None
+        own = {r.node for r in again.rows()} if again else set[str]()
+        return [r for r in found if r.node in own]
+
     def rounded_otherwise(self, inputs: Sequence[Any]) -> list[dict[str, Any]]:
         """Values of the nodes as other roundings of all that is computed may leave them."""
-        return [self._values(inputs, noise=self.torch.Generator().manual_seed(k)) for k in range(ROUNDINGS)]
+        return [self._values(inputs, OtherRounding(self.torch, k)) for k in range(ROUNDINGS)]
 
-    def _off(self, x: Any, noise: Any) -> Any:
-        """A number off by about as much as its type rounds; one too large for 16 bits need not be infinite before."""
-        torch = self.torch
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            return x
-        off = 2 * torch.rand(x.shape, generator=noise, dtype=torch.float64) - 1
-        info = torch.finfo(x.dtype)
-        made = (x.double() * (1 + 2 * info.eps * off)).to(x.dtype)
-        return torch.where(x.isinf(), (x.sign() * info.max * off.abs()).to(x.dtype), made) if info.bits == 16 else made
-
-    def _values(self, inputs: Sequence[Any], noise: Any = None) -> dict[str, Any]:
+    def _values(self, inputs: Sequence[Any], other: OtherRounding | None = None) -> dict[str, Any]:
         """Values of the nodes of the graph by name, as they are then."""
-        torch, seen, off = self.torch, dict[str, Any](), self._off
+        torch, seen = self.torch, dict[str, Any]()
 
         class Noted(torch.fx.Interpreter):  # type: ignore[misc, name-defined]
+            node: Any = None
+
             def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
                 called = cast("Callable[[Any, Any, Any], Any]", super().call_function)  # pyright: ignore[reportUnknownMemberType]
                 schema = getattr(target, "_schema", None)
                 name = "" if schema is None else schema.name.rpartition("::")[2]
                 if name in _DIVISIONS:
                     _refuse_traps(torch, *args[:2])
+                if other is None:
+                    return called(target, args, kwargs)
+                args, kwargs = torch.utils._pytree.tree_map(other.wide, (args, kwargs))
+                if name in ("copy", "copy_"):
+                    args = (args[0], converted(torch, args[1], args[0].dtype, other.maker), *args[2:])
                 out = called(target, args, kwargs)
-                if noise is not None and name in ("_to_copy", "convert_element_type"):
-                    return converted(torch, args[0], out.dtype, noise)
-                plain = noise is None or schema is None or schema.is_mutable or name in EXACT
+                if name in ("_to_copy", "convert_element_type"):
+                    return other.cut(converted(torch, args[0], out.dtype, other.maker), _type_of(self.node, out))
                 several = isinstance(out, tuple | list)  # a mean with its variance
+                plain = schema is None or schema.is_mutable or name in EXACT
                 if plain or not (several or (isinstance(out, torch.Tensor) and out.is_floating_point())):
                     return out  # what only moves or picks numbers is exact, and so is a comparison
-                made = called(target, tuple(off(a, noise) for a in args), kwargs)
-                return type(made)(off(x, noise) for x in made) if several else off(made, noise)
+                given = tuple(other.off(a, _type_of(n, a)) for n, a in zip(self.node.args, args, strict=True))
+                made = called(target, given, kwargs)
+                types = _type_of(self.node, made)
+                return type(made)(map(other.rounded, made, types)) if several else other.rounded(made, types)
 
             def run_node(self, n: Any) -> Any:
+                self.node = n
                 whole = cast("Callable[[Any], Any]", super().run_node)  # pyright: ignore[reportUnknownMemberType]
-                out = whole(n)
+                out = whole(n) if other is None or n.op == "call_function" else other.wide(whole(n))
                 held: object = out
                 parts: dict[str, Any] = {n.name: out} if n.op != "output" else {}
                 if isinstance(held, (list, tuple)):
@@ -147,6 +192,15 @@ class LoopNumbers:
         return seen
 
 
+def _type_of(n: Any, x: Any) -> Any:
+    """The element type that the graph says of a value, or types of its parts; that of ``x`` where it says none."""
+    val: Any = getattr(n, "meta", {}).get("val")
+    if isinstance(x, (tuple, list)):
+        parts = cast("Sequence[Any]", val or x)
+        return tuple(getattr(v, "dtype", None) for v in parts)
+    return getattr(val, "dtype", None) or getattr(x, "dtype", None)
+
+
 def _refuse_traps(torch: Any, a: Any, b: Any) -> None:
     """Raise at the least integer by -1, which stops the process."""
     if isinstance(a, torch.Tensor) and a.dtype in (torch.int32, torch.int64):
@@ -158,8 +212,11 @@ def _refuse_traps(torch: Any, a: Any, b: Any) -> None:
 class _Run:
     """All nests, once."""
 
-    def __init__(self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], scale: float | None) -> None:
-        self.loops, self.inputs, self.seen, self.scale = loops, inputs, seen, scale
+    def __init__(
+        self, loops: LoopNumbers, inputs: Sequence[Any], seen: Mapping[str, Any], scale: float | None,
+        *, chained: bool = False,
+    ) -> None:  # fmt: skip
+        self.loops, self.inputs, self.seen, self.scale, self.chained = loops, inputs, seen, scale, chained
         self.otherwise: list[dict[str, Any]] | None = None
         self.torch, self.constants, self.types = loops.torch, loops.inputs.constants, loops.inputs.types
         self.home = {b.name: b.home for b in loops.buffers} | dict(loops.memory)
@@ -187,7 +244,9 @@ class _Run:
             self.sizes[str(box)] = int(value)
 
     def rows(self) -> Iterator[CheckRow]:
-        """A row for each nest that stores other numbers; memory is what the graph has after each."""
+        """A row for each nest that stores other numbers; memory is what the graph has after each (``chained``: what
+        the nest stored).
+        """
         for node in self.loops.nodes:
             made = [b for b in self.loops.buffers if b.after == node.name]
             known = [(b, self.seen[b.tensor]) for b in made if b.tensor in self.seen]
@@ -210,7 +269,7 @@ class _Run:
             homes = {self.home.get(x, x) for x in node.outputs}
             if node.body is None or ran is None or ran.partly:
                 self.unfilled |= homes
-            for b, value in known:
+            for b, value in known if ran is None or ran.partly or not self.chained else ():
                 self._fill(b, value)
 
     def _outside(self, node: LoopNode, known: Sequence[tuple[BufferLayout, Any]], error: Outside) -> CheckRow:
@@ -316,8 +375,8 @@ class _Run:
             return place
         if not value.is_floating_point():
             return torch.where(torch.stack([x != value for x in others]).any(0), value, place)
-        off = torch.stack([(x.double() - value.double()).abs() for x in others]).nan_to_num(math.inf).amax(0)
-        return torch.where((place.double() - value.double()).abs() <= SLACK * off, value, place)
+        off = torch.stack([_distance(x, value) for x in others]).amax(0)
+        return torch.where(_distance(place, value) <= SLACK * off, value, place)
 
     def _ran(self, node: LoopNode) -> LoopPoints:
         from torch._inductor.virtualized import V
@@ -332,3 +391,9 @@ class _Run:
             finally:
                 body.indexing = None
         return points
+
+
+def _distance(a: Any, b: Any) -> Any:
+    """How far numbers are from each other; infinite where one of them alone is infinite or none."""
+    x, y = a.double(), b.double()
+    return (x - y).abs().nan_to_num(math.inf, math.inf).masked_fill((x == y) | (x.isnan() & y.isnan()), 0.0)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.check.inductor_graph_passes import copies
 
 torch: Any = pytest.importorskip("torch")
 Program = Callable[[Any], object]
@@ -45,6 +46,21 @@ def norm_of_three(x: Any) -> Any:
     return y.round()
 
 
+def norm_of_one_half(x: Any) -> Any:
+    x.transpose(0, -1).add_(1)  # 65504 + 1: the mean holds it in 32 bits, the sum is rounded to 16
+    y = torch.nn.functional.layer_norm(x, x.shape[-1:])
+    y = torch.nn.functional.silu(y * y)
+    y[..., ::2] *= 2
+    return torch.nn.functional.normalize(y, dim=0)
+
+
+def copied_into_bytes(x: Any) -> Any:
+    y = torch.zeros(x.shape, dtype=torch.int8)
+    y.copy_((x * 300).exp())  # floats that a byte has not: any byte
+    x.copy_(y * 2)
+    return y + 1
+
+
 PROGRAMS: dict[str, tuple[Program, tuple[int, ...], Any]] = {
     "remainders of halves": (lambda x: (x**2).rsqrt().remainder(-0.7), (3, 3, 6), torch.float16),
     "place of remainders": (place_of_remainders, (4, 4, 3), torch.float64),
@@ -59,6 +75,12 @@ PROGRAMS: dict[str, tuple[Program, tuple[int, ...], Any]] = {
     "gate of an update": (gate_of_an_update, (4, 3), torch.float32),
     "norm of three": (norm_of_three, (2, 3), torch.float32),
     "norm of halves": (lambda x: torch.nn.functional.layer_norm(x, (3,)), (3,), torch.float16),
+    "copied into bytes": (copied_into_bytes, (3,), torch.float32),
+    "place of products": (lambda x: (x.prod(1) * 2).argmax(0), (4, 4), torch.int64),
+    "norm of one half": (norm_of_one_half, (1,), torch.float16),
+    "halves that are 0": (lambda x: (x * 1e-4 * 1e-4).sign() + 1, (40,), torch.float16),
+    "remainders of none": (lambda x: (x**2 * 1e-4).rsqrt().remainder(-0.7), (3, 3, 6), torch.float16),
+    "halves that are equal": (lambda x: (x + 100) - 100 == x, (40,), torch.bfloat16),
     "place in one byte": (lambda x: x.argmax(0), (1, 3), torch.uint8),
 }
 
@@ -71,6 +93,14 @@ def test_right_programs_are_not_refuted(name: str, seed: int) -> None:
     report = ig.check.inductor(fn, (drawn.abs().to(dtype) if dtype == torch.uint8 else drawn.to(dtype),))
     assert not report.refuted, str(report.refuted[0])
     assert report.rows
+
+
+def test_inputs_do_not_depend_on_what_was_drawn_before() -> None:
+    given = (torch.zeros(3, 4), torch.zeros(5, dtype=torch.float16), torch.arange(3))
+    first = copies(given, drawn=True)
+    torch.randn(7)
+    again = copies(given, drawn=True)
+    assert first and again and [t.tolist() for t in first] == [t.tolist() for t in again]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8])
