@@ -114,7 +114,8 @@ def lower_fusion(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "")
     if threads:
         for body in bodies:
             check_shared_total(body)
-    pairs = zip(bodies, chosen, strict=True)
+    # Where all loops have no steps, nothing is launched.
+    pairs = [(b, c) for b, c in zip(bodies, chosen, strict=True) if any(isinstance(s, Access) for s in walk(b))]
     kernels = tuple(_make_kernel(f"kernel{k}", body, rename, *found) for k, (body, found) in enumerate(pairs))
     for kernel in kernels:
         check_barriers(kernel)
@@ -254,6 +255,10 @@ class _KernelBuilder:
         along = (dim % e.output.ndim,) if e.op in SCANS and isinstance(dim, int) else ()
         return (write_provenance(e, self.maps, self.stored[e.output].value.name, along),)
 
+    def guard(self, e: TensorExpr, *conditions: Expr) -> Expr:
+        """Where ``e`` does anything; nowhere if a loop has no steps, at which coordinates are any numbers."""
+        return FALSE if any(v.extent == 0 for v in self.maps.loops(e)) else and_(*conditions)
+
     def around(self, e: TensorExpr, positions: Sequence[int], body: Body) -> Body:
         """``body`` inside the loops of ``e`` at ``positions``."""
         loops = self.maps.loops(e)
@@ -273,7 +278,7 @@ class _KernelBuilder:
         value = self.value(e)
         # What ends of rows decide is asked where they are loaded.
         within = and_(*(c for c in access.conditions if c.names & access.loads.keys()))
-        guard = and_(*(c for c in access.conditions if not c.names & access.loads.keys()), *value.guards)
+        guard = self.guard(e, *(c for c in access.conditions if not c.names & access.loads.keys()), *value.guards)
         out: list[Stmt] = [Comment(_describe(e))]
         if e.op in SCANS:
             r = self.running(e, skip[0]) if skip else None
@@ -309,7 +314,7 @@ class _KernelBuilder:
         write = replace(write, serves=self.writes(e))
         missing = self.threads.missing(e)
         inside: Body = (*value.body, SingleThread(missing, (write,)) if missing else write)
-        guard = and_(*access.conditions, *value.guards)
+        guard = self.guard(e, *access.conditions, *value.guards)
         note: Stmt = Comment(_describe(e))
         return [note] if guard is FALSE else [note, *_guarded(guard, value.wrap(inside))]
 

@@ -140,11 +140,13 @@ class _RowNests:
         self._note(t, last[0], last[1][0])
 
     def _has_own_nest(self, t: Tensor) -> bool:
-        """Whether a plain tensor has a nest as without rows, or is read by what goes row by row; whether one
+        """Whether a tensor is read row by row at loaded places; whether a plain one has a nest as without rows, or one
         of rows is read by a scan from row to row."""
+        if any(u.op == "partition" and u.inputs[0] is t for u in t.uses):
+            return True
         if t in self.component:
             return any(u.op in SCANS and u.output not in self.component for u in t.uses)
-        return t in self.own_nests or any(u.op == "partition" and u.inputs[0] is t for u in t.uses)
+        return t in self.own_nests
 
     def _pack(self, t: Tensor) -> None:
         """Let ``t`` be read from its rows one behind the other, which are what is stored: as many elements as they
@@ -155,10 +157,7 @@ class _RowNests:
         fusion.adopt(t, made, exprs)
         self.component, self.ragged = _row_positions(fusion)
         for x in reversed(exprs):
-            if x.op == "combine":
-                self.root[x.output] = self.phase[x.output] = x.output
-            else:
-                self.place(x.output)
+            self.place(x.output)
 
     def _note(self, t: Tensor, key: Tensor, use: TensorExpr) -> None:
         self.root[t] = self.root[use.output]

@@ -164,6 +164,7 @@ MOVES: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "size_one": ((1, 1), lambda x: ig.cat([x, x], dim=1) + x[0, 0]),
     "zero_size": ((0, 4), lambda x: ig.pad(x + 1.0, (0, 0, 1, 1), 3.0)),
     "zero_reshape": ((0, 4), lambda x: ig.reshape(x, 2, 0)),
+    "zero_roll": ((2, 0, 3, 2), lambda x: ig.roll(x, (1, 1, 1, -2), (0, 1, 2, 3))),
     "no_axis": ((), lambda x: x * 2.0 + 1.0),
     "rotation": ((16,), lambda x: x + ig.cat([x[8:], x[:8]])),
     "pixel_shuffle": ((4, 2, 3), lambda x: ig.reshape(ig.permute(ig.reshape(x, 2, 2, 2, 3), 2, 0, 3, 1), 4, 6)),

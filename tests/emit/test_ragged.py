@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.index.allocation import live_exprs
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.device import TargetName
 from idgraph.ir.schedule_log import Memory
@@ -70,6 +71,13 @@ CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Rows, Array
         lambda rows, s: np.array([[*r, *[-7.0] * (9 - len(r))] for r in rows]),
     ),
 }
+
+
+def stored_rows(f: Fusion) -> list[str]:
+    """Tensors with rows that lie in memory, each as long as the longest may be."""
+    m = ig.IdModel(f)
+    live = [t for e in live_exprs(f) for t in e.outputs if any(d.rows is not None for d in t.axes)]
+    return [t.name for t in live if m.storage(t).in_memory]
 
 
 def built(name: str) -> Fusion:
@@ -321,6 +329,51 @@ def test_stored_rows_take_as_many_elements_as_they_have(
     np.testing.assert_allclose(out["total"], [r.sum(0) for r in rows], rtol=1e-5)
     below = np.concatenate([r - r.max(0) if len(r) else r for r in rows])
     np.testing.assert_allclose(out["below"], below, rtol=1e-5, atol=1e-6)
+
+
+REREAD: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Rows], Rows]]] = {
+    "itself": (lambda u, off: ig.partition(ig.combine(u), 0, off) + u, lambda rows: [2 * r for r in rows]),
+    "after its maximum": (
+        lambda u, off: ig.partition(ig.combine(u - ig.amax(u, 1, keepdim=True)) * 2.0, 0, off) + u,
+        lambda rows: [2 * (r - r.max(initial=-np.inf)) + r for r in rows],
+    ),
+    "its running sums": (
+        lambda u, off: ig.partition(ig.cumsum(ig.combine(u), 0), 0, off) * u,
+        lambda rows: [r * s for r, s in zip(rows, np.split(np.cumsum(flat(rows)), ends_of(rows)), strict=True)],
+    ),
+    "mirrored": (
+        lambda u, off: ig.partition(ig.flip(ig.combine(u), (0,)), 0, off) - u,
+        lambda rows: [s - r for r, s in zip(rows, np.split(flat(rows)[::-1], ends_of(rows)), strict=True)],
+    ),
+}
+
+
+def ends_of(rows: Rows) -> Array:
+    """Where the rows but the last end."""
+    return np.cumsum([len(r) for r in rows])[:-1]
+
+
+@pytest.mark.parametrize("ends", [[0, 9], [0, 0, 3, 9], [0, 3, 6, 9, 9]])
+@pytest.mark.parametrize("device", ["cpu", "H200"])
+@pytest.mark.parametrize("way", REREAD)
+def test_rows_that_are_put_together_and_read_again_are_not_stored_as_rows(
+    way: str, device: str, ends: list[int]
+) -> None:
+    """A loop over a row that reads what lies at loaded places is another kernel's: what both read is computed twice, or
+    waits with its rows one behind the other. Loops that nobody chose store what each operation makes, all rows long."""
+    f = ig.Fusion("again")
+    x, off = f.input("x", (9,)), f.input("off", (len(ends),), "int64")
+    f.output(ig.combine(REREAD[way][0](ig.partition(x, 0, off) * 0.5, off)))
+    v = np.linspace(-1, 2, 9, dtype=np.float32)
+    expected = flat(REREAD[way][1](np.split(v.astype(np.float64) / 2, ends[1:-1])))
+    assert stored_rows(f)
+    for auto in (False, True):
+        if auto:
+            ig.schedule.auto(f, device=device)
+            assert not stored_rows(f)
+        for target in ("python", "numpy"):
+            (found,) = ig.emit(f, target=target).run({"x": v, "off": np.array(ends)}).values()
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("ends", [[0, 9], [0, 0, 9], [0, 4, 9]])

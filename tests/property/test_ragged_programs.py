@@ -20,6 +20,7 @@ import idgraph as ig
 from idgraph.ir import Tensor
 from idgraph.ir.parser import copy_fusion
 from idgraph.runtime import Program
+from tests.emit.test_ragged import stored_rows
 from tests.property.budget import examples
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -212,6 +213,7 @@ def test_graphs_of_rows(way: str, seed: int, target: Any) -> None:
     g = Graph(random.Random(seed))
     note(str(g.fusion))
     WAYS[way](g.fusion)
+    assert "auto" not in way or not stored_rows(g.fusion)
     g.judge(g.fusion, target)
 
 
