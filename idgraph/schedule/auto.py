@@ -21,6 +21,7 @@ from idgraph.ir.op_table import MOVES
 from idgraph.ir.schedule_log import Decided, TriedSchedule
 from idgraph.ir.schedule_primitives import choose
 from idgraph.layout.padding import lay_out, take_back
+from idgraph.layout.stride_order import memory_order
 from idgraph.loading import load
 from idgraph.rewrite import constant_folding as constants
 from idgraph.rewrite import one_hot_to_gather as one_hot
@@ -43,7 +44,7 @@ from idgraph.schedule.inlining import inline_far, private_copy
 from idgraph.schedule.pointwise_tiling import schedule_reference, sources_of
 from idgraph.schedule.ragged_scheduling import has_rows, schedule_ragged
 from idgraph.schedule.reduction_domain import reduces
-from idgraph.schedule.reduction_groups import Scheduled, schedule_rows
+from idgraph.schedule.reduction_groups import Scheduled, equal_tensors, schedule_rows
 from idgraph.schedule.reduction_persistence import choose_persistence
 from idgraph.schedule.replay_cache import ReplayRecipe
 from idgraph.schedule.scatter_scheduling import apply_scatter_plan, scatter_plan
@@ -159,6 +160,7 @@ def _schedule(fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members | rows.staged, rows.members, shared)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
+    nests.share(fusion)
     proved, later = None, dict(rows.inlined)
     known: set[frozenset[str]] = set()  # names of tensors that are in each other's way
     for n in range(ROUNDS + 1):
@@ -320,6 +322,33 @@ class _Nests:
         view's broadcasts; they could not run over what ``t`` has no axis for."""
         for view in wide_views(t):
             self.place(view)
+
+    def share(self, fusion: Fusion) -> None:
+        """Copies for readers that are stored all the same, as what is read in parts is, are one tensor again."""
+        first: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        for t, equal in equal_tensors(fusion).items():
+            if t in self.stored and t not in self.rows and not reduces(t) and not fusion.is_output(t):
+                same = first.setdefault((equal, tuple(t.axes.index(d) for d in memory_order(t))), t)
+                if same is not t:
+                    self.replace(t, same)
+
+    def replace(self, t: Tensor, same: Tensor) -> None:
+        """Let all who read ``t`` read ``same``; what was computed for nobody else goes."""
+        led, unread = self.of.pop(t), [t]
+        while unread:
+            u = unread.pop()
+            e = u.definition
+            if e is None or t.fusion.is_output(u) or (u.uses and u is not t):
+                continue
+            t.fusion.replace(u, same)
+            unread += e.inputs
+            self.stored.discard(u)
+            self.whole.discard(u)
+            for of in (led, self.of.get(self.leads.pop(u, t), {}), self.tilings, self.usual):
+                of.pop(u, None)
+        for u in led:  # also computed for others
+            del self.leads[u]
+            self.place(u)
 
     def part(self, fusion: Fusion) -> bool:
         """Copies for the readers of tensors that could be inlined nowhere, and of what only these read: shared by the

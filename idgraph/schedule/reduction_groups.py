@@ -282,13 +282,22 @@ def share_equal(fusion: Fusion) -> None:
     >>> [u.name for u in t.definition.inputs]
     ['t1', 't1']
     """
+    for t, first in equal_tensors(fusion).items():
+        if first is not t:
+            fusion.replace(t, first)
+
+
+def equal_tensors(fusion: Fusion) -> dict[Tensor, Tensor]:
+    """For each computed tensor the first one that does the same to the same; an output is equal to itself only."""
+    found: dict[Tensor, Tensor] = {}
     known: dict[object, Tensor] = {}
     for e in fusion.exprs:
-        args = tuple(id(a) if isinstance(a, Tensor) else (type(a).__name__, repr(a)) for a in e.args)
+        args = tuple(id(found.get(a, a)) if isinstance(a, Tensor) else (type(a).__name__, repr(a)) for a in e.args)
         attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items()))
         first = known.setdefault((e.op, args, attrs, e.output.dtype), e.output)
-        if first is not e.output and not fusion.is_output(e.output) and len(e.outputs) == 1:
-            fusion.replace(e.output, first)
+        alone = fusion.is_output(e.output) or len(e.outputs) != 1
+        found[e.output] = e.output if alone else first
+    return found
 
 
 def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:

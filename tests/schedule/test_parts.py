@@ -68,3 +68,20 @@ def test_a_reader_of_everything(inlined: bool) -> None:
     o.stride(0, 0, 2, 6)
     with pytest.raises(ig.ScheduleError, match="is an output, all of its elements are needed"):
         ig.emit(f, target="numpy")
+
+
+def test_what_two_passes_read_in_parts_is_stored_once() -> None:
+    """A mean over windows is computed for its own output and for a sum over it, each from a copy of the padded rows."""
+    f = ig.Fusion("pool")
+    x = f.input("x", shape=(2, 3, 4, 5))
+    n = x - ig.mean(x, (1, 2, 3), keepdim=True)
+    p = ig.pad(ig.tanh(ig.exp(n) * 0.5 + 1.0), (1, 1, 1, 1))
+    rows = [ig.slice(p, 2, i, i + 4) for i in range(3)]
+    first, *rest = [ig.slice(r, 3, k, k + 5) for r in rows for k in range(3)]
+    for part in rest:
+        first = first + part
+    y = f.output(n + first)
+    f.output(y - ig.mean(y * y, (1, 2, 3), keepdim=True))
+    ig.schedule.auto(f)
+    assert [e.output.name for e in f.exprs if e.op == "pad"] == [p.name]
+    assert ig.validate(f, target="python").ok

@@ -76,6 +76,14 @@ class Window:
         ]
         return reduce(ops.add, map(self._along, range(self.rank), axes))
 
+    def places(self, fusion: Fusion, plane: Sequence[Size], padding: bool) -> Tensor:
+        """[window]: how many of its places lie in the plane, or with ``padding`` also those in the padding."""
+        axes: list[Tensor] = []
+        for n, m, p, k, s in zip(plane, self.count, self.sides, self.kernel, self.step, strict=True):
+            first, end = fusion.iota(m, -p, s), ops.minimum(fusion.iota(m, k - p, s), plain(n + p if padding else n))
+            axes.append(ops.sub(end, first if padding or not p else ops.maximum(first, 0)))
+        return reduce(ops.mul, map(self._along, range(self.rank), axes))
+
     def _along(self, axis: int, line: Tensor) -> Tensor:
         return movement.reshape(line, [n if p == axis else 1 for p, n in enumerate(self.count)])
 
@@ -135,8 +143,7 @@ def _window_divisor(c: Call, w: Window, plane: Sequence[Size], dtype: str, at: i
         return float(divisor)
     if not any(w.extra) and (whole or not any(w.sides)):
         return float(math.prod(w.kernel))
-    ones = c.fusion.full(plane, 1.0, dtype)
-    return reduce(ops.add, w.parts(w.padded(ones, 1.0 if whole else 0.0, 0.0)))
+    return ops.cast(w.places(c.fusion, plane, whole), dtype)
 
 
 @handles("aten.avg_pool2d.default", "aten.avg_pool3d.default")

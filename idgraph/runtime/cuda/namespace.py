@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -72,8 +73,13 @@ def dynamic_types(scalar: bool) -> dict[str, Any]:
 
 def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     """The names that kernels use, as device functions inlined into them."""
+    return _namespace(cc, simulated())
+
+
+@cache
+def _namespace(cc: tuple[int, int], plainly: bool) -> dict[str, Any]:
     cuda = load_cuda()
-    if simulated():
+    if plainly:
         plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
