@@ -102,10 +102,12 @@ def read_order(e: TensorExpr, known: Orders | None = None) -> tuple[IterDomain, 
     ['r3[6]', 'I2[4]']
     """
     p, root = e.inputs[0], [d for d in e.output.root if not d.is_broadcast]
-    # Of equal ones that of the largest source counts: an index is small beside the rows that it names.
-    offers = sorted(_orders(p, (), known), key=lambda o: -bytes_of(o.source))
     found: dict[tuple[IterDomain, ...], int] = {}
     at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
+    # What no reduced axis moves is read once. Of equal ones the order of the largest source counts: an index is small
+    # beside the rows that it names.
+    moving = [o for o in _orders(p, (), known) if any(at[d].kind == "reduction" for d in o.axes if d in at)]
+    offers = sorted(moving, key=lambda o: -bytes_of(o.source))
     for o in offers:
         axes = _filled(o.axes, [d for d in p.axes if not d.is_broadcast])
         if not axes:
