@@ -93,7 +93,8 @@ def coarsening_by_work(
     most = max(WORK, (len(points) + 1) // 2) - 1
     for d in kept[:-1]:
         n = int(d.extent) if d.extent.is_const else 0
-        steps = next((s for s in (2 if loaded else SHARED_POINTS, 2) if n and n % s == 0), 1)
+        whole = n if n <= SHARED_POINTS else 2
+        steps = next((s for s in (whole if loaded else SHARED_POINTS, whole) if n and n % s == 0), 1)
         still = sum(not (varies[e.output] & where[e.output].get(d, _NONE)) for e in points)
         busy = current_device().resident_threads * steps * item_size(t.dtype)
         if steps > 1 and still >= most and bytes_of(t) >= busy:

@@ -29,6 +29,7 @@ ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring 
 HELD_ACROSS = 32  # columns of one input that a thread of such a block holds at most
 ENOUGH = 3, 8  # of the resident threads keep memory busy, each with an access of 16 bytes or several in flight
 SEVERAL = 4  # rows of as many columns as threads can take at once
+ROWS_OF_ONE_READ = 8  # that a thread takes at most
 SHORT = 8  # columns that one thread reads of several rows at once
 SHORT_BYTES = 2  # of an input's element
 AGAIN = 16  # reads of an element, in the mean, that find it in a cache
@@ -121,6 +122,13 @@ def choose_reduction_tiling(
     while block < most and (rows is None or block < rows):
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
+    if side == 1 and not writes and not config.rows and rows is not None:
+        side = _rows_of_one_read(space, rows)
+        if side > 1:
+            why = "rows of the same elements: several a thread, which loads them once"
+            while threads > gpu.warp and rows // side * threads > gpu.resident_threads:
+                threads //= 2  # of more columns each, which exchange fewer partial sums
+            return ReductionTiling(lanes, threads, max(1, BLOCK // threads), across=False, why=why, side=side)
     if side > 1 and _from_cache(space, columns, rows, count):
         threads = min(threads, _line_threads())
     if side > 1:
@@ -319,6 +327,23 @@ def _rows_per_thread(space: ReductionDomain, rows: int | None, count: int | None
 def _several(space: ReductionDomain, rows: int | None, threads: int) -> int:
     """Short rows that the same threads take, so that the loads of all are in flight together."""
     return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+
+
+def _rows_of_one_read(space: ReductionDomain, rows: int) -> int:
+    """Neighbouring rows that a thread takes because they are made of the same elements (a sum for each class): each is
+    loaded once for all of them, and not from a cache for each."""
+    last = space.extents[space.rows - 1] if space.rows else None
+    if last is None or not last.is_const:
+        return 1
+    for t in filter(reduces, space.labels):
+        own = {n: d for d, n in space.labels[t].items()}
+        behind = reach([t], lambda u, t=t: operands(u) if u is t or not reduces(u) else ())
+        touches = source_strides(t, set(filter(reduces, behind)), splits=True, base=[own[n] for n in sorted(own)])
+        stored = [u for u in touches or () if u.source.definition is None or reduces(u.source)]
+        if not stored or any(u.steps.get(own[space.rows - 1]) != 0 for u in stored):
+            return 1
+    sides = [n for n in range(1, ROWS_OF_ONE_READ + 1) if int(last) % n == 0 and rows // n >= few_rows()]
+    return max(sides, default=1)
 
 
 def _neighbours(space: ReductionDomain, most: int, threads: int | None = None) -> int:
